@@ -1,0 +1,150 @@
+"""What a workload is: a schema and a function from (seed, worker, event number) to events."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+# 2024-01-01T00:00:00Z. Fixed, so that a run can be repeated to the byte on another day.
+FIRST_TIMESTAMP_MS = 1_704_067_200_000
+
+MAX_WORKERS = 100_000
+MAX_DEVICES = 1_000_000
+
+
+class ColumnType(StrEnum):
+    """Type of a column; each module maps it to one of its database's types."""
+
+    TIMESTAMP_MS = "timestamp_ms"
+    """Milliseconds since 1970-01-01 UTC, in an int64 array."""
+    INT64 = "int64"
+    INT32 = "int32"
+    FLOAT32 = "float32"
+    TEXT = "text"
+    """UTF-8 in a bytes array (numpy `S`): no NUL characters."""
+    JSON = "json"
+    """A JSON document, as `TEXT`."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. `decimals` (FLOAT32 only) is the number of digits after the point that every
+    database is sent, so that no database gets a longer payload than another."""
+
+    name: str
+    type: ColumnType
+    decimals: int | None = None
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Columns of a workload's table and what they mean.
+
+    `time` is the column of the event time, `device` the one that names the device (with
+    `device_path`, the device is that key of the JSON column), and `key` names the columns that
+    together identify an event (the natural key; with `device_path` the device counts, not the
+    whole document).
+    """
+
+    table: str
+    columns: tuple[Column, ...]
+    time: str
+    device: str
+    key: tuple[str, ...]
+    device_path: str | None = None
+
+    def column(self, name: str) -> Column:
+        """The column of that name; KeyError if there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    @property
+    def sequence(self) -> str | None:
+        """The key's INT64 column, which numbers a worker's events, or None."""
+        return next((name for name in self.key if self.column(name).type is ColumnType.INT64), None)
+
+
+@dataclass(frozen=True, slots=True)
+class EventBlock:
+    """Consecutive events of one worker: a numpy array per column, all of the same length.
+
+    `first` is the number of the first event, `devices` the device id of each event (bytes array).
+    """
+
+    schema: Schema
+    worker: int
+    first: int
+    columns: Mapping[str, NDArray[Any]]
+    devices: NDArray[np.bytes_]
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def part(self, start: int, stop: int, step: int = 1) -> EventBlock:
+        """Every `step`-th event of [start, stop), as views. `first` is exact for step 1 only."""
+        rows = slice(start, stop, step)
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return EventBlock(self.schema, self.worker, self.first + start, columns, self.devices[rows])
+
+    def key_of(self, row: int) -> dict[str, int | str]:
+        """The natural key of one event as Python values, e.g. to look it up in the database."""
+        key: dict[str, int | str] = {}
+        for name in self.schema.key:
+            value = self.devices[row] if name == self.schema.device else self.columns[name][row]
+            key[name] = value.decode() if isinstance(value, bytes) else int(value)
+        return key
+
+
+class Workload(ABC):
+    """Generates events: event i of worker w depends on (seed, w, i) alone.
+
+    So the same event comes out in any process and any block size, and a run can be repeated,
+    continued and checked. `device_spread` is the number of devices per worker; event i belongs to
+    device i modulo `device_spread`.
+    """
+
+    name: ClassVar[str]
+    schema: Schema
+
+    def __init__(self, seed: int = 0, device_spread: int = 1, extra_tags: int = 0) -> None:
+        if not 0 <= seed < 2**64:
+            raise ValueError("seed must be from 0 to 2**64 - 1")
+        self.seed = seed
+        self.device_spread = device_spread
+        self.extra_tags = extra_tags
+
+    @abstractmethod
+    def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
+        """Events `first` to `first + count` of a worker, in time from that of `time_origin` on."""
+
+    def devices(self, worker: int) -> NDArray[np.bytes_]:
+        """Ids of the worker's devices, all of one width, each with the worker's number in it."""
+        return _device_ids(worker, self.device_spread)
+
+
+@lru_cache(maxsize=4)
+def _device_ids(worker: int, count: int) -> NDArray[np.bytes_]:
+    return np.array([b"w%05dd%06d" % (worker, device) for device in range(count)], dtype="S13")
+
+
+def random_words(seed: int, worker: int, first: int, count: int, words: int) -> NDArray[np.uint64]:
+    """`words` random 64-bit numbers for each event of [first, first + count): shape (count, words).
+
+    Philox 4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) is a
+    function of key and counter, so any event's numbers are computed without those before it. Its
+    raw output is covered by numpy's stream compatibility promise.
+    """
+    generator = np.random.Philox(key=np.array([seed, worker], dtype=np.uint64))
+    skipped_blocks, skipped_words = divmod(first * words, 4)
+    generator.advance(skipped_blocks)
+    raw = generator.random_raw(skipped_words + count * words)
+    return raw[skipped_words:].reshape(count, words)

@@ -1,0 +1,84 @@
+"""CPU metrics of hosts: the data model of the CrateDB ingest article, which took it from TSBS."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from .base import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema, Workload, random_words
+
+INTERVAL_MS = 1000
+METRICS = (
+    "usage_user", "usage_system", "usage_idle", "usage_nice", "usage_iowait",
+    "usage_irq", "usage_softirq", "usage_steal", "usage_guest", "usage_guest_nice",
+)  # fmt: skip
+_REGIONS = ("us-east-1", "us-west-2", "eu-west-1", "eu-central-1", "ap-southeast-1", "sa-east-1")
+_SYSTEMS = ("Debian12", "Debian13", "Ubuntu24.04LTS")
+_TEAMS = ("BER", "HAM", "MUC", "ZRH")
+_ENVIRONMENTS = ("production", "staging", "test")
+# A 64-bit word gives five numbers of 12 bits; two words give the ten metrics.
+_SHIFTS = np.arange(5, dtype=np.uint64) * np.uint64(12)
+
+
+class Cpu(Workload):
+    """tags (JSON object of 10 host attributes), ts and ten INT32 metrics from 0 to 100.
+
+    A device is a host, named in `tags.hostname`; its attributes follow from its name alone.
+    `extra_tags` adds that many attributes to each object. A worker's events are 1 s apart.
+    """
+
+    name = "cpu"
+    schema = Schema(
+        table="cpu",
+        columns=(
+            Column("tags", ColumnType.JSON),
+            Column("ts", ColumnType.TIMESTAMP_MS),
+            *(Column(name, ColumnType.INT32) for name in METRICS),
+        ),
+        time="ts",
+        device="tags",
+        device_path="hostname",
+        key=("tags", "ts"),
+    )
+
+    def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
+        words = random_words(self.seed, worker, first, count, 2)
+        fields = (words[:, :, None] >> _SHIFTS) & np.uint64(0xFFF)
+        metrics = (fields.reshape(count, 10) * np.uint64(101) >> np.uint64(12)).astype(np.int32)
+        numbers = np.arange(first, first + count, dtype=np.int64)
+        hosts = numbers % self.device_spread
+        columns: dict[str, NDArray[np.generic]] = {
+            "tags": _tags(worker, self.device_spread, self.extra_tags)[hosts],
+            "ts": FIRST_TIMESTAMP_MS + (numbers - time_origin) * INTERVAL_MS,
+        }
+        for position, name in enumerate(METRICS):
+            columns[name] = np.ascontiguousarray(metrics[:, position])
+        return EventBlock(self.schema, worker, first, columns, self.devices(worker)[hosts])
+
+
+@lru_cache(maxsize=4)
+def _tags(worker: int, hosts: int, extra_tags: int) -> NDArray[np.bytes_]:
+    """The tags of each of a worker's hosts, as JSON."""
+    documents = []
+    for host in range(hosts):
+        name = f"w{worker:05d}d{host:06d}"
+        number = worker * 7919 + host  # so that neighbours differ in their attributes
+        region = _REGIONS[number % len(_REGIONS)]
+        attributes = {
+            "arch": ("x64", "arm64")[number % 2],
+            "datacenter": region + "abc"[number // 6 % 3],
+            "hostname": name,
+            "os": _SYSTEMS[number // 2 % len(_SYSTEMS)],
+            "rack": str(number % 100),
+            "region": region,
+            "service": str(number % 20),
+            "service_environment": _ENVIRONMENTS[number // 3 % len(_ENVIRONMENTS)],
+            "service_version": str(number // 20 % 2),
+            "team": _TEAMS[number // 5 % len(_TEAMS)],
+        }
+        attributes |= {f"tag_{i:02d}": f"value_{(number + i) % 10}" for i in range(extra_tags)}
+        documents.append(orjson.dumps(attributes))
+    return np.array(documents)
