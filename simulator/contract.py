@@ -1,0 +1,303 @@
+"""Every message between the command line, the collector and the workers: one pydantic model each.
+
+Times are seconds on the sender's monotonic clock unless a name ends in another unit; no two
+machines' wall clocks are ever compared. The models of a run's report are those of `result.json`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from .workloads.base import MAX_WORKERS
+
+
+class Message(BaseModel):
+    """Base of all messages: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class PrimaryKey(StrEnum):
+    """Who makes the primary key, and how."""
+
+    SQL = "sql"
+    """The database: standard identity column, its sequence cached for one batch."""
+    DB = "db"
+    """The database: its own older way (PostgreSQL's serial)."""
+    CLIENT = "client"
+    """The worker, from the event's content."""
+    UUID = "uuid"
+    """The database: a random UUID."""
+    NONE = "none"
+    """Nobody: the table has no key column."""
+
+
+class Tables(StrEnum):
+    """One table, or four to which the events are dealt in turn."""
+
+    SINGLE = "single"
+    MULTIPLE = "multiple"
+
+
+class Timestamps(StrEnum):
+    """Whether a run on existing data goes on in time or starts again at the first timestamp."""
+
+    CONTINUE = "continue"
+    RESTART = "restart"
+
+
+class RunSettings(Message):
+    """All that a collector or worker needs to know of its run. May hold passwords: never logged."""
+
+    run_id: str
+    token: str = Field(repr=False)
+    command: Literal["insert", "query"]
+    target: str
+    module: str
+    options: dict[str, Any] = Field(repr=False)
+    workload: str = "temperature"
+    seed: int = Field(0, ge=0, lt=2**64)
+    workers: int = Field(ge=1, le=MAX_WORKERS)
+    primary_key: PrimaryKey = PrimaryKey.DB
+    tables: Tables = Tables.SINGLE
+    num_inserts: int = Field(0, ge=0)
+    """Events per worker."""
+    batch: int = Field(0, ge=0)
+    """Events per request; 0: each event is a request of its own."""
+    prefill: int = Field(0, ge=0)
+    """Events inserted by all workers together before the measured run."""
+    clean: bool = True
+    timestamps: Timestamps = Timestamps.CONTINUE
+    first_event: int | None = None
+    """Number of each worker's first event; None: 0, or behind what is stored if not `clean`."""
+    baseline: int | None = None
+    """Events stored before this run if not `clean`; None: count them."""
+    query_runs: int = Field(1, ge=1)
+    """How often each worker asks each query."""
+    ready_timeout_s: float = 120
+    """How long all workers may take to become ready."""
+    silence_timeout_s: float = 60
+    """After how long without progress from a worker the run is given up."""
+
+
+# --- worker -> collector --------------------------------------------------------------------------
+
+
+class Stage(StrEnum):
+    """What a worker is ready for."""
+
+    PREPARED = "prepared"
+    """To connect, once the tables are there."""
+    RUN = "run"
+    """To start the measured run together with all others."""
+
+
+class Ready(Message):
+    """POST /ready: held open until the stage begins, or some seconds (then ask again)."""
+
+    worker: int
+    stage: Stage
+    prefilled: int = 0
+    """Events that the worker's prefill stored (stage RUN)."""
+
+
+class Go(Message):
+    """Answer to `Ready`. `go` false and no `failure`: ask again."""
+
+    go: bool
+    start_in_s: float = 0.0
+    first_event: int = 0
+    failure: str | None = None
+
+
+class Progress(Message):
+    """POST /progress, once a second while a worker inserts or queries."""
+
+    worker: int
+    stage: Literal["prefill", "run"]
+    elapsed_s: float
+    """Since the common start on the worker's clock (stage run)."""
+    done: int
+    """Events acknowledged, or queries answered, in this stage."""
+    retries: int = 0
+
+
+class WorkerInsert(Message):
+    """What one worker measured while inserting. Times count from the common start."""
+
+    start_s: float
+    end_s: float
+    events: int
+    """Acknowledged by the database."""
+    cpu_s: float
+    """CPU of the whole process in [start_s, end_s]."""
+    generate_s: float
+    encode_s: float
+    """CPU spent making events and payloads within the window."""
+    ceiling_per_s: float
+    """Events per CPU second that generating and encoding alone would reach in this worker."""
+    histogram: str
+    """Latency of each request in µs: base64 of a compressed HDR histogram (V2)."""
+    timeline: list[tuple[int, int]]
+    """(second, events acknowledged in it)."""
+    retries: int
+    errors: dict[str, int]
+    """Errors met by kind, those that a retry cured included."""
+    throttled_share: float | None
+    """Share of the container's scheduling periods that its CPU limit cut short, if known."""
+
+
+class QueryRun(Message):
+    """One execution of one query by one worker; `error` instead of the figures if it failed."""
+
+    query: str
+    run: int
+    worker: int
+    duration_s: float | None
+    rows: int | None
+    error: str | None = None
+
+
+class WorkerResult(Message):
+    """POST /result, once per worker."""
+
+    worker: int
+    node: str
+    elapsed_s: float
+    """Since the common start, when this was sent: shows how far the worker's clock is off."""
+    insert: WorkerInsert | None = None
+    queries: list[QueryRun] | None = None
+
+
+class Failure(Message):
+    """POST /failure: a worker, or the executor for a worker that died, gives the run up."""
+
+    worker: int | None
+    reason: str
+
+
+# --- collector -> executor ------------------------------------------------------------------------
+
+
+class Phase(StrEnum):
+    """Where a run is."""
+
+    START = "start"
+    PREPARE = "prepare"
+    PREFILL = "prefill"
+    BARRIER = "barrier"
+    RUN = "run"
+    VERIFY = "verify"
+    CLEAN_UP = "clean_up"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Status(Message):
+    """GET /status."""
+
+    phase: Phase
+    age_s: float
+    """Since the collector process began."""
+    done: int = 0
+    """Events (or queries) in this phase, of all workers."""
+    total: int = 0
+    rate_per_s: float | None = None
+    retries: int = 0
+    workers_ready: int = 0
+    waiting_for: list[int] = []
+    """Workers that the barrier waits for (at most 20 named)."""
+    failure: str | None = None
+
+
+class LatencyMs(Message):
+    """Percentiles of the requests' latency over all workers, in milliseconds."""
+
+    p50: float
+    p90: float
+    p99: float
+    p99_9: float
+    max: float
+
+
+class Client(Message):
+    """What the load generator itself cost, all workers together."""
+
+    cpu_s: float
+    cpu_share: float
+    """CPU seconds ÷ (workers × window): 1.0 is a worker that never waited for the database."""
+    generate_s: float
+    encode_s: float
+    ceiling_share: float
+    """Rate ÷ the rate that generating and encoding alone would reach."""
+    throttled_share: float | None
+    bound: bool
+    """The number is the client's speed, not the database's."""
+    bound_reason: str | None = None
+
+
+class Verification(Message):
+    """Whether the database holds what was acknowledged."""
+
+    expected: int
+    stored: int | None
+    ok: bool
+
+
+class WorkerSpan(Message):
+    """One worker's share of a run."""
+
+    worker: int
+    node: str
+    start_s: float
+    end_s: float
+    events: int
+    cpu_s: float
+    clock_offset_s: float
+    """Upper bound of how late this worker started against the collector's clock."""
+
+
+class InsertRun(Message):
+    """One insert run, as in `result.json`. The figures are None if the run failed."""
+
+    workers: int
+    run: int
+    fill_level: int
+    """Events in the database when the measured window began."""
+    valid: bool
+    invalid_reasons: list[str]
+    events: int | None = None
+    window_s: float | None = None
+    inserts_per_s: float | None = None
+    """Acknowledged events ÷ (last worker's end − first worker's start)."""
+    inserts_per_s_mean_duration: float | None = None
+    """Acknowledged events ÷ mean worker duration: the formula of the published comparison."""
+    overlap: float | None = None
+    """Mean share of the window in which a worker was active."""
+    latency_ms: LatencyMs | None = None
+    histogram: str | None = None
+    client: Client | None = None
+    retries: int = 0
+    errors: dict[str, int] = {}
+    verification: Verification | None = None
+    timeline: list[tuple[int, int]] = []
+    phases_s: dict[str, float] = {}
+    per_worker: list[WorkerSpan] = []
+
+
+class Report(Message):
+    """GET /report: one run, complete."""
+
+    insert: InsertRun | None = None
+    queries: list[QueryRun] | None = None
+    invalid_reasons: list[str] = []
+    phases_s: dict[str, float]
+    environment: dict[str, Any]
+    """`client` and `database`, as found by the collector."""
+    next_event: int
+    """First event number that no worker has used."""
+    stored: int | None
+    """Events in the database after the run."""

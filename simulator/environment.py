@@ -1,0 +1,64 @@
+"""What machine a process runs on, for the result."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from . import __version__
+
+_DRIVERS = ("psycopg2-binary", "numpy", "hdrhistogram")
+
+
+def client_environment() -> dict[str, Any]:
+    """Processor, memory, kernel, Python and driver versions of the load generator."""
+    return {
+        "simulator": __version__,
+        "host": platform.node(),
+        "cpu_model": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "cpus_usable": _usable_cpus(),
+        "memory_mb": _memory_mb(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "packages": {name: _package(name) for name in _DRIVERS},
+    }
+
+
+def node_name() -> str:
+    """The Kubernetes node if the pod was told it, or else this host."""
+    return os.environ.get("NODE_NAME") or platform.node()
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model"):
+            return value.strip()
+    return platform.processor() or "unknown"
+
+
+def _usable_cpus() -> int | None:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count()
+
+
+def _memory_mb() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    except (ValueError, OSError):
+        return None
+
+
+def _package(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

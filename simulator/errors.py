@@ -1,0 +1,21 @@
+"""The errors that the simulator tells apart."""
+
+from __future__ import annotations
+
+
+class SimulatorError(Exception):
+    """Ends a run. The text says what is wrong and what to do; it is shown without a traceback."""
+
+
+class OptionError(SimulatorError):
+    """An option of a module or workload is wrong: found before anything is started."""
+
+
+class Retryable(Exception):
+    """A request failed in a way that passes: try it again. `kind` is counted in the result."""
+
+    def __init__(self, kind: str, detail: str, backoff_s: float = 0.1) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.backoff_s = backoff_s
+        """Wait before the first retry; doubles with each further one."""
