@@ -1,0 +1,43 @@
+"""How each database is written and queried. One file per database; `base` is the contract.
+
+Another package adds a module by an entry point of the group `iot_database_benchmark.modules`:
+its name is what `module:` in config.yaml says, its object the module's class.
+"""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from ..errors import OptionError
+from .base import Module
+
+ENTRY_POINTS = "iot_database_benchmark.modules"
+
+# Imported when used: a driver costs up to 0.6 s of CPU.
+_OWN = {"blackhole": "Blackhole", "postgres": "Postgres"}
+
+
+def module_names() -> list[str]:
+    """All modules that can be loaded."""
+    return sorted({*_OWN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+
+
+def load_module(name: str) -> type[Module]:
+    """The class of a module; OptionError if there is none of that name."""
+    if name in _OWN:
+        found = getattr(import_module(f".{name}", __name__), _OWN[name])
+    else:
+        points = entry_points(group=ENTRY_POINTS, name=name)
+        if not points:
+            near = difflib.get_close_matches(name, module_names(), 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            known = ", ".join(module_names())
+            raise OptionError(
+                f"there is no module {name!r} in this version (it has: {known}){hint}"
+            )
+        found = next(iter(points)).load()
+    assert isinstance(found, type)
+    assert issubclass(found, Module)
+    return found

@@ -1,0 +1,273 @@
+"""The contract of a database module.
+
+A module is one file with one class. It says what it can do (`CAPABILITIES`), which options it takes
+(`options_model`), prepares tables, counts, asks queries, and hands out a `Writer`, which builds payloads
+(pure CPU work) and sends them. When to send, retrying and measuring are the loop's affair
+(`simulator.loop`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from ..contract import PrimaryKey, RunSettings, Tables
+from ..errors import OptionError
+from ..workloads.base import MAX_DEVICES, EventBlock, Schema
+
+TABLE_COUNT = 4
+"""How many tables `--tables multiple` writes to."""
+
+QUERY_NAMES = (
+    "count-events",
+    "temperature-min-max",
+    "temperature-stats",
+    "temperature-stats-per-device",
+    "newest-per-device",
+)
+"""The five queries of the temperature workload."""
+
+
+class Support(StrEnum):
+    """Whether a module can do something."""
+
+    FULL = "full"
+    UNSUPPORTED = "unsupported"
+    """The database can't."""
+    MISSING = "missing"
+    """The database could, this module doesn't yet."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a module can do. Messages of the command line and the README's table come from it."""
+
+    insert_modes: Mapping[str, Support]
+    primary_keys: Mapping[PrimaryKey, Support]
+    multiple_tables: Support
+    queries: Mapping[str, Support]
+    indices: Support
+    workloads: Mapping[str, Support]
+
+
+def _split(value: object) -> object:
+    """ "a, b" -> ["a", "b"], so that lists can be written as in the reference and on a command line."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+CommaList = Annotated[list[str], BeforeValidator(_split)]
+
+
+class Options(BaseModel):
+    """Keys of a target and of `--extra-option`. A module's own options extend this class."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    device_spread: int = Field(
+        1, ge=1, le=MAX_DEVICES, description="devices per worker; events are dealt to them in turn"
+    )
+    extra_tags: int = Field(
+        0, ge=0, le=1000, description="attributes added to each tags object (workload cpu)"
+    )
+    max_retries: int = Field(
+        8, ge=0, description="tries again for one request before the run is given up"
+    )
+
+    def secrets(self) -> list[str]:
+        """Texts that must never be shown: passwords, tokens."""
+        return []
+
+    def public(self) -> dict[str, Any]:
+        """The options as they may be shown and stored."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a run asks of a module, apart from the module's own options."""
+
+    schema: Schema
+    run_id: str = "none"
+    batch: int = 0
+    """Events per request; 0: each event alone."""
+    primary_key: PrimaryKey = PrimaryKey.DB
+    tables: Tables = Tables.SINGLE
+    clean: bool = True
+
+    @classmethod
+    def of(cls, settings: RunSettings, schema: Schema) -> Job:
+        return cls(
+            schema,
+            settings.run_id,
+            settings.batch,
+            settings.primary_key,
+            settings.tables,
+            settings.clean,
+        )
+
+    @property
+    def table_names(self) -> list[str]:
+        """The tables written to; event i goes to table i modulo their number."""
+        if self.tables is Tables.MULTIPLE:
+            return [f"{self.schema.table}{number}" for number in range(TABLE_COUNT)]
+        return [self.schema.table]
+
+    @property
+    def all_table_names(self) -> list[str]:
+        """All tables that any run may have left."""
+        numbered = [f"{self.schema.table}{number}" for number in range(TABLE_COUNT)]
+        return [*numbered, self.schema.table]
+
+
+@dataclass(slots=True)
+class Payload:
+    """One request, ready to be sent. `block` and `last` (row of its last event in the block) are
+    kept so that a writer can look up whether the database already has it."""
+
+    data: Any
+    events: int
+    block: EventBlock
+    last: int
+
+
+class Encoder(ABC):
+    """Builds payloads: pure CPU work, no connection, no per-event objects where it can be helped."""
+
+    @abstractmethod
+    def encode(self, block: EventBlock, batch: int) -> Sequence[Payload]:
+        """The block as requests of `batch` events each (the last may be smaller); 0: one each."""
+
+
+class Writer(ABC):
+    """One worker's connection. Used by one thread, except for `submit` with `max_in_flight` > 1."""
+
+    max_in_flight: int = 1
+    """Requests that may be under way at once."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self._threads: ThreadPoolExecutor | None = None
+
+    @abstractmethod
+    def open(self) -> None:
+        """Connect. Not measured."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect; must not fail on a broken connection."""
+
+    @abstractmethod
+    def send(self, payload: Payload) -> int:
+        """Send and wait: the number of events that the database acknowledged.
+
+        Raises Retryable if the request may be tried again, SimulatorError if the run is over.
+        """
+
+    def recover(self, payload: Payload) -> bool:
+        """After a Retryable: roll back or reconnect. True if `payload` proves to be stored already.
+
+        Raises Retryable if that failed in turn.
+        """
+        return False
+
+    def submit(self, payload: Payload) -> Future[int]:
+        """`send` without waiting. A driver that is asynchronous itself overrides this."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.max_in_flight, "send")
+        return self._threads.submit(self.send, payload)
+
+    def stop_submitting(self) -> None:
+        """Wait for what `submit` began and end its threads."""
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+            self._threads = None
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """One way in which a module can build payloads, for the ceiling."""
+
+    mode: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    batched: bool = True
+
+
+class Module(ABC):
+    """A database. The collector prepares, counts and describes; workers write and query."""
+
+    name: ClassVar[str]
+    options_model: ClassVar[type[Options]]
+    encoding_options_model: ClassVar[type[Options]]
+    """The part of the options that `encoder` needs."""
+    CAPABILITIES: ClassVar[Capabilities]
+    ENCODINGS: ClassVar[Sequence[Encoding]]
+
+    def __init__(self, options: Options, job: Job) -> None:
+        """Connects to nothing. Raises OptionError for a combination that can't work."""
+        self.job = job
+        self.options = options
+
+    @classmethod
+    @abstractmethod
+    def encoder(cls, options: Options, job: Job, batch: int) -> Encoder:
+        """An encoder for requests of `batch` events (0: one each); `options`: an `encoding_options_model`."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Connect, for everything but writing."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect; must not fail on a broken connection."""
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other runs off the same database meanwhile, where the database has a way to.
+
+        Raises SimulatorError if another run holds it.
+        """
+        yield
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Drop the tables if `job.clean`, then make those that don't exist. May be repeated."""
+
+    @abstractmethod
+    def prepare_queries(self) -> None:
+        """Check that there is something to query; create the indices if the options ask for them."""
+
+    @abstractmethod
+    def count(self) -> int | None:
+        """Events stored in the job's tables, after whatever makes them visible.
+
+        None from a module that stores nothing: then nothing can be verified.
+        """
+
+    @abstractmethod
+    def queries(self) -> Mapping[str, Callable[[], Sequence[tuple[Any, ...]]]]:
+        """Name -> a function that asks the query and fetches all rows of its answer."""
+
+    @abstractmethod
+    def server_info(self) -> dict[str, Any]:
+        """Version, and the settings that change a result: durability, replication, consistency."""
+
+    @abstractmethod
+    def writer(self, batch: int, prefill: bool = False) -> Writer:
+        """A writer for requests of `batch` events (0: one each); `prefill`: by the fastest way."""
+
+
+def require(support: Support | None, what: str, module: str) -> None:
+    """OptionError unless `support` is full; None counts as missing."""
+    if support is Support.UNSUPPORTED:
+        raise OptionError(f"module {module}: the database has no {what}")
+    if support is not Support.FULL:
+        raise OptionError(f"module {module} can't do {what} yet")

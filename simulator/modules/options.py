@@ -1,0 +1,44 @@
+"""Module options from strings and YAML values, with errors that name key and remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from ..errors import OptionError
+from .base import Options
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+def parse_options(
+    model: type[AnyOptions],
+    values: Mapping[str, Any],
+    where: Callable[[str], str],
+    more_known: Iterable[str] = (),
+) -> AnyOptions:
+    """Validated options; OptionError naming the first wrong key, beginning with `where(key)`.
+
+    The error never shows a value: it could be a secret.
+    """
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = str(first["loc"][0]) if first["loc"] else ""
+        if first["type"] == "extra_forbidden":
+            known = sorted([*model.model_fields, *more_known])
+            near = difflib.get_close_matches(key, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            problem = f"unknown option {key!r}{hint} (known: {', '.join(known)})"
+        elif first["type"] == "missing":
+            description = model.model_fields[key].description
+            problem = f"option {key} is missing ({description})"
+        else:
+            message = first["msg"].removeprefix("Value error, ")
+            message = message[:1].lower() + message[1:]
+            problem = f"option {key}: {message}"
+        raise OptionError(f"{where(key)}: {problem}") from error

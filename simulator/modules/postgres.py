@@ -1,0 +1,530 @@
+"""PostgreSQL, and what speaks its protocol: CockroachDB, YugabyteDB SQL.
+
+Each event is stored exactly once, however a connection dies
+-----------------------------------------------------------
+A request is one transaction (a single statement on an autocommit connection, or BEGIN … COMMIT where
+it needs several), so it is stored as a whole or not at all. What an error leaves open is only
+whether a transaction was committed whose answer never came. After a lost connection `recover`
+therefore
+
+1. waits until the old connection's backend is gone (ending it if need be), so that nothing can be
+   committed behind its back any more, and
+2. looks for the request's last event by its natural key (device, time, sequence number): found,
+   the request counts as stored; not found, it is sent again.
+
+This works without any extra statement while all goes well, and for each key mode:
+
+* `client`: the key is made of the event, so a second copy is impossible in any case, and the
+  look-up uses the primary key's index.
+* `sql`, `db`, `uuid`, `none`: the database would take a second copy under a new key; the look-up
+  alone prevents it. It reads the table, unless `primary_key_constraint` is the natural key or an
+  index serves it: slow on a large table, but only after a lost connection.
+
+Serialization failures (40001) and deadlocks (40P01) leave nothing behind: roll back, send again.
+
+What can't be promised: that a server that loses acknowledged transactions (a crash with
+`synchronous_commit` or `fsync` off, a failover to a lagging replica) still has them, which the
+count after the run shows; and, behind a proxy that gives each transaction another server
+connection (PgBouncer in transaction mode) or on a cluster whose other nodes' backends can't be
+seen (CockroachDB, YugabyteDB), that the old transaction has ended before the look-up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from io import BytesIO
+from typing import Any, Literal
+
+import psycopg2
+import psycopg2.errors
+import psycopg2.extensions
+from pydantic import Field, field_validator
+
+from ..contract import PrimaryKey
+from ..encoding import client_keys
+from ..errors import OptionError, Retryable, SimulatorError
+from ..workloads.base import ColumnType
+from .base import (
+    QUERY_NAMES,
+    Capabilities,
+    CommaList,
+    Encoding,
+    Job,
+    Module,
+    Options,
+    Payload,
+    Support,
+    Writer,
+)
+from .postgres_encoding import CopyFormat, InsertMode, PostgresEncoder, quoted
+
+_COLUMN_TYPES = {
+    ColumnType.TIMESTAMP_MS: "bigint",
+    ColumnType.INT64: "bigint",
+    ColumnType.INT32: "integer",
+    ColumnType.FLOAT32: "real",
+    ColumnType.TEXT: "varchar",
+    ColumnType.JSON: "jsonb",
+}
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+_SERIALIZATION_FAILURE = "40001"
+_DEADLOCK = "40P01"
+_CONNECTION_LOST = {"40003", "57P01", "57P02", "57P03"}
+_CONNECTION_EXCEPTION_CLASS = "08"
+_UNDEFINED_TABLE = "42P01"
+_TOO_MANY_CONNECTIONS = "53300"
+_DISK_FULL = "53100"
+_NO_SUCH_FUNCTION = {"0A000", "42883"}
+
+# Any 64-bit number will do, as long as all runs use the same: "iotbench" in ASCII.
+_LOCK_KEY = 0x696F7462656E6368
+
+_SETTINGS = (
+    "server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level",
+    "wal_compression", "synchronous_standby_names", "default_transaction_isolation",
+    "shared_buffers", "effective_cache_size", "work_mem", "max_wal_size", "checkpoint_timeout",
+    "max_connections", "max_parallel_workers_per_gather", "jit", "autovacuum",
+)  # fmt: skip
+
+# How long the old backend may take to end before the next try.
+_BACKEND_END_S = 10.0
+
+
+class EncodingOptions(Options):
+    """Options that say what a payload looks like."""
+
+    insert_mode: InsertMode | None = Field(
+        None,
+        description="how events are sent: copy (default with --batch), values_lists, transaction "
+        "(an INSERT per event, a commit per batch), single (default without --batch)",
+    )
+    use_values_lists: bool = Field(
+        False, description="the reference's name for insert_mode=values_lists; with --batch only"
+    )
+    copy_format: CopyFormat = Field(CopyFormat.BINARY, description="binary or text")
+
+    def mode(self, batch: int) -> InsertMode:
+        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
+        if batch and self.insert_mode is InsertMode.SINGLE:
+            raise OptionError("insert_mode=single sends each event alone: leave --batch out")
+        if not batch and self.insert_mode not in (None, InsertMode.SINGLE):
+            raise OptionError(f"insert_mode={self.insert_mode} needs --batch N")
+        if not batch:
+            return InsertMode.SINGLE
+        if self.insert_mode:
+            return self.insert_mode
+        return InsertMode.VALUES_LISTS if self.use_values_lists else InsertMode.COPY
+
+    def prefill_mode(self) -> InsertMode:
+        """The fastest batch mode that the target allows."""
+        if self.use_values_lists or self.insert_mode is InsertMode.VALUES_LISTS:
+            return InsertMode.VALUES_LISTS
+        return InsertMode.COPY
+
+
+class PostgresOptions(EncodingOptions):
+    """Options of targets with `module: postgres`."""
+
+    connection_string: str = Field(
+        min_length=1, repr=False, description="libpq connection string or URL"
+    )
+    primary_key_constraint: str | None = Field(
+        None, description="replaces PRIMARY KEY (id) in CREATE TABLE"
+    )
+    install_extensions: CommaList = Field(
+        [], description="extensions to create first, separated by commas"
+    )
+    create_indices: bool = Field(
+        False, description="create the indices on device, time and temperature before the queries"
+    )
+    queries: list[Literal[QUERY_NAMES]] | None = Field(  # type: ignore[valid-type]
+        None, description="only these queries, separated by commas"
+    )
+
+    @field_validator("queries", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+    @field_validator("connection_string")
+    @classmethod
+    def _parses(cls, value: str) -> str:
+        try:
+            psycopg2.extensions.parse_dsn(value)
+        except psycopg2.ProgrammingError:
+            # libpq may quote the string itself, password and all: only the kind of error is kept.
+            raise ValueError("is no libpq connection string or URL") from None
+        return value
+
+    def secrets(self) -> list[str]:
+        password = psycopg2.extensions.parse_dsn(self.connection_string).get("password")
+        return [password] if password else []
+
+    def public(self) -> dict[str, Any]:
+        return super().public() | {"connection_string": public_dsn(self.connection_string)}
+
+
+def public_dsn(dsn: str) -> str:
+    """The connection string with its password starred out."""
+    parts = psycopg2.extensions.parse_dsn(dsn)
+    for secret in ("password", "sslpassword"):
+        if secret in parts:
+            parts[secret] = "***"
+    return str(psycopg2.extensions.make_dsn(**parts))
+
+
+def server_name(dsn: str) -> str:
+    """host:port of a connection string, for messages."""
+    parts = psycopg2.extensions.parse_dsn(dsn)
+    return f"{parts.get('host', 'the local socket')}:{parts.get('port', '5432')}"
+
+
+class Postgres(Module):
+    """Any server that speaks PostgreSQL's protocol."""
+
+    name = "postgres"
+    options_model = PostgresOptions
+    encoding_options_model = EncodingOptions
+    CAPABILITIES = Capabilities(
+        insert_modes=dict.fromkeys(InsertMode, Support.FULL),
+        primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
+        multiple_tables=Support.FULL,
+        queries=dict.fromkeys(QUERY_NAMES, Support.FULL),
+        indices=Support.FULL,
+        workloads={"temperature": Support.FULL, "cpu": Support.FULL},
+    )
+    ENCODINGS = (
+        Encoding("copy", {"copy_format": "binary"}),
+        Encoding("copy", {"copy_format": "text"}),
+        Encoding("values_lists"),
+        Encoding("transaction"),
+        Encoding("single", batched=False),
+    )
+
+    options: PostgresOptions
+
+    def __init__(self, options: Options, job: Job) -> None:
+        super().__init__(options, job)
+        self.options.mode(job.batch)
+        self._connection: psycopg2.extensions.connection | None = None
+
+    @classmethod
+    def encoder(cls, options: Options, job: Job, batch: int) -> PostgresEncoder:
+        assert isinstance(options, EncodingOptions)
+        return PostgresEncoder(job, options.mode(batch), options.copy_format)
+
+    def writer(self, batch: int, prefill: bool = False) -> PostgresWriter:
+        mode = self.options.prefill_mode() if prefill else self.options.mode(batch)
+        encoder = PostgresEncoder(self.job, mode, self.options.copy_format)
+        return PostgresWriter(encoder, self.options.connection_string, self.job)
+
+    def open(self) -> None:
+        self._connection = connect(self.options.connection_string, self.job.run_id)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg2.Error):
+                self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """An advisory lock of this connection, which ends with it. Not every relative has them."""
+        try:
+            free = self._ask("SELECT pg_try_advisory_lock(%s)", [_LOCK_KEY])[0][0]
+        except SimulatorError as error:
+            cause = error.__cause__
+            if isinstance(cause, psycopg2.Error) and cause.pgcode in _NO_SUCH_FUNCTION:
+                yield
+                return
+            raise
+        if not free:
+            raise SimulatorError(
+                f"another run is using the database at {server_name(self.options.connection_string)}:"
+                " wait for it to end, or use another database"
+            )
+        yield
+
+    def prepare(self) -> None:
+        for extension in self.options.install_extensions:
+            self._do(f"CREATE EXTENSION IF NOT EXISTS {quoted(extension)}")
+        if self.job.clean:
+            for table in self.job.all_table_names:
+                self._do(f"DROP TABLE IF EXISTS {quoted(table)}")
+        for table in self.job.table_names:
+            self._do(f"CREATE TABLE IF NOT EXISTS {quoted(table)} ({', '.join(self._columns())})")
+
+    def _columns(self) -> list[str]:
+        """The column definitions and the constraint of CREATE TABLE."""
+        key_types = {
+            PrimaryKey.SQL: "bigint GENERATED ALWAYS AS IDENTITY "
+            f"(START WITH 1 CACHE {self.job.batch or 100})",
+            PrimaryKey.DB: "serial",
+            PrimaryKey.CLIENT: "varchar",
+            PrimaryKey.UUID: "uuid NOT NULL DEFAULT gen_random_uuid()",
+        }
+        key_type = key_types.get(self.job.primary_key)
+        columns = [f"{quoted(c.name)} {_COLUMN_TYPES[c.type]}" for c in self.job.schema.columns]
+        constraint = self.options.primary_key_constraint
+        if key_type:
+            columns.insert(0, f"id {key_type}")
+            constraint = constraint or "PRIMARY KEY (id)"
+        return [*columns, constraint] if constraint else columns
+
+    def prepare_queries(self) -> None:
+        table = self.job.schema.table
+        if self._ask("SELECT to_regclass(%s)", [quoted(table)])[0][0] is None:
+            raise SimulatorError(
+                f"there is no table {table} to query: run insert first, with --tables single"
+            )
+        if self.options.create_indices:
+            for statement in self._indices():
+                self._do(statement)
+            self._do(f"ANALYZE {quoted(table)}")
+
+    def _indices(self) -> list[str]:
+        schema = self.job.schema
+        device = quoted(schema.device)
+        if schema.device_path:
+            device = f"({device} ->> '{schema.device_path}')"
+        values = [quoted(c.name) for c in schema.columns if c.type is ColumnType.FLOAT32]
+        table = quoted(schema.table)
+        by_device = ", ".join([device, quoted(schema.time), *values])
+        statements = [f"CREATE INDEX IF NOT EXISTS events_device_ts ON {table} ({by_device})"]
+        if values:
+            statements.append(
+                f"CREATE INDEX IF NOT EXISTS events_temp ON {table} ({', '.join(values)})"
+            )
+        return statements
+
+    def count(self) -> int:
+        counts = [self._ask(f"SELECT count(*) FROM {quoted(t)}") for t in self.job.table_names]
+        return sum(int(rows[0][0]) for rows in counts)
+
+    def queries(self) -> Mapping[str, Callable[[], Sequence[tuple[Any, ...]]]]:
+        if self.job.schema.table != "events":
+            raise OptionError("module postgres has queries for the workload temperature only")
+        chosen = self.options.queries or QUERY_NAMES
+        return {name: partial(self._ask, _QUERIES[name]) for name in QUERY_NAMES if name in chosen}
+
+    def server_info(self) -> dict[str, Any]:
+        rows = self._ask(
+            "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)",
+            [list(_SETTINGS)],
+        )
+        settings = dict(sorted(rows))
+        return {"version": self._ask("SELECT version()")[0][0], "settings": settings}
+
+    def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a statement; connects again if the connection was lost."""
+        if self._connection is None or self._connection.closed:
+            self.open()
+        assert self._connection is not None
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(statement, values or None)
+                return cursor.fetchall() if cursor.description else []
+        except psycopg2.Error as error:
+            raise translated(error, self._connection) from error
+
+    def _do(self, statement: str) -> None:
+        self._ask(statement)
+
+
+_QUERIES = {
+    "count-events": "SELECT count(*) FROM events",
+    "temperature-min-max": "SELECT min(temperature), max(temperature) FROM events",
+    "temperature-stats": "SELECT min(temperature), avg(temperature), max(temperature) FROM events",
+    "temperature-stats-per-device": """
+        SELECT device_id, min(temperature), avg(temperature), max(temperature)
+        FROM events GROUP BY device_id""",
+    "newest-per-device": """
+        SELECT device_id, temperature
+        FROM (SELECT device_id, temperature, "timestamp",
+                     max("timestamp") OVER (PARTITION BY device_id) AS newest FROM events) AS e
+        WHERE "timestamp" = newest""",
+}
+
+
+class PostgresWriter(Writer):
+    """Sends payloads of `PostgresEncoder`, one transaction each."""
+
+    encoder: PostgresEncoder
+
+    def __init__(self, encoder: PostgresEncoder, dsn: str, job: Job) -> None:
+        super().__init__(encoder)
+        self._dsn = dsn
+        self._job = job
+        self._connection: psycopg2.extensions.connection | None = None
+        self._lost_backend: tuple[int, Any] | None = None
+        self._backend: tuple[int, Any] | None = None
+        tables = range(len(job.table_names))
+        self._copies = [encoder.copy_statement(table) for table in tables]
+
+    def open(self) -> None:
+        self._connection = connect(self._dsn, self._job.run_id)
+        with self._connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+            )
+            self._backend = cursor.fetchone()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg2.Error):
+                self._connection.close()
+            self._connection = None
+
+    def send(self, payload: Payload) -> int:
+        connection = self._connection
+        assert connection is not None
+        parts = payload.data
+        statements = isinstance(parts[0][1], list)
+        try:
+            cursor = connection.cursor()
+            if len(parts) == 1 and not statements:
+                return self._send_part(cursor, *parts[0])
+            cursor.execute("BEGIN")
+            stored = 0
+            for table, data in parts:
+                for item in data if statements else (data,):
+                    stored += self._send_part(cursor, table, item)
+            cursor.execute("COMMIT")
+            return stored
+        except psycopg2.Error as error:
+            raise translated(error, connection) from error
+
+    def _send_part(self, cursor: psycopg2.extensions.cursor, table: int, data: bytes) -> int:
+        """Data for one table; the number of rows that it got."""
+        if self.encoder.mode is InsertMode.COPY:
+            # The whole payload in one read: with the default of 8 KiB psycopg2 asks Python for
+            # each piece, which costs more CPU than building the payload.
+            cursor.copy_expert(self._copies[table], BytesIO(data), size=len(data))
+        else:
+            cursor.execute(data)
+        return cursor.rowcount
+
+    def recover(self, payload: Payload) -> bool:
+        connection = self._connection
+        if connection is not None and not connection.closed:
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute("ROLLBACK")
+                return False
+            except psycopg2.Error:
+                self.close()
+        self._lost_backend = self._lost_backend or self._backend
+        self.close()
+        try:
+            self.open()
+            connection = self._connection
+            assert connection is not None
+            self._await_end_of_lost_backend(connection)
+            return self._is_stored(connection, payload)
+        except SimulatorError as error:
+            raise Retryable("connection_lost", str(error)) from error
+        except psycopg2.Error as error:
+            self.close()
+            raise Retryable("connection_lost", str(error).strip()) from error
+
+    def _await_end_of_lost_backend(self, connection: psycopg2.extensions.connection) -> None:
+        """Make sure that the lost connection's transaction can't be committed any more."""
+        if self._lost_backend is None:
+            return
+        deadline = time.monotonic() + _BACKEND_END_S
+        with connection.cursor() as cursor:
+            while True:
+                cursor.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE pid = %s AND backend_start = %s",
+                    self._lost_backend,
+                )
+                if not cursor.rowcount:
+                    break
+                if time.monotonic() > deadline:
+                    raise Retryable("connection_lost", "the old connection's backend still runs")
+                # The server has no event for the end of a backend to wait for.
+                time.sleep(0.02)
+        self._lost_backend = None
+
+    def _is_stored(self, connection: psycopg2.extensions.connection, payload: Payload) -> bool:
+        """Whether the payload's last event, and so the whole transaction, is in the database."""
+        schema = self._job.schema
+        block, row = payload.block, payload.last
+        tables = self._job.table_names
+        table = tables[(block.first + row) % len(tables)]
+        conditions, values = [], []
+        if self._job.primary_key is PrimaryKey.CLIENT:
+            conditions.append("id = %s")
+            values.append(client_keys(block.part(row, row + 1))[0].decode())
+        else:
+            for name, value in block.key_of(row).items():
+                column = quoted(name)
+                if name == schema.device and schema.device_path:
+                    column = f"{column} ->> '{schema.device_path}'"
+                conditions.append(f"{column} = %s")
+                values.append(value)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT 1 FROM {quoted(table)} WHERE {' AND '.join(conditions)} LIMIT 1", values
+            )
+            return cursor.fetchone() is not None
+
+
+def connect(dsn: str, run_id: str) -> psycopg2.extensions.connection:
+    """An autocommit connection; SimulatorError with the server's name and a remedy if refused."""
+    given = psycopg2.extensions.parse_dsn(dsn)
+    defaults = {
+        "connect_timeout": "10",
+        "application_name": f"iot-benchmark {run_id}",
+        # A vanished server is noticed within about 25 s, not after the kernel's two hours.
+        "keepalives_idle": "10",
+        "keepalives_interval": "5",
+        "keepalives_count": "3",
+    }
+    try:
+        connection: psycopg2.extensions.connection = psycopg2.connect(**(defaults | given))
+    except psycopg2.Error as error:
+        raise SimulatorError(_connect_hint(dsn, str(error).strip())) from error
+    connection.autocommit = True
+    return connection
+
+
+def _connect_hint(dsn: str, reason: str) -> str:
+    """One line for a failed connection: what libpq says of its first attempt, and a remedy."""
+    reason = " ".join(reason.splitlines()[0].split())
+    if "password" in reason or "authentication" in reason:
+        remedy = "check user and password in connection_string"
+    elif "too many" in reason or "remaining connection slots" in reason:
+        remedy = "use fewer --workers, or raise the server's max_connections"
+    elif "does not exist" in reason:
+        remedy = "check dbname and user in connection_string"
+    else:
+        remedy = "check that the server runs and that connection_string names it"
+    return f"can't connect to PostgreSQL at {server_name(dsn)}: {reason}; {remedy}"
+
+
+def translated(
+    error: psycopg2.Error, connection: psycopg2.extensions.connection
+) -> Retryable | SimulatorError:
+    """What an error means: worth another try, or the end of the run."""
+    code = error.pgcode or ""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if code == _SERIALIZATION_FAILURE:
+        return Retryable("serialization_failure", text, backoff_s=0.01)
+    if code == _DEADLOCK:
+        return Retryable("deadlock_detected", text, backoff_s=0.01)
+    lost = connection.closed or code in _CONNECTION_LOST
+    if lost or code.startswith(_CONNECTION_EXCEPTION_CLASS):
+        return Retryable("connection_lost", text)
+    if code == _DISK_FULL:
+        return SimulatorError(f"the database has no disk space left: {text}")
+    if code == _TOO_MANY_CONNECTIONS:
+        return SimulatorError(f"{text}; use fewer --workers, or raise max_connections")
+    if code == _UNDEFINED_TABLE:
+        return SimulatorError(f"{text}; run insert first, or without --no-clean")
+    return SimulatorError(f"PostgreSQL refused a statement ({code}): {text}")
