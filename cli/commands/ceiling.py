@@ -1,0 +1,103 @@
+"""`run.py ceiling`: how fast this machine could generate and encode, if databases took no time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import WORKLOAD_NAMES, WorkerCounts
+
+if TYPE_CHECKING:
+    from simulator.modules.base import Encoder, Encoding
+    from simulator.workloads.base import Workload
+
+
+@click.command()
+@click.option(
+    "--module", "chosen", help="Only this module; default: all that encode something."
+)
+@click.option(
+    "--workload", "workload_name", default="temperature", show_default=True,
+    type=click.Choice(WORKLOAD_NAMES), help="What is generated.",
+)
+@click.option(
+    "--batch", "batches", default="1000,10000", show_default=True, type=WorkerCounts(),
+    help="Events per request to try, separated by commas.",
+)
+@click.option(
+    "--events", default=200_000, show_default=True, type=click.IntRange(min=1),
+    help="Events to generate and encode for each line; the best of three rounds counts.",
+)
+@click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+def ceiling(
+    chosen: str | None, workload_name: str, batches: tuple[int, ...], events: int, debug: bool
+) -> None:
+    """Print events per second and CPU per event of generating and encoding, on one core.
+
+    No database is asked. A run that reaches half of its line's rate per worker measures the
+    client; `--target blackhole` runs the same with collector, workers and measuring.
+    """  # fmt: skip
+    from tabulate import tabulate
+
+    from simulator.errors import OptionError
+    from simulator.modules import load_module, module_names
+    from simulator.modules.base import Job
+    from simulator.modules.options import parse_options
+    from simulator.workloads import WORKLOADS
+
+    from ..errors import ConfigError
+    from ..output import say
+
+    try:
+        modules = [load_module(name) for name in ([chosen] if chosen else module_names())]
+    except OptionError as error:
+        raise ConfigError(f"--module: {error}") from error
+    workload = WORKLOADS[workload_name]()
+    rows = []
+    for module in modules:
+        for encoding in module.ENCODINGS:
+            for batch in batches if encoding.batched else (0,):
+                values = {"insert_mode": encoding.mode, **encoding.options}
+                options = parse_options(module.encoding_options_model, values, str)
+                job = Job(workload.schema, batch=batch)
+                generate_s, encode_s = cpu_per_event(
+                    workload, module.encoder(options, job, batch), batch, events
+                )
+                rows.append([module.name, label(encoding), batch or 1, generate_s, encode_s])
+    if not rows:
+        raise ConfigError(f"module {chosen} encodes nothing")
+    table = [
+        [
+            name,
+            mode,
+            batch,
+            f"{1 / (generate_s + encode_s):,.0f}",
+            *(f"{seconds * 1e6:.3f}" for seconds in (generate_s, encode_s, generate_s + encode_s)),
+        ]
+        for name, mode, batch, generate_s, encode_s in rows
+    ]
+    headers = ["Module", "Mode", "Batch", "Events/s", "Generate µs", "Encode µs", "CPU µs/event"]
+    align = ["left", "left", *["right"] * 5]
+    say(tabulate(table, headers, tablefmt="plain", colalign=align, disable_numparse=True))
+
+
+def label(encoding: Encoding) -> str:
+    """`copy binary`: the mode and its variant."""
+    return " ".join([encoding.mode, *encoding.options.values()])
+
+
+def cpu_per_event(
+    workload: Workload, encoder: Encoder, batch: int, events: int, rounds: int = 3
+) -> tuple[float, float]:
+    """CPU seconds per event of generating and of encoding: the best of `rounds`, since whatever
+    else the machine does can only add to it."""
+    from simulator.loop import Feed
+
+    found = []
+    for _ in range(rounds):
+        feed = Feed(lambda first, count: workload.block(0, first, count), encoder, 0, events, batch)
+        for _ in feed:
+            pass
+        found.append((feed.generate_s / events, feed.encode_s / events))
+    return min(found, key=sum)

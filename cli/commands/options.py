@@ -1,0 +1,97 @@
+"""Options that several commands share, and their types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from ..session import Request
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+WORKLOAD_NAMES = ("temperature", "cpu")
+
+
+class WorkerCounts(click.ParamType[tuple[int, ...]]):
+    """`1,4,8` -> (1, 4, 8)."""
+
+    name = "N[,N…]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = str(value).split(",")
+        if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+            self.fail(
+                f"{value!r}: write worker counts from 1 up, separated by commas, as in 1,4,8",
+                param,
+                ctx,
+            )
+        return tuple(map(int, parts))
+
+
+def common(function: Function) -> Function:
+    """Options of every command that runs something against a target."""
+    options = [
+        click.option("-t", "--target", required=True, help="Name of the target in the config file."),
+        click.option(
+            "-c", "--config", "config_file", default="config.yaml", show_default=True,
+            type=click.Path(path_type=Path), help="Config file with the targets.",
+        ),
+        click.option(
+            "--extra-option", "extra_options", multiple=True, metavar="KEY=VALUE",
+            help="Option for the database module, over the target's own; may be repeated.",
+        ),
+        click.option(
+            "--timeout", "timeout_s", default=0.0, show_default=True, type=click.FloatRange(min=0),
+            help="Seconds that one run may take; 0: no limit.",
+        ),
+        click.option(
+            "--workload", default="temperature", show_default=True,
+            type=click.Choice(WORKLOAD_NAMES), help="What is generated.",
+        ),
+        click.option(
+            "--executor", type=click.Choice(["local", "kubernetes"]),
+            help="Where collector and workers run; default: the target's, or else kubernetes.",
+        ),
+        click.option(
+            "--output", default="results", show_default=True, type=click.Path(path_type=Path),
+            help="Folder in which a new folder with the result is made.",
+        ),
+        click.option(
+            "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False),
+            help="Write a copy of result.json to this file.",
+        ),
+        click.option("--debug", is_flag=True, help="Show a traceback with an error."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def on_command_line(ctx: click.Context) -> frozenset[str]:
+    """Names of the options that were given, not left at their defaults."""
+    given = click.core.ParameterSource.COMMANDLINE
+    names = [parameter.name for parameter in ctx.command.params if parameter.name]
+    return frozenset(name for name in names if ctx.get_parameter_source(name) is given)
+
+
+def request_of(given: dict[str, Any]) -> Request:
+    """The values of `common`'s options."""
+    from ..session import Request
+
+    return Request(
+        target=given["target"],
+        config_file=given["config_file"],
+        extra_options=given["extra_options"],
+        executor=given["executor"],
+        timeout_s=given["timeout_s"],
+        output=given["output"],
+        json_file=given["json_file"],
+    )

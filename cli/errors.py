@@ -1,0 +1,30 @@
+"""Errors as the user sees them: one or two lines, and an exit status."""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, Any
+
+import click
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+
+class CliError(click.ClickException):
+    """An error shown as `error: TEXT` without a traceback."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"error: {self.format_message()}", file=file or sys.stderr)
+
+
+class ConfigError(CliError):
+    """Wrong usage or configuration: nothing was started."""
+
+    exit_code = EXIT_USAGE
+
+
+class RunFailed(CliError):
+    """A run ended without a figure, or the result could not be kept."""
+
+    exit_code = EXIT_FAILED

@@ -1,0 +1,113 @@
+"""The command line: `run.py COMMAND`; without a command, `insert`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from simulator import __version__
+
+from .errors import EXIT_FAILED, CliError
+from .signals import Interrupted, Interrupts
+
+COMMANDS = ("insert", "query", "targets", "ceiling")
+DEFAULT_COMMAND = "insert"
+
+
+class Commands(click.Group):
+    """One file per command in `cli/commands/`, imported when needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f".commands.{cmd_name}", __package__), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own_options = {"--help", "--version"}
+        if not args or (args[0].startswith("-") and args[0] not in own_options):
+            args = [DEFAULT_COMMAND, *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS:
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            known = ", ".join(COMMANDS)
+            raise click.UsageError(f"there is no command {args[0]!r}{hint} (there are: {known})")
+        return super().resolve_command(ctx, args)
+
+
+@click.command(cls=Commands, context_settings={"max_content_width": 100})
+@click.version_option(__version__, prog_name="iot-database-benchmark")
+@click.pass_context
+def commands(ctx: click.Context) -> None:
+    """Measure how fast databases take in and answer questions about device events.
+
+    \b
+    Without a command, insert:  python run.py --target embedded
+    Help on a command:          python run.py query --help
+    Exit status: 0 done, 1 a run failed or is invalid, 2 wrong usage or configuration,
+    130 ended by Ctrl-C (143 by SIGTERM).
+    """
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    sys.exit(_status(sys.argv[1:]))
+
+
+def _status(arguments: list[str]) -> int:
+    debug = "--debug" in arguments
+    try:
+        with Interrupts() as interrupts:
+            commands.main(
+                arguments,
+                prog_name=f"python {Path(sys.argv[0]).name}",
+                standalone_mode=False,
+                obj=interrupts,
+            )
+            return 0
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.UsageError as error:
+        click.echo(f"error: {_one_line(error)}", err=True)
+        return error.exit_code
+    except CliError as error:
+        if debug:
+            raise
+        error.show()
+        return error.exit_code
+    except Interrupted as end:
+        click.echo(f"ended by {end}: nothing is left running", err=True)
+        return end.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_FAILED
+    except Exception as error:
+        if debug:
+            raise
+        click.echo(
+            f"error: unexpected {type(error).__name__}: {error}\n"
+            "This is a defect; add --debug to see where.",
+            err=True,
+        )
+        return EXIT_FAILED
+
+
+def _one_line(error: click.UsageError) -> str:
+    text = error.format_message().rstrip(".")
+    text = text[:1].lower() + text[1:]
+    command = error.ctx.command_path if error.ctx else "python run.py"
+    return f"{text}\nSee: {command} --help"

@@ -1,0 +1,85 @@
+"""The work of `query`: one run of all queries, its result, its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from simulator.contract import RunSettings
+
+from .errors import EXIT_FAILED, RunFailed
+from .output import say
+from .plan import check_query
+from .results import Result, summarize_queries
+from .session import Request, open_session, tool_environment
+from .show.progress import make_display
+from .show.tables import failed_queries, query_table
+from .signals import Interrupts
+
+
+def run_queries(
+    workers: int, query_runs: int, workload: str, request: Request, interrupts: Interrupts
+) -> int:
+    """Ask all queries; the exit status."""
+    session = open_session(request)
+    check_query(workload, session.module, session.options)
+
+    def settings(run_id: str, token: str, values: Mapping[str, Any]) -> RunSettings:
+        return RunSettings(
+            run_id=run_id,
+            token=token,
+            command="query",
+            target=session.target.name,
+            module=session.target.module,
+            options=dict(values),
+            workload=workload,
+            workers=workers,
+            query_runs=query_runs,
+        )
+
+    with session.running("query", interrupts) as running, make_display("queries") as display:
+        display.begin(f"{workers} worker{'s' if workers > 1 else ''}, {query_runs} runs")
+        try:
+            report = running.run("queries", settings, display.update)
+        except RunFailed:
+            # The logs are worth keeping if the processes wrote any.
+            if not any((running.folder.path / "logs").glob("*/*.log")):
+                running.folder.discard()
+            raise
+        except BaseException:
+            running.folder.discard()
+            raise
+        runs = report.queries or []
+        display.end("done" if not report.invalid_reasons else "done, not all valid")
+        with interrupts.shielded():
+            result = Result(
+                command="query",
+                target=session.target.name,
+                module=session.target.module,
+                executor=session.executor,
+                started_at=running.started_at,
+                options={
+                    "workers": workers,
+                    "runs": query_runs,
+                    "workload": workload,
+                    "timeout_s": request.timeout_s,
+                    "module": session.public_options(),
+                },
+                environment={"tool": tool_environment(), **report.environment, "kubernetes": None},
+                invalid_reasons=report.invalid_reasons,
+                phases_s=report.phases_s,
+                runs=runs,
+                summary=summarize_queries(runs),
+            )
+            unwritten = None
+            try:
+                running.folder.write(result, request.json_file)
+            except RunFailed as error:
+                unwritten = error
+    say(query_table(summarize_queries(runs), failed_queries(runs)))
+    for reason in report.invalid_reasons:
+        say(f"invalid: {reason}")
+    if unwritten:
+        raise unwritten
+    say(f"\nResult: {running.folder.path}")
+    return EXIT_FAILED if report.invalid_reasons else 0

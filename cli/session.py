@@ -1,0 +1,157 @@
+"""What every command that runs something needs: target, module, server, executor, result folder."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator import __version__
+from simulator.contract import Report, RunSettings
+from simulator.errors import OptionError
+from simulator.modules import load_module
+from simulator.modules.base import Module, Options
+from simulator.modules.options import parse_options
+
+from .config import ExecutorName, Target, load_config
+from .embedded import EmbeddedPostgres
+from .errors import ConfigError
+from .executors import make_executor
+from .executors.base import Executor, Watch
+from .plan import merged_options
+from .results import ResultFolder, now
+from .signals import Interrupts
+
+# Stands for the connection string of a server that is not started yet.
+_NOT_STARTED = "host=/not-started"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the shared options of a command say."""
+
+    target: str
+    config_file: Path
+    extra_options: Sequence[str]
+    executor: str | None
+    timeout_s: float
+    output: Path
+    json_file: Path | None
+
+
+@dataclass
+class Session:
+    """A checked target. `running()` starts what its runs need."""
+
+    request: Request
+    target: Target
+    executor: ExecutorName
+    module: type[Module]
+    values: dict[str, Any]
+    """Module options as given: what the processes are told."""
+    options: Options
+    """The same, validated."""
+
+    def public_options(self) -> dict[str, Any]:
+        """The module's options as they may be shown, for the result."""
+        shown = self.options.public()
+        if self.target.start_server:
+            shown["connection_string"] = f"{self.target.start_server} started by this tool"
+        return shown
+
+    @contextmanager
+    def running(self, command: str, interrupts: Interrupts) -> Iterator[Running]:
+        """Everything up: result folder, the target's server if the tool starts it, executor."""
+        started = now()
+        folder = ResultFolder(self.request.output, started, command, self.target.name)
+        with ExitStack() as stack:
+            try:
+                executor = stack.enter_context(make_executor(self.executor, interrupts))
+                values = dict(self.values)
+                if self.target.start_server:
+                    assert self.target.data_dir is not None
+                    server = stack.enter_context(EmbeddedPostgres(self.target.data_dir, interrupts))
+                    values["connection_string"] = server.connection_string
+            except BaseException:
+                folder.discard()
+                raise
+            yield Running(
+                executor, folder, values, started.isoformat(timespec="seconds"), self.request
+            )
+
+
+@dataclass
+class Running:
+    """What is up while a command's runs are made."""
+
+    executor: Executor
+    folder: ResultFolder
+    values: dict[str, Any]
+    started_at: str
+    request: Request
+
+    def run(
+        self, name: str, make_settings: Callable[[str, str, Mapping[str, Any]], RunSettings],
+        watch: Watch,
+    ) -> Report:  # fmt: skip
+        """One run, with an id and a token of its own; its logs go to a folder `name`."""
+        settings = make_settings(secrets.token_hex(4), secrets.token_urlsafe(24), self.values)
+        return self.executor.run(settings, self.folder.logs(name), self.request.timeout_s, watch)
+
+
+def open_session(request: Request) -> Session:
+    """Read the config and check target, executor, module and options; ConfigError if one is wrong."""
+    config = load_config(request.config_file)
+    target = config.target(request.target)
+    executor = ExecutorName(request.executor) if request.executor else target.executor
+    if target.start_server and executor is not ExecutorName.LOCAL:
+        raise ConfigError(
+            f"target {target.name} starts its server on this machine: use --executor local"
+        )
+    if target.start_server and not target.data_dir:
+        raise ConfigError(
+            f"{config.where('targets', target.name)}: start_server needs a folder: key `data_dir`"
+        )
+    values = merged_options(target, request.extra_options)
+    if target.start_server:
+        values["connection_string"] = _NOT_STARTED
+    from_command_line = {option.partition("=")[0].strip() for option in request.extra_options}
+
+    def where(key: str) -> str:
+        if key in from_command_line:
+            return "--extra-option"
+        return config.where("targets", target.name, key)
+
+    try:
+        module = load_module(target.module)
+    except OptionError as error:
+        raise ConfigError(f"{config.where('targets', target.name, 'module')}: {error}") from error
+    try:
+        options = parse_options(module.options_model, values, where)
+    except OptionError as error:
+        raise ConfigError(str(error)) from error
+    _check_json_file(request.json_file)
+    return Session(request, target, executor, module, values, options)
+
+
+def _check_json_file(path: Path | None) -> None:
+    """Before the runs, not after them."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise ConfigError(f"--json {path}: there is no folder {path.absolute().parent}")
+
+
+def tool_environment() -> dict[str, Any]:
+    """Version and, in a git checkout, commit of this tool."""
+    root = Path(__file__).resolve().parents[1]
+    commit = None
+    if (root / ".git").exists():
+        described = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        commit = described.stdout.strip() or None
+    return {"version": __version__, "commit": commit}

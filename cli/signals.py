@@ -1,0 +1,68 @@
+"""Ctrl-C and its relatives: the first ends the work, a second one hurries the clean-up, none skips it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+# SIGHUP: the terminal was closed.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(BaseException):
+    """The user or the system wants the command to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+    @property
+    def exit_code(self) -> int:
+        """The shell's convention: 128 + the signal's number."""
+        return 128 + self.number
+
+
+class Interrupts:
+    """Turns the first signal into `Interrupted`, raised in the main thread outside of shields.
+
+    Use as a context manager around a command. `hurry` is set by every further signal: whoever
+    waits for something to end in good order then ends it at once.
+    """
+
+    def __init__(self) -> None:
+        self.hurry = threading.Event()
+        self._shields = 0
+        self._pending: int | None = None
+        self._raised = False
+
+    def __enter__(self) -> Interrupts:
+        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self._raised or self._pending is not None:
+            self.hurry.set()
+        elif self._shields:
+            self._pending = number
+        else:
+            self._raised = True
+            raise Interrupted(number)
+
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """Finish what is inside before a signal is raised: for starting and for cleaning up."""
+        self._shields += 1
+        try:
+            yield
+        finally:
+            self._shields -= 1
+            if not self._shields and self._pending is not None and not self._raised:
+                self._raised = True
+                raise Interrupted(self._pending)
