@@ -1,0 +1,42 @@
+# The commands of the README. They need Python 3.11 or later and make; everything else goes to .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench clean
+
+# An insert sweep and the five queries, against a PostgreSQL that comes with the Python packages.
+demo: $(VENV)/tool
+	$(BIN)/python run.py insert --target embedded --workers 1,2,4 --runs 3 --batch 1000 --num-inserts 200000
+	$(BIN)/python run.py query --target embedded --runs 5
+
+# All tests that need nothing but Python. Database servers come from variables such as POSTGRES_DSN.
+test: $(VENV)/development
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/development
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# What the tool itself costs, each as a ratio measured in one run.
+bench: $(VENV)/development
+	for name in client_cost copy_limit overhead many_workers memory; do \
+	  echo "== $$name"; $(BIN)/python -m benchmarks.$$name || failed=1; done; exit $${failed:-0}
+
+clean:
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or later is needed; name it: make PYTHON=python3.12 …" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/tool: requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+$(VENV)/development: requirements-dev.txt requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@ $(VENV)/tool
