@@ -33,11 +33,7 @@ def run_inserts(options: InsertOptions, request: Request, interrupts: Interrupts
             stopped = error
         with interrupts.shielded():
             result = made.result(running, complete=stopped is None)
-            if result.runs:
-                unwritten = _written(running, result, request)
-            else:
-                running.folder.discard()
-                unwritten = None
+            unwritten = _written(running, result, request) if result.runs else None
     if result.runs:
         _print(result, options)
         if unwritten is None:

@@ -72,15 +72,13 @@ def _status(arguments: list[str]) -> int:
     debug = "--debug" in arguments
     try:
         with Interrupts() as interrupts:
-            commands.main(
+            status = commands.main(
                 arguments,
                 prog_name=f"python {Path(sys.argv[0]).name}",
                 standalone_mode=False,
                 obj=interrupts,
             )
-            return 0
-    except click.exceptions.Exit as end:
-        return end.exit_code
+            return status if isinstance(status, int) else 0
     except click.UsageError as error:
         click.echo(f"error: {_one_line(error)}", err=True)
         return error.exit_code

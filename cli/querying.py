@@ -42,12 +42,7 @@ def run_queries(
         try:
             report = running.run("queries", settings, display.update)
         except RunFailed:
-            # The logs are worth keeping if the processes wrote any.
-            if not any((running.folder.path / "logs").glob("*/*.log")):
-                running.folder.discard()
-            raise
-        except BaseException:
-            running.folder.discard()
+            running.folder.keep_logs()
             raise
         runs = report.queries or []
         display.end("done" if not report.invalid_reasons else "done, not all valid")

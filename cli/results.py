@@ -118,6 +118,7 @@ class ResultFolder:
 
     def __init__(self, output: Path, started: datetime, command: str, target: str) -> None:
         name = f"{started:%Y%m%dT%H%M%SZ}-{command}-{target}"
+        self._kept = False
         try:
             output.mkdir(parents=True, exist_ok=True)
             self.path = _new_folder(output, name)
@@ -136,15 +137,21 @@ class ResultFolder:
 
     def write(self, result: Result, copy: Path | None) -> Path:
         """Write result.json, as a whole or not at all; the copy likewise. RunFailed if it can't be."""
+        self._kept = True
         text = result.model_dump_json(indent=1)
         file = self.path / FILE_NAME
         for path in filter(None, (file, copy)):
             _write_whole(path, text)
         return file
 
-    def discard(self) -> None:
-        """Remove it all: nothing worth keeping came about."""
-        shutil.rmtree(self.path, ignore_errors=True)
+    def keep_logs(self) -> None:
+        """Keep the folder without a result, for the logs of what failed."""
+        self._kept = True
+
+    def close(self) -> None:
+        """Remove the folder if nothing worth keeping came about."""
+        if not self._kept:
+            shutil.rmtree(self.path, ignore_errors=True)
 
 
 def _new_folder(parent: Path, name: str) -> Path:

@@ -69,16 +69,13 @@ class Session:
         started = now()
         folder = ResultFolder(self.request.output, started, command, self.target.name)
         with ExitStack() as stack:
-            try:
-                executor = stack.enter_context(make_executor(self.executor, interrupts))
-                values = dict(self.values)
-                if self.target.start_server:
-                    assert self.target.data_dir is not None
-                    server = stack.enter_context(EmbeddedPostgres(self.target.data_dir, interrupts))
-                    values["connection_string"] = server.connection_string
-            except BaseException:
-                folder.discard()
-                raise
+            stack.callback(folder.close)
+            executor = stack.enter_context(make_executor(self.executor, interrupts))
+            values = dict(self.values)
+            if self.target.start_server:
+                assert self.target.data_dir is not None
+                server = stack.enter_context(EmbeddedPostgres(self.target.data_dir, interrupts))
+                values["connection_string"] = server.connection_string
             yield Running(
                 executor, folder, values, started.isoformat(timespec="seconds"), self.request
             )

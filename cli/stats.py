@@ -26,7 +26,7 @@ class Summary:
     avg: float
     median: float
     ci95: tuple[float, float] | None
-    """95 % interval of the mean (Student's t); None with a single run."""
+    """95 % interval of the mean (Student's t), not below 0; None with a single run."""
     cv: float | None
     """Coefficient of variation: sample standard deviation ÷ mean; None with a single run."""
     stable: bool | None
@@ -50,7 +50,8 @@ def summarize(values: Sequence[float]) -> Summary:
 
         deviation = float(np.std(values, ddof=1))
         half = float(stdtrit(len(values) - 1, 0.975)) * deviation / math.sqrt(len(values))
-        ci95 = (mean - half, mean + half)
+        # Rates and durations are never negative, which the t distribution does not know.
+        ci95 = (max(0.0, mean - half), mean + half)
         cv = deviation / mean if mean else 0.0
         stable = cv < UNSTABLE_CV
     return Summary(

@@ -15,9 +15,9 @@ from .workloads.base import MAX_WORKERS
 
 
 class Message(BaseModel):
-    """Base of all messages: unknown fields are refused."""
+    """Base of all messages: unknown fields are refused, and no error shows a value."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
 
 class PrimaryKey(StrEnum):

@@ -54,6 +54,7 @@ class Feed:
         self._ready: deque[Payload] = deque()
         self.generate_s = 0.0
         self.encode_s = 0.0
+        self._earlier_s = 0.0
         self._encoded_events = 0
 
     def prime(self) -> None:
@@ -63,10 +64,8 @@ class Feed:
 
     def reset_clock(self) -> None:
         """Forget the CPU time so far; `ceiling_per_s` still counts it."""
-        self._earlier_s = self.generate_s + self.encode_s
+        self._earlier_s += self.generate_s + self.encode_s
         self.generate_s = self.encode_s = 0.0
-
-    _earlier_s = 0.0
 
     def __iter__(self) -> Iterator[Payload]:
         while True:

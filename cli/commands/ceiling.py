@@ -9,24 +9,33 @@ import click
 from .options import WORKLOAD_NAMES, WorkerCounts
 
 if TYPE_CHECKING:
-    from simulator.modules.base import Encoder, Encoding
+    from simulator.modules.base import Encoder
     from simulator.workloads.base import Workload
 
 
 @click.command()
+@click.option("--module", "chosen", help="Only this module; default: all that encode something.")
 @click.option(
-    "--module", "chosen", help="Only this module; default: all that encode something."
+    "--workload",
+    "workload_name",
+    default="temperature",
+    show_default=True,
+    type=click.Choice(WORKLOAD_NAMES),
+    help="What is generated.",
 )
 @click.option(
-    "--workload", "workload_name", default="temperature", show_default=True,
-    type=click.Choice(WORKLOAD_NAMES), help="What is generated.",
-)
-@click.option(
-    "--batch", "batches", default="1000,10000", show_default=True, type=WorkerCounts(),
+    "--batch",
+    "batches",
+    default="1000,10000",
+    show_default=True,
+    type=WorkerCounts(),
     help="Events per request to try, separated by commas.",
 )
 @click.option(
-    "--events", default=200_000, show_default=True, type=click.IntRange(min=1),
+    "--events",
+    default=200_000,
+    show_default=True,
+    type=click.IntRange(min=1),
     help="Events to generate and encode for each line; the best of three rounds counts.",
 )
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
@@ -54,37 +63,25 @@ def ceiling(
     except OptionError as error:
         raise ConfigError(f"--module: {error}") from error
     workload = WORKLOADS[workload_name]()
-    rows = []
+    rows: list[list[str]] = []
     for module in modules:
         for encoding in module.ENCODINGS:
             for batch in batches if encoding.batched else (0,):
-                values = {"insert_mode": encoding.mode, **encoding.options}
-                options = parse_options(module.encoding_options_model, values, str)
+                options = parse_options(module.encoding_options_model, encoding.options, str)
                 job = Job(workload.schema, batch=batch)
                 generate_s, encode_s = cpu_per_event(
                     workload, module.encoder(options, job, batch), batch, events
                 )
-                rows.append([module.name, label(encoding), batch or 1, generate_s, encode_s])
+                both = generate_s + encode_s
+                micros = [f"{seconds * 1e6:.3f}" for seconds in (generate_s, encode_s, both)]
+                rows.append(
+                    [module.name, encoding.label, str(batch or 1), f"{1 / both:,.0f}", *micros]
+                )
     if not rows:
         raise ConfigError(f"module {chosen} encodes nothing")
-    table = [
-        [
-            name,
-            mode,
-            batch,
-            f"{1 / (generate_s + encode_s):,.0f}",
-            *(f"{seconds * 1e6:.3f}" for seconds in (generate_s, encode_s, generate_s + encode_s)),
-        ]
-        for name, mode, batch, generate_s, encode_s in rows
-    ]
     headers = ["Module", "Mode", "Batch", "Events/s", "Generate µs", "Encode µs", "CPU µs/event"]
     align = ["left", "left", *["right"] * 5]
-    say(tabulate(table, headers, tablefmt="plain", colalign=align, disable_numparse=True))
-
-
-def label(encoding: Encoding) -> str:
-    """`copy binary`: the mode and its variant."""
-    return " ".join([encoding.mode, *encoding.options.values()])
+    say(tabulate(rows, headers, tablefmt="plain", colalign=align, disable_numparse=True))
 
 
 def cpu_per_event(

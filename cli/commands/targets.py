@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from simulator.contract import PrimaryKey
     from simulator.modules.base import Support
 
 
 @click.command()
 @click.option(
-    "-c", "--config", "config_file", default="config.yaml", show_default=True,
-    type=click.Path(path_type=Path), help="Config file with the targets.",
+    "-c",
+    "--config",
+    "config_file",
+    default="config.yaml",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Config file with the targets.",
 )
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
 def targets(config_file: Path, debug: bool) -> None:
@@ -59,7 +65,7 @@ def targets(config_file: Path, debug: bool) -> None:
     say(tabulate(rows, headers, tablefmt="plain", disable_numparse=True))
 
 
-def cell(supported: Mapping[str, Support]) -> str:
+def cell(supported: Mapping[PrimaryKey, Support] | Mapping[str, Support]) -> str:
     """`full`, or which are what: `full: copy, single; missing: transaction`."""
     kinds = list(dict.fromkeys(supported.values()))
     if len(kinds) == 1:

@@ -102,8 +102,22 @@ def insert_notes(
         if run.retries:
             kinds = ", ".join(f"{count} {kind}" for kind, count in run.errors.items())
             notes.append(f"retries: {run.workers} workers, run {run.run}: {run.retries} ({kinds})")
-    notes += _spread_notes(summary)
-    return notes
+    return notes + _short_notes(runs) + _spread_notes(summary)
+
+
+SHORT_WINDOW_S = 10.0
+"""Below this, starting and ending are a noticeable part of a run."""
+
+
+def _short_notes(runs: Sequence[InsertRun]) -> list[str]:
+    windows = [run.window_s for run in runs if run.valid and run.window_s is not None]
+    if not windows or min(windows) >= SHORT_WINDOW_S:
+        return []
+    note = (
+        f"short: runs of {min(windows):.1f} s measure much of their own start and end; with more"
+        f" --num-inserts let them take {SHORT_WINDOW_S:.0f} s or longer"
+    )
+    return [note]
 
 
 def _spread_notes(summary: Sequence[InsertSummary]) -> list[str]:

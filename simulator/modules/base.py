@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
@@ -196,8 +196,8 @@ class Writer(ABC):
 class Encoding:
     """One way in which a module can build payloads, for the ceiling."""
 
-    mode: str
-    options: Mapping[str, str] = field(default_factory=dict)
+    label: str
+    options: Mapping[str, str]
     batched: bool = True
 
 

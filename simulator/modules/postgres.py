@@ -75,6 +75,7 @@ _SERIALIZATION_FAILURE = "40001"
 _DEADLOCK = "40P01"
 _CONNECTION_LOST = {"40003", "57P01", "57P02", "57P03"}
 _CONNECTION_EXCEPTION_CLASS = "08"
+_LOCK_NOT_AVAILABLE = "55P03"
 _UNDEFINED_TABLE = "42P01"
 _TOO_MANY_CONNECTIONS = "53300"
 _DISK_FULL = "53100"
@@ -89,6 +90,12 @@ _SETTINGS = (
     "shared_buffers", "effective_cache_size", "work_mem", "max_wal_size", "checkpoint_timeout",
     "max_connections", "max_parallel_workers_per_gather", "jit", "autovacuum",
 )  # fmt: skip
+
+# What is counted as `connection_lost` in a result.
+_LOST = "connection_lost"
+
+# How long to wait for a table that another session has locked, before saying so.
+_LOCK_TIMEOUT = "30s"
 
 # How long the old backend may take to end before the next try.
 _BACKEND_END_S = 10.0
@@ -198,11 +205,11 @@ class Postgres(Module):
         workloads={"temperature": Support.FULL, "cpu": Support.FULL},
     )
     ENCODINGS = (
-        Encoding("copy", {"copy_format": "binary"}),
-        Encoding("copy", {"copy_format": "text"}),
-        Encoding("values_lists"),
-        Encoding("transaction"),
-        Encoding("single", batched=False),
+        Encoding("copy binary", {"insert_mode": "copy", "copy_format": "binary"}),
+        Encoding("copy text", {"insert_mode": "copy", "copy_format": "text"}),
+        Encoding("values_lists", {"insert_mode": "values_lists"}),
+        Encoding("transaction", {"insert_mode": "transaction"}),
+        Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
     options: PostgresOptions
@@ -224,6 +231,8 @@ class Postgres(Module):
 
     def open(self) -> None:
         self._connection = connect(self.options.connection_string, self.job.run_id)
+        with self._connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = %s", [_LOCK_TIMEOUT])
 
     def close(self) -> None:
         if self._connection is not None:
@@ -360,8 +369,12 @@ class PostgresWriter(Writer):
         self._dsn = dsn
         self._job = job
         self._connection: psycopg2.extensions.connection | None = None
-        self._lost_backend: tuple[int, Any] | None = None
+        self._in_doubt = False
+        """Whether the last request may have been committed without our knowing."""
         self._backend: tuple[int, Any] | None = None
+        """Process id and start time of this connection's backend."""
+        self._lost_backend: tuple[int, Any] | None = None
+        """The one that may still be at work on the request in doubt."""
         tables = range(len(job.table_names))
         self._copies = [encoder.copy_statement(table) for table in tables]
 
@@ -396,7 +409,9 @@ class PostgresWriter(Writer):
             cursor.execute("COMMIT")
             return stored
         except psycopg2.Error as error:
-            raise translated(error, connection) from error
+            meaning = translated(error, connection)
+            self._in_doubt = isinstance(meaning, Retryable) and meaning.kind == _LOST
+            raise meaning from error
 
     def _send_part(self, cursor: psycopg2.extensions.cursor, table: int, data: bytes) -> int:
         """Data for one table; the number of rows that it got."""
@@ -409,27 +424,32 @@ class PostgresWriter(Writer):
         return cursor.rowcount
 
     def recover(self, payload: Payload) -> bool:
-        connection = self._connection
-        if connection is not None and not connection.closed:
-            try:
-                with connection.cursor() as cursor:
-                    cursor.execute("ROLLBACK")
-                return False
-            except psycopg2.Error:
-                self.close()
+        if not self._in_doubt and self._rolled_back():
+            return False
+        # Until the request's fate is known, every further try begins here again.
+        self._in_doubt = True
         self._lost_backend = self._lost_backend or self._backend
         self.close()
         try:
             self.open()
-            connection = self._connection
-            assert connection is not None
-            self._await_end_of_lost_backend(connection)
-            return self._is_stored(connection, payload)
+            assert self._connection is not None
+            self._await_end_of_lost_backend(self._connection)
+            stored = self._is_stored(self._connection, payload)
         except SimulatorError as error:
-            raise Retryable("connection_lost", str(error)) from error
+            raise Retryable(_LOST, str(error)) from error
         except psycopg2.Error as error:
-            self.close()
-            raise Retryable("connection_lost", str(error).strip()) from error
+            raise Retryable(_LOST, " ".join(str(error).split())) from error
+        self._in_doubt = False
+        return stored
+
+    def _rolled_back(self) -> bool:
+        assert self._connection is not None
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute("ROLLBACK")
+        except psycopg2.Error:
+            return False
+        return True
 
     def _await_end_of_lost_backend(self, connection: psycopg2.extensions.connection) -> None:
         """Make sure that the lost connection's transaction can't be committed any more."""
@@ -446,7 +466,7 @@ class PostgresWriter(Writer):
                 if not cursor.rowcount:
                     break
                 if time.monotonic() > deadline:
-                    raise Retryable("connection_lost", "the old connection's backend still runs")
+                    raise Retryable(_LOST, "the old connection's backend still runs")
                 # The server has no event for the end of a backend to wait for.
                 time.sleep(0.02)
         self._lost_backend = None
@@ -520,11 +540,15 @@ def translated(
         return Retryable("deadlock_detected", text, backoff_s=0.01)
     lost = connection.closed or code in _CONNECTION_LOST
     if lost or code.startswith(_CONNECTION_EXCEPTION_CLASS):
-        return Retryable("connection_lost", text)
+        return Retryable(_LOST, text)
     if code == _DISK_FULL:
         return SimulatorError(f"the database has no disk space left: {text}")
     if code == _TOO_MANY_CONNECTIONS:
         return SimulatorError(f"{text}; use fewer --workers, or raise max_connections")
+    if code == _LOCK_NOT_AVAILABLE:
+        return SimulatorError(
+            f"another session has locked the tables: {text}; end it and try again"
+        )
     if code == _UNDEFINED_TABLE:
         return SimulatorError(f"{text}; run insert first, or without --no-clean")
     return SimulatorError(f"PostgreSQL refused a statement ({code}): {text}")
