@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,13 @@ class ExecutorName(StrEnum):
     KUBERNETES = "kubernetes"
 
 
-_TOP_KEYS = ("targets", "namespace")
-_TARGET_KEYS = ("module", "executor", "start_server", "data_dir")
+_TOP_KEYS = ("targets", "namespace", "kubernetes")
+CHART_VALUES = "deployment/values.yaml"
+_ROOT = Path(__file__).resolve().parents[1]
 STARTABLE_SERVERS = ("postgresql",)
+
+# `<<`, which merges another mapping in, is as good as a text.
+_TEXT_KEYS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 
 # ${NAME} or ${NAME:-default}
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -43,6 +47,8 @@ class Target:
     """A server that the tool starts itself, on this machine, for the time of a command."""
     data_dir: str | None = None
     """Where that server keeps its data."""
+    kubernetes: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the chart: those for all targets with the target's own over them."""
 
 
 class Config:
@@ -52,6 +58,9 @@ class Config:
     def __init__(self, path: Path, document: Mapping[str, Any], lines: Mapping[Any, int]) -> None:
         self.path = path
         self._targets: Mapping[str, Any] = document["targets"]
+        self._kubernetes: Any = document.get("kubernetes") or {}
+        self.namespace = str(document.get("namespace") or "default")
+        """The Kubernetes namespace in which runs are made."""
         self._lines = lines
 
     @property
@@ -101,6 +110,7 @@ class Config:
             executor,
             start_server=self._server(name, values.pop("start_server", None)),
             data_dir=values.pop("data_dir", None),
+            kubernetes=self._chart_values(name, values.pop("kubernetes", None) or {}),
             options=values,
         )
 
@@ -118,6 +128,26 @@ class Config:
         where = self.where("targets", target, "start_server")
         known = ", ".join(STARTABLE_SERVERS)
         raise ConfigError(f"{where}: {value!r} can't be started by this tool (it can: {known})")
+
+    def chart_values(self) -> Mapping[str, Any]:
+        """The chart's values for all targets."""
+        return self._chart_values("", {})
+
+    def _chart_values(self, target: str, own: Any) -> Mapping[str, Any]:
+        """The chart's values for a target; ConfigError for a key that the chart doesn't have."""
+        shared = self._replaced(self._kubernetes, ("kubernetes",))
+        for values, keys in ((shared, ("kubernetes",)), (own, ("targets", target, "kubernetes"))):
+            if not isinstance(values, dict):
+                raise ConfigError(f"{self.where(*keys)}: needs keys below it, as in {CHART_VALUES}")
+            known = chart_keys()
+            for key in values:
+                if key not in known:
+                    near = difflib.get_close_matches(str(key), known, 1)
+                    hint = f"; did you mean {near[0]}?" if near else ""
+                    names = ", ".join(known)
+                    where = self.where(*keys, str(key))
+                    raise ConfigError(f"{where}: unknown key{hint} (known: {names})")
+        return merged(shared, own)
 
     def _replaced(self, value: Any, keys: tuple[str, ...]) -> Any:
         """`value` with ${VARIABLES} replaced, in lists and mappings too."""
@@ -139,6 +169,23 @@ class Config:
             return found
 
         return _VARIABLE.sub(lookup, value)
+
+
+def chart_keys() -> list[str]:
+    """The keys of the chart's values that a config file may set: all but `run`."""
+    values = yaml.safe_load((_ROOT / CHART_VALUES).read_text())
+    return [key for key in values if key != "run"]
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` over `below`, key by key, as helm merges values."""
+    result = dict(below)
+    for key, value in above.items():
+        if isinstance(value, dict) and isinstance(result.get(key), dict):
+            result[key] = merged(result[key], value)
+        else:
+            result[key] = value
+    return result
 
 
 def load_config(path: Path) -> Config:
@@ -187,6 +234,11 @@ def _note_lines(
     for key_node, value_node in node.value:
         place = (*keys, str(key_node.value))
         line = key_node.start_mark.line + 1
+        if key_node.tag not in _TEXT_KEYS:
+            raise ConfigError(
+                f"{path}:{line}: YAML takes the key {key_node.value} for something else than a text:"
+                " write it in quotes"
+            )
         if place in lines:
             raise ConfigError(f"{path}:{line}: {'.'.join(place)} stands here a second time")
         lines[place] = line

@@ -13,6 +13,7 @@ import fcntl
 import importlib.util
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -120,18 +121,20 @@ class EmbeddedPostgres:
         part.mkdir(mode=0o700)
         if prefix or os.geteuid() == 0:
             shutil.chown(part, *_other_user())
-        made = subprocess.run(
-            [
-                *prefix, programs / "initdb", "-D", part, "-U", "postgres", "--auth=trust",
-                "--encoding=UTF8", "--no-locale", "--no-sync",
-            ],
-            capture_output=True, text=True, cwd="/", start_new_session=True, check=False,
-        )  # fmt: skip
-        if made.returncode:
-            shutil.rmtree(part, ignore_errors=True)
-            reason = (made.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise RunFailed(f"initdb of the embedded PostgreSQL failed in {self._home}: {reason}")
-        part.rename(data)
+        with self._interrupts.shielded():  # a second or two, and the next command has them
+            made = subprocess.run(
+                [
+                    *prefix, programs / "initdb", "-D", part, "-U", "postgres", "--auth=trust",
+                    "--encoding=UTF8", "--no-locale", "--no-sync",
+                ],
+                capture_output=True, text=True, cwd="/", start_new_session=True, check=False,
+            )  # fmt: skip
+            if made.returncode:
+                shutil.rmtree(part, ignore_errors=True)
+                raise RunFailed(
+                    f"initdb of the embedded PostgreSQL failed in {self._home}: {_reason(made.stderr)}"
+                )
+            part.rename(data)
 
     def _new_socket_folder(self, data: Path) -> Path:
         """The data folder itself, which only the server's user may enter, or if its path is too
@@ -202,6 +205,12 @@ def _programs() -> Path:
     # pginstall holds PostgreSQL 16, pginstall18 the newer one.
     folders = Path(package.submodule_search_locations[0]).glob("pginstall*/bin")
     return max(folders, key=lambda path: int(path.parent.name.removeprefix("pginstall") or 0))
+
+
+def _reason(printed: str) -> str:
+    """What PostgreSQL's programs say went wrong: the text behind FATAL or error, or the last line."""
+    found = re.search(r"\b(?:FATAL|PANIC|error):\s+(.*)", printed)
+    return found[1] if found else (printed.strip().splitlines() or ["no reason given"])[-1]
 
 
 def _other_user() -> tuple[int, int]:

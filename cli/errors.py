@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import IO, Any
 
 import click
@@ -15,7 +14,9 @@ class CliError(click.ClickException):
     """An error shown as `error: TEXT` without a traceback."""
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"error: {self.format_message()}", file=file or sys.stderr)
+        from .output import note
+
+        note(f"error: {self.format_message()}")
 
 
 class ConfigError(CliError):

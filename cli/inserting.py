@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from simulator.contract import InsertRun, Report, RunSettings
 
 from .errors import EXIT_FAILED, RunFailed
+from .executors.base import Series
 from .output import say
-from .plan import InsertOptions, PlannedRun, check_capabilities, insert_settings, plan_inserts
+from .plan import (
+    InsertOptions,
+    PlannedRun,
+    by_workers,
+    check_capabilities,
+    insert_settings,
+    plan_inserts,
+)
 from .results import Result, summarize_inserts
-from .session import Request, Running, Session, open_session, tool_environment
+from .session import (
+    Request,
+    Running,
+    Session,
+    new_run_id,
+    new_token,
+    open_session,
+    tool_environment,
+)
 from .show.progress import Display, make_display
 from .show.tables import insert_notes, insert_table, steps_table
 from .signals import Interrupted, Interrupts
@@ -27,15 +43,16 @@ def run_inserts(options: InsertOptions, request: Request, interrupts: Interrupts
     stopped: RunFailed | Interrupted | None = None
     with session.running("insert", interrupts) as running, make_display("events") as display:
         try:
-            for planned in plan:
-                made.run(planned, running, display)
+            for series in by_workers(plan):
+                made.run_series(series, running, display)
         except (RunFailed, Interrupted) as error:
             stopped = error
         with interrupts.shielded():
             result = made.result(running, complete=stopped is None)
             unwritten = _written(running, result, request) if result.runs else None
     if result.runs:
-        _print(result, options)
+        if any(run.inserts_per_s is not None for run in made.runs):
+            _print(result, options)
         if unwritten is None:
             say(f"\nResult: {running.folder.path}")
     if isinstance(stopped, Interrupted):
@@ -66,32 +83,54 @@ class _Made:
         self._environment: dict[str, Any] = {}
         self._last: Report | None = None
 
-    def run(self, planned: PlannedRun, running: Running, display: Display) -> None:
-        """One run. RunFailed if it gave no figures; it is in `runs` all the same."""
-        display.begin(_label(planned, self._options))
-
-        def settings(run_id: str, token: str, values: Mapping[str, Any]) -> RunSettings:
-            before = self._last if planned.continues else None
-            return insert_settings(
+    def run_series(self, series: Sequence[PlannedRun], running: Running, display: Display) -> None:
+        """The runs of one worker count. RunFailed if one gave no figures; it is in `runs` all the
+        same."""
+        token = new_token()
+        settings = [
+            insert_settings(
                 planned,
                 self._options,
                 self._session.target,
-                values,
-                run_id,
+                running.values,
+                new_run_id(),
                 token,
-                first_event=before.next_event if before else None,
-                baseline=before.stored if before else None,
             )
+            for planned in series
+        ]
+        settings[0] = self._continuing(settings[0])
+        display.begin(_label(series[0], self._options))
+        with running.series(f"workers-{series[0].workers:02d}", settings) as runs:
+            for planned, one in zip(series, settings, strict=True):
+                self._run(planned, self._continuing(one), runs, running, display)
 
+    def _continuing(self, settings: RunSettings) -> RunSettings:
+        """The settings, told where the last run ended if they go on from there."""
+        if not settings.continues or self._last is None:
+            return settings
+        carried = self._last.carried
+        return settings.model_copy(
+            update={"first_event": carried.next_event, "baseline": carried.stored}
+        )
+
+    def _run(
+        self,
+        planned: PlannedRun,
+        settings: RunSettings,
+        series: Series,
+        running: Running,
+        display: Display,
+    ) -> None:
+        display.begin(_label(planned, self._options))
         try:
-            report = running.run(_log_name(planned), settings, display.update)
+            report = series.run(settings, running.request.timeout_s, display.update)
         except RunFailed as error:
-            display.end(f"failed: {error.message}")
+            display.end("failed")
             self.runs.append(
                 InsertRun(
                     workers=planned.workers,
                     run=planned.run,
-                    fill_level=(self._last.stored or 0) if self._last and planned.continues else 0,
+                    fill_level=settings.baseline or 0,
                     valid=False,
                     invalid_reasons=[error.message],
                 )
@@ -132,7 +171,7 @@ class _Made:
                 "timeout_s": running.request.timeout_s,
                 "module": session.public_options(),
             },
-            environment={"tool": tool_environment(), **self._environment, "kubernetes": None},
+            environment={"tool": tool_environment(), "kubernetes": None, **self._environment},
             runs=self.runs,
             summary=summarize_inserts(self.runs, by_fill_level=options.steps > 0),
         )
@@ -143,10 +182,6 @@ def _label(planned: PlannedRun, options: InsertOptions) -> str:
     if options.steps:
         return f"{workers}, step {planned.run} of {options.steps}"
     return f"{workers}, run {planned.run} of {options.runs}"
-
-
-def _log_name(planned: PlannedRun) -> str:
-    return f"workers-{planned.workers:02d}-run-{planned.run:02d}"
 
 
 def _print(result: Result, options: InsertOptions) -> None:

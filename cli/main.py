@@ -13,9 +13,10 @@ import click
 from simulator import __version__
 
 from .errors import EXIT_FAILED, CliError
+from .output import note, open_closed_streams
 from .signals import Interrupted, Interrupts
 
-COMMANDS = ("insert", "query", "targets", "ceiling")
+COMMANDS = ("insert", "query", "targets", "ceiling", "doctor", "clean")
 DEFAULT_COMMAND = "insert"
 
 
@@ -65,6 +66,7 @@ def commands(ctx: click.Context) -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    open_closed_streams()
     sys.exit(_status(sys.argv[1:]))
 
 
@@ -72,15 +74,18 @@ def _status(arguments: list[str]) -> int:
     debug = "--debug" in arguments
     try:
         with Interrupts() as interrupts:
-            status = commands.main(
-                arguments,
-                prog_name=f"python {Path(sys.argv[0]).name}",
-                standalone_mode=False,
-                obj=interrupts,
-            )
+            try:
+                status = commands.main(
+                    arguments,
+                    prog_name=f"python {Path(sys.argv[0]).name}",
+                    standalone_mode=False,
+                    obj=interrupts,
+                )
+            finally:
+                interrupts.ignore()
             return status if isinstance(status, int) else 0
     except click.UsageError as error:
-        click.echo(f"error: {_one_line(error)}", err=True)
+        note(f"error: {_one_line(error)}")
         return error.exit_code
     except CliError as error:
         if debug:
@@ -88,7 +93,7 @@ def _status(arguments: list[str]) -> int:
         error.show()
         return error.exit_code
     except Interrupted as end:
-        click.echo(f"ended by {end}: nothing is left running", err=True)
+        note(f"ended by {end}: nothing is left running")
         return end.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -96,10 +101,9 @@ def _status(arguments: list[str]) -> int:
     except Exception as error:
         if debug:
             raise
-        click.echo(
+        note(
             f"error: unexpected {type(error).__name__}: {error}\n"
-            "This is a defect; add --debug to see where.",
-            err=True,
+            "This is a defect; add --debug to see where."
         )
         return EXIT_FAILED
 

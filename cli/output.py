@@ -1,15 +1,46 @@
-"""Standard output that may be closed: `run.py insert … | head` is no error."""
+"""Standard streams that may be closed: `run.py insert … 2>&1 | head` is no error, nor is `2>&-`."""
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from typing import TextIO
+
+from .errors import RunFailed
+
+# Nobody reads the pipe any more; the terminal is gone.
+_NOBODY_READS = (errno.EPIPE, errno.EIO)
 
 
 def say(text: str = "") -> None:
     """Print to standard output; once nobody reads it any more, nothing."""
+    _print(text, sys.stdout)
+
+
+def note(text: str) -> None:
+    """Print to standard error: progress, errors. Likewise."""
+    _print(text, sys.stderr)
+
+
+def _print(text: str, stream: TextIO) -> None:
     try:
-        print(text, flush=True)
-    except BrokenPipeError:
+        print(text, file=stream, flush=True)
+    except OSError as error:
+        # What it still holds must not fail again when the interpreter ends.
         # https://docs.python.org/3/library/signal.html#note-on-sigpipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if stream is sys.stdout and error.errno not in _NOBODY_READS:
+            raise RunFailed(f"can't print to standard output: {error.strerror}") from error
+
+
+def open_closed_streams() -> None:
+    """Give each standard stream that was closed (`>&-`) the null device. Without it the next file
+    opened would get its number, and what is printed with it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is given, which is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r"))

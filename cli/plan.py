@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from simulator.contract import PrimaryKey, RunSettings, Tables, Timestamps
@@ -46,6 +47,12 @@ class PlannedRun:
     """Goes on behind the run before it in the plan, whose report says where that ended."""
 
 
+def by_workers(plan: Sequence[PlannedRun]) -> Iterator[list[PlannedRun]]:
+    """The plan in series of one worker count each, in order."""
+    for _, runs in groupby(plan, key=lambda planned: planned.workers):
+        yield list(runs)
+
+
 def merged_options(target: Target, extra_options: Sequence[str]) -> dict[str, Any]:
     """The target's options with `--extra-option key=value` on top."""
     values = dict(target.options)
@@ -85,8 +92,10 @@ def _sweep(options: InsertOptions) -> Iterator[PlannedRun]:
             first = False
 
 
-def check_capabilities(options: InsertOptions, module: type[Module], settings: Options) -> None:
-    """ConfigError if the module can't do what is asked for.
+def check_capabilities(
+    options: InsertOptions, module: type[Module], settings: Options | None
+) -> None:
+    """ConfigError if the module can't do what is asked for; `settings` None: not all known here.
 
     A default that the database has no notion of is no error: only what was asked for is.
     """
@@ -105,7 +114,8 @@ def check_capabilities(options: InsertOptions, module: type[Module], settings: O
             primary_key=options.primary_key,
             tables=options.tables,
         )
-        module(settings, job)
+        if settings is not None:
+            module(settings, job)
     except OptionError as error:
         raise ConfigError(str(error)) from error
     if options.timestamps is Timestamps.RESTART and not workload.schema.sequence:
@@ -115,14 +125,15 @@ def check_capabilities(options: InsertOptions, module: type[Module], settings: O
         )
 
 
-def check_query(workload: str, module: type[Module], settings: Options) -> None:
+def check_query(workload: str, module: type[Module], settings: Options | None) -> None:
     """ConfigError if the module can't query the workload."""
     can = module.CAPABILITIES
     try:
         if not can.queries:
             raise OptionError(f"module {module.name} stores nothing that could be queried")
         require(can.workloads.get(workload), f"workload {workload}", module.name)
-        module(settings, Job(WORKLOADS[workload].schema)).queries()
+        if settings is not None:
+            module(settings, Job(WORKLOADS[workload].schema)).queries()
     except OptionError as error:
         raise ConfigError(str(error)) from error
 
@@ -134,8 +145,6 @@ def insert_settings(
     module_options: Mapping[str, Any],
     run_id: str,
     token: str,
-    first_event: int | None,
-    baseline: int | None,
 ) -> RunSettings:
     """What collector and workers are told of one run."""
     return RunSettings(
@@ -155,6 +164,5 @@ def insert_settings(
         prefill=options.prefill,
         clean=planned.clean,
         timestamps=options.timestamps,
-        first_event=first_event,
-        baseline=baseline,
+        continues=planned.continues,
     )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from simulator.contract import RunSettings
 
 from .errors import EXIT_FAILED, RunFailed
 from .output import say
 from .plan import check_query
 from .results import Result, summarize_queries
-from .session import Request, open_session, tool_environment
+from .session import Request, new_run_id, new_token, open_session, tool_environment
 from .show.progress import make_display
 from .show.tables import failed_queries, query_table
 from .signals import Interrupts
@@ -24,23 +21,22 @@ def run_queries(
     session = open_session(request)
     check_query(workload, session.module, session.options)
 
-    def settings(run_id: str, token: str, values: Mapping[str, Any]) -> RunSettings:
-        return RunSettings(
-            run_id=run_id,
-            token=token,
+    with session.running("query", interrupts) as running, make_display("queries") as display:
+        display.begin(f"{workers} worker{'s' if workers > 1 else ''}, {query_runs} runs")
+        settings = RunSettings(
+            run_id=new_run_id(),
+            token=new_token(),
             command="query",
             target=session.target.name,
             module=session.target.module,
-            options=dict(values),
+            options=running.values,
             workload=workload,
             workers=workers,
             query_runs=query_runs,
         )
-
-    with session.running("query", interrupts) as running, make_display("queries") as display:
-        display.begin(f"{workers} worker{'s' if workers > 1 else ''}, {query_runs} runs")
         try:
-            report = running.run("queries", settings, display.update)
+            with running.series("queries", [settings]) as series:
+                report = series.run(settings, request.timeout_s, display.update)
         except RunFailed:
             running.folder.keep_logs()
             raise
@@ -60,7 +56,7 @@ def run_queries(
                     "timeout_s": request.timeout_s,
                     "module": session.public_options(),
                 },
-                environment={"tool": tool_environment(), **report.environment, "kubernetes": None},
+                environment={"tool": tool_environment(), "kubernetes": None, **report.environment},
                 invalid_reasons=report.invalid_reasons,
                 phases_s=report.phases_s,
                 runs=runs,

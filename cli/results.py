@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from simulator.contract import InsertRun, QueryRun
 
 from .errors import ConfigError, RunFailed
+from .output import say
 from .stats import percentile, summarize
 
 FORMAT: Literal[1] = 1
@@ -132,7 +133,10 @@ class ResultFolder:
     def logs(self, run: str) -> Path:
         """A new folder for one run's logs."""
         folder = self.path / "logs" / run
-        folder.mkdir()
+        try:
+            folder.mkdir()
+        except OSError as error:
+            raise RunFailed(f"can't write {folder}: {error.strerror}") from error
         return folder
 
     def write(self, result: Result, copy: Path | None) -> Path:
@@ -167,10 +171,16 @@ def _new_folder(parent: Path, name: str) -> Path:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    if path.exists() and not path.is_file():
-        # A pipe or device, such as /dev/stdout: nothing to replace.
-        path.write_text(text)
-        return
+    try:
+        if path.exists() and os.path.samestat(path.stat(), os.fstat(1)):
+            say(text)  # /dev/stdout, whatever that is connected to
+            return
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")  # a pipe or device: nothing to replace
+            return
+        path = path.resolve()  # a symbolic link stays one
+    except OSError as error:
+        raise RunFailed(f"can't write {path}: {error.strerror}") from error
     part = path.with_name(path.name + ".part")
     try:
         with part.open("w", encoding="utf-8") as file:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import secrets
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from simulator import __version__
-from simulator.contract import Report, RunSettings
+from simulator.contract import RunSettings
 from simulator.errors import OptionError
 from simulator.modules import load_module
 from simulator.modules.base import Module, Options
 from simulator.modules.options import parse_options
 
+from .cluster import Place
 from .config import ExecutorName, Target, load_config
 from .embedded import EmbeddedPostgres
 from .errors import ConfigError
 from .executors import make_executor
-from .executors.base import Executor, Watch
+from .executors.base import Executor, Series
 from .plan import merged_options
 from .results import ResultFolder, now
 from .signals import Interrupts
@@ -41,6 +42,9 @@ class Request:
     timeout_s: float
     output: Path
     json_file: Path | None
+    namespace: str | None = None
+    kubeconfig: str | None = None
+    context: str | None = None
 
 
 @dataclass
@@ -50,14 +54,21 @@ class Session:
     request: Request
     target: Target
     executor: ExecutorName
+    place: Place
     module: type[Module]
     values: dict[str, Any]
     """Module options as given: what the processes are told."""
-    options: Options
-    """The same, validated."""
+    options: Options | None
+    """The same, validated; None if a Secret of the cluster holds some of them."""
 
     def public_options(self) -> dict[str, Any]:
         """The module's options as they may be shown, for the result."""
+        if self.options is None:
+            secret = {
+                name for name, f in self.module.options_model.model_fields.items() if not f.repr
+            }
+            given = {name: "***" if name in secret else v for name, v in self.values.items()}
+            return given | {"existingSecret": self.target.kubernetes["existingSecret"]}
         shown = self.options.public()
         if self.target.start_server:
             shown["connection_string"] = f"{self.target.start_server} started by this tool"
@@ -70,7 +81,10 @@ class Session:
         folder = ResultFolder(self.request.output, started, command, self.target.name)
         with ExitStack() as stack:
             stack.callback(folder.close)
-            executor = stack.enter_context(make_executor(self.executor, interrupts))
+            values_of_chart = self.target.kubernetes
+            executor = stack.enter_context(
+                make_executor(self.executor, interrupts, self.place, values_of_chart)
+            )
             values = dict(self.values)
             if self.target.start_server:
                 assert self.target.data_dir is not None
@@ -91,13 +105,19 @@ class Running:
     started_at: str
     request: Request
 
-    def run(
-        self, name: str, make_settings: Callable[[str, str, Mapping[str, Any]], RunSettings],
-        watch: Watch,
-    ) -> Report:  # fmt: skip
-        """One run, with an id and a token of its own; its logs go to a folder `name`."""
-        settings = make_settings(secrets.token_hex(4), secrets.token_urlsafe(24), self.values)
-        return self.executor.run(settings, self.folder.logs(name), self.request.timeout_s, watch)
+    def series(self, name: str, settings: Sequence[RunSettings]) -> AbstractContextManager[Series]:
+        """Ready for these runs; their logs go to a folder `name`."""
+        return self.executor.series(settings, self.folder.logs(name))
+
+
+def new_run_id() -> str:
+    """Eight hexadecimal digits."""
+    return secrets.token_hex(4)
+
+
+def new_token() -> str:
+    """What shows a collector that a request comes from its own run."""
+    return secrets.token_urlsafe(24)
 
 
 def open_session(request: Request) -> Session:
@@ -115,6 +135,11 @@ def open_session(request: Request) -> Session:
         )
     values = merged_options(target, request.extra_options)
     if target.start_server:
+        if "connection_string" in values:
+            raise ConfigError(
+                f"target {target.name} starts its server itself: leave connection_string out,"
+                " or use a target without start_server"
+            )
         values["connection_string"] = _NOT_STARTED
     from_command_line = {option.partition("=")[0].strip() for option in request.extra_options}
 
@@ -127,12 +152,16 @@ def open_session(request: Request) -> Session:
         module = load_module(target.module)
     except OptionError as error:
         raise ConfigError(f"{config.where('targets', target.name, 'module')}: {error}") from error
-    try:
-        options = parse_options(module.options_model, values, where)
-    except OptionError as error:
-        raise ConfigError(str(error)) from error
+    options = None
+    if executor is ExecutorName.LOCAL or not target.kubernetes.get("existingSecret"):
+        try:
+            options = parse_options(module.options_model, values, where)
+        except OptionError as error:
+            raise ConfigError(str(error)) from error
     _check_json_file(request.json_file)
-    return Session(request, target, executor, module, values, options)
+    namespace = request.namespace or config.namespace
+    place = Place(namespace, request.kubeconfig, request.context)
+    return Session(request, target, executor, place, module, values, options)
 
 
 def _check_json_file(path: Path | None) -> None:

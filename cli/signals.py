@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -25,26 +24,52 @@ class Interrupted(BaseException):
         return 128 + self.number
 
 
+class Flag:
+    """A `threading.Event` to poll, without its lock, on which a signal handler that interrupts itself
+    would wait for ever."""
+
+    def __init__(self) -> None:
+        self._set = False
+
+    def set(self) -> None:
+        self._set = True
+
+    def is_set(self) -> bool:
+        return self._set
+
+
 class Interrupts:
     """Turns the first signal into `Interrupted`, raised in the main thread outside of shields.
 
     Use as a context manager around a command. `hurry` is set by every further signal: whoever
-    waits for something to end in good order then ends it at once.
+    waits for something to end in good order then ends it at once. A signal that was ignored
+    before (nohup, a script's background job) stays ignored.
     """
 
     def __init__(self) -> None:
-        self.hurry = threading.Event()
+        self.hurry = Flag()
         self._shields = 0
         self._pending: int | None = None
         self._raised = False
 
     def __enter__(self) -> Interrupts:
-        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        self._before = {
+            number: signal.signal(number, self._handle)
+            for number in _SIGNALS
+            if signal.getsignal(number) is not signal.SIG_IGN
+        }
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def ignore(self) -> None:
+        """Ignore signals from now on: there is nothing left that they could end, and a late one
+        must not change the exit status."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
+        self._before.clear()
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self._raised or self._pending is not None:

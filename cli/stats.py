@@ -68,7 +68,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 def smallest_difference(cv: float, runs: int) -> float:
     """The smallest relative difference between two results of `runs` runs each that a two-sided
-    t-test at 5 % would find with 80 % probability; `runs` ≥ 2.
+    t-test at 5 % would find with 80 % probability; `runs` ≥ 2. Infinite if they vary too much.
 
     Power of the two-sample t-test from the noncentral t distribution: Cohen, Statistical Power
     Analysis for the Behavioral Sciences (1988), chapter 2.
@@ -79,4 +79,10 @@ def smallest_difference(cv: float, runs: int) -> float:
     critical = float(stdtrit(freedom, 0.975))
     # P(T' > critical) = 0.8 for the noncentrality that is sought; the other tail is nil there.
     noncentrality = float(nctdtrinc(freedom, 0.2, critical))
-    return noncentrality * cv * math.sqrt(2 / runs)
+    deviations = noncentrality * cv * math.sqrt(2 / runs)
+    # The larger result varies by the same share of a larger mean, so the difference d is sought for
+    # which d = deviations · √((1 + (1 + d)²) / 2).
+    square = deviations**2
+    if square >= 2:
+        return math.inf
+    return (square + math.sqrt(square**2 + 4 * square * (1 - square / 2))) / (2 - square)

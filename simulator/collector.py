@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 import logging
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -26,6 +28,13 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from .contract import (
+    FAILURE_PREFIX,
+    REPORT_PREFIX,
+    RUN_HEADER,
+    STATUS_PREFIX,
+    TOKEN_HEADER,
+    TOO_EARLY,
+    Carried,
     Failure,
     Go,
     Message,
@@ -50,6 +59,7 @@ HOLD_S = 20.0
 """How long a request is held at most: short enough for every proxy on the way."""
 
 _RATE_WINDOW_S = 3.0
+_ANNOUNCE_INTERVAL_S = 2.0
 _MAX_NAMED = 20
 _COUNT_TRIES = 5
 _MESSAGE = TypeVar("_MESSAGE", bound=Message)
@@ -101,6 +111,8 @@ class Collector:
         try:
             self._enter(Phase.PREPARE)
             await self._in_thread(self._prepare)
+            if self.failure is not None:
+                return  # a worker gave the run up meanwhile
             self._prepared = True
             self._enter(Phase.PREFILL if self.settings.prefill else Phase.BARRIER)
             self._notify()
@@ -119,11 +131,12 @@ class Collector:
         self._module = module
         module.open()
         self._held.callback(module.close)
-        self._held.enter_context(module.lock())
+        if settings.command != "check":
+            self._held.enter_context(module.lock())
         if settings.command == "query":
             module.prepare_queries()
             self._queries = len(module.queries())
-        else:
+        elif settings.command == "insert":
             module.prepare()
             if not settings.clean:
                 self._continue_on(module)
@@ -209,25 +222,27 @@ class Collector:
         report = Report(
             phases_s={},
             environment={"client": client_environment(), "database": self._database},
-            next_event=self._first_event,
-            stored=None,
+            carried=Carried(next_event=self._first_event, stored=None),
         )
+        if settings.command == "check":
+            return report
         if settings.command == "query":
             report.queries, report.invalid_reasons = merge_queries(self._results, settings.workers)
             return report
         prefilled = sum(message.prefilled for message in self._ready.values())
-        report.stored = self._count(self._module)
+        stored = self._count(self._module)
         report.insert = merge_inserts(
             self._results,
             self._offsets,
             settings.workers,
             settings.num_inserts,
             self._baseline + prefilled,
-            report.stored,
-            report.stored is not None,
+            stored,
+            stored is not None,
         )
         most_prefilled = max(message.prefilled for message in self._ready.values())
-        report.next_event = self._first_event + most_prefilled + settings.num_inserts
+        next_event = self._first_event + most_prefilled + settings.num_inserts
+        report.carried = Carried(next_event=next_event, stored=stored)
         report.invalid_reasons = report.insert.invalid_reasons
         return report
 
@@ -329,6 +344,14 @@ class Collector:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def failed(self, message: Failure) -> None:
+        """Give the run up for a worker, or for the executor."""
+        who = ""
+        if message.worker is not None:
+            self._hear(message.worker)
+            who = f"worker {message.worker}: "
+        self.fail(who + message.reason)
+
     def _hear(self, worker: int) -> None:
         """Any message shows that a worker lives."""
         if not 0 <= worker < self.settings.workers:
@@ -348,6 +371,7 @@ class Collector:
             done = sum(running) + sum(finished)
         missing = sorted(set(range(self.settings.workers)) - set(self._ready))
         return Status(
+            run_id=self.settings.run_id,
             phase=self.phase,
             age_s=time.monotonic() - self._born,
             done=done,
@@ -382,16 +406,18 @@ def _named(workers: list[int]) -> str:
     return f"worker{'s' if len(workers) > 1 else ''} {names}{more}"
 
 
-def application(collector: Collector) -> Starlette:
-    """The collector's HTTP interface."""
+def application(collector: Collector, end: Callable[[], None]) -> Starlette:
+    """The collector's HTTP interface; `end` is called when it is not needed any more."""
 
     def guarded(
         handler: Callable[[Request], Awaitable[Response]],
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            token = request.headers.get("X-Run-Token", "")
+            token = request.headers.get(TOKEN_HEADER, "")
             if not hmac.compare_digest(token.encode(), collector.settings.token.encode()):
-                return PlainTextResponse("wrong or no X-Run-Token", 401)
+                return PlainTextResponse(f"wrong or no {TOKEN_HEADER}", 401)
+            if request.headers.get(RUN_HEADER) != collector.settings.run_id:
+                return PlainTextResponse("busy with another run: ask again", TOO_EARLY)
             try:
                 return await handler(request)
             except Refused as refusal:
@@ -419,9 +445,7 @@ def application(collector: Collector) -> Starlette:
         return PlainTextResponse("taken")
 
     async def failure(request: Request) -> Response:
-        message = await parsed(request, Failure)
-        who = "" if message.worker is None else f"worker {message.worker}: "
-        collector.fail(who + message.reason)
+        collector.failed(await parsed(request, Failure))
         return PlainTextResponse("noted")
 
     async def status(request: Request) -> Response:
@@ -434,6 +458,10 @@ def application(collector: Collector) -> Starlette:
         if collector.report is None:
             return PlainTextResponse("the run has not ended: ask again", 202)
         return _json(collector.report)
+
+    async def over(request: Request) -> Response:
+        end()
+        return PlainTextResponse("ends")
 
     async def alive(request: Request) -> Response:
         # Ready means that workers may ask, which they may even while the database is prepared,
@@ -450,6 +478,8 @@ def application(collector: Collector) -> Starlette:
             Route("/failure", guarded(failure), methods=["POST"]),
             Route("/status", guarded(status)),
             Route("/report", guarded(report)),
+            # Not a POST: whoever may only get through the API server's proxy must be able to ask.
+            Route("/over", guarded(over)),
         ]
     )
 
@@ -458,14 +488,40 @@ def _json(message: Message) -> Response:
     return Response(message.model_dump_json(), media_type="application/json")
 
 
-def run_collector(settings: RunSettings, listener: socket.socket, born: float) -> int:
-    """Serve on `listener` until a signal asks for the end; `born`: `time.monotonic()` at the start."""
+async def announce(collector: Collector) -> None:
+    """Print progress, then report or failure, to standard output."""
+    while collector.report is None and collector.failure is None:
+        _print(STATUS_PREFIX + collector.status().model_dump_json())
+        await collector.ended(_ANNOUNCE_INTERVAL_S)
+    if collector.report:
+        _print(REPORT_PREFIX + collector.report.model_dump_json())
+    else:
+        _print(FAILURE_PREFIX + json.dumps(collector.failure))
 
-    async def serve() -> None:
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def run_collector(
+    settings: RunSettings, listener: socket.socket, born: float, announced: bool = False
+) -> tuple[int, Carried | None]:
+    """Serve on `listener` until a request or a signal asks for the end, or nobody has for `linger_s`.
+
+    `born`: `time.monotonic()` at the start; `announced`: print progress and report, too. The exit
+    status, 0 if there was a report, and what the next run goes on from.
+    """
+
+    async def serve() -> tuple[int, Carried | None]:
         collector = Collector(settings, born)
+
+        def end() -> None:
+            server.should_exit = True
+
         server = uvicorn.Server(
             uvicorn.Config(
-                application(collector),
+                application(collector, end),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -473,12 +529,23 @@ def run_collector(settings: RunSettings, listener: socket.socket, born: float) -
                 backlog=4096,
             )
         )
-        run = asyncio.create_task(collector.run())
+
+        async def end_unasked() -> None:
+            while collector.report is None and collector.failure is None:
+                await collector.ended(HOLD_S)
+            await asyncio.sleep(settings.linger_s)
+            end()
+
+        tasks = [asyncio.create_task(collector.run()), asyncio.create_task(end_unasked())]
+        if announced:
+            tasks.append(asyncio.create_task(announce(collector)))
         try:
             await server.serve(sockets=[listener])
         finally:
-            run.cancel()
+            for task in tasks:
+                task.cancel()
             collector.close()
+        report = collector.report
+        return (0, report.carried) if report else (1, None)
 
-    asyncio.run(serve())
-    return 0
+    return asyncio.run(serve())

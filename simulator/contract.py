@@ -54,7 +54,8 @@ class RunSettings(Message):
 
     run_id: str
     token: str = Field(repr=False)
-    command: Literal["insert", "query"]
+    command: Literal["insert", "query", "check"]
+    """`check`: connect from collector and worker, change nothing."""
     target: str
     module: str
     options: dict[str, Any] = Field(repr=False)
@@ -71,6 +72,8 @@ class RunSettings(Message):
     """Events inserted by all workers together before the measured run."""
     clean: bool = True
     timestamps: Timestamps = Timestamps.CONTINUE
+    continues: bool = False
+    """Goes on behind the run before it in the same series."""
     first_event: int | None = None
     """Number of each worker's first event; None: 0, or behind what is stored if not `clean`."""
     baseline: int | None = None
@@ -81,6 +84,23 @@ class RunSettings(Message):
     """How long all workers may take to become ready."""
     silence_timeout_s: float = 60
     """After how long without progress from a worker the run is given up."""
+    linger_s: float = 600
+    """How long a collector waits, after the run's end, to be asked for its report."""
+
+
+class Carried(Message):
+    """What a run leaves to the one that continues it."""
+
+    next_event: int
+    """First event number that no worker has used."""
+    stored: int | None
+    """Events in the database."""
+
+
+RUN_HEADER, TOKEN_HEADER = "X-Run-Id", "X-Run-Token"
+
+TOO_EARLY = 425
+"""HTTP status of a collector that is busy with another run of its series: ask again."""
 
 
 # --- worker -> collector --------------------------------------------------------------------------
@@ -181,6 +201,10 @@ class Failure(Message):
 
 # --- collector -> executor ------------------------------------------------------------------------
 
+STATUS_PREFIX, REPORT_PREFIX, FAILURE_PREFIX = "STATUS ", "REPORT ", "FAILURE "
+"""Begin a line of the collector's standard output with a `Status`, a `Report` or a JSON string, for
+an executor that can read its log but not reach it."""
+
 
 class Phase(StrEnum):
     """Where a run is."""
@@ -199,6 +223,7 @@ class Phase(StrEnum):
 class Status(Message):
     """GET /status."""
 
+    run_id: str = ""
     phase: Phase
     age_s: float
     """Since the collector process began."""
@@ -297,7 +322,4 @@ class Report(Message):
     phases_s: dict[str, float]
     environment: dict[str, Any]
     """`client` and `database`, as found by the collector."""
-    next_event: int
-    """First event number that no worker has used."""
-    stored: int | None
-    """Events in the database after the run."""
+    carried: Carried

@@ -127,7 +127,7 @@ class _Launcher:
 
             configure_logging()
             if listener:
-                status = collector_module.run_collector(settings, listener, born)
+                status, _ = collector_module.run_collector(settings, listener, born)
             else:
                 status = worker_module.run_worker(settings, request["number"], request["collector"])
         except BaseException:  # noqa: BLE001 - nothing of a child may run on in the launcher's code

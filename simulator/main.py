@@ -9,13 +9,17 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import socket
 import sys
 import time
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from . import __version__
-from .contract import RunSettings
+from .contract import Carried, RunSettings
+from .series import run_series
 
 COLLECTOR_PORT = 5000
 
@@ -37,6 +41,9 @@ def _arguments() -> argparse.Namespace:
     collector = roles.add_parser("collector", help="prepare, hold the barrier, merge, report")
     collector.add_argument("--port", type=int, default=COLLECTOR_PORT)
     collector.add_argument("--host", default="0.0.0.0")  # noqa: S104 - a pod's neighbours must reach it
+    collector.add_argument(
+        "--announce", action="store_true", help="print progress and report to standard output"
+    )
     worker = roles.add_parser("worker", help="insert or query")
     worker.add_argument("--collector", required=True, metavar="URL")
     worker.add_argument(
@@ -45,11 +52,32 @@ def _arguments() -> argparse.Namespace:
     )  # fmt: skip
     for role in (collector, worker):
         role.add_argument("--settings", type=Path, required=True, metavar="FILE")
+        role.add_argument(
+            "--credentials", type=Path, metavar="FOLDER",
+            help="each file in it is an option of the database module, over those of the settings",
+        )  # fmt: skip
     roles.add_parser("launcher", help="start collector and workers of the local executor")
     arguments = parser.parse_args()
     if arguments.role == "worker" and arguments.number is None:
         parser.error("--number is missing, and so is $JOB_COMPLETION_INDEX")
     return arguments
+
+
+def credentials(folder: Path) -> dict[str, str]:
+    """A mounted Secret: file name -> content. Kubernetes' own links in it begin with a dot."""
+    return {
+        path.name: path.read_text().strip()
+        for path in folder.iterdir()
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+def read_settings(path: Path) -> list[RunSettings]:
+    """The runs of a settings file: a `RunSettings`, or a list of them that have one worker count."""
+    text = path.read_bytes()
+    if text.lstrip().startswith(b"["):
+        return TypeAdapter(list[RunSettings]).validate_json(text)
+    return [RunSettings.model_validate_json(text)]
 
 
 def main() -> int:
@@ -61,15 +89,27 @@ def main() -> int:
 
         return run_launcher()
     configure_logging()
-    settings = RunSettings.model_validate_json(arguments.settings.read_bytes())
+    # As a container's first process, Python would ignore it otherwise.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    series = read_settings(arguments.settings)
+    if arguments.credentials:
+        for settings in series:
+            settings.options |= credentials(arguments.credentials)
     if arguments.role == "worker":
         from .worker import run_worker
 
-        return run_worker(settings, int(arguments.number), arguments.collector)
+        number, url = int(arguments.number), arguments.collector
+        return run_series(series, lambda settings: (run_worker(settings, number, url), None))
     from .collector import run_collector
 
+    # One listener for all runs: nobody who connects between two of them is refused.
     listener = socket.create_server((arguments.host, arguments.port), backlog=4096)
-    return run_collector(settings, listener, born)
+
+    def collect(settings: RunSettings) -> tuple[int, Carried | None]:
+        began = born if len(series) == 1 or settings is series[0] else time.monotonic()
+        return run_collector(settings, listener, began, arguments.announce)
+
+    return run_series(series, collect)
 
 
 if __name__ == "__main__":

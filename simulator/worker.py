@@ -13,6 +13,9 @@ from typing import Literal
 import httpx
 
 from .contract import (
+    RUN_HEADER,
+    TOKEN_HEADER,
+    TOO_EARLY,
     Failure,
     Go,
     Message,
@@ -41,6 +44,7 @@ PREFILL_BATCH = 1000
 
 _PROGRESS_INTERVAL_S = 1.0
 _CONNECT_PATIENCE_S = 120.0
+_CONNECT_INTERVAL_S = 0.1
 
 
 class RunOver(SimulatorError):
@@ -50,14 +54,14 @@ class RunOver(SimulatorError):
 class CollectorClient:
     """The collector as a worker sees it."""
 
-    def __init__(self, url: str, token: str, worker: int) -> None:
+    def __init__(self, url: str, settings: RunSettings, worker: int) -> None:
         self.worker = worker
         # No proxy from the environment: the collector is a neighbour. A held /ready is answered
         # after at most HOLD_S (collector), well within the timeout. `verify=False` only spares
         # loading certificates: the URL is plain HTTP.
         self._http = httpx.Client(
             base_url=url,
-            headers={"X-Run-Token": token},
+            headers={TOKEN_HEADER: settings.token, RUN_HEADER: settings.run_id},
             timeout=httpx.Timeout(60, connect=5),
             trust_env=False,
             verify=False,  # noqa: S501
@@ -100,12 +104,15 @@ class CollectorClient:
         while True:
             try:
                 answer = self._http.post(path, content=message.model_dump_json())
-                break
+                if answer.status_code != TOO_EARLY:
+                    break
+                problem = "it is still busy with another run"
             except httpx.TransportError as error:
-                if time.monotonic() > deadline:
-                    raise RunOver(f"the collector can't be reached: {error}") from error
-                # Nothing tells a client that a server has begun to listen.
-                time.sleep(0.2)
+                problem = str(error)
+            if time.monotonic() > deadline:
+                raise RunOver(f"the collector can't be reached: {problem}")
+            # Nothing tells a client that a server has begun to listen.
+            time.sleep(_CONNECT_INTERVAL_S)
         if answer.status_code == httpx.codes.GONE:
             raise RunOver(answer.text)
         if answer.is_error:
@@ -153,12 +160,11 @@ def build(settings: RunSettings) -> tuple[Workload, Module]:
 
 def run_worker(settings: RunSettings, worker: int, collector_url: str) -> int:
     """A worker's whole life; its exit status: 0 done, 1 failed (the collector was told why)."""
-    client = CollectorClient(collector_url, settings.token, worker)
+    client = CollectorClient(collector_url, settings, worker)
     try:
-        if settings.command == "insert":
-            _insert(settings, worker, client)
-        else:
-            _query(settings, worker, client)
+        {"insert": _insert, "query": _query, "check": _check}[settings.command](
+            settings, worker, client
+        )
     except RunOver as error:
         _log.error("the run is over: %s", error)
         return 1
@@ -221,6 +227,20 @@ def _insert(settings: RunSettings, worker: int, client: CollectorClient) -> None
             worker=worker, node=node_name(), elapsed_s=recorder.elapsed_s(), insert=measured
         )
     )
+
+
+def _check(settings: RunSettings, worker: int, client: CollectorClient) -> None:
+    """Connect to the database from where a worker runs."""
+    _, module = build(settings)
+    client.ready(Stage.PREPARED)
+    module.open()
+    try:
+        module.server_info()
+        origin = _await_start(client, 0)
+    finally:
+        module.close()
+    elapsed = time.perf_counter() - origin
+    client.result(WorkerResult(worker=worker, node=node_name(), elapsed_s=elapsed))
 
 
 def _insert_progress(

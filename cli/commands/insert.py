@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .options import WorkerCounts, common, on_command_line, request_of
+from .options import MAX_WORKERS, WorkerCounts, common, on_command_line, request_of
 
 
 @click.command()
@@ -16,7 +16,7 @@ from .options import WorkerCounts, common, on_command_line, request_of
     "--workers",
     default="1,4,8,12,16",
     show_default=True,
-    type=WorkerCounts(),
+    type=WorkerCounts(MAX_WORKERS),
     help="Worker counts to try, separated by commas.",
 )
 @click.option(

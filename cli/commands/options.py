@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 WORKLOAD_NAMES = ("temperature", "cpu")
+MAX_WORKERS = 100_000
+"""As in simulator.workloads.base, whose import would take numpy's time for `--help`."""
 
 
 class WorkerCounts(click.ParamType[tuple[int, ...]]):
@@ -21,19 +23,32 @@ class WorkerCounts(click.ParamType[tuple[int, ...]]):
 
     name = "N[,N…]"
 
+    def __init__(self, most: int = 10**9) -> None:
+        self._most = most
+
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
         if isinstance(value, tuple):
             return value
         parts = str(value).split(",")
-        if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+        numbers = [int(part) for part in parts if part.isascii() and part.isdigit()]
+        if len(numbers) < len(parts) or min(numbers) < 1 or max(numbers) > self._most:
             self.fail(
-                f"{value!r}: write worker counts from 1 up, separated by commas, as in 1,4,8",
+                f"{value!r}: write numbers from 1 to {self._most}, separated by commas, as in 1,4,8",
                 param,
                 ctx,
             )
-        return tuple(map(int, parts))
+        return tuple(numbers)
+
+
+def place_options() -> list[Callable[[Function], Function]]:
+    """Which cluster and namespace; the same for helm and for this tool."""
+    return [
+        click.option("--kubeconfig", help="Kubeconfig file; default: $KUBECONFIG, ~/.kube/config."),
+        click.option("--context", help="Context of the kubeconfig; default: its current one."),
+        click.option("--namespace", help="Kubernetes namespace; default: the config file's."),
+    ]
 
 
 def common(function: Function) -> Function:
@@ -60,6 +75,7 @@ def common(function: Function) -> Function:
             "--executor", type=click.Choice(["local", "kubernetes"]),
             help="Where collector and workers run; default: the target's, or else kubernetes.",
         ),
+        *place_options(),
         click.option(
             "--output", default="results", show_default=True, type=click.Path(path_type=Path),
             help="Folder in which a new folder with the result is made.",
@@ -94,4 +110,7 @@ def request_of(given: dict[str, Any]) -> Request:
         timeout_s=given["timeout_s"],
         output=given["output"],
         json_file=given["json_file"],
+        namespace=given["namespace"],
+        kubeconfig=given["kubeconfig"],
+        context=given["context"],
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .options import common, request_of
+from .options import MAX_WORKERS, common, request_of
 
 
 @click.command()
@@ -16,7 +16,7 @@ from .options import common, request_of
     "--workers",
     default=1,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MAX_WORKERS),
     help="Workers that ask at the same time.",
 )
 @click.option(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from ..cluster import Place
 from ..config import ExecutorName
-from ..errors import ConfigError
 from ..signals import Interrupts
 from .base import Executor
 
 
-def make_executor(name: ExecutorName, interrupts: Interrupts) -> Executor:
-    """The executor of that name; ConfigError if this version has none."""
+def make_executor(
+    name: ExecutorName, interrupts: Interrupts, place: Place, values: Mapping[str, Any]
+) -> Executor:
+    """The executor of that name; `place` and the chart's `values` are for Kubernetes."""
     if name is ExecutorName.LOCAL:
         from .local import LocalExecutor
 
         return LocalExecutor(interrupts)
-    raise ConfigError(
-        f"this version can't run on {name} yet: use --executor local, which runs collector and"
-        " workers on this machine (the database must be reachable from here)"
-    )
+    from .kubernetes import KubernetesExecutor
+
+    return KubernetesExecutor(interrupts, place, values)

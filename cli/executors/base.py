@@ -1,15 +1,28 @@
-"""What an executor is: it starts a run, watches it, hands back its report, and cleans up."""
+"""What an executor is: it starts runs, watches them, hands back their reports, and cleans up."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from simulator.contract import Report, RunSettings, Status
 
 Watch = Callable[[Status], None]
 """Called with the collector's status about twice a second."""
+
+
+class Series(ABC):
+    """Runs of one worker count, made one after the other."""
+
+    @abstractmethod
+    def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
+        """The next run; `timeout_s`: 0 for none.
+
+        Raises RunFailed if there is no report: then no further run can be made. The report's
+        `phases_s` have the phases that only the executor sees: start and clean_up.
+        """
 
 
 class Executor(ABC):
@@ -22,9 +35,8 @@ class Executor(ABC):
     def __exit__(self, *_: object) -> None: ...
 
     @abstractmethod
-    def run(self, settings: RunSettings, logs: Path, timeout_s: float, watch: Watch) -> Report:
-        """One run. `logs`: folder for the processes' logs; `timeout_s`: 0 for none.
+    def series(self, settings: Sequence[RunSettings], logs: Path) -> AbstractContextManager[Series]:
+        """Ready for the runs with these settings, which differ in what is stored before them alone.
 
-        Raises RunFailed if there is no report; nothing of the run is left then either. The
-        report's `phases_s` have the phases that only the executor sees: start and clean_up.
+        `logs`: folder for the processes' logs. Nothing of the runs is left when the context ends.
         """

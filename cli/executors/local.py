@@ -9,19 +9,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import httpx
 
-from simulator.contract import Phase, Report, RunSettings, Status
+from simulator.contract import RUN_HEADER, TOKEN_HEADER, Phase, Report, RunSettings, Status
 
 from ..errors import RunFailed
 from ..signals import Interrupts
-from .base import Executor, Watch
+from .base import Executor, Series, Watch
 
 _POLL_S = 0.5
 _END_PATIENCE_S = 3.0
@@ -84,7 +84,12 @@ class LocalExecutor(Executor):
         except BrokenPipeError:
             raise RunFailed("the local executor's launcher has ended unexpectedly") from None
 
+    @contextmanager
+    def series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
+        yield _Series(self, settings, logs)
+
     def run(self, settings: RunSettings, logs: Path, timeout_s: float, watch: Watch) -> Report:
+        """One run."""
         self._events = SimpleQueue()
         run = _Run(self._events, self._request, self._interrupts, settings, logs)
         began = time.monotonic()
@@ -97,6 +102,21 @@ class LocalExecutor(Executor):
         report.phases_s[Phase.START] = report.phases_s.get(Phase.START, 0.0) + run.start_s
         report.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
         return report
+
+
+class _Series(Series):
+    """Nothing is kept between runs: forking new processes costs next to nothing."""
+
+    def __init__(
+        self, executor: LocalExecutor, settings: Sequence[RunSettings], logs: Path
+    ) -> None:
+        self._executor = executor
+        self._numbers = {one.run_id: number for number, one in enumerate(settings, 1)}
+        self._logs = logs
+
+    def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
+        logs = self._logs / f"run-{self._numbers[settings.run_id]:02d}"
+        return self._executor.run(settings, logs, timeout_s, watch)
 
 
 class _Run:
@@ -133,7 +153,10 @@ class _Run:
         self.start_s = time.monotonic() - began
         self._http = httpx.Client(
             base_url=url,
-            headers={"X-Run-Token": self._settings.token},
+            headers={
+                TOKEN_HEADER: self._settings.token,
+                RUN_HEADER: self._settings.run_id,
+            },
             timeout=httpx.Timeout(60, connect=5),
             trust_env=False,
             verify=False,  # noqa: S501 - plain HTTP on loopback; spares loading certificates
@@ -142,6 +165,11 @@ class _Run:
 
     def _launch(self, name: str, request: dict[str, Any]) -> dict[str, Any]:
         log = self._logs / f"{name.replace(' ', '-')}.log"
+        try:
+            log.parent.mkdir(exist_ok=True)
+            log.touch()  # here, where it can be said why it can't be written
+        except OSError as error:
+            raise RunFailed(f"can't write {log}: {error.strerror}") from error
         with self._interrupts.shielded():
             self._request(request | {"log": str(log.resolve())})
             while True:
@@ -228,9 +256,11 @@ class _Run:
             if self._http is not None:
                 self._http.close()
             for number in (signal.SIGTERM, signal.SIGKILL):
-                with suppress(RunFailed):
+                try:
                     for pid in self._names:
                         self._request({"signal": number, "pid": pid})
+                except RunFailed:
+                    return  # the launcher is gone, and its children end with it
                 until = time.monotonic() + _END_PATIENCE_S
                 while self._names and time.monotonic() < until:
                     if self._interrupts.hurry.is_set() and number == signal.SIGTERM:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from simulator.contract import Phase, Status
 
+from ..output import note
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -101,13 +103,10 @@ class PlainDisplay(Display):
         left = seconds_left(status)
         if left is not None:
             text += f", {left:.0f} s left"
-        self._say(text)
+        note(text)
 
     def end(self, outcome: str) -> None:
-        self._say(f"{self._label}: {outcome}")
-
-    def _say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        note(f"{self._label}: {outcome}")
 
 
 class TerminalDisplay(Display):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from tabulate import tabulate
 
@@ -131,9 +132,10 @@ def _spread_notes(summary: Sequence[InsertSummary]) -> list[str]:
     if few:
         widest = max(few, key=lambda entry: smallest_difference(entry.cv or 0, entry.runs))
         difference = smallest_difference(widest.cv or 0, widest.runs)
+        shown = "no difference" if difference == inf else f"differences of {difference:.0%} or more"
         notes.append(
-            f"few runs: {widest.runs} runs that vary like these show differences of"
-            f" {difference:.0%} or more between two results; six or more show smaller ones"
+            f"few runs: {widest.runs} runs that vary like these show {shown} between two results;"
+            " six or more show smaller ones"
         )
     return notes
 
@@ -151,8 +153,8 @@ def _details(runs: Sequence[InsertRun]) -> list[str]:
     share = max(run.client.cpu_share for run in measured if run.client)
     bound = any(run.client.bound for run in measured if run.client)
     return [
-        f"{worst.latency_ms.p50:.3g}",
-        f"{worst.latency_ms.p99:.3g}",
+        _ms(worst.latency_ms.p50),
+        _ms(worst.latency_ms.p99),
         f"{share:.0%}" + (" bound" if bound else ""),
     ]
 
@@ -167,6 +169,11 @@ def _figures(entry: InsertSummary) -> list[str]:
 
 def _rate(value: float) -> str:
     return str(round(value))
+
+
+def _ms(value: float) -> str:
+    """Three digits, but never as 1.23e+03."""
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def _interval(interval: tuple[float, float] | None, form: str) -> str:

@@ -242,7 +242,8 @@ class Postgres(Module):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """An advisory lock of this connection, which ends with it. Not every relative has them."""
+        """An advisory lock of this connection, which ends with it at the latest. Not every relative
+        has them."""
         try:
             free = self._ask("SELECT pg_try_advisory_lock(%s)", [_LOCK_KEY])[0][0]
         except SimulatorError as error:
@@ -256,7 +257,13 @@ class Postgres(Module):
                 f"another run is using the database at {server_name(self.options.connection_string)}:"
                 " wait for it to end, or use another database"
             )
-        yield
+        try:
+            yield
+        finally:
+            # The server may take a moment to notice the connection's end; the next run may not.
+            if self._connection is not None and not self._connection.closed:
+                with suppress(psycopg2.Error), self._connection.cursor() as cursor:
+                    cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK_KEY])
 
     def prepare(self) -> None:
         for extension in self.options.install_extensions:
@@ -519,6 +526,8 @@ def _connect_hint(dsn: str, reason: str) -> str:
     reason = " ".join(reason.splitlines()[0].split())
     if "password" in reason or "authentication" in reason:
         remedy = "check user and password in connection_string"
+    elif "pg_hba.conf" in reason:
+        remedy = "let this host and user in by pg_hba.conf, or change user or sslmode"
     elif "too many" in reason or "remaining connection slots" in reason:
         remedy = "use fewer --workers, or raise the server's max_connections"
     elif "does not exist" in reason:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -184,12 +185,16 @@ def binary_rows(columns: Columns, size: int) -> list[bytes]:
         for column in names
         if column.type not in _BINARY_TYPES
     }
-    records = _template(tuple(names), tuple(texts.values()), count).copy()
+    records = _template(tuple(names), tuple(texts.values()), count, get_ident())
     lengths = {}
     for column in names:
         data = values[column.name]
         records[f"v_{column.name}"] = data
-        if column.name in texts and not _fills(data):
+        if column.name not in texts:
+            continue
+        if _fills(data):
+            records[f"n_{column.name}"] = texts[column.name] + _prefix(column)
+        else:
             lengths[column.name] = np.char.str_len(data)
             records[f"n_{column.name}"] = lengths[column.name] + _prefix(column)
     flat = records.view(np.uint8)
@@ -231,8 +236,14 @@ def _fills(data: NDArray[np.generic]) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _template(columns: tuple[Column, ...], widths: tuple[int, ...], count: int) -> NDArray[np.void]:
-    """Records with everything filled in that is the same in each row."""
+def _template(
+    columns: tuple[Column, ...], widths: tuple[int, ...], count: int, _thread: int
+) -> NDArray[np.void]:
+    """Records with everything filled in that is the same in each row.
+
+    The same array each time: each call of `binary_rows` overwrites the rest of it (hence one per
+    thread). In fresh memory, filling it would cost twice as much.
+    """
     fields: list[tuple[str, str]] = [("columns", ">i2")]
     text_widths = iter(widths)
     constants: dict[str, int] = {"columns": len(columns)}
@@ -244,7 +255,6 @@ def _template(columns: tuple[Column, ...], widths: tuple[int, ...], count: int) 
         else:
             width = next(text_widths)
             kind = f"S{width}"
-            constants[f"n_{column.name}"] = width + _prefix(column)
             if _prefix(column):
                 fields.append((f"p_{column.name}", "u1"))
                 constants[f"p_{column.name}"] = 1

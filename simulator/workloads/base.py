@@ -18,6 +18,8 @@ FIRST_TIMESTAMP_MS = 1_704_067_200_000
 MAX_WORKERS = 100_000
 MAX_DEVICES = 1_000_000
 
+_DEALT_STEP = 16_384
+
 
 class ColumnType(StrEnum):
     """Type of a column; each module maps it to one of its database's types."""
@@ -130,10 +132,29 @@ class Workload(ABC):
         """Ids of the worker's devices, all of one width, each with the worker's number in it."""
         return _device_ids(worker, self.device_spread)
 
+    def dealt_devices(self, worker: int, first: int, count: int) -> NDArray[np.bytes_]:
+        """The device id of each event of [first, first + count): a view, not to be written to."""
+        start = first % self.device_spread
+        # Rounded up, so that blocks of different lengths share what is kept.
+        length = self.device_spread + -(-count // _DEALT_STEP) * _DEALT_STEP
+        return _dealt_device_ids(worker, self.device_spread, length)[start : start + count]
+
 
 @lru_cache(maxsize=4)
 def _device_ids(worker: int, count: int) -> NDArray[np.bytes_]:
     return np.array([b"w%05dd%06d" % (worker, device) for device in range(count)], dtype="S13")
+
+
+@lru_cache(maxsize=4)
+def _dealt_device_ids(worker: int, spread: int, length: int) -> NDArray[np.bytes_]:
+    """The ids in turn, again and again, `length` of them.
+
+    Blocks are cut out of it: looking up each event's id would cost as much CPU as all else that
+    generating does.
+    """
+    ids = np.resize(_device_ids(worker, spread), length)
+    ids.flags.writeable = False
+    return ids
 
 
 def random_words(seed: int, worker: int, first: int, count: int, words: int) -> NDArray[np.uint64]:

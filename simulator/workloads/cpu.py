@@ -56,7 +56,9 @@ class Cpu(Workload):
         }
         for position, name in enumerate(METRICS):
             columns[name] = np.ascontiguousarray(metrics[:, position])
-        return EventBlock(self.schema, worker, first, columns, self.devices(worker)[hosts])
+        return EventBlock(
+            self.schema, worker, first, columns, self.dealt_devices(worker, first, count)
+        )
 
 
 @lru_cache(maxsize=4)

@@ -1,0 +1,233 @@
+"""Which cluster is meant, the same for helm and for the Kubernetes client."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from .errors import ConfigError, RunFailed
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+RUN_LABEL = "iot-database-benchmark/run"
+"""On every object of a run; its value is the run's id."""
+
+RELEASE_PREFIX = "iotb-"
+"""A run's release is called this and the run's id."""
+
+STARTED_BY = "iot-database-benchmark/started-by"
+"""Annotation of a run's Jobs."""
+
+CHART = Path(__file__).resolve().parents[1] / "deployment"
+
+OLDEST_HELM = (3, 4)
+_HELM_TIMEOUT_S = 120
+
+
+def started_by() -> str:
+    """Who runs this tool, and where, for others who find a run in their namespace."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{platform.node()}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A namespace of a cluster, by --kubeconfig, --context and --namespace."""
+
+    namespace: str
+    kubeconfig: str | None = None
+    context: str | None = None
+
+    @property
+    def files(self) -> list[Path]:
+        """The kubeconfig files, in kubectl's order. $KUBECONFIG is read now, and may be a list."""
+        given = self.kubeconfig or os.environ.get("KUBECONFIG")
+        if given:
+            return [Path(part).expanduser() for part in given.split(os.pathsep) if part]
+        return [Path("~/.kube/config").expanduser()]
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether this runs in a pod and no kubeconfig says otherwise."""
+        no_file = not any(path.exists() for path in self.files)
+        return no_file and "KUBERNETES_SERVICE_HOST" in os.environ
+
+    def resolved_context(self) -> str | None:
+        """The context as kubectl sees it: the first file that sets one wins.
+
+        The Python client's own merging takes another one (kubernetes-client/python #2180), so it
+        is always told.
+        """
+        if self.context or self.in_cluster:
+            return self.context
+        for path in self.files:
+            try:
+                document = yaml.safe_load(path.read_text())
+            except FileNotFoundError:
+                continue
+            except (OSError, yaml.YAMLError) as error:
+                raise ConfigError(f"can't read kubeconfig {path}: {error}") from error
+            if isinstance(document, dict) and document.get("current-context"):
+                return str(document["current-context"])
+        names = ", ".join(map(str, self.files))
+        raise ConfigError(
+            f"no Kubernetes context is set in {names}: choose one with --context or --kubeconfig,"
+            " or run on this machine with --executor local"
+        )
+
+    def api_client(self) -> ApiClient:
+        """A client of its own; ConfigError if the kubeconfig doesn't lead to a cluster."""
+        from kubernetes import client, config
+        from kubernetes.utils.keepalive import tcp_keepalive_socket_options
+
+        configuration = client.Configuration()
+        # A cluster that is gone is this tool's affair to notice, not urllib3's to retry. A watch
+        # whose connection was dropped silently is noticed within 15 s.
+        configuration.retries = 0
+        configuration.socket_options = tcp_keepalive_socket_options(idle=5, interval=5, count=2)
+        try:
+            if self.in_cluster:
+                config.load_incluster_config(client_configuration=configuration)
+                return client.ApiClient(configuration)
+            config.load_kube_config(
+                config_file=os.pathsep.join(map(str, self.files)),
+                context=self.resolved_context(),
+                client_configuration=configuration,
+                persist_config=False,
+            )
+        except config.ConfigException as error:
+            raise ConfigError(f"kubeconfig: {error}; check --kubeconfig and --context") from error
+        return client.ApiClient(configuration)
+
+    def options(self) -> list[str]:
+        """The options that mean this place, for a command that the user is told to type."""
+        options = ["--namespace", self.namespace]
+        if self.context:
+            options += ["--context", self.context]
+        if self.kubeconfig:
+            options += ["--kubeconfig", self.kubeconfig]
+        return options
+
+
+@contextmanager
+def asked(what: str) -> Iterator[None]:
+    """RunFailed if the API server can't be reached or refuses; `what`: what it was asked."""
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except ApiException as error:
+        raise RunFailed(f"{what}: {error.status} {error.reason}: {_refusal(error.body)}") from error
+    except (HTTPError, OSError) as error:
+        raise RunFailed(
+            f"{what}: the API server can't be reached: {error}; check --kubeconfig, --context and"
+            " the way to it"
+        ) from error
+
+
+def _refusal(body: Any) -> str:
+    """The API server's own words."""
+    try:
+        return str(json.loads(body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return str(body)
+
+
+def allowed(
+    api: ApiClient, namespace: str, group: str, resource: str, subresource: str | None, verb: str
+) -> bool:
+    """Whether the user may do this in the namespace. Everybody may ask."""
+    from kubernetes import client
+
+    attributes = client.V1ResourceAttributes(
+        namespace=namespace, group=group, resource=resource, subresource=subresource, verb=verb
+    )
+    review = client.V1SelfSubjectAccessReview(
+        spec=client.V1SelfSubjectAccessReviewSpec(resource_attributes=attributes)
+    )
+    answer: Any = client.AuthorizationV1Api(api).create_self_subject_access_review(review)
+    return bool(answer.status.allowed)
+
+
+class Helm:
+    """helm, told of the same place. Uses only what versions 3.4 to 4 have in common."""
+
+    def __init__(self, place: Place) -> None:
+        program = shutil.which("helm")
+        if program is None:
+            raise ConfigError(
+                "helm is not installed (https://helm.sh/docs/intro/install/), or run on this"
+                " machine with --executor local"
+            )
+        self._program = program
+        self._place = place
+        self._version: str | None = None
+
+    def version(self) -> str:
+        """`v3.19.5`; ConfigError if it is too old."""
+        if self._version:
+            return self._version
+        found = self._run(["version", "--template", "{{.Version}}"], cluster=False).strip()
+        match = re.match(r"v(\d+)\.(\d+)", found)
+        if match is None or (int(match[1]), int(match[2])) < OLDEST_HELM:
+            oldest = ".".join(map(str, OLDEST_HELM))
+            raise ConfigError(f"helm {found} is too old: {oldest} or later is needed")
+        self._version = found
+        return found
+
+    def install(self, release: str, values: dict[str, Any]) -> None:
+        """Install the chart. The values go through standard input: they may hold passwords.
+
+        As JSON, which has one reading: of the YAML that PyYAML writes for the text 4911e5, helm
+        makes a number.
+        """
+        self._run(["install", release, str(CHART), "-f", "-"], text=json.dumps(values))
+
+    def uninstall(self, release: str) -> None:
+        """Remove a release and its objects; fine if it is gone already."""
+        try:
+            self._run(["uninstall", release])
+        except RunFailed as error:
+            if "not found" not in error.message:
+                raise
+
+    def _run(self, arguments: Sequence[str], text: str | None = None, cluster: bool = True) -> str:
+        command = [self._program, *arguments]
+        if cluster:
+            command += ["--namespace", self._place.namespace]
+            context = self._place.resolved_context()
+            if context:
+                command += ["--kube-context", context]
+        environment = dict(os.environ)
+        if self._place.kubeconfig:
+            environment["KUBECONFIG"] = self._place.kubeconfig
+        try:
+            done = subprocess.run(
+                command, input=text, capture_output=True, text=True, env=environment,
+                timeout=_HELM_TIMEOUT_S, start_new_session=True, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise RunFailed(
+                f"helm {arguments[0]} took longer than {error.timeout:.0f} s"
+            ) from error
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING")]
+            raise RunFailed(f"helm {arguments[0]}: {' '.join(lines).removeprefix('Error: ')}")
+        return done.stdout

@@ -1,0 +1,85 @@
+"""`run.py clean`: remove what runs have left in the cluster."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from .options import place_options
+
+
+@click.command()
+@click.argument("run_ids", nargs=-1, metavar="[RUN]…")
+@click.option(
+    "-c",
+    "--config",
+    "config_file",
+    default="config.yaml",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Config file, for the namespace.",
+)
+@click.option("--yes", is_flag=True, help="Remove without asking.")
+@click.option(
+    "--running",
+    is_flag=True,
+    help="Also runs whose pods are still at work: perhaps another user's.",
+)
+@click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+def clean(
+    run_ids: tuple[str, ...],
+    config_file: Path,
+    yes: bool,
+    running: bool,
+    debug: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+) -> None:
+    """Show the runs that are in the cluster's namespace, and remove them.
+
+    The tool removes each run itself; this is for what is left when it could not, say because its
+    machine crashed. Runs that are still at work are shown, but left alone without --running.
+    """  # fmt: skip
+    from tabulate import tabulate
+
+    from ..cluster import Helm, Place
+    from ..config import load_config
+    from ..errors import ConfigError
+    from ..leftovers import find_runs, remove_run
+    from ..output import say
+
+    if namespace is None:
+        namespace = load_config(config_file).namespace
+    place = Place(namespace, kubeconfig, context)
+    helm = Helm(place)
+    runs = find_runs(place)
+    unknown = sorted(set(run_ids) - {run.run_id for run in runs})
+    if unknown:
+        raise ConfigError(f"there is no run {', '.join(unknown)} in namespace {namespace}")
+    if run_ids:
+        runs = [run for run in runs if run.run_id in run_ids]
+    if not runs:
+        say(f"Nothing is left in namespace {namespace}.")
+        return
+    rows = [[run.run_id, run.started_by, run.age, run.state, run.objects] for run in runs]
+    say(tabulate(rows, ["Run", "Started by", "Age", "State", "Objects"], tablefmt="plain"))
+    chosen = [run for run in runs if running or not run.at_work]
+    if len(chosen) < len(runs):
+        say("Left alone, as they are at work: remove them with --running.")
+    if not chosen:
+        return
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ConfigError("nobody is there to confirm: add --yes to remove them")
+        if not click.confirm(f"Remove {len(chosen)} of them?"):
+            return
+    for run in chosen:
+        remove_run(place, helm, run)
+        say(f"Removed {run.run_id}.")
+
+
+for _option in place_options():
+    clean = _option(clean)

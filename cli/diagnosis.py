@@ -1,0 +1,243 @@
+"""The work of `doctor`: checks in the order in which a run would need them, each with a remedy."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simulator.contract import RunSettings
+
+from .cluster import CHART, Helm, Place, allowed
+from .config import ExecutorName, load_config, merged
+from .errors import EXIT_FAILED, CliError, RunFailed
+from .output import say
+from .session import Request, new_run_id, new_token, open_session
+from .signals import Interrupts
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+# What the tool and helm do in the namespace: (group, resource, subresource, verbs). The Role in the
+# README grants this and no more; a test runs with just that.
+PERMISSIONS = (
+    ("batch", "jobs", None, ("create", "delete", "get", "list", "watch")),
+    ("", "pods", None, ("delete", "get", "list", "watch")),
+    ("", "pods", "log", ("get",)),
+    ("", "services", None, ("create", "delete", "get", "list")),
+    ("", "services", "proxy", ("get",)),
+    ("", "secrets", None, ("create", "delete", "get", "list", "update")),
+    ("networking.k8s.io", "networkpolicies", None, ("create", "delete", "get", "list")),
+    ("policy", "poddisruptionbudgets", None, ("create", "delete", "get", "list")),
+    ("", "events", None, ("list", "watch")),
+)
+
+_PODS_PATIENCE_S = 120.0
+
+# Without these a run works all the same, by another way or with a gap in the result.
+OPTIONAL = {("services", "proxy"): "progress and report are read from the collector's log instead"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check's outcome."""
+
+    name: str
+    ok: bool
+    text: str
+    remedy: str = ""
+
+
+def diagnose(
+    target_name: str | None,
+    config_file: Path,
+    extra_options: Sequence[str],
+    executor: str | None,
+    namespace: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    interrupts: Interrupts,
+) -> int:
+    """Print each check's outcome; the exit status."""
+    config = load_config(config_file)
+    target = config.target(target_name) if target_name else None
+    if executor is None:
+        executor = target.executor if target else ExecutorName.KUBERNETES
+    healthy = True
+    if executor == ExecutorName.KUBERNETES:
+        place = Place(namespace or config.namespace, kubeconfig, context)
+        values = target.kubernetes if target else config.chart_values()
+        for finding in cluster_findings(place, values):
+            healthy = _shown(finding) and healthy
+            if not finding.ok and finding.name in ("context", "helm"):
+                return EXIT_FAILED
+        if healthy:
+            healthy = _shown(_pods_run(place, values, interrupts))
+    if target and healthy:
+        request = Request(
+            target.name, config_file, extra_options, executor, 0, Path(), None,
+            namespace, kubeconfig, context,
+        )  # fmt: skip
+        healthy = _shown(_connected(request, interrupts))
+    elif not target:
+        say("      name a target with --target to check the way to its database")
+    return 0 if healthy else EXIT_FAILED
+
+
+def _shown(finding: Finding) -> bool:
+    say(f"{'ok   ' if finding.ok else 'FAIL '} {finding.name}: {finding.text}")
+    if finding.remedy:
+        say(f"      {finding.remedy}")
+    return finding.ok
+
+
+def cluster_findings(place: Place, values: Any) -> Iterator[Finding]:
+    """Context, helm, permissions, Pod Security, image. Each needs those before it."""
+    api = place.api_client
+    yield _checked("context", lambda: _context(place), "check --kubeconfig, --context and the VPN")
+    yield (
+        _checked("helm", Helm(place).version, "install helm 3.4 or later")
+        if _has_helm(place)
+        else Finding("helm", False, "not installed", "see https://helm.sh/docs/intro/install/")
+    )
+    yield from _permission_findings(place, api())
+    yield _image_finding(api(), values)
+
+
+def _has_helm(place: Place) -> bool:
+    try:
+        Helm(place)
+    except CliError:
+        return False
+    return True
+
+
+def _checked(name: str, check: Callable[[], str], remedy: str) -> Finding:
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        return Finding(name, True, check())
+    except CliError as error:
+        return Finding(name, False, error.message, remedy)
+    except (ApiException, HTTPError, OSError) as error:
+        return Finding(name, False, " ".join(str(error).split())[:300], remedy)
+
+
+def _context(place: Place) -> str:
+    from kubernetes import client
+
+    version: Any = client.VersionApi(place.api_client()).get_code(_request_timeout=10)
+    context = place.resolved_context() or "in-cluster"
+    return f"{context}, namespace {place.namespace}, Kubernetes {version.git_version}"
+
+
+def _permission_findings(place: Place, api: ApiClient) -> Iterator[Finding]:
+    missing, optional = [], []
+    for group, resource, subresource, verbs in PERMISSIONS:
+        for verb in verbs:
+            if not allowed(api, place.namespace, group, resource, subresource, verb):
+                name = f"{verb} {resource}" + (f"/{subresource}" if subresource else "")
+                instead = OPTIONAL.get((resource, subresource or ""))
+                if instead:
+                    optional.append(f"no permission to {name}: {instead}")
+                else:
+                    missing.append(name)
+    if missing:
+        yield Finding(
+            "permissions", False, f"not allowed: {', '.join(missing)}",
+            "ask for the Role in the README, section Permissions",
+        )  # fmt: skip
+    else:
+        yield Finding("permissions", True, "; ".join(optional) or "all there")
+
+
+def image_name(values: Any) -> str:
+    """`name:tag` as the chart would use it."""
+    import yaml
+
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    image = merged(defaults, dict(values))["image"]
+    return f"{image['name']}:{image['tag'] or version}"
+
+
+def _image_finding(api: ApiClient, values: Any) -> Finding:
+    """Whether the nodes have the image. Not finding it is no failure: they may be able to pull it."""
+    from kubernetes import client
+    from kubernetes.client.exceptions import ApiException
+
+    name = image_name(values)
+    try:
+        nodes: Any = client.CoreV1Api(api).list_node()
+    except ApiException:
+        return Finding("image", True, f"{name}; whether nodes have it can't be seen without"
+                       " permission to list nodes")  # fmt: skip
+    having = [
+        node.metadata.name
+        for node in nodes.items
+        if any(
+            _same_image(name, known) for i in node.status.images or [] for known in i.names or []
+        )
+    ]
+    text = f"{name} is on {len(having)} of {len(nodes.items)} nodes"
+    if len(having) == len(nodes.items):
+        return Finding("image", True, text)
+    return Finding(
+        "image", True, text + "; the others must be able to pull it",
+        "make image builds it; the README says how to load it into a cluster or push it",
+    )  # fmt: skip
+
+
+def _same_image(wanted: str, known: str) -> bool:
+    """docker.io/library/x:1 is x:1."""
+    return known in (wanted, f"docker.io/{wanted}", f"docker.io/library/{wanted}")
+
+
+def _pods_run(place: Place, values: Any, interrupts: Interrupts) -> Finding:
+    """A run without a database: what Kubernetes refuses shows here, with the reason that a real run
+    would give: pulling the image, Pod Security, quota, scheduling, name resolution."""
+    from .executors import make_executor
+
+    name = "image, Pod Security, quota, scheduling, DNS"
+    remedy = "mend this, then run doctor again"
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with make_executor(ExecutorName.KUBERNETES, interrupts, place, values) as executor:
+                settings = _check_settings("doctor", "blackhole", {})
+                with executor.series([settings], Path(folder)) as series:
+                    series.run(settings, _PODS_PATIENCE_S, lambda status: None)
+        except RunFailed as error:
+            return Finding(name, False, error.message, remedy)
+    return Finding(name, True, "a collector and a worker found each other")
+
+
+def _connected(request: Request, interrupts: Interrupts) -> Finding:
+    """A run of one worker that connects to the database and changes nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        session = open_session(Request(**{**vars(request), "output": Path(folder)}))
+        try:
+            with session.running("doctor", interrupts) as running:
+                settings = _check_settings(
+                    session.target.name, session.target.module, running.values
+                )
+                with running.series("check", [settings]) as series:
+                    report = series.run(settings, _PODS_PATIENCE_S, lambda status: None)
+        except RunFailed as error:
+            return Finding("database", False, error.message, "mend this, then run doctor again")
+    version = report.environment["database"].get("version", "unknown")
+    return Finding("database", True, f"answers collector and worker: {version}")
+
+
+def _check_settings(target: str, module: str, values: Any) -> RunSettings:
+    return RunSettings(
+        run_id=new_run_id(),
+        token=new_token(),
+        command="check",
+        target=target,
+        module=module,
+        options=dict(values),
+        workers=1,
+    )

@@ -1,0 +1,100 @@
+"""What is wrong with a pod, a Job or a namespace, from what Kubernetes says of it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A reason to end the run, if it lasts for `patience_s`: some pass by themselves."""
+
+    text: str
+    patience_s: float = 0.0
+
+
+# A kubelet retries these itself; what is not cured by its second try will not be.
+_WAITING_PATIENCE_S = {
+    "ErrImagePull": 8.0,
+    "ImagePullBackOff": 0.0,
+    "ErrImageNeverPull": 1.0,
+    "InvalidImageName": 0.0,
+    "ImageInspectError": 8.0,
+    "CreateContainerConfigError": 5.0,
+    "CreateContainerError": 5.0,
+    "RunContainerError": 2.0,
+    "CrashLoopBackOff": 0.0,
+}
+
+UNSCHEDULABLE_PATIENCE_S = 10.0
+# The process has told the collector why it ends: that answer is on its way, and says more.
+_EXIT_PATIENCE_S = 4.0
+_JOB_PATIENCE_S = 5.0
+# The Job controller tries again: pods that have just ended may still count against a quota.
+_REFUSED_PATIENCE_S = 4.0
+# A Secret that isn't there, no network for the pod; the kubelet tries again.
+_NODE_EVENTS = ("FailedMount", "FailedCreatePodSandBox")
+_NODE_EVENT_PATIENCE_S = 8.0
+
+
+def pod_problem(pod: Any) -> Problem | None:
+    """What is wrong with a pod (a V1Pod), or None."""
+    name, status = pod.metadata.name, pod.status
+    for condition in status.conditions or []:
+        if condition.type == "DisruptionTarget" and condition.status == "True":
+            return Problem(f"pod {name} was evicted: {condition.reason}: {condition.message}")
+    if pod.metadata.deletion_timestamp:
+        return Problem(f"pod {name} was deleted in mid-run")
+    for container in status.container_statuses or []:
+        waiting = container.state.waiting if container.state else None
+        if waiting and waiting.reason in _WAITING_PATIENCE_S:
+            text = f"pod {name}: {waiting.reason}: {waiting.message or container.image}"
+            if "Image" in waiting.reason:
+                text += "; check image.name, image.tag and imagePullSecrets"
+            return Problem(text, _WAITING_PATIENCE_S[waiting.reason])
+        ended = container.state.terminated if container.state else None
+        if ended and ended.reason == "OOMKilled":
+            value = "resources" if container.name == "worker" else "collectorResources"
+            return Problem(f"pod {name} was killed: out of memory; raise {value}.memory")
+        if ended and ended.exit_code:
+            by_signal = ended.exit_code > 128 or ended.signal
+            text = f"pod {name} ended with status {ended.exit_code} ({ended.reason})"
+            return Problem(text, 0.0 if by_signal else _EXIT_PATIENCE_S)
+    if status.phase == "Failed":
+        what = ": ".join(filter(None, (status.reason, status.message))) or "no reason given"
+        return Problem(f"pod {name} failed: {what}", 1.0)
+    for condition in status.conditions or []:
+        if condition.type == "PodScheduled" and condition.reason == "Unschedulable":
+            return Problem(
+                f"pod {name} can't be scheduled: {condition.message}", UNSCHEDULABLE_PATIENCE_S
+            )
+    return None
+
+
+def job_problem(job: Any) -> Problem | None:
+    """What is wrong with a Job (a V1Job), or None."""
+    for condition in job.status.conditions or []:
+        if condition.type in ("Failed", "FailureTarget") and condition.status == "True":
+            text = f"job {job.metadata.name} failed: {condition.reason}: {condition.message}"
+            return Problem(text, _JOB_PATIENCE_S)
+    return None
+
+
+def event_problem(event: Any) -> Problem | None:
+    """What an event (a CoreV1Event) says that no object's status does: pods that are refused, or
+    that a node can't make ready for their containers."""
+    message = event.message or ""
+    if event.reason in _NODE_EVENTS:
+        text = f"pod {event.involved_object.name}: {event.reason}: {message}"
+        return Problem(text, _NODE_EVENT_PATIENCE_S)
+    if event.reason != "FailedCreate":
+        return None
+    if "exceeded quota" in message:
+        remedy = "; ask for more quota, or use fewer workers or smaller resources"
+    elif "violates PodSecurity" in message:
+        remedy = "; leave runAsUser and podAnnotations as they are in the chart"
+    else:
+        remedy = ""
+    where = f"{event.involved_object.kind.lower()} {event.involved_object.name}"
+    return Problem(f"{where}: pods are refused: {message}{remedy}", _REFUSED_PATIENCE_S)

@@ -1,0 +1,76 @@
+"""Several runs in one pod: the runs of one worker count, each in a new process forked from one that
+has imported everything and connected to nothing.
+
+Starting pods costs seconds for each run; a forked process is as clean as a new pod's, and equal for
+each run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+from .contract import Carried, RunSettings
+
+Work = Callable[[RunSettings], tuple[int, Carried | None]]
+"""Does a run: its exit status, and what the next one goes on from."""
+
+
+def run_series(series: Sequence[RunSettings], work: Work) -> int:
+    """Do the runs one after the other; ends with the first that fails. The exit status."""
+    if len(series) == 1:
+        return work(series[0])[0]
+    carried: Carried | None = None
+    for settings in series:
+        if settings.continues and carried:
+            settings.first_event, settings.baseline = carried.next_event, carried.stored
+        status, carried = _forked(work, settings)
+        if status:
+            return status
+    return 0
+
+
+def _forked(work: Work, settings: RunSettings) -> tuple[int, Carried | None]:
+    """`work` in a child process."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(read)
+        _become_child(work, settings, write)
+    os.close(write)
+    try:
+        with os.fdopen(read, "rb") as pipe:
+            text = pipe.read()
+        _, status = os.waitpid(pid, 0)
+    except SystemExit:
+        # SIGTERM: the child goes with us.
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        raise
+    exit_status = os.waitstatus_to_exitcode(status)
+    # As a shell reports a signal.
+    exit_status = 128 - exit_status if exit_status < 0 else exit_status
+    return exit_status, Carried.model_validate_json(text) if text else None
+
+
+def _become_child(work: Work, settings: RunSettings, pipe: int) -> NoReturn:
+    status = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        status, carried = work(settings)
+        if carried:
+            os.write(pipe, carried.model_dump_json().encode())
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 1
+    except BaseException:  # noqa: BLE001 - nothing of a child may run on in its parent's code
+        traceback.print_exc()
+    finally:
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
