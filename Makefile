@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test e2e lint image bench clean
 
 # An insert sweep and the five queries, against a PostgreSQL that comes with the Python packages.
 demo: $(VENV)/tool
@@ -13,7 +13,20 @@ demo: $(VENV)/tool
 
 # All tests that need nothing but Python. Database servers come from variables such as POSTGRES_DSN.
 test: $(VENV)/development
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not cluster"
+
+# Tests on the Kubernetes cluster of the current context, in namespaces of their own.
+e2e: $(VENV)/development
+	$(BIN)/python -m pytest -n 2 tests/chart tests/kubernetes
+
+# The image of collector and workers, by whatever can build one here.
+image:
+	@version=$$(sed -n 's/__version__ = "\(.*\)"/\1/p' simulator/__init__.py); \
+	for tool in docker podman buildah; do \
+	  if $$tool info >/dev/null 2>&1; then \
+	    exec $$tool build --build-arg VERSION=$$version -t iot-database-benchmark:$$version simulator; \
+	  fi; \
+	done; echo "none of docker, podman and buildah is there and works" >&2; exit 1
 
 lint: $(VENV)/development
 	$(BIN)/ruff format --check .
