@@ -73,7 +73,8 @@ class Recorder:
         self._histogram.record_value((answered - sent) * 1e6 or 1)
         self._seconds[int(answered - self._origin)] += events
         self.events += events
-        self._end = answered
+        # Answers to requests in flight may come here in another order than they came in.
+        self._end = max(self._end, answered)
 
     def end(self) -> None:
         """Close the window, which ends with the last acknowledged request."""

@@ -1,0 +1,221 @@
+"""Options and target -> the runs to make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli.config import ExecutorName, Target
+from cli.errors import ConfigError
+from cli.plan import (
+    InsertOptions,
+    PlannedRun,
+    check_capabilities,
+    check_query,
+    insert_settings,
+    merged_options,
+    plan_inserts,
+)
+from simulator.contract import PrimaryKey, Tables, Timestamps
+from simulator.modules.base import Capabilities, Module, Options, Support
+from simulator.modules.blackhole import Blackhole, BlackholeOptions
+from simulator.modules.options import parse_options
+from simulator.modules.postgres import Postgres, PostgresOptions
+
+TARGET = Target("x", "postgres", ExecutorName.LOCAL, {"user": "me", "device_spread": 1})
+POSTGRES = parse_options(PostgresOptions, {"connection_string": "host=x"}, str)
+
+
+def insert_options(**changes: Any) -> InsertOptions:
+    return InsertOptions(**({"workers": (2,)} | changes))
+
+
+# --- which runs -----------------------------------------------------------------------------------
+
+
+def test_a_sweep_makes_all_runs_of_each_worker_count() -> None:
+    assert plan_inserts(insert_options(workers=(1, 4), runs=2)) == [
+        PlannedRun(workers, run, clean=True, continues=False)
+        for workers in (1, 4)
+        for run in (1, 2)
+    ]
+
+
+def test_without_cleaning_each_run_goes_on_behind_the_last() -> None:
+    """The first finds what is there; for the others, the run before says where it ended."""
+    plan = plan_inserts(insert_options(workers=(1, 4), runs=2, clean=False))
+    assert [run.clean for run in plan] == [False] * 4
+    assert [run.continues for run in plan] == [False, True, True, True]
+
+
+def test_steps_clean_once_and_go_on() -> None:
+    assert plan_inserts(insert_options(workers=(16,), runs=1, steps=3)) == [
+        PlannedRun(16, 1, clean=True, continues=False),
+        PlannedRun(16, 2, clean=False, continues=True),
+        PlannedRun(16, 3, clean=False, continues=True),
+    ]
+
+
+def test_steps_on_existing_data_never_clean() -> None:
+    plan = plan_inserts(insert_options(workers=(16,), runs=1, steps=2, clean=False))
+    assert [(run.clean, run.continues) for run in plan] == [(False, False), (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        ({"workers": (1, 4), "runs": 1}, "--workers"),
+        ({"runs": 3}, "--runs 1"),
+        ({"runs": 1, "prefill": 10}, "--prefill"),
+    ],
+)
+def test_what_does_not_go_with_steps(changes: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(ConfigError, match=remedy):
+        plan_inserts(insert_options(steps=2, **changes))
+
+
+# --- options of the module ------------------------------------------------------------------------
+
+
+def test_extra_options_go_over_the_targets() -> None:
+    values = merged_options(TARGET, ["device_spread=5", " queries = a=b ", "empty="])
+    assert values == {"user": "me", "device_spread": "5", "queries": " a=b ", "empty": ""}
+    assert TARGET.options == {"user": "me", "device_spread": 1}
+
+
+@pytest.mark.parametrize("option", ["device_spread", "=5", " =5", ""])
+def test_an_extra_option_needs_key_and_value(option: str) -> None:
+    with pytest.raises(ConfigError, match="write it as key=value"):
+        merged_options(TARGET, [option])
+
+
+# --- what a module can do -------------------------------------------------------------------------
+
+
+class Limited(Postgres):
+    """A database that can do little."""
+
+    name = "limited"
+    CAPABILITIES = Capabilities(
+        insert_modes={},
+        primary_keys={
+            PrimaryKey.DB: Support.UNSUPPORTED,
+            PrimaryKey.SQL: Support.MISSING,
+            PrimaryKey.NONE: Support.FULL,
+        },
+        multiple_tables=Support.MISSING,
+        queries={"count-events": Support.FULL},
+        indices=Support.UNSUPPORTED,
+        workloads={"temperature": Support.FULL, "cpu": Support.UNSUPPORTED},
+    )
+
+
+@pytest.mark.parametrize("key", PrimaryKey)
+@pytest.mark.parametrize("tables", Tables)
+@pytest.mark.parametrize("workload", ["temperature", "cpu"])
+def test_what_is_supported_passes(key: PrimaryKey, tables: Tables, workload: str) -> None:
+    options = insert_options(
+        primary_key=key, tables=tables, workload=workload, batch=10,
+        given=frozenset({"primary_key", "tables"}),
+    )  # fmt: skip
+    check_capabilities(options, Postgres, POSTGRES)
+
+
+def test_a_default_that_the_database_has_no_notion_of_is_no_error() -> None:
+    check_capabilities(insert_options(), Limited, POSTGRES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"given": frozenset({"primary_key"})},
+            "module limited: the database has no --primary-key db",
+        ),
+        (
+            {"given": frozenset({"primary_key"}), "primary_key": PrimaryKey.SQL},
+            "module limited can't do --primary-key sql yet",
+        ),
+        (
+            {"given": frozenset({"primary_key"}), "primary_key": PrimaryKey.UUID},
+            "module limited can't do --primary-key uuid yet",
+        ),
+        ({"tables": Tables.MULTIPLE}, "module limited can't do --tables multiple yet"),
+        ({"workload": "cpu"}, "module limited: the database has no workload cpu"),
+    ],
+)
+def test_what_is_not_supported_is_named(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_capabilities(insert_options(**changes), Limited, POSTGRES)
+    assert refused.value.message == text
+
+
+def test_a_combination_that_the_module_refuses() -> None:
+    settings = parse_options(
+        PostgresOptions, {"connection_string": "host=x", "insert_mode": "copy"}, str
+    )
+    with pytest.raises(ConfigError, match="needs --batch N"):
+        check_capabilities(insert_options(), Postgres, settings)
+    check_capabilities(insert_options(batch=10), Postgres, settings)
+
+
+def test_timestamps_can_start_again_only_where_events_are_numbered() -> None:
+    options = insert_options(timestamps=Timestamps.RESTART)
+    check_capabilities(options, Postgres, POSTGRES)
+    with pytest.raises(ConfigError, match="--timestamps restart would repeat events"):
+        check_capabilities(
+            insert_options(timestamps=Timestamps.RESTART, workload="cpu"), Postgres, POSTGRES
+        )
+
+
+@pytest.mark.parametrize(
+    ("module", "settings", "workload", "text"),
+    [
+        (Blackhole, BlackholeOptions(), "temperature", "stores nothing that could be queried"),
+        (Limited, POSTGRES, "cpu", "the database has no workload cpu"),
+        (Postgres, POSTGRES, "cpu", "for the workload temperature only"),
+    ],
+)
+def test_queries_that_can_not_be_asked(
+    module: type[Module], settings: Options, workload: str, text: str
+) -> None:
+    with pytest.raises(ConfigError, match=text):
+        check_query(workload, module, settings)
+
+
+def test_queries_that_can_be_asked() -> None:
+    check_query("temperature", Postgres, POSTGRES)
+
+
+# --- what the processes are told ------------------------------------------------------------------
+
+
+def test_settings_say_all_that_was_asked_for() -> None:
+    options = insert_options(
+        workers=(4,), primary_key=PrimaryKey.UUID, tables=Tables.MULTIPLE, num_inserts=77, batch=7,
+        prefill=5, clean=False, timestamps=Timestamps.RESTART, workload="cpu", seed=2**64 - 1,
+    )  # fmt: skip
+    planned = PlannedRun(4, 2, clean=False, continues=True)
+    told = insert_settings(planned, options, TARGET, {"a": 1}, "run", "token")
+    expected = {
+        "command": "insert", "run_id": "run", "token": "token", "target": "x",
+        "module": "postgres", "options": {"a": 1}, "workload": "cpu", "seed": 2**64 - 1,
+        "workers": 4, "primary_key": "uuid", "tables": "multiple", "num_inserts": 77, "batch": 7,
+        "prefill": 5, "clean": False, "timestamps": "restart",
+    }  # fmt: skip
+    found = told.model_dump(mode="json")
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_settings_of_a_step_follow_the_plan_and_not_the_options() -> None:
+    planned = PlannedRun(4, 2, clean=False, continues=True)
+    told = insert_settings(planned, insert_options(clean=True), TARGET, {}, "run", "token")
+    assert told.clean is False
+
+
+def test_secrets_are_not_in_a_settings_repr() -> None:
+    planned = PlannedRun(1, 1, clean=True, continues=False)
+    secret = {"connection_string": "password=hush-hush"}
+    told = insert_settings(planned, insert_options(), TARGET, secret, "run", "hush-token")
+    assert "hush" not in repr(told)

@@ -1,0 +1,208 @@
+"""Results: written whole, read back the same, summarised over what is valid."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from cli.errors import EXIT_FAILED, EXIT_USAGE, ConfigError, RunFailed
+from cli.results import (
+    FILE_NAME,
+    Result,
+    ResultFolder,
+    read_result,
+    summarize_inserts,
+    summarize_queries,
+)
+from simulator.contract import InsertRun, QueryRun
+
+from ..helpers import insert_run
+
+STORED = Path(__file__).parent / "stored"
+STARTED = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
+NAME = "20250102T030405Z-insert-embedded"
+
+
+def result(**changes: Any) -> Result:
+    values: dict[str, Any] = {
+        "command": "insert", "target": "embedded", "module": "postgres", "executor": "local",
+        "started_at": STARTED.isoformat(), "options": {"workers": [4]}, "environment": {},
+        "runs": [insert_run()], "summary": summarize_inserts([insert_run()], False),
+    }  # fmt: skip
+    return Result(**(values | changes))
+
+
+def folder(output: Path) -> ResultFolder:
+    return ResultFolder(output, STARTED, "insert", "embedded")
+
+
+# --- writing and reading --------------------------------------------------------------------------
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    made = folder(tmp_path / "new" / "results")
+    assert made.path == tmp_path / "new" / "results" / NAME
+    file = made.write(result(), None)
+    assert file == made.path / FILE_NAME
+    assert read_result(made.path) == read_result(file) == result()
+    made.close()
+    assert sorted(path.name for path in made.path.iterdir()) == ["logs", "result.json"]
+
+
+def test_the_format_is_the_documented_one(tmp_path: Path) -> None:
+    written = json.loads(folder(tmp_path).write(result(), None).read_text())
+    assert written["format"] == 1
+    assert set(written) >= {
+        "format", "command", "target", "module", "executor", "started_at", "options",
+        "environment", "runs", "summary",
+    }  # fmt: skip
+    assert set(written["runs"][0]) >= {
+        "workers", "run", "fill_level", "valid", "invalid_reasons", "events", "window_s",
+        "inserts_per_s", "inserts_per_s_mean_duration", "overlap", "latency_ms", "histogram",
+        "client", "retries", "errors", "verification", "timeline", "phases_s", "per_worker",
+    }  # fmt: skip
+    assert set(written["summary"][0]) >= {
+        "workers", "runs", "min", "max", "avg", "median", "ci95", "cv", "stable",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["insert", "steps", "query"])
+def test_stored_results_stay_readable(name: str) -> None:
+    """Written by the first version; whoever compares has such files."""
+    stored = read_result(STORED / f"{name}.json")
+    assert stored.command == ("query" if name == "query" else "insert")
+    kind = QueryRun if name == "query" else InsertRun
+    assert stored.runs
+    assert all(isinstance(run, kind) for run in stored.runs)
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    file = folder(tmp_path).write(result(), None)
+    file.write_text(file.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(ValidationError, match="format"):
+        read_result(file)
+
+
+def test_a_copy_is_the_same(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.json"
+    copy.write_text("what was there before")
+    file = folder(tmp_path / "results").write(result(), copy)
+    assert copy.read_text() == file.read_text()
+
+
+def test_a_copy_to_a_device_does_not_replace_it(tmp_path: Path) -> None:
+    folder(tmp_path).write(result(), Path("/dev/null"))
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_failed_write_leaves_the_old_file_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = folder(tmp_path / "results")
+    file = made.write(result(), None)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("cli.results.os.fsync", full)
+    with pytest.raises(RunFailed, match=r"can't write .*: No space left on device") as failed:
+        made.write(result(target="another"), None)
+    assert failed.value.exit_code == EXIT_FAILED
+    assert read_result(file) == result()
+    assert sorted(path.name for path in made.path.iterdir()) == ["logs", "result.json"]
+
+
+def test_a_copy_that_can_not_be_written_does_not_cost_the_result(tmp_path: Path) -> None:
+    made = folder(tmp_path)
+    with pytest.raises(RunFailed, match=r"can't write .*nowhere.*No such file or directory"):
+        made.write(result(), tmp_path / "nowhere" / "copy.json")
+    assert read_result(made.path) == result()
+
+
+# --- the folder -----------------------------------------------------------------------------------
+
+
+def test_two_commands_in_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
+    names = [folder(tmp_path).path.name for _ in range(3)]
+    assert names == [NAME, f"{NAME}-2", f"{NAME}-3"]
+
+
+def test_logs_have_a_folder_for_each_run(tmp_path: Path) -> None:
+    made = folder(tmp_path)
+    for run in ("first", "second"):
+        (made.logs(run) / "worker-0.log").write_text(run)
+    logs = sorted(str(path.relative_to(made.path)) for path in made.path.rglob("*.log"))
+    assert logs == ["logs/first/worker-0.log", "logs/second/worker-0.log"]
+
+
+def test_a_folder_with_nothing_worth_keeping_vanishes(tmp_path: Path) -> None:
+    made = folder(tmp_path)
+    made.logs("run")
+    made.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_logs_of_a_failure_are_kept(tmp_path: Path) -> None:
+    made = folder(tmp_path)
+    made.keep_logs()
+    made.close()
+    assert made.path.is_dir()
+
+
+@pytest.mark.parametrize("obstacle", ["file", "file below"])
+def test_an_output_that_can_not_be_written_is_found_at_once(tmp_path: Path, obstacle: str) -> None:
+    """Before the runs, and not after them. (Permissions would not stop root.)"""
+    (tmp_path / "results").write_text("in the way")
+    output = tmp_path / "results" if obstacle == "file" else tmp_path / "results" / "below"
+    with pytest.raises(ConfigError, match=r"can't write results to .*--output") as refused:
+        folder(output)
+    assert refused.value.exit_code == EXIT_USAGE
+
+
+# --- summaries ------------------------------------------------------------------------------------
+
+
+def test_inserts_are_summarised_by_workers_over_valid_runs() -> None:
+    runs = [
+        insert_run(workers=4, inserts_per_s=100.0),
+        insert_run(workers=1, inserts_per_s=10.0),
+        insert_run(workers=4, inserts_per_s=200.0),
+        insert_run(workers=4, inserts_per_s=9000.0, valid=False),
+        insert_run(workers=8, inserts_per_s=None, valid=False),
+    ]
+    four, one = summarize_inserts(runs, by_fill_level=False)
+    assert (four.workers, four.fill_level, four.runs) == (4, None, 2)
+    assert (four.min, four.max, four.avg, four.median) == (100, 200, 150, 150)
+    assert four.stable is False
+    assert (one.workers, one.runs, one.ci95) == (1, 1, None)
+
+
+def test_steps_are_summarised_by_fill_level() -> None:
+    runs = [insert_run(fill_level=level, inserts_per_s=100.0 + level) for level in (0, 50)]
+    assert [(entry.fill_level, entry.avg) for entry in summarize_inserts(runs, True)] == [
+        (0, 100),
+        (50, 150),
+    ]
+
+
+def query_run(name: str, duration: float | None, rows: int | None = 1) -> QueryRun:
+    error = "failed" if duration is None else None
+    return QueryRun(query=name, run=1, worker=0, duration_s=duration, rows=rows, error=error)
+
+
+def test_queries_are_summarised_over_what_was_answered() -> None:
+    runs = [
+        query_run("a", 1.0, 7),
+        query_run("b", None, None),
+        query_run("a", 3.0, 7),
+        query_run("a", None, None),
+    ]
+    (only,) = summarize_queries(runs)
+    assert (only.query, only.runs, only.rows) == ("a", 2, 7)
+    assert (only.min, only.max, only.avg, only.median) == (1.0, 3.0, 2.0, 2.0)
+    assert only.p95 == pytest.approx(2.9)

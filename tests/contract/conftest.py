@@ -1,0 +1,83 @@
+"""Runs each test for every server under test and everything that its module says it can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice, product
+from typing import Any
+
+import pytest
+
+from simulator.modules import load_module
+from simulator.modules.base import Encoding
+
+from .entries import ENTRIES, Entry
+from .server import ServerUnderTest, full, key_modes, table_modes
+
+# Parameter of a test -> its values for an entry. A test that has a parameter without values for a
+# module does not run for it.
+AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
+    "encoding": lambda entry: load_module(entry.module).ENCODINGS,
+    "primary_key": lambda entry: key_modes(load_module(entry.module)),
+    "tables": lambda entry: table_modes(load_module(entry.module)),
+    "workload_name": lambda entry: full(load_module(entry.module).CAPABILITIES.workloads),
+    "query": lambda entry: full(load_module(entry.module).CAPABILITIES.queries),
+    "fault": lambda entry: entry.adapter.FAULTS,
+    "thorough_fault": lambda entry: [fault for fault in entry.adapter.FAULTS if fault.thorough],
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Parametrise by entry and by those of AXES that the test asks for."""
+    if "server" not in metafunc.fixturenames:
+        return
+    axes = [name for name in AXES if name in metafunc.fixturenames]
+    cases = [
+        pytest.param(entry, *values, id="-".join([entry.name, *map(_label, values)]))
+        for entry in ENTRIES
+        # Of a test that will be skipped for want of a server, one case says it all.
+        for values in islice(
+            product(*(AXES[name](entry) for name in axes)), None if entry.is_there else 1
+        )
+    ]
+    metafunc.parametrize(["server", *axes], cases, indirect=["server"])
+
+
+def _label(value: object) -> str:
+    if isinstance(value, Encoding):
+        return value.label.replace(" ", "_")
+    return str(value).replace(" ", "_")
+
+
+class _Servers:
+    """Starts what is asked for, once."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._running: dict[str, ServerUnderTest] = {}
+
+    def get(self, entry: Entry, request: pytest.FixtureRequest) -> ServerUnderTest:
+        if entry.name not in self._running:
+            started = entry.start(request, entry.values())
+            self._running[entry.name] = self._stack.enter_context(started)
+        return self._running[entry.name]
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+# `embedded_postgres` is asked for so that it ends after what runs on it.
+@pytest.fixture(scope="session")
+def _servers(embedded_postgres: object) -> Iterator[_Servers]:
+    servers = _Servers()
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, _servers: _Servers) -> ServerUnderTest:
+    """A server under test, empty."""
+    found = _servers.get(request.param, request)
+    found.clear()
+    return found

@@ -1,0 +1,198 @@
+"""A proxy between psycopg2 and PostgreSQL that knows the protocol well enough to cut it anywhere.
+
+https://www.postgresql.org/docs/current/protocol-message-formats.html
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Literal
+
+import psycopg2.extensions
+
+Fate = Literal["drop request", "drop answer", "doubtful answer"]
+"""What happens to the request that commits next:
+
+* drop request: the server never sees it, and the connection is cut;
+* drop answer: the server commits, its answer never arrives, and the connection is cut;
+* doubtful answer: the server commits, but the answer is an error that says that nobody knows, and
+  the connection lives on (CockroachDB's "result is ambiguous", 40003).
+"""
+
+_WRITES = (b"INSERT", b"COPY", b"COMMIT")
+_COMMAND_COMPLETE, _READY, _QUERY, _COPY_DONE = b"C", b"Z", b"Q", b"c"
+
+
+def _message(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack("!I", len(body) + 4) + body
+
+
+_DOUBT = _message(
+    b"E", b"SERROR\0VERROR\0C40003\0Mresult is ambiguous: connection to a node was lost\0\0"
+)
+
+
+class Proxy:
+    """Listens on a port of its own and forwards to the server."""
+
+    def __init__(self, dsn: str) -> None:
+        self._given = psycopg2.extensions.parse_dsn(dsn)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._lines: list[_Line] = []
+        self.fate: Fate | None = None
+        """Of the next request that commits; None again once it has met it."""
+        self.refusals = 0
+        """So many connections more are refused."""
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def dsn(self) -> str:
+        """The server's connection string by way of the proxy, unencrypted so that it can read."""
+        port = self._listener.getsockname()[1]
+        plain = {"sslmode": "disable", "gssencmode": "disable"}
+        here = {"host": "127.0.0.1", "port": port} | plain
+        return str(psycopg2.extensions.make_dsn(**(self._given | here)))
+
+    def cut(self) -> None:
+        """Cut the clients off. The server does not notice: its end of the lines stays open."""
+        for line in self._lines:
+            line.cut()
+
+    def close(self) -> None:
+        """End it all."""
+        # close() alone would not wake the thread that waits in accept().
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for line in self._lines:
+            line.close()
+
+    def take_fate(self) -> Fate | None:
+        """The fate of a request that commits now; later ones have none."""
+        fate, self.fate = self.fate, None
+        return fate
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            if self.refusals:
+                self.refusals -= 1
+                client.close()
+            else:
+                self._lines.append(_Line(self, client, self._connected()))
+
+    def _connected(self) -> socket.socket:
+        host, port = self._given.get("host", "localhost"), self._given.get("port", "5432")
+        if not host.startswith("/"):
+            return socket.create_connection((host, int(port)))
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(f"{host}/.s.PGSQL.{port}")
+        return server
+
+
+class _Line:
+    """One client's connection."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+        self._proxy, self._client, self._server = proxy, client, server
+        # Small messages in either direction must not wait for each other's acknowledgement.
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if server.family != socket.AF_UNIX:
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._statement = b""
+        self._in_transaction = False
+        self._fate: Fate | None = None
+        for pump in (self._requests, self._answers):
+            threading.Thread(target=self._pumped, args=[pump], daemon=True).start()
+
+    def cut(self) -> None:
+        with suppress(OSError):
+            self._client.shutdown(socket.SHUT_RDWR)
+        self._client.close()
+
+    def close(self) -> None:
+        self.cut()
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+
+    def _pumped(self, pump: object) -> None:
+        assert callable(pump)
+        # Whichever end goes away: a cut line stays open on the server's side.
+        with suppress(OSError, EOFError):
+            pump()
+
+    def _requests(self) -> None:
+        with self._client.makefile("rb") as stream:
+            # The first message has no kind.
+            size = _exactly(stream.read(4), 4)
+            self._server.sendall(size + stream.read(struct.unpack("!I", size)[0] - 4))
+            for kind, body in _messages(stream.read):
+                if kind == _QUERY:
+                    self._statement = body
+                if self._commits(kind):
+                    self._fate = self._proxy.take_fate()
+                if self._fate == "drop request":
+                    self.cut()
+                    return
+                self._server.sendall(_message(kind, body))
+        # The client has gone in good order.
+        self.close()
+
+    def _commits(self, kind: bytes) -> bool:
+        """Whether a message is the last of a request that writes and then commits."""
+        if kind == _COPY_DONE:
+            return not self._in_transaction
+        if kind != _QUERY or self._statement.startswith(b"COPY"):
+            return False
+        alone = self._statement.startswith(b"INSERT") and not self._in_transaction
+        return alone or self._statement.startswith(b"COMMIT")
+
+    def _answers(self) -> None:
+        with self._server.makefile("rb") as stream:
+            for kind, body in _messages(stream.read):
+                if kind == _READY:
+                    self._in_transaction = body == b"T"
+                if self._fate and kind == _COMMAND_COMPLETE:
+                    continue
+                if self._fate and kind == _READY:
+                    fate, self._fate = self._fate, None
+                    if fate == "drop answer":
+                        self.cut()
+                        return
+                    self._client.sendall(_DOUBT)
+                self._client.sendall(_message(kind, body))
+        self.cut()
+
+
+def _messages(read: object) -> Iterator[tuple[bytes, bytes]]:
+    assert callable(read)
+    while True:
+        head = read(5)
+        if not head:
+            return
+        size = struct.unpack("!I", _exactly(head, 5)[1:])[0] - 4
+        yield head[:1], _exactly(read(size), size)
+
+
+def _exactly(data: bytes, size: int) -> bytes:
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+@contextmanager
+def proxy_to(dsn: str) -> Iterator[Proxy]:
+    """A proxy to that server."""
+    proxy = Proxy(dsn)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

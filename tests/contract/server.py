@@ -1,0 +1,157 @@
+"""What the contract suite needs to know of a database apart from its module."""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+from simulator.contract import PrimaryKey, Tables
+from simulator.modules import load_module
+from simulator.modules.base import Encoding, Job, Module, Support
+from simulator.modules.options import parse_options
+from simulator.workloads.base import ColumnType, Schema
+
+from ..helpers import Row, normalised
+
+
+@dataclass(frozen=True)
+class Strike:
+    """A failure made ready: `blow()` right before a request makes that request suffer it."""
+
+    blow: Callable[[], object]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """For the writer's module, e.g. the address of a proxy."""
+    abort: Callable[[], object] = lambda: None
+    """The loop's `abort`, called before each retry."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kind of failure that the server under test can really bring about.
+
+    The loop must count exactly `errors`, and each of them but for the last as a retry's reason.
+    """
+
+    name: str
+    errors: Mapping[str, int]
+    prepare: Callable[[Any, Job], AbstractContextManager[Strike]]
+    """(server, the writer's job) -> the strike; undone when the context ends."""
+    thorough: bool = False
+    """Try it in every primary key mode and with several tables, not only in every encoding."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Options with which nobody gets in, and what the error must and must not say."""
+
+    options: Mapping[str, Any]
+    names: str
+    """How the error names the server."""
+    remedy: str
+    """Part of the remedy."""
+    secret: str
+
+
+class ServerUnderTest(ABC):
+    """A running database, for this process alone: a database or keyspace of its own on a server
+    that others may be using. Values that are read back are normalised by `helpers`."""
+
+    FAULTS: ClassVar[Sequence[Fault]] = ()
+    column_types: ClassVar[Mapping[ColumnType, str]]
+    """The database's type for each of ours, as `columns` reports it."""
+
+    def __init__(self, module: str, options: Mapping[str, Any]) -> None:
+        self.module_type = load_module(module)
+        self.options = dict(options)
+        """How to reach it, as in a target of config.yaml."""
+
+    def module(
+        self, job: Job, encoding: Encoding | None = None, options: Mapping[str, Any] | None = None
+    ) -> Module:
+        """The module with the target's options, an encoding's and others, the latter on top."""
+        values = self.options | dict(encoding.options if encoding else {}) | dict(options or {})
+        parsed = parse_options(self.module_type.options_model, values, str)
+        return self.module_type(parsed, job)
+
+    def rows(self, schema: Schema, *tables: str) -> list[Row]:
+        """The tables' rows in the schema's order of columns, in one form, sorted."""
+        found = [row for table in tables for row in self.read_back(schema, table)]
+        return sorted(normalised(schema, found))
+
+    @abstractmethod
+    def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
+        """All rows of a table, values in the schema's order of columns, JSON documents parsed."""
+
+    @abstractmethod
+    def keys(self, table: str) -> list[str]:
+        """The primary keys of a table's rows that are not the event's own columns, as text."""
+
+    @abstractmethod
+    def tables(self) -> set[str]:
+        """The tables that there are."""
+
+    @abstractmethod
+    def columns(self, table: str) -> dict[str, str]:
+        """Name -> type of a table's columns, in order."""
+
+    @abstractmethod
+    def indices(self, table: str) -> set[str]:
+        """Names of a table's indices, but for that of the primary key."""
+
+    def extensions(self, which: Literal["available", "installed"]) -> list[str]:
+        """Extensions of the server, where there is such a thing."""
+        return []
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Drop all that tests have made."""
+
+    @abstractmethod
+    def connections(self, run_id: str) -> set[str]:
+        """What tells that run's connections from all others."""
+
+    @abstractmethod
+    def kill_connections(self, run_id: str) -> int:
+        """End all connections of that run, as an administrator would; their number."""
+
+    @abstractmethod
+    def refusals(self) -> Sequence[Refusal]:
+        """Ways not to get in."""
+
+
+def batch_of(encoding: Encoding, batch: int) -> int:
+    """`batch`, or 0 if the encoding sends each event alone."""
+    return batch if encoding.batched else 0
+
+
+def new_job(schema: Schema, **changes: Any) -> Job:
+    """A job of a run of its own."""
+    return replace(Job(schema, run_id=uuid.uuid4().hex[:8]), **changes)
+
+
+def observing(job: Job, clean: bool = True) -> Job:
+    """The same job for the one who prepares and counts, whose connection is no writer's."""
+    return replace(job, run_id="observer", clean=clean)
+
+
+def full(supported: Mapping[Any, Any]) -> list[Any]:
+    """What is supported, in order."""
+    return [name for name, support in supported.items() if support is Support.FULL]
+
+
+def table_modes(module: type[Module]) -> list[Tables]:
+    """The `--tables` that a module can do."""
+    multiple = module.CAPABILITIES.multiple_tables is Support.FULL
+    return [Tables.SINGLE, Tables.MULTIPLE] if multiple else [Tables.SINGLE]
+
+
+def key_modes(module: type[Module]) -> list[PrimaryKey]:
+    """The `--primary-key` that a module can do."""
+    return full(module.CAPABILITIES.primary_keys)

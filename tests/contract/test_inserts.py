@@ -1,0 +1,154 @@
+"""What is stored is what was generated: every column of every event, in every way of sending."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from simulator.contract import PrimaryKey, Tables
+from simulator.errors import OptionError
+from simulator.measure import merge_histograms
+from simulator.modules.base import Encoding, Job
+from simulator.worker import opened
+from simulator.workloads import WORKLOADS
+from simulator.workloads.base import EventBlock, Workload
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import Awkward, insert, insert_with, rows_of
+from .server import ServerUnderTest, batch_of, full, new_job, observing, table_modes
+
+
+def stored_as_generated(
+    server: ServerUnderTest,
+    job: Job,
+    workload: Workload,
+    encoding: Encoding | None = None,
+    count: int = 23,
+) -> list[EventBlock]:
+    """Insert by two workers, compare all that is stored; the blocks that were inserted."""
+    observer = server.module(observing(job), encoding)
+    observer.open()
+    observer.prepare()
+    blocks = []
+    # Of four tables, the second worker's first event goes to the third.
+    for worker, first in ((0, 0), (1, 6)):
+        insert_with(server.module(job, encoding), workload, count, worker=worker, first=first)
+        blocks.append(workload.block(worker, first, count))
+    assert observer.count() == 2 * count
+    observer.close()
+
+    tables = job.table_names
+    for number, table in enumerate(tables):
+        dealt = [
+            block.part((number - block.first) % len(tables), len(block), len(tables))
+            for block in blocks
+        ]
+        assert server.rows(job.schema, table) == sorted(rows_of(*dealt)), table
+    return blocks
+
+
+def test_every_way_of_inserting_stores_the_events(
+    server: ServerUnderTest, encoding: Encoding, primary_key: PrimaryKey, tables: Tables
+) -> None:
+    workload = Temperature(seed=3, device_spread=3)
+    # 23 events by 5: the last request is smaller, and no multiple of four tables.
+    job = new_job(
+        workload.schema, batch=batch_of(encoding, 5), primary_key=primary_key, tables=tables
+    )
+    blocks = stored_as_generated(server, job, workload, encoding)
+
+    keys = [key for table in job.table_names for key in server.keys(table)]
+    if primary_key is PrimaryKey.NONE:
+        assert not keys
+        return
+    if tables is Tables.SINGLE:
+        assert len(set(keys)) == 46
+    if primary_key is PrimaryKey.UUID:
+        assert all(uuid.UUID(key) for key in keys)
+    if primary_key is PrimaryKey.CLIENT:
+        expected = [
+            f"{device}{time:013d}{number:012d}"
+            for block in blocks
+            for time, device, number, _ in rows_of(block)
+        ]
+        assert sorted(keys) == sorted(expected)
+
+
+def test_every_workload_is_stored(
+    server: ServerUnderTest, encoding: Encoding, workload_name: str
+) -> None:
+    workload = WORKLOADS[workload_name](seed=5, device_spread=4, extra_tags=2)
+    for key in (PrimaryKey.DB, PrimaryKey.CLIENT):
+        job = new_job(workload.schema, batch=batch_of(encoding, 8), primary_key=key)
+        stored_as_generated(server, job, workload, encoding)
+
+
+def test_encoders_follow_the_schema(
+    server: ServerUnderTest, encoding: Encoding, tables: Tables
+) -> None:
+    """A workload that no encoder knows, with everything that needs escaping."""
+    workload = Awkward(device_spread=3)
+    for key in (PrimaryKey.DB, PrimaryKey.CLIENT):
+        job = new_job(workload.schema, batch=batch_of(encoding, 7), primary_key=key, tables=tables)
+        # Enough for all texts to meet all documents.
+        stored_as_generated(server, job, workload, encoding, count=90)
+
+
+def test_many_events(server: ServerUnderTest) -> None:
+    """More than are generated in one go."""
+    workload = Temperature(device_spread=10)
+    job = new_job(workload.schema, batch=1000)
+    stored_as_generated(server, job, workload, count=9_500)
+
+
+@pytest.mark.parametrize("batch", [1, 46, 1000])
+def test_batches_of_one_and_larger_than_the_run(server: ServerUnderTest, batch: int) -> None:
+    workload = Temperature()
+    for tables in table_modes(server.module_type):
+        job = new_job(workload.schema, batch=batch, tables=tables)
+        stored_as_generated(server, job, workload)
+
+
+def test_prefill_stores_the_events_by_whatever_way_the_target_allows(
+    server: ServerUnderTest, encoding: Encoding, tables: Tables
+) -> None:
+    workload = Temperature()
+    job = new_job(workload.schema, batch=batch_of(encoding, 10), tables=tables)
+    observer = server.module(observing(job), encoding)
+    observer.open()
+    observer.prepare()
+    observer.close()
+    with opened(server.module(job, encoding).writer(1000, prefill=True)) as writer:
+        recorder = insert(writer, workload, 2_500, 1000)
+    assert merge_histograms([recorder.result(0, 0, 0).histogram]).get_total_count() == 3
+    assert server.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, 2_500)))
+
+
+def test_every_request_is_measured(server: ServerUnderTest, encoding: Encoding) -> None:
+    workload = Temperature()
+    job = new_job(workload.schema, batch=batch_of(encoding, 10))
+    observer = server.module(observing(job), encoding)
+    observer.open()
+    observer.prepare()
+    observer.close()
+    recorder = insert_with(server.module(job, encoding), workload, 25)
+    measured = recorder.result(0, 0, 0)
+    assert measured.events == 25
+    requests = 3 if encoding.batched else 25
+    assert merge_histograms([measured.histogram]).get_total_count() == requests
+    assert (measured.retries, measured.errors) == (0, {})
+
+
+def test_modes_and_encodings_agree(server: ServerUnderTest) -> None:
+    module = server.module_type
+    labels = {encoding.label.split()[0] for encoding in module.ENCODINGS}
+    assert labels == set(full(module.CAPABILITIES.insert_modes))
+
+
+def test_a_mode_that_does_not_fit_the_batch_is_refused(
+    server: ServerUnderTest, encoding: Encoding
+) -> None:
+    batch = 0 if encoding.batched else 10
+    with pytest.raises(OptionError, match=encoding.label.split()[0]):
+        server.module(new_job(Temperature.schema, batch=batch), encoding)

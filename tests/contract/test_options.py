@@ -1,0 +1,134 @@
+"""Options: errors name key and remedy, show no secret, and whoever isn't let in learns why."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from simulator.contract import PrimaryKey
+from simulator.errors import OptionError, SimulatorError
+from simulator.modules.options import parse_options
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import insert_with
+from .server import ServerUnderTest, new_job, observing
+
+JOB = new_job(Temperature.schema)
+
+
+def required(server: ServerUnderTest) -> list[str]:
+    fields = server.module_type.options_model.model_fields
+    return [name for name, field in fields.items() if field.is_required()]
+
+
+def test_an_unknown_option_names_the_known_ones_and_the_nearest(server: ServerUnderTest) -> None:
+    for key in server.module_type.options_model.model_fields:
+        with pytest.raises(OptionError) as refused:
+            server.module(JOB, options={key + "x": "hush-hush"})
+        text = str(refused.value)
+        assert f"unknown option '{key}x'; did you mean {key}?" in text
+        assert all(known in text for known in server.module_type.options_model.model_fields)
+        assert "hush-hush" not in text
+
+
+def test_errors_begin_with_where_the_key_stands(server: ServerUnderTest) -> None:
+    values = {**server.options, "max_retries": "few"}
+    model = server.module_type.options_model
+    with pytest.raises(OptionError) as refused:
+        parse_options(model, values, lambda key: f"config.yaml:7: targets.x.{key}")
+    assert str(refused.value).startswith(
+        "config.yaml:7: targets.x.max_retries: option max_retries: input should be a valid integer"
+    )
+
+
+def test_a_value_of_the_wrong_type_is_not_shown(server: ServerUnderTest) -> None:
+    for key in server.module_type.options_model.model_fields:
+        with pytest.raises(OptionError) as refused:
+            server.module(JOB, options={key: {"hush": "hush-hush"}})
+        assert f"option {key}:" in str(refused.value)
+        assert "hush" not in str(refused.value)
+
+
+def test_a_missing_option_is_named_with_its_meaning(server: ServerUnderTest) -> None:
+    model = server.module_type.options_model
+    for key in required(server):
+        values = {name: value for name, value in server.options.items() if name != key}
+        with pytest.raises(OptionError, match=f"option {key} is missing") as refused:
+            parse_options(model, values, str)
+        assert (model.model_fields[key].description or "?") in str(refused.value)
+
+
+def test_every_option_is_explained(server: ServerUnderTest) -> None:
+    for name, field in server.module_type.options_model.model_fields.items():
+        assert field.description, name
+
+
+def test_secrets_are_not_shown(server: ServerUnderTest) -> None:
+    """Neither where options are stored with a result, nor where they are printed by mistake."""
+    for refusal in server.refusals():
+        options = server.module(JOB, options=refusal.options).options
+        assert refusal.secret in options.secrets()
+        assert refusal.secret not in str(options.public())
+        assert refusal.secret not in repr(options)
+
+
+def test_who_is_not_let_in_learns_why(server: ServerUnderTest) -> None:
+    """Within seconds: where, what, and what to do; no password."""
+    for refusal in server.refusals():
+        module = server.module(JOB, options=refusal.options)
+        for connect in (module.open, module.writer(0).open):
+            began = time.monotonic()
+            with pytest.raises(SimulatorError) as refused:
+                connect()
+            text = str(refused.value)
+            assert refusal.names in text
+            assert refusal.remedy in text
+            assert refusal.secret not in text
+            assert "\n" not in text
+            assert time.monotonic() - began < 10
+
+
+def test_a_constraint_of_ones_own(server: ServerUnderTest) -> None:
+    """It replaces the one of the key mode, and events still go in once and only once."""
+    if "primary_key_constraint" not in server.module_type.options_model.model_fields:
+        pytest.skip("the module has no such option")
+    constraint = {"primary_key_constraint": "PRIMARY KEY (device_id, timestamp, sequence_number)"}
+    for key in (PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.NONE):
+        job = new_job(Temperature.schema, batch=10, primary_key=key)
+        observer = server.module(observing(job), options=constraint)
+        observer.open()
+        observer.prepare()
+        insert_with(server.module(job, options=constraint), Temperature(), 20)
+        # Only this constraint knows that they are there already.
+        again = server.module(new_job(Temperature.schema, batch=10), options=constraint)
+        with pytest.raises(SimulatorError, match="23505"):
+            insert_with(again, Temperature(), 10, first=10)
+        assert observer.count() == 20
+        observer.close()
+
+
+def test_extensions_are_installed_first(server: ServerUnderTest) -> None:
+    if "install_extensions" not in server.module_type.options_model.model_fields:
+        pytest.skip("the module has no such option")
+    # Whatever the server has: which of them is the same to the module.
+    available = server.extensions("available")
+    assert available, "the server under test has no extensions to try"
+    chosen = "pgcrypto" if "pgcrypto" in available else available[0]
+    assert chosen not in server.extensions("installed")
+    for _ in range(2):
+        module = server.module(JOB, options={"install_extensions": f" {chosen} ,"})
+        module.open()
+        module.prepare()
+        module.close()
+        assert server.extensions("installed") == [chosen]
+
+
+def test_an_extension_that_there_is_not_is_named(server: ServerUnderTest) -> None:
+    if "install_extensions" not in server.module_type.options_model.model_fields:
+        pytest.skip("the module has no such option")
+    module = server.module(JOB, options={"install_extensions": ["no such extension"]})
+    module.open()
+    with pytest.raises(SimulatorError, match="no such extension"):
+        module.prepare()
+    module.close()

@@ -1,0 +1,115 @@
+"""Whatever happens to a connection, every event is stored exactly once, and the failures are counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.contract import PrimaryKey, Tables
+from simulator.errors import SimulatorError
+from simulator.measure import Recorder, merge_histograms
+from simulator.modules.base import Encoding, Job
+from simulator.worker import opened
+from simulator.workloads import WORKLOADS
+from simulator.workloads.base import Workload
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import insert, rows_of
+from .server import Fault, ServerUnderTest, batch_of, full, new_job, observing
+
+# Four requests in batches, of which the second is struck.
+BATCH, EVENTS = 4, 14
+
+
+def recovered(
+    server: ServerUnderTest, fault: Fault, job: Job, workload: Workload, encoding: Encoding
+) -> Recorder:
+    """Insert while the fault strikes; check that all is stored once and the fault was counted."""
+    observer = server.module(observing(job), encoding)
+    observer.open()
+    observer.prepare()
+    observer.close()
+    connections: list[set[str]] = []
+    with fault.prepare(server, job) as strike:
+
+        def note() -> None:
+            connections.append(server.connections(job.run_id))
+
+        def blow() -> None:
+            note()
+            strike.blow()
+
+        module = server.module(job, encoding, strike.options)
+        with opened(module.writer(job.batch)) as writer:
+            recorder = insert(
+                writer,
+                workload,
+                EVENTS,
+                job.batch,
+                worker=2,
+                first=5,
+                before={1: blow, 2: note},
+                abort=strike.abort,
+            )
+    # A new connection where the old one is lost or in doubt, and only there.
+    before, after = connections
+    assert len(before) == len(after) == 1
+    assert (before == after) == ("connection_lost" not in fault.errors)
+    stored = server.rows(job.schema, *job.table_names)
+    assert stored == sorted(rows_of(workload.block(2, 5, EVENTS)))
+    assert recorder.events == EVENTS
+    assert recorder.errors == fault.errors
+    assert recorder.retries == sum(fault.errors.values())
+    requests = -(-EVENTS // (job.batch or 1))
+    measured = recorder.result(0, 0, 0)
+    assert merge_histograms([measured.histogram]).get_total_count() == requests
+    return recorder
+
+
+def test_exactly_once_in_every_mode(
+    server: ServerUnderTest,
+    thorough_fault: Fault,
+    encoding: Encoding,
+    primary_key: PrimaryKey,
+    tables: Tables,
+) -> None:
+    workload = Temperature(seed=1, device_spread=2)
+    job = new_job(
+        workload.schema, batch=batch_of(encoding, BATCH), primary_key=primary_key, tables=tables
+    )
+    recovered(server, thorough_fault, job, workload, encoding)
+
+
+def test_exactly_once_whatever_happens(
+    server: ServerUnderTest, fault: Fault, encoding: Encoding
+) -> None:
+    workload = Temperature(seed=1, device_spread=2)
+    job = new_job(workload.schema, batch=batch_of(encoding, BATCH))
+    recovered(server, fault, job, workload, encoding)
+
+
+def test_exactly_once_for_every_workload(
+    server: ServerUnderTest, thorough_fault: Fault, workload_name: str
+) -> None:
+    """The look-up of an event goes by the schema's key, whatever that is."""
+    workload = WORKLOADS[workload_name](seed=1, device_spread=3)
+    encoding = server.module_type.ENCODINGS[0]
+    for key in full(server.module_type.CAPABILITIES.primary_keys):
+        job = new_job(workload.schema, batch=batch_of(encoding, BATCH), primary_key=key)
+        recovered(server, thorough_fault, job, workload, encoding)
+
+
+def test_an_outage_that_lasts_ends_the_run(server: ServerUnderTest, thorough_fault: Fault) -> None:
+    """After `max_retries`, with the last reason; every failure counted."""
+    workload = Temperature()
+    job = new_job(workload.schema, batch=BATCH)
+    observer = server.module(observing(job))
+    observer.open()
+    observer.prepare()
+    observer.close()
+    with thorough_fault.prepare(server, job) as strike:
+        module = server.module(job, options=strike.options)
+        with (
+            opened(module.writer(BATCH)) as writer,
+            pytest.raises(SimulatorError, match=r"gave up after 0 retries \(connection_lost\)"),
+        ):
+            insert(writer, workload, EVENTS, BATCH, before={1: strike.blow}, max_retries=0)

@@ -1,0 +1,172 @@
+"""Tables: made as asked for, again and again, dropped only when asked for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from simulator.contract import PrimaryKey, Tables
+from simulator.errors import Retryable, SimulatorError
+from simulator.modules.base import Job
+from simulator.workloads import WORKLOADS
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import Awkward, insert_with, rows_of
+from .server import ServerUnderTest, new_job, observing, table_modes
+
+EVENTS = Temperature.schema
+
+
+def prepare(server: ServerUnderTest, job: Job) -> None:
+    """Prepare as the collector does."""
+    module = server.module(job)
+    module.open()
+    module.prepare()
+    module.close()
+
+
+def fill(server: ServerUnderTest, job: Job, count: int = 8, first: int = 0) -> None:
+    insert_with(server.module(job), Temperature(), count, first=first)
+
+
+def count(server: ServerUnderTest, job: Job) -> int | None:
+    module = server.module(observing(job))
+    module.open()
+    try:
+        return module.count()
+    finally:
+        module.close()
+
+
+def test_prepare_makes_the_tables_and_columns(
+    server: ServerUnderTest, primary_key: PrimaryKey, tables: Tables
+) -> None:
+    job = new_job(EVENTS, primary_key=primary_key, tables=tables, batch=10)
+    prepare(server, job)
+
+    names = ["events0", "events1", "events2", "events3"] if tables == "multiple" else ["events"]
+    assert server.tables() == set(names)
+    types = {column.name: server.column_types[column.type] for column in EVENTS.columns}
+    for name in names:
+        found = server.columns(name)
+        key = found.pop("id", None)
+        assert found == types
+        assert (key is None) == (primary_key is PrimaryKey.NONE)
+
+
+def test_every_column_type_has_a_column(server: ServerUnderTest) -> None:
+    prepare(server, new_job(Awkward.schema))
+    found = server.columns("awkward")
+    del found["id"]
+    assert found == {c.name: server.column_types[c.type] for c in Awkward.schema.columns}
+
+
+def test_every_workload_has_a_table(server: ServerUnderTest, workload_name: str) -> None:
+    schema = WORKLOADS[workload_name].schema
+    prepare(server, new_job(schema))
+    assert {column.name for column in schema.columns} <= set(server.columns(schema.table))
+
+
+def test_prepare_drops_earlier_data_if_asked_to(server: ServerUnderTest, tables: Tables) -> None:
+    job = new_job(EVENTS, tables=tables)
+    prepare(server, job)
+    fill(server, job)
+    prepare(server, job)
+    assert count(server, job) == 0
+
+
+def test_prepare_keeps_earlier_data_otherwise(server: ServerUnderTest, tables: Tables) -> None:
+    job = new_job(EVENTS, tables=tables, clean=False)
+    prepare(server, job)
+    fill(server, job)
+    prepare(server, job)
+    assert count(server, job) == 8
+    fill(server, job, first=8)
+    assert server.rows(EVENTS, *job.table_names) == sorted(rows_of(Temperature().block(0, 0, 16)))
+
+
+def test_cleaning_drops_the_tables_of_either_table_mode(server: ServerUnderTest) -> None:
+    modes = table_modes(server.module_type)
+    for before in modes:
+        for after in modes:
+            prepare(server, new_job(EVENTS, tables=before))
+            job = new_job(EVENTS, tables=after)
+            prepare(server, job)
+            assert server.tables() == set(job.table_names)
+
+
+def test_cleaning_leaves_other_tables_alone(server: ServerUnderTest) -> None:
+    prepare(server, new_job(Awkward.schema))
+    prepare(server, new_job(EVENTS))
+    assert server.tables() == {"awkward", "events"}
+
+
+def test_count_before_prepare_says_what_to_do(server: ServerUnderTest) -> None:
+    with pytest.raises(SimulatorError, match="run insert first"):
+        count(server, new_job(EVENTS))
+
+
+def test_a_lost_connection_costs_one_count(server: ServerUnderTest) -> None:
+    """The collector counts after the run: a connection that died meanwhile must not end it."""
+    job = new_job(EVENTS)
+    prepare(server, job)
+    fill(server, job)
+    module = server.module(job)
+    module.open()
+    assert server.kill_connections(job.run_id) == 1
+    with pytest.raises(Retryable) as lost:
+        module.count()
+    assert lost.value.kind == "connection_lost"
+    assert module.count() == 8
+    module.close()
+
+
+def test_closing_twice_or_after_a_lost_connection_is_no_error(server: ServerUnderTest) -> None:
+    job = new_job(EVENTS)
+    prepare(server, job)
+    module, writer = server.module(job), server.module(job).writer(0)
+    module.open()
+    writer.open()
+    assert server.kill_connections(job.run_id) == 2
+    for _ in range(2):
+        module.close()
+        writer.close()
+
+
+def test_only_one_run_at_a_time(server: ServerUnderTest) -> None:
+    first, second = (server.module(new_job(EVENTS)) for _ in range(2))
+    first.open()
+    second.open()
+    with first.lock(), pytest.raises(SimulatorError, match="another run is using") as refused:
+        second.lock().__enter__()
+    for secret in second.options.secrets():
+        assert secret not in str(refused.value)
+    # The first has ended, though its connection has not.
+    with second.lock():
+        pass
+    first.close()
+    second.close()
+
+
+def test_a_run_that_died_does_not_keep_the_next_out(server: ServerUnderTest) -> None:
+    job = new_job(EVENTS)
+    first, second = server.module(job), server.module(new_job(EVENTS))
+    first.open()
+    second.open()
+    with first.lock():
+        assert server.kill_connections(job.run_id) == 1
+        with second.lock():
+            pass
+    first.close()
+    second.close()
+
+
+def test_server_info_tells_version_and_settings(server: ServerUnderTest) -> None:
+    module = server.module(new_job(EVENTS))
+    module.open()
+    info = module.server_info()
+    module.close()
+    assert any(character.isdigit() for character in info["version"])
+    assert info["settings"]
+    json.dumps(info)  # it goes into result.json

@@ -1,0 +1,1 @@
+"""The command line as its users run it: a process, watched from outside."""

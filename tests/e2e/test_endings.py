@@ -1,0 +1,264 @@
+"""Processes killed at any moment, Ctrl-C, time limits: all that was started ends, what is done is kept."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from .server import Server
+from .test_runs import check_run
+from .tool import Running, Tool, eventually
+
+QUICK = ("insert", "-t", "blackhole", "-w", "2", "-r", "1", "--batch", "10", "--num-inserts", "100")
+SLOW = (*QUICK, "--extra-option", "delay_ms=20")
+ENDLESS = (*SLOW, "--num-inserts", "10000000")
+EMBEDDED = ("insert", "-t", "embedded", "-w", "1", "-r", "1", "--batch", "10")
+
+
+def under_way(tool: Tool, *arguments: object) -> Running:
+    """A run whose workers are at work."""
+    running = tool.start(*arguments)
+    running.await_err(": running")
+    return running
+
+
+@pytest.mark.parametrize("name", ["worker-1", "collector"])
+def test_part_of_a_run_killed(tool: Tool, name: str) -> None:
+    running = under_way(tool, *ENDLESS)
+    running.part(name).kill()
+    done = running.wait(10)
+    error = done.error(1)
+    assert f"{name.replace('-', ' ')} was killed by SIGKILL in mid-run" in error
+    assert f"{name}.log" in error
+    (run,) = tool.result()["runs"]
+    assert run["valid"] is False
+    assert tool.result()["complete"] is False
+
+
+def test_later_runs_do_not_begin_after_a_failure_but_earlier_are_kept(tool: Tool) -> None:
+    running = tool.start(*SLOW, "-w", "1,2", "-r", 2, "--num-inserts", 500)
+    running.await_err("2 workers, run 1 of 2: running")
+    running.part("worker-0").kill()
+    done = running.wait(10)
+    assert "worker 0 was killed by SIGKILL" in done.error(1)
+    result = tool.result()
+    assert [(run["workers"], run["run"], run["valid"]) for run in result["runs"]] == [
+        (1, 1, True), (1, 2, True), (2, 1, False),
+    ]  # fmt: skip
+    assert [entry["workers"] for entry in result["summary"]] == [1]
+    assert result["complete"] is False
+    assert f"Result: results/{tool.folder().name}" in done.out
+
+
+def test_launcher_killed(tool: Tool) -> None:
+    running = under_way(tool, *ENDLESS)
+    running.launcher().kill()
+    done = running.wait(10)
+    assert "launcher has ended unexpectedly" in done.error(1)
+    (run,) = tool.result()["runs"]
+    assert run["valid"] is False
+
+
+def test_command_killed(tool: Tool) -> None:
+    tool.may_lack_results = True
+    running = under_way(tool, *ENDLESS)
+    assert len(tool.processes()) == 5  # command, launcher, collector, two workers
+    running.send(signal.SIGKILL)
+    tool.check_nothing_runs(within_s=8)
+    assert not (tool.folder() / "result.json").exists()
+
+
+def test_command_with_embedded_server_killed(tool: Tool) -> None:
+    tool.may_lack_results = True
+    running = under_way(tool, *EMBEDDED, "--num-inserts", 10_000_000)
+    assert (tool.embedded_home / "data" / "postmaster.pid").exists()
+    running.send(signal.SIGKILL)
+    # The next command need not wait for the end of what the last one left.
+    done = tool.run(*EMBEDDED, "--num-inserts", 100, "--output", tool.place / "next").ok()
+    assert done.seconds < 15
+    tool.check_nothing_runs(within_s=8)
+
+
+def test_command_killed_while_it_makes_the_embedded_data(tool: Tool) -> None:
+    tool.may_lack_results = True
+    home = tool.place / "pg"
+    running = tool.start(*EMBEDDED, env={"EMBEDDED_DATA_DIR": str(home)})
+    eventually((home / "data.part" / "base").exists, "the beginning of initdb")
+    running.send(signal.SIGKILL)
+    tool.check_nothing_runs(within_s=8)
+    assert not (home / "data").exists()
+    tool.run(
+        *EMBEDDED, "--num-inserts", 100, "--output", tool.place / "next",
+        env={"EMBEDDED_DATA_DIR": str(home)},
+    ).ok()  # fmt: skip
+
+
+def test_timeout(tool: Tool) -> None:
+    done = tool.run(*EMBEDDED, "--num-inserts", 10_000_000, "--timeout", 2.5)
+    error = done.error(1)
+    assert "--timeout was reached" in error
+    assert "phase run" in error
+    assert done.seconds < 12
+    (run,) = tool.result()["runs"]
+    assert run["valid"] is False
+    assert run["inserts_per_s"] is None
+
+
+def test_timeout_of_queries(tool: Tool, server: Server) -> None:
+    tool.may_lack_results = True
+    tool.add_target("server", **server.target())
+    tool.run(
+        "insert", "-t", "server", "-w", 1, "-r", 1, "--batch", 100, "--num-inserts", 1000,
+        "--output", tool.place / "first",
+    ).ok()  # fmt: skip
+    with server.connection() as connection, connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
+        done = tool.run("query", "-t", "server", "-r", 1, "--timeout", 1)
+    assert "--timeout was reached" in done.error(1)
+    assert done.seconds < 12
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "group"),
+    [
+        (signal.SIGINT, 130, False),
+        (signal.SIGINT, 130, True),  # as a terminal does
+        (signal.SIGTERM, 143, False),
+        (signal.SIGHUP, 129, True),
+    ],
+)
+def test_signal_during_a_run_keeps_those_before(
+    tool: Tool, number: signal.Signals, status: int, group: bool
+) -> None:
+    running = tool.start(*SLOW, "-r", 3, "--num-inserts", 300)
+    running.await_err("run 2 of 3: running")
+    (running.send_group if group else running.send)(number)
+    done = running.wait(8)
+    assert done.status == status
+    assert done.err.splitlines()[-1] == f"ended by {number.name}: nothing is left running"
+    assert "Traceback" not in done.err
+    # They get no time to end by themselves: the message says it is over.
+    tool.check_nothing_runs(within_s=0.5)
+    result = tool.result()
+    assert result["complete"] is False
+    (run,) = result["runs"]
+    check_run(run, 300, 10)
+    assert len(result["summary"]) == 1
+
+
+def test_signal_during_the_first_run_leaves_no_result(tool: Tool) -> None:
+    running = under_way(tool, *ENDLESS)
+    running.send_group(signal.SIGINT)
+    assert running.wait(8).status == 130
+    assert tool.folders() == []
+
+
+def test_second_signal_hurries_the_end_of_a_worker_that_hangs(tool: Tool) -> None:
+    running = under_way(tool, *ENDLESS)
+    # A stopped process doesn't react to SIGTERM.
+    running.part("worker-0").suspend()
+    launcher = running.launcher()
+    running.send_group(signal.SIGINT)
+    eventually(lambda: len(launcher.children()) == 1, "the end of the others")
+    running.send_group(signal.SIGINT)
+    done = running.wait(2.5)  # less than the patience with a worker
+    assert done.status == 130
+    assert "Traceback" not in done.err
+    tool.check_nothing_runs(within_s=0.5)
+
+
+def test_a_worker_that_hangs_is_killed_without_a_second_signal(tool: Tool) -> None:
+    running = under_way(tool, *ENDLESS)
+    running.part("worker-0").suspend()
+    running.send(signal.SIGINT)
+    assert running.wait(10).status == 130
+    tool.check_nothing_runs(within_s=0.5)
+
+
+def test_second_signal_hurries_an_embedded_server_that_hangs(tool: Tool) -> None:
+    running = under_way(tool, *EMBEDDED, "--num-inserts", 10_000_000)
+    pid = int((tool.embedded_home / "data" / "postmaster.pid").read_text().split()[0])
+    psutil.Process(pid).suspend()
+    launcher = running.launcher()
+    running.send_group(signal.SIGINT)
+    eventually(lambda: not launcher.children(), "the end of the run's processes", 20)
+    running.send_group(signal.SIGINT)
+    done = running.wait(10)
+    assert done.status == 130
+    assert "Traceback" not in done.err
+    tool.check_nothing_runs()
+    tool.run(*EMBEDDED, "--num-inserts", 100, "--output", tool.place / "next").ok()
+
+
+def test_many_signals(tool: Tool) -> None:
+    running = under_way(tool, *EMBEDDED, "--num-inserts", 10_000_000)
+    while running.process.poll() is None:
+        running.send_group(signal.SIGINT)
+    done = running.wait(1)
+    assert done.status == 130
+    assert "Traceback" not in done.err
+
+
+def test_signal_while_the_embedded_data_are_made(tool: Tool) -> None:
+    home = tool.place / "pg"
+    running = tool.start(*EMBEDDED, env={"EMBEDDED_DATA_DIR": str(home)})
+    eventually((home / "data.part" / "base").exists, "the beginning of initdb")
+    running.send_group(signal.SIGINT)
+    done = running.wait(8)
+    assert done.status == 130, done
+    tool.check_nothing_runs(within_s=1)
+    assert tool.folders() == []
+
+
+@pytest.mark.parametrize("what", ["launcher", "server"])
+def test_signal_while_things_start(tool: Tool, what: str) -> None:
+    running = tool.start(*EMBEDDED, "--num-inserts", 10_000_000)
+    if what == "launcher":
+        running.launcher()
+    else:
+        eventually((tool.embedded_home / "data" / "postmaster.pid").exists, "the server's start")
+    running.send_group(signal.SIGINT)
+    done = running.wait(10)
+    assert done.status == 130, done
+    assert "Traceback" not in done.err
+    tool.check_nothing_runs(within_s=1)
+    assert tool.folders() == []
+
+
+def test_signal_at_the_first_moment(tool: Tool) -> None:
+    """While Python still reads our code. Before it does, the signal just ends the interpreter."""
+    running = tool.start(*ENDLESS)
+    maps = Path(f"/proc/{running.process.pid}/maps")
+    eventually(lambda: "site-packages" in maps.read_text(), "the first library of ours", 15, 0.001)
+    running.send_group(signal.SIGINT)
+    done = running.wait(8)
+    assert done.status in (130, -signal.SIGINT), done
+    assert "Traceback" not in done.err, done
+
+
+def test_signal_during_clean_up(tool: Tool) -> None:
+    running = tool.start(*SLOW)
+    # The last run is done, and its figures are not stored yet: they must not be lost.
+    running.await_err("run 1 of 1: ")
+    eventually(lambda: "inserts/s" in running.err, "the outcome")
+    running.send_group(signal.SIGINT)
+    done = running.wait(8)
+    assert done.status in (0, 130), done
+    assert "Traceback" not in done.err
+    (run,) = tool.result()["runs"]
+    check_run(run, 100, 10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ignored_from_the_start_stays_ignored(tool: Tool, number: signal.Signals) -> None:
+    """`nohup` starts a command like this, and a script its background jobs."""
+    running = tool.start(*SLOW, "-r", 2, "--num-inserts", 500, ignored=[number])
+    running.await_err("run 1 of 2: running")
+    running.send_group(number)
+    running.wait().ok()
+    assert tool.result()["complete"] is True
+    assert len(tool.result()["runs"]) == 2

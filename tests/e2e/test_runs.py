@@ -1,0 +1,583 @@
+"""Runs that go well: what is printed, what is stored, and whether it is true."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hdrh.histogram import HdrHistogram
+
+from .server import Server
+from .tool import Done, Tool
+
+Check = Callable[[Any], bool]
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def is_seconds(value: Any) -> bool:
+    return is_number(value) and value >= 0
+
+
+def is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def is_interval(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and len(value) == 2 and value[0] <= value[1])
+
+
+def optional(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def check_keys(document: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
+    """Exactly these keys, each with a value of its kind."""
+    assert set(document) == set(checks)
+    for key, check in checks.items():
+        assert check(document[key]), f"{key} = {document[key]!r}"
+
+
+# The result file's names. Other programs read them: a change here is a change of the format.
+RESULT: dict[str, Check] = {
+    "format": lambda value: value == 1,
+    "command": lambda value: value in ("insert", "query"),
+    "target": is_text,
+    "module": is_text,
+    "executor": lambda value: value == "local",
+    "started_at": lambda value: bool(re.fullmatch(r"\d{4}(-\d\d){2}T\d\d(:\d\d){2}\+00:00", value)),
+    "complete": is_flag,
+    "options": lambda value: isinstance(value, dict),
+    "environment": lambda value: set(value) == {"tool", "client", "database", "kubernetes"},
+    "invalid_reasons": lambda value: isinstance(value, list),
+    "phases_s": lambda value: isinstance(value, dict),
+    "runs": lambda value: isinstance(value, list) and value != [],
+    "summary": lambda value: isinstance(value, list) and value != [],
+}
+RUN: dict[str, Check] = {
+    "workers": is_count,
+    "run": is_count,
+    "fill_level": is_count,
+    "valid": is_flag,
+    "invalid_reasons": lambda value: isinstance(value, list),
+    "events": is_count,
+    "window_s": is_seconds,
+    "inserts_per_s": is_seconds,
+    "inserts_per_s_mean_duration": is_seconds,
+    "overlap": lambda value: 0 < value <= 1,
+    "latency_ms": lambda value: list(value) == ["p50", "p90", "p99", "p99_9", "max"],
+    "histogram": is_text,
+    "client": lambda value: isinstance(value, dict),
+    "retries": is_count,
+    "errors": lambda value: isinstance(value, dict),
+    "verification": lambda value: isinstance(value, dict),
+    "timeline": lambda value: all(is_count(second) and is_count(n) for second, n in value),
+    "phases_s": lambda value: isinstance(value, dict),
+    "per_worker": lambda value: isinstance(value, list),
+}
+CLIENT: dict[str, Check] = {
+    "cpu_s": is_seconds,
+    "cpu_share": is_seconds,
+    "generate_s": is_seconds,
+    "encode_s": is_seconds,
+    "ceiling_share": is_seconds,
+    "throttled_share": optional(is_seconds),
+    "bound": is_flag,
+    "bound_reason": optional(is_text),
+}
+PER_WORKER: dict[str, Check] = {
+    "worker": is_count,
+    "node": is_text,
+    "start_s": is_number,
+    "end_s": is_seconds,
+    "events": is_count,
+    "cpu_s": is_seconds,
+    "clock_offset_s": is_number,
+}
+INSERT_SUMMARY: dict[str, Check] = {
+    "workers": is_count,
+    "fill_level": optional(is_count),
+    "runs": is_count,
+    "min": is_seconds,
+    "max": is_seconds,
+    "avg": is_seconds,
+    "median": is_seconds,
+    "ci95": is_interval,
+    "cv": optional(is_seconds),
+    "stable": optional(is_flag),
+}
+QUERY_RUN: dict[str, Check] = {
+    "query": is_text,
+    "run": is_count,
+    "worker": is_count,
+    "duration_s": is_seconds,
+    "rows": is_count,
+    "error": lambda value: value is None,
+}
+QUERY_SUMMARY: dict[str, Check] = {
+    "query": is_text,
+    "runs": is_count,
+    "min": is_seconds,
+    "max": is_seconds,
+    "avg": is_seconds,
+    "median": is_seconds,
+    "ci95": is_interval,
+    "p95": is_seconds,
+    "rows": is_count,
+}
+PHASES = {"start", "prepare", "barrier", "run", "verify", "clean_up"}
+QUERIES = [
+    "count-events",
+    "temperature-min-max",
+    "temperature-stats",
+    "temperature-stats-per-device",
+    "newest-per-device",
+]
+
+
+def check_run(run: Mapping[str, Any], num_inserts: int, batch: int) -> None:
+    """A valid run whose figures fit together."""
+    check_keys(run, RUN)
+    assert run["valid"] is True
+    assert run["invalid_reasons"] == []
+    assert run["events"] == run["workers"] * num_inserts
+    requests = run["workers"] * -(-num_inserts // (batch or 1))
+    assert HdrHistogram.decode(run["histogram"]).get_total_count() == requests
+    latency = run["latency_ms"]
+    assert 0 <= latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["p99_9"]
+    assert latency["p99_9"] <= latency["max"] <= 1000 * run["window_s"] * 1.01
+    assert sum(events for _, events in run["timeline"]) == run["events"]
+    assert run["timeline"][-1][0] <= run["window_s"] + 1
+    assert run["inserts_per_s"] == pytest.approx(run["events"] / run["window_s"])
+    assert run["inserts_per_s_mean_duration"] >= run["inserts_per_s"] * 0.999
+    assert set(run["phases_s"]) - {"prefill"} == PHASES
+    assert run["phases_s"]["run"] >= run["window_s"] * 0.99
+    workers = run["per_worker"]
+    assert [worker["worker"] for worker in workers] == list(range(run["workers"]))
+    for worker in workers:
+        check_keys(worker, PER_WORKER)
+    assert sum(worker["events"] for worker in workers) == run["events"]
+    span = max(w["end_s"] for w in workers) - min(w["start_s"] for w in workers)
+    assert run["window_s"] == pytest.approx(span)
+    check_keys(run["client"], CLIENT)
+    window_s = run["workers"] * run["window_s"]
+    cpu_s = sum(worker["cpu_s"] for worker in workers)
+    assert run["client"]["cpu_s"] == pytest.approx(cpu_s)
+    assert run["client"]["cpu_share"] == pytest.approx(cpu_s / window_s)
+    # The clocks are read one after the other, and the reporting thread works, too.
+    assert 0 < cpu_s <= window_s * 1.1 + 0.01
+    assert (run["client"]["bound_reason"] is not None) == run["client"]["bound"]
+
+
+def check_stored(run: Mapping[str, Any], fill_level: int) -> None:
+    """The run found `fill_level` events, and afterwards the database held its own, too."""
+    expected = fill_level + run["events"]
+    assert run["fill_level"] == fill_level
+    assert run["verification"] == {"expected": expected, "stored": expected, "ok": True}
+
+
+def rows(out: str, first_header: str) -> list[list[str]]:
+    """Header and rows of the table whose header begins with `first_header`, split at spaces."""
+    lines = [line.split() for line in out.splitlines()]
+    begin = next(number for number, line in enumerate(lines) if line[:1] == [first_header])
+    # Behind it come notes (`unstable: …`) or nothing.
+    end = next(
+        (n for n in range(begin, len(lines)) if not lines[n] or lines[n][0].endswith(":")),
+        len(lines),
+    )
+    return lines[begin:end]
+
+
+def result_place(done: Done, tool: Tool) -> Path:
+    """The folder that the output names."""
+    (line,) = [line for line in done.out.splitlines() if line.startswith("Result: ")]
+    return tool.place / line.removeprefix("Result: ")
+
+
+def test_insert_sweep(tool: Tool, server: Server) -> None:
+    tool.add_target("slow", **server.slow_target())
+    done = tool.run(
+        "insert", "--target", "slow", "-w", "1,2", "-r", "2", "--batch", 50,
+        "--num-inserts", 1010, "--json", tool.json,
+    ).ok()  # fmt: skip
+    header, *table = rows(done.out, "Workers")
+    assert header[:4] == ["Workers", "Min", "Max", "Avg"]
+    assert [row[0] for row in table[:2]] == ["1", "2"]
+    assert result_place(done, tool) == tool.folder()
+    assert re.fullmatch(r"\d{8}T\d{6}Z-insert-slow", tool.folder().name)
+    result = tool.result()
+    check_keys(result, RESULT)
+    assert (result["command"], result["target"], result["module"]) == ("insert", "slow", "postgres")
+    assert result["complete"] is True
+    assert [(run["workers"], run["run"]) for run in result["runs"]] == [
+        (1, 1), (1, 2), (2, 1), (2, 2),
+    ]  # fmt: skip
+    for run in result["runs"]:
+        check_run(run, 1010, 50)
+        check_stored(run, 0)
+        assert run["latency_ms"]["p50"] >= 20
+        assert run["client"]["bound"] is False
+        assert run["client"]["cpu_share"] < 0.5
+        assert (run["retries"], run["errors"]) == (0, {})
+    for entry, row in zip(result["summary"], table, strict=False):
+        check_keys(entry, INSERT_SUMMARY)
+        rates = [
+            run["inserts_per_s"] for run in result["runs"] if run["workers"] == entry["workers"]
+        ]
+        assert (entry["runs"], entry["min"], entry["max"]) == (2, min(rates), max(rates))
+        assert entry["avg"] == pytest.approx(statistics.mean(rates))
+        assert entry["median"] == pytest.approx(statistics.median(rates))
+        assert entry["cv"] == pytest.approx(statistics.stdev(rates) / statistics.mean(rates))
+        assert row[1:4] == [str(round(entry[key])) for key in ("min", "max", "avg")]
+    assert result["options"]["workers"] == [1, 2]
+    assert result["options"]["batch"] == 50
+    assert "password=***" in result["options"]["module"]["connection_string"]
+    assert result["environment"]["database"]["version"].startswith("PostgreSQL")
+    assert result["environment"]["database"]["settings"]["fsync"] == "on"
+    assert is_text(result["environment"]["client"]["cpu_model"])
+    assert is_text(result["environment"]["tool"]["version"])
+    logs = sorted(str(file.relative_to(tool.folder())) for file in tool.folder().rglob("*.log"))
+    assert logs == [
+        f"logs/workers-0{workers}/run-0{run}/{name}.log"
+        for workers in (1, 2)
+        for run in (1, 2)
+        for name in ("collector", *(f"worker-{number}" for number in range(workers)))
+    ]
+    assert json.loads(tool.json.read_text()) == result
+
+
+def test_embedded_insert_then_query(tool: Tool) -> None:
+    first = tool.run(
+        "insert", "-t", "embedded", "-w", 1, "-r", 1, "--batch", 1000, "--num-inserts", 20000,
+        "--extra-option", "device_spread=3", "--output", tool.place / "first",
+    ).ok()  # fmt: skip
+    assert [row[0] for row in rows(first.out, "Workers")] == ["Workers", "1"]
+    done = tool.run("query", "--target", "embedded", "--workers", 2, "--runs", 2).ok()
+    header, *table = rows(done.out, "Query")
+    assert header[:4] == ["Query", "Min", "Max", "Avg"]
+    assert [row[0] for row in table[:5]] == QUERIES
+    result = tool.result()
+    check_keys(result, RESULT)
+    assert (result["command"], result["invalid_reasons"]) == ("query", [])
+    assert result_place(done, tool) == tool.folder()
+    assert set(result["phases_s"]) == PHASES
+    expected_rows = dict(zip(QUERIES, (1, 1, 1, 3, 3), strict=True))
+    asked = set()
+    for run in result["runs"]:
+        check_keys(run, QUERY_RUN)
+        assert run["rows"] == expected_rows[run["query"]]
+        asked.add((run["worker"], run["run"], run["query"]))
+    assert asked == {(w, r, query) for w in (0, 1) for r in (1, 2) for query in QUERIES}
+    for entry, name in zip(result["summary"], QUERIES, strict=True):
+        check_keys(entry, QUERY_SUMMARY)
+        durations = [run["duration_s"] for run in result["runs"] if run["query"] == name]
+        assert (entry["query"], entry["runs"], entry["min"]) == (name, 4, min(durations))
+        assert entry["min"] <= entry["median"] <= entry["p95"] <= entry["max"] == max(durations)
+    # The server's place is another each time; what was used is what matters.
+    assert "started by this tool" in result["options"]["module"]["connection_string"]
+
+
+def test_steps_on_growing_data_without_a_command(tool: Tool, server: Server) -> None:
+    tool.add_target("slow", **server.slow_target(0.01))
+    done = tool.run(
+        "--target", "slow", "-w", 2, "-r", 1, "--steps", 3, "--batch", 25, "--num-inserts", 500
+    ).ok()  # fmt: skip
+    assert done.out.startswith("Stepsize: 1000\n")
+    header, *table = rows(done.out, "Level")
+    assert header[:2] == ["Level", "Inserts/s"]
+    assert [row[0] for row in table[:3]] == ["0", "1000", "2000"]
+    result = tool.result()
+    for step, run in enumerate(result["runs"]):
+        check_run(run, 500, 25)
+        check_stored(run, step * 1000)
+        assert table[step][1] == str(round(run["inserts_per_s"] / 10) * 10)
+    assert [entry["fill_level"] for entry in result["summary"]] == [0, 1000, 2000]
+    assert server.value("SELECT count(*) FROM events") == 3000
+    # Each step went on where the last one ended, in the numbers as in time.
+    assert server.ask(
+        "SELECT device_id, min(sequence_number), max(sequence_number), count(*)"
+        " FROM events GROUP BY 1 ORDER BY 1"
+    ) == [("w00000d000000", 0, 1499, 1500), ("w00001d000000", 0, 1499, 1500)]
+    assert server.ask(
+        'SELECT 1 FROM (SELECT "timestamp" - lag("timestamp") OVER'
+        " (PARTITION BY device_id ORDER BY sequence_number) AS gap FROM events) AS e WHERE gap <= 0"
+    ) == []  # fmt: skip
+
+
+def test_prefill_counts_as_fill_level(tool: Tool, server: Server) -> None:
+    tool.add_target("server", **server.target())
+    tool.run(
+        "insert", "-t", "server", "-w", 1, "-r", 2, "--prefill", 2501, "--num-inserts", 300
+    ).ok()
+    for run in tool.result()["runs"]:
+        check_run(run, 300, 0)
+        check_stored(run, 2501)
+        assert run["phases_s"]["prefill"] > 0
+    assert server.value("SELECT count(DISTINCT sequence_number) FROM events") == 2801
+
+
+def test_prefill_is_shared_by_the_workers(tool: Tool, server: Server) -> None:
+    tool.add_target("slow", **server.slow_target())
+    tool.run(
+        "insert", "-t", "slow", "-w", 2, "-r", 1, "--prefill", 1001, "--batch", 10,
+        "--num-inserts", 200,
+    ).ok()  # fmt: skip
+    (run,) = tool.result()["runs"]
+    check_run(run, 200, 10)
+    check_stored(run, 1001)
+    assert server.ask("SELECT device_id, count(*) FROM events GROUP BY 1 ORDER BY 1") == [
+        ("w00000d000000", 701),
+        ("w00001d000000", 700),
+    ]
+
+
+@pytest.mark.parametrize("timestamps", ["continue", "restart"])
+def test_without_cleaning_the_counts_go_on(tool: Tool, server: Server, timestamps: str) -> None:
+    tool.add_target("server", **server.target())
+    for _ in range(2):
+        # The client's keys come from the events: an event made twice would be refused.
+        tool.run(
+            "insert", "-t", "server", "-w", 1, "-r", 2, "--no-clean", "--num-inserts", 1000,
+            "--batch", 100, "--primary-key", "client", "--timestamps", timestamps,
+        ).ok()  # fmt: skip
+    for folder, levels in zip(tool.folders(), ((0, 1000), (2000, 3000)), strict=True):
+        runs = json.loads((folder / "result.json").read_text())["runs"]
+        for run, level in zip(runs, levels, strict=True):
+            check_run(run, 1000, 100)
+            check_stored(run, level)
+    assert server.value("SELECT count(DISTINCT sequence_number) FROM events") == 4000
+    span_ms = server.value('SELECT max("timestamp") - min("timestamp") FROM events')
+    assert span_ms == pytest.approx((4000 if timestamps == "continue" else 1000) * 450, abs=1000)
+
+
+@pytest.mark.parametrize("batch", [0, 100])
+def test_multiple_tables_share_the_events(tool: Tool, server: Server, batch: int) -> None:
+    tool.add_target("server", **server.target())
+    tool.run(
+        "insert", "-t", "server", "-w", 1, "-r", 1, "--tables", "MULTIPLE", "--batch", batch,
+        "--num-inserts", 402,
+    ).ok()  # fmt: skip
+    (run,) = tool.result()["runs"]
+    check_run(run, 402, batch)
+    check_stored(run, 0)
+    counts = [server.value(f"SELECT count(*) FROM events{table}") for table in range(4)]
+    assert counts == [101, 101, 100, 100]
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "default"),
+    [
+        ("sql", "bigint", None),
+        ("DB", "integer", "nextval"),
+        ("Client", "character varying", None),
+        ("uuid", "uuid", "gen_random_uuid"),
+        ("none", None, None),
+    ],
+)
+def test_primary_key(
+    tool: Tool, server: Server, given: str, kind: str | None, default: str | None
+) -> None:
+    tool.add_target("server", **server.target())
+    tool.run(
+        "insert", "-t", "server", "-w", 1, "-r", 1, "--primary-key", given, "--batch", 100,
+        "--num-inserts", 250,
+    ).ok()  # fmt: skip
+    result = tool.result()
+    assert result["options"]["primary_key"] == given.lower()
+    check_run(result["runs"][0], 250, 100)
+    check_stored(result["runs"][0], 0)
+    column = server.ask(
+        "SELECT data_type, column_default, is_identity FROM information_schema.columns"
+        " WHERE table_name = 'events' AND column_name = 'id'"
+    )
+    if kind is None:
+        assert column == []
+        return
+    assert column[0][0] == kind
+    assert (column[0][1] is not None and default is not None and default in column[0][1]) or (
+        column[0][1] is None and default is None
+    )
+    assert column[0][2] == ("YES" if given == "sql" else "NO")
+    assert server.value("SELECT count(DISTINCT id) FROM events") == 250
+
+
+@pytest.mark.parametrize(
+    ("batch", "options", "statement", "times"),
+    [
+        (100, [], "COPY", 3),
+        (100, ["copy_format=text"], "COPY", 3),
+        (100, ["use_values_lists=true"], "INSERT INTO", 3),
+        (100, ["insert_mode=transaction"], "INSERT INTO", 250),
+        (0, ["insert_mode=single"], "INSERT INTO", 250),
+    ],
+)
+def test_insert_mode(
+    tool: Tool, server: Server, batch: int, options: list[str], statement: str, times: int
+) -> None:
+    tool.add_target("server", **server.target("-c log_statement=all"))
+    server.ask("SELECT 'before this test'")
+    position = (server.home / "server.log").stat().st_size
+    extra = [part for option in options for part in ("--extra-option", option)]
+    tool.run(
+        "insert", "-t", "server", "-w", 1, "-r", 1, "--num-inserts", 250, "--batch", batch, *extra
+    ).ok()
+    (run,) = tool.result()["runs"]
+    check_run(run, 250, batch)
+    check_stored(run, 0)
+    log = (server.home / "server.log").read_bytes()[position:].decode()
+    assert log.count(f"statement: {statement}") == times
+    transactions = log.count("statement: COMMIT")
+    assert transactions == (3 if options == ["insert_mode=transaction"] else 0)
+
+
+def test_workload_cpu(tool: Tool, server: Server) -> None:
+    tool.add_target("server", **server.target())
+    tool.run(
+        "insert", "-t", "server", "-w", 1, "-r", 1, "--workload", "cpu", "--batch", 100,
+        "--num-inserts", 500, "--extra-option", "device_spread=5", "--extra-option", "extra_tags=2",
+    ).ok()  # fmt: skip
+    (run,) = tool.result()["runs"]
+    check_run(run, 500, 100)
+    check_stored(run, 0)
+    found = server.ask(
+        "SELECT count(*), count(DISTINCT tags ->> 'hostname'), min(usage_user), max(usage_user),"
+        " count(DISTINCT ts) FROM cpu WHERE tags ? 'tag_01'"
+    )
+    assert found[0][:2] == (500, 5)
+    assert 0 <= found[0][2] < 20
+    assert 80 < found[0][3] <= 100
+    assert found[0][4] == 500
+
+
+def test_the_seed_decides_the_events(tool: Tool, server: Server) -> None:
+    tool.add_target("server", **server.target())
+    contents = []
+    for seed, batch in ((7, 100), (7, 70), (8, 100)):
+        tool.run(
+            "insert", "-t", "server", "-w", 1, "-r", 1, "--seed", seed, "--batch", batch,
+            "--num-inserts", 500, "--primary-key", "none",
+        ).ok()  # fmt: skip
+        contents.append(
+            server.value("SELECT md5(string_agg(e::text, ';' ORDER BY e::text)) FROM events AS e")
+        )
+    assert contents[0] == contents[1] != contents[2]
+
+
+@pytest.mark.parametrize(("workers", "in_flight"), [(1, 1), (2, 1), (2, 4)])
+def test_a_database_of_known_speed_is_measured_right(
+    tool: Tool, workers: int, in_flight: int
+) -> None:
+    delay_s, batch, requests = 0.02, 50, 40 * in_flight
+    expected = workers * in_flight * batch / delay_s
+    # A busy machine can make sleeps longer, never shorter: the best of a few runs counts.
+    done = tool.run(
+        "insert", "-t", "blackhole", "-w", workers, "-r", 3, "--batch", batch,
+        "--num-inserts", batch * requests, "--extra-option", f"delay_ms={delay_s * 1000}",
+        "--extra-option", f"max_in_flight={in_flight}",
+    )  # fmt: skip
+    assert done.status == 0, done
+    runs = tool.result()["runs"]
+    for run in runs:
+        check_run(run, batch * requests, batch)
+        assert run["inserts_per_s"] <= expected * 1.01
+        assert run["latency_ms"]["p50"] >= delay_s * 1000 * 0.99
+        assert run["client"]["cpu_share"] < 0.5
+        assert run["client"]["bound"] is False
+    assert max(run["inserts_per_s"] for run in runs) >= expected * 0.85
+    assert min(run["latency_ms"]["p50"] for run in runs) <= delay_s * 1000 * 1.15
+
+
+def test_an_idle_target_shows_the_client_as_the_bottleneck(tool: Tool) -> None:
+    done = tool.run(
+        "insert", "-t", "blackhole", "-w", 1, "-r", 3, "--batch", 1000, "--num-inserts", 2_000_000
+    )
+    assert done.status == 0, done
+    runs = tool.result()["runs"]
+    for run in runs:
+        check_run(run, 2_000_000, 1000)
+    # A worker that has to share its processor with another program is not busy all the time.
+    assert any(run["client"]["bound"] for run in runs)
+    assert "this is your client's speed, not your database's" in done.out
+
+
+def test_a_run_whose_count_is_wrong_is_invalid(tool: Tool, server: Server) -> None:
+    tool.add_target("server", **server.target())
+    first = ("insert", "-t", "server", "-w", 1, "-r", 1, "--batch", 10, "--num-inserts", 100)
+    tool.run(*first, "--output", tool.place / "first").ok()
+    # A database that acknowledges events and does not keep them.
+    server.ask(
+        "CREATE FUNCTION forget() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN DELETE FROM events WHERE sequence_number = 42; RETURN NULL; END $$;"
+        "CREATE TRIGGER forget AFTER INSERT ON events EXECUTE FUNCTION forget()"
+    )
+    try:
+        done = tool.run(*first, "--no-clean")
+    finally:
+        server.ask("DROP FUNCTION forget CASCADE")
+    assert done.status == 1
+    (run,) = tool.result()["runs"]
+    assert run["valid"] is False
+    assert run["verification"] == {"expected": 200, "stored": 199, "ok": False}
+    assert "199 events, 200 were expected" in run["invalid_reasons"][0]
+    assert re.search(r"invalid: .*~~\d+~~ .*199 events, 200 were expected", done.out)
+    assert "summary" in tool.result() and tool.result()["summary"] == []
+
+
+def test_targets_lists_what_each_can_do(tool: Tool) -> None:
+    done = tool.run("targets").ok()
+    header, *table = rows(done.out, "Target")
+    assert header[:3] == ["Target", "Module", "Executor"]
+    names = {row[0]: row[1:] for row in table}
+    assert names["embedded"][:3] == ["postgres", "local", "full"]
+    assert names["blackhole"][:2] == ["blackhole", "local"]
+    assert {"postgresql", "cockroachdb", "timescaledb", "influxdb"} <= set(names)
+
+
+def test_ceiling_prints_a_rate_for_each_way_to_encode(tool: Tool) -> None:
+    done = tool.run("ceiling", "--events", 20000, "--batch", "100,1000").ok()
+    header, *table = rows(done.out, "Module")
+    assert header[:4] == ["Module", "Mode", "Batch", "Events/s"]
+    modes = [" ".join(row[1:-5]) for row in table]
+    assert modes == [
+        mode
+        for mode in ("copy binary", "copy text", "values_lists", "transaction")
+        for _ in range(2)
+    ] + ["single"]
+    for row in table:
+        generate, encode, both = map(float, row[-3:])
+        assert both == pytest.approx(generate + encode, abs=0.0015)
+        rate = int(row[-4].replace(",", ""))
+        assert rate == pytest.approx(1e6 / both, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--help"], ["insert", "query", "targets", "ceiling", "Exit status"]),
+        (["insert", "--help"], ["--primary-key", "--steps", "--extra-option", "--no-clean"]),
+        (["query", "--help"], ["--workers", "--runs", "--json"]),
+        (["targets", "--help"], ["--config"]),
+        (["ceiling", "--help"], ["--events"]),
+        (["--version"], ["iot-database-benchmark"]),
+    ],
+)
+def test_help(tool: Tool, arguments: list[str], words: list[str]) -> None:
+    done = tool.run(*arguments).ok()
+    assert done.err == ""
+    assert [word for word in words if word not in done.out] == []
+    assert not tool.folders()

@@ -1,0 +1,176 @@
+"""A terminal: live progress, Ctrl-C by its key, and the terminal as it was before."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import struct
+import termios
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from .test_runs import check_run, rows
+from .tool import Running, Tool, eventually
+
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+SLOW = (
+    "insert", "-t", "blackhole", "-w", "2", "-r", "2", "--batch", "10", "--num-inserts", "1000",
+    "--extra-option", "delay_ms=20",
+)  # fmt: skip
+ENDLESS = (*SLOW, "--num-inserts", "10000000")
+
+
+class Terminal:
+    """A pseudo-terminal and what has been shown on it."""
+
+    def __init__(self) -> None:
+        self._master, self.slave = os.openpty()
+        # Rows and columns: wide enough that nothing is cut off.
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
+        self.settings = termios.tcgetattr(self.slave)
+        self._shown = b""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        try:
+            while data := os.read(self._master, 65536):
+                self._shown += data
+        except OSError:
+            return  # the other end is closed
+
+    @property
+    def shown(self) -> str:
+        """All so far, escape sequences included."""
+        return self._shown.decode(errors="replace")
+
+    @property
+    def text(self) -> str:
+        """The same without escape sequences."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.shown)
+
+    def type(self, keys: bytes) -> None:
+        """Type on its keyboard."""
+        os.write(self._master, keys)
+
+    def hang_up(self) -> None:
+        """Close its window, which needs nobody to read any more."""
+        self.close_slave()
+        os.close(self._master)
+        self._master = -1
+
+    def close_slave(self) -> None:
+        if self.slave >= 0:
+            os.close(self.slave)
+            self.slave = -1
+
+    def close(self) -> None:
+        """Put it away."""
+        self.close_slave()
+        self._reader.join(10)
+        if self._master >= 0:
+            os.close(self._master)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    terminal = Terminal()
+    yield terminal
+    terminal.close()
+
+
+def start(tool: Tool, terminal: Terminal, *arguments: str) -> Running:
+    """A command on that terminal."""
+    return tool.start(*arguments, terminal=terminal.slave, env={"TERM": "xterm-256color"})
+
+
+def check_sane(terminal: Terminal) -> None:
+    """The cursor is shown again and the keys do what they did before."""
+    shown = terminal.shown
+    assert HIDE_CURSOR in shown
+    assert shown.rindex(SHOW_CURSOR) > shown.rindex(HIDE_CURSOR)
+    assert termios.tcgetattr(terminal.slave) == terminal.settings
+
+
+def test_live_progress(tool: Tool, terminal: Terminal) -> None:
+    running = start(tool, terminal, *SLOW)
+    assert running.wait().status == 0, terminal.text
+    eventually(lambda: "Result: " in terminal.text, "the last line")
+    text = terminal.text
+    counts = re.findall(r"2 workers, run 1 of 2: running\W* ([\d,]+) of 2,000 events", text)
+    assert len(set(counts)) >= 2, text
+    assert re.search(r"running.* [\d,]+ events/s", text)
+    assert re.search(r"running.* \d+ s left", text)
+    for run in (1, 2):
+        assert re.search(rf"2 workers, run {run} of 2: [\d,]+ inserts/s", text)
+    assert rows(text, "Workers")[1][0] == "2"
+    check_sane(terminal)
+
+
+def test_no_escape_sequences_in_a_pipe(tool: Tool) -> None:
+    done = tool.run(*SLOW).ok()
+    assert "\x1b" not in done.out + done.err
+    lines = done.err.splitlines()
+    for run in (1, 2):
+        own = [line for line in lines if line.startswith(f"2 workers, run {run} of 2: ")]
+        assert any(re.search(r": running, [\d,]+ of 2,000 events", line) for line in own)
+        assert re.fullmatch(r".*: [\d,]+ inserts/s", own[-1])
+    # A line for what is new, not for every look: a log would be full of them.
+    assert len(lines) <= 12
+
+
+def test_table_in_a_pipe_and_progress_on_a_terminal(tool: Tool, terminal: Terminal) -> None:
+    """`run.py insert … > table.txt`: both can be read where they are."""
+    with (tool.place / "table.txt").open("wb") as file:
+        running = tool.start(*SLOW, out=file, err=terminal.slave)
+        assert running.wait().status == 0
+    table = (tool.place / "table.txt").read_text()
+    assert "\x1b" not in table
+    assert rows(table, "Workers")[1][0] == "2"
+    assert "events/s" in terminal.text
+    assert "Workers" not in terminal.text
+
+
+def test_ctrl_c(tool: Tool, terminal: Terminal) -> None:
+    running = start(tool, terminal, *SLOW, "--num-inserts", "600")
+    eventually(lambda: "run 2 of 2: running" in terminal.text, "the second run")
+    terminal.type(b"\x03")
+    assert running.wait(8).status == 130, terminal.text
+    tool.check_nothing_runs(within_s=0.5)
+    eventually(lambda: "ended by SIGINT: nothing is left running" in terminal.text, "the last line")
+    assert "Traceback" not in terminal.text
+    check_sane(terminal)
+    (run,) = tool.result()["runs"]
+    check_run(run, 600, 10)
+    assert tool.result()["complete"] is False
+
+
+def test_ctrl_c_twice(tool: Tool, terminal: Terminal) -> None:
+    running = start(tool, terminal, *ENDLESS)
+    eventually(lambda: "events/s" in terminal.text, "the first figures")
+    terminal.type(b"\x03\x03")
+    assert running.wait(8).status == 130, terminal.text
+    assert "Traceback" not in terminal.text
+    check_sane(terminal)
+
+
+def test_terminal_is_closed(tool: Tool, terminal: Terminal) -> None:
+    running = start(tool, terminal, *SLOW, "--num-inserts", "600")
+    eventually(lambda: "run 2 of 2: running" in terminal.text, "the second run")
+    terminal.hang_up()
+    assert running.wait(8).status == 129
+    tool.check_nothing_runs(within_s=0.5)
+    (run,) = tool.result()["runs"]
+    check_run(run, 600, 10)
+
+
+def test_no_terminal_is_needed_to_draw_for_one(tool: Tool, terminal: Terminal) -> None:
+    """A dumb terminal (an editor's window) gets no sequences that it would show as text."""
+    running = tool.start(*SLOW, terminal=terminal.slave, env={"TERM": "dumb"})
+    assert running.wait().status == 0
+    eventually(lambda: "Result: " in terminal.text, "the last line")
+    assert "\x1b[1A" not in terminal.shown
+    assert HIDE_CURSOR not in terminal.shown

@@ -1,0 +1,118 @@
+"""Bytes from columns: what all encoders are made of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulator.encoding import (
+    bounds,
+    client_keys,
+    digits,
+    escaped,
+    format_rows,
+    text_format,
+    with_client_key,
+)
+from simulator.workloads.base import Column, ColumnType
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import rows_of
+
+
+def test_digits_are_zero_padded() -> None:
+    numbers = [0, 7, 10, 99, 12345, 10**12 - 1]
+    text = digits(np.array(numbers), 12)
+    assert [bytes(row) for row in text] == [b"%012d" % number for number in numbers]
+
+
+def test_client_keys_are_made_of_the_natural_key() -> None:
+    block = Temperature(device_spread=3).block(4, 999_998, 7)
+    expected = [f"{device}{at:013d}{n:012d}".encode() for at, device, n, _ in rows_of(block)]
+    assert client_keys(block).tolist() == expected
+
+
+def test_client_keys_without_a_sequence_number() -> None:
+    block = Cpu(device_spread=2).block(0, 5, 4)
+    times = block.columns["ts"].tolist()
+    devices = block.devices.tolist()
+    expected = [b"%b%013d" % pair for pair in zip(devices, times, strict=True)]
+    assert client_keys(block).tolist() == expected
+
+
+def test_client_keys_of_every_fourth_event() -> None:
+    """Parts are strided views, which can't be reinterpreted byte by byte."""
+    block = Temperature(device_spread=3).block(0, 0, 20)
+    assert client_keys(block.part(1, 20, 4)).tolist() == client_keys(block).tolist()[1::4]
+
+
+def test_client_keys_sort_by_device_then_time() -> None:
+    block = Temperature(device_spread=3).block(0, 95, 30)
+    order = np.argsort(client_keys(block), kind="stable")
+    natural = sorted(range(30), key=lambda row: (rows_of(block)[row][1], rows_of(block)[row][0]))
+    assert order.tolist() == natural
+
+
+def test_the_key_comes_first() -> None:
+    block = Temperature().block(0, 0, 3)
+    columns, values = with_client_key(block)
+    assert columns == (Column("id", ColumnType.TEXT), *block.schema.columns)
+    assert list(values) == [column.name for column in columns]
+    assert values["id"].tolist() == client_keys(block).tolist()
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "text"),
+    [
+        (Column("a", ColumnType.TEXT), b"100 %", b"100 %"),
+        (Column("a", ColumnType.JSON), b"{}", b"{}"),
+        (Column("a", ColumnType.INT32), -5, b"-5"),
+        (Column("a", ColumnType.INT64), -(2**63), b"-9223372036854775808"),
+        (Column("a", ColumnType.TIMESTAMP_MS), 1704067200000, b"1704067200000"),
+        (Column("a", ColumnType.FLOAT32, decimals=2), 21.350000381, b"21.35"),
+        (Column("a", ColumnType.FLOAT32, decimals=0), -0.6, b"-1"),
+        (Column("a", ColumnType.FLOAT32), 16777217.0, b"16777217"),
+    ],
+)
+def test_text_formats(column: Column, value: object, text: bytes) -> None:
+    assert text_format(column) % (value,) == text
+
+
+def test_floats_without_decimals_survive_as_text() -> None:
+    bits = np.random.Generator(np.random.PCG64(1)).integers(0, 2**32, 5000, dtype=np.uint32)
+    values = bits.view(np.float32)
+    values = values[np.isfinite(values)]
+    form = text_format(Column("a", ColumnType.FLOAT32))
+    texts = [form % value for value in values.tolist()]
+    assert (np.array([np.float32(text.decode()) for text in texts]) == values).all()
+
+
+def test_format_rows_is_one_pass_over_all() -> None:
+    made = format_rows(b"(%b,%d)", b", ", [[b"a", b"%d", b""], [1, -2, 3]])
+    assert made == b"(a,1), (%d,-2), (,3)"
+
+
+def test_escaping_is_done_in_order() -> None:
+    values = np.array([b"a\\b", b"tab\t", b"", b"\\\t"])
+    made = escaped(values, [(b"\\", b"\\\\"), (b"\t", b"\\t")])
+    assert made.tolist() == [b"a\\\\b", b"tab\\t", b"", b"\\\\\\t"]
+
+
+def test_what_needs_no_escaping_is_not_copied() -> None:
+    values = np.array([b"plain", b"text"])
+    assert escaped(values, [(b"'", b"''")]) is values
+
+
+@pytest.mark.parametrize(
+    ("count", "batch", "expected"),
+    [
+        (10, 4, [(0, 4), (4, 8), (8, 10)]),
+        (8, 4, [(0, 4), (4, 8)]),
+        (3, 10, [(0, 3)]),
+        (2, 1, [(0, 1), (1, 2)]),
+        (0, 4, []),
+    ],
+)
+def test_bounds(count: int, batch: int, expected: list[tuple[int, int]]) -> None:
+    assert bounds(count, batch) == expected

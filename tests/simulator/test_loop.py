@@ -1,0 +1,411 @@
+"""When requests are sent: in order, in flight, and again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from simulator.errors import Retryable, SimulatorError
+from simulator.loop import Feed
+from simulator.measure import Recorder, latency_ms, merge_histograms
+from simulator.modules.base import Payload, Writer
+from simulator.workloads.base import EventBlock
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import NumberEncoder, insert, requests_at_once
+
+LIMIT_S = 10
+
+
+class FakeWriter(Writer):
+    """A database of the test's making: `answer(numbers)` says how many events it took, or raises."""
+
+    def __init__(self, answer: Callable[[list[int]], int], max_in_flight: int = 1) -> None:
+        super().__init__(NumberEncoder())
+        self.max_in_flight = max_in_flight
+        self.answer = answer
+        self.sent: list[list[int]] = []
+        self.recovered: list[list[int]] = []
+        self.stored_already = False
+        self.recovery: list[Retryable] = []
+
+    def open(self) -> None:
+        """Nothing to connect to."""
+
+    def close(self) -> None:
+        """Nothing to disconnect from."""
+
+    def send(self, payload: Payload) -> int:
+        self.sent.append(payload.data)
+        return self.answer(payload.data)
+
+    def recover(self, payload: Payload) -> bool:
+        self.recovered.append(payload.data)
+        if self.recovery:
+            raise self.recovery.pop(0)
+        return self.stored_already
+
+
+def failing(
+    times: int, kind: str = "busy", backoff_s: float = 0.0001
+) -> Callable[[list[int]], int]:
+    """An answer that fails so often for the request with event 2, then takes all."""
+    left = [times]
+
+    def answer(numbers: list[int]) -> int:
+        if 2 in numbers and left[0]:
+            left[0] -= 1
+            raise Retryable(kind, f"{kind}: try later", backoff_s)
+        return len(numbers)
+
+    return answer
+
+
+def latencies(recorder: Recorder) -> tuple[int, float, float]:
+    """(requests, shortest, longest) in ms."""
+    histogram = merge_histograms([recorder.result(0, 0, 0).histogram])
+    figures = latency_ms(histogram)
+    assert figures is not None
+    return histogram.get_total_count(), histogram.get_min_value() / 1000, figures.max
+
+
+# --- feed -----------------------------------------------------------------------------------------
+
+
+def feed(count: int, batch: int, first: int = 0) -> tuple[Feed, list[tuple[int, int]]]:
+    """A feed, and the blocks that it has asked for."""
+    asked: list[tuple[int, int]] = []
+
+    def generate(start: int, size: int) -> EventBlock:
+        asked.append((start, size))
+        return Temperature().block(0, start, size)
+
+    return Feed(generate, NumberEncoder(), first, count, batch), asked
+
+
+@pytest.mark.parametrize("batch", [0, 1, 7, 1000, 8192, 20_000])
+@pytest.mark.parametrize("count", [0, 1, 8192, 20_001])
+def test_a_feed_gives_each_event_once_and_in_order(count: int, batch: int) -> None:
+    source, asked = feed(count, batch, first=5)
+    payloads = list(source)
+    assert [number for payload in payloads for number in payload.data] == list(range(5, 5 + count))
+    # Chunks end between requests: all but the last are full.
+    assert [payload.events for payload in payloads[:-1]] == [batch or 1] * (len(payloads) - 1)
+    # A worker's memory does not grow with the number of events.
+    assert max((size for _, size in asked), default=0) <= max(8192, batch)
+
+
+def test_a_feed_makes_nothing_before_it_is_needed() -> None:
+    source, asked = feed(20_000, 1000)
+    assert asked == []
+    source.prime()
+    source.prime()
+    assert asked == [(0, 8000)]
+    payloads = iter(source)
+    for _ in range(8):
+        next(payloads)
+    assert len(asked) == 1
+    next(payloads)
+    assert len(asked) == 2
+    assert sum(payload.events for payload in payloads) == 20_000 - 9000
+
+
+def test_a_primed_feeds_clock_starts_anew_but_its_ceiling_knows_all() -> None:
+    source, _ = feed(16_000, 1000)
+    source.prime()
+    primed_s = source.generate_s + source.encode_s
+    assert primed_s > 0
+    source.reset_clock()
+    assert source.generate_s == source.encode_s == 0
+    for _ in source:
+        pass
+    spent = primed_s + source.generate_s + source.encode_s
+    assert source.ceiling_per_s() == pytest.approx(16_000 / spent)
+
+
+def test_a_feed_that_made_nothing_has_no_ceiling() -> None:
+    assert feed(0, 10)[0].ceiling_per_s() == 0
+
+
+# --- one request at a time ------------------------------------------------------------------------
+
+
+def test_all_is_sent_in_order_and_recorded() -> None:
+    writer = FakeWriter(len)
+    recorder = insert(writer, Temperature(), 10, 4, first=3)
+    assert writer.sent == [[3, 4, 5, 6], [7, 8, 9, 10], [11, 12]]
+    assert recorder.events == 10
+    assert (recorder.retries, recorder.errors) == (0, {})
+    assert latencies(recorder)[0] == 3
+    assert not writer.recovered
+
+
+def test_a_retry_comes_after_recovery() -> None:
+    writer = FakeWriter(failing(2))
+    asked: list[int] = []
+    recorder = insert(writer, Temperature(), 6, 2, abort=lambda: asked.append(len(writer.sent)))
+    assert writer.sent == [[0, 1], [2, 3], [2, 3], [2, 3], [4, 5]]
+    assert writer.recovered == [[2, 3], [2, 3]]
+    assert recorder.events == 6
+    assert (recorder.retries, recorder.errors) == (2, {"busy": 2})
+    # `abort` was asked before each retry.
+    assert asked == [2, 3]
+    assert latencies(recorder)[0] == 3
+
+
+def test_what_proves_to_be_stored_is_not_sent_again() -> None:
+    writer = FakeWriter(failing(1))
+    writer.stored_already = True
+    recorder = insert(writer, Temperature(), 6, 2)
+    assert writer.sent == [[0, 1], [2, 3], [4, 5]]
+    assert recorder.events == 6
+    assert recorder.retries == 1
+
+
+def test_a_recovery_that_fails_is_a_try_that_failed() -> None:
+    writer = FakeWriter(failing(1))
+    writer.recovery = [Retryable("gone", "no server", 0.0001) for _ in range(2)]
+    recorder = insert(writer, Temperature(), 4, 2)
+    assert writer.sent == [[0, 1], [2, 3], [2, 3]]
+    assert recorder.errors == {"busy": 1, "gone": 2}
+    assert recorder.retries == 3
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 2])
+def test_giving_up_names_the_number_and_the_reason(max_in_flight: int) -> None:
+    writer = FakeWriter(failing(99), max_in_flight)
+    with pytest.raises(SimulatorError, match=r"gave up after 3 retries \(busy\): busy: try later"):
+        insert(writer, Temperature(), 4, 2, max_retries=3)
+    assert writer.sent.count([2, 3]) == 4
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 2])
+def test_no_retries_if_none_are_allowed(max_in_flight: int) -> None:
+    writer = FakeWriter(failing(1), max_in_flight)
+    with pytest.raises(SimulatorError, match="gave up after 0 retries"):
+        insert(writer, Temperature(), 4, 2, max_retries=0)
+    assert writer.sent.count([2, 3]) == 1
+    assert not writer.recovered
+
+
+class Over(SimulatorError):
+    """The run is over."""
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 2])
+def test_nothing_is_sent_again_when_the_run_is_over(max_in_flight: int) -> None:
+    def abort() -> None:
+        raise Over("enough")
+
+    writer = FakeWriter(failing(99), max_in_flight)
+    with pytest.raises(Over):
+        insert(writer, Temperature(), 4, 2, abort=abort)
+    assert writer.sent.count([2, 3]) == 1
+    assert not writer.recovered
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 3])
+@pytest.mark.parametrize("stored", [0, 1, 3])
+def test_events_that_were_refused_end_the_run(max_in_flight: int, stored: int) -> None:
+    writer = FakeWriter(lambda numbers: stored if 2 in numbers else len(numbers), max_in_flight)
+    with pytest.raises(SimulatorError, match=f"acknowledged {stored} of a request's 2 events"):
+        insert(writer, Temperature(), 4, 2)
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 3])
+def test_other_errors_are_not_retried(max_in_flight: int) -> None:
+    def answer(numbers: list[int]) -> int:
+        raise SimulatorError("disk full")
+
+    writer = FakeWriter(answer, max_in_flight)
+    with pytest.raises(SimulatorError, match="disk full"):
+        insert(writer, Temperature(), 2, 2)
+    assert len(writer.sent) == 1
+
+
+def test_the_wait_doubles_up_to_two_seconds_with_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("simulator.loop.time.sleep", waits.append)
+    insert(FakeWriter(failing(8, backoff_s=0.1)), Temperature(), 4, 2)
+    longest = [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
+    assert len(waits) == 8
+    assert all(0.5 * most <= wait <= most for wait, most in zip(waits, longest, strict=True))
+    assert len({wait / most for wait, most in zip(waits, longest, strict=True)}) > 1, "no jitter"
+
+
+def test_a_requests_latency_includes_its_retries() -> None:
+    recorder = insert(FakeWriter(failing(1, backoff_s=0.08)), Temperature(), 4, 2)
+    requests, shortest, longest = latencies(recorder)
+    assert requests == 2
+    assert shortest < 20
+    assert longest >= 40
+
+
+# --- requests in flight ---------------------------------------------------------------------------
+
+
+def test_as_many_requests_are_under_way_as_allowed() -> None:
+    """All four must meet in the database, or the barrier breaks; a fifth must never be there."""
+    together = threading.Barrier(4)
+    under_way, most = [0], [0]
+    lock = threading.Lock()
+
+    def answer(numbers: list[int]) -> int:
+        with lock:
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+        together.wait(LIMIT_S)
+        with lock:
+            under_way[0] -= 1
+        return len(numbers)
+
+    recorder = insert(FakeWriter(answer, 4), Temperature(), 24, 2)
+    assert recorder.events == 24
+    assert most[0] == 4
+
+
+def test_each_latency_counts_from_its_own_submission() -> None:
+    """Not from the first one's, and not until somebody finds the time to look at the answer."""
+    slow_may_end = threading.Event()
+
+    def answer(numbers: list[int]) -> int:
+        if numbers == [0]:
+            assert slow_may_end.wait(LIMIT_S)
+        elif numbers == [5]:
+            time.sleep(0.06)
+            slow_may_end.set()
+        return 1
+
+    recorder = insert(FakeWriter(answer, 2), Temperature(), 6, 0)
+    requests, shortest, longest = latencies(recorder)
+    assert requests == 6
+    assert shortest < 30
+    assert longest >= 60
+
+
+def test_a_known_latency_is_measured() -> None:
+    """20 ms each, four at a time: the latency stays what it is, the time is a fourth."""
+
+    def answer(numbers: list[int]) -> int:
+        time.sleep(0.02)
+        return len(numbers)
+
+    began = time.perf_counter()
+    recorder = insert(FakeWriter(answer, 4), Temperature(), 24, 0)
+    took = time.perf_counter() - began
+    requests, shortest, _ = latencies(recorder)
+    assert requests == 24
+    assert shortest >= 19.9
+    assert took >= 6 * 0.0199
+    assert 1.5 < requests_at_once(recorder) <= 4.01
+
+
+def test_retries_in_flight() -> None:
+    writer = FakeWriter(failing(2), 3)
+    recorder = insert(writer, Temperature(), 20, 2)
+    assert sorted(n for numbers in writer.sent for n in numbers) == sorted([*range(20), 2, 3, 2, 3])
+    assert writer.recovered == [[2, 3], [2, 3]]
+    assert recorder.events == 20
+    assert (recorder.retries, recorder.errors) == (2, {"busy": 2})
+    assert latencies(recorder)[0] == 10
+
+
+def test_in_flight_what_proves_to_be_stored_is_not_sent_again() -> None:
+    writer = FakeWriter(failing(1), 3)
+    writer.stored_already = True
+    recorder = insert(writer, Temperature(), 20, 2)
+    assert len(writer.sent) == 10
+    assert recorder.events == 20
+    assert latencies(recorder)[0] == 10
+
+
+def test_in_flight_a_recovery_that_fails_is_a_try_that_failed() -> None:
+    writer = FakeWriter(failing(1), 2)
+    writer.recovery = [Retryable("gone", "no server", 0.0001) for _ in range(2)]
+    recorder = insert(writer, Temperature(), 8, 2)
+    assert recorder.errors == {"busy": 1, "gone": 2}
+    assert recorder.retries == 3
+    assert recorder.events == 8
+
+
+class CountingWriter(FakeWriter):
+    """Knows how many requests have been submitted and not yet stored."""
+
+    def __init__(self, max_in_flight: int) -> None:
+        super().__init__(self._once_refused, max_in_flight)
+        self.begun: set[int] = set()
+        self.most = 0
+        self._stored: set[int] = set()
+
+    def submit(self, payload: Payload) -> Future[int]:
+        self.begun.add(payload.data[0])
+        self.most = max(self.most, len(self.begun - self._stored))
+        return super().submit(payload)
+
+    def _once_refused(self, numbers: list[int]) -> int:
+        if self.sent.count(numbers) == 1:
+            raise Retryable("busy", "later", 0.004)
+        self._stored.update(numbers)
+        return 1
+
+
+def test_a_request_that_waits_for_its_retry_keeps_its_place() -> None:
+    """Otherwise a database in trouble would get more and more requests to do again."""
+    writer = CountingWriter(3)
+    recorder = insert(writer, Temperature(), 30, 0)
+    assert (recorder.events, recorder.retries) == (30, 30)
+    assert writer.most == 3
+
+
+def test_after_a_failure_nothing_is_left_running() -> None:
+    """The others may end, but none begins any more, and no thread stays."""
+    failed = threading.Event()
+
+    def answer(numbers: list[int]) -> int:
+        if numbers == [0]:
+            failed.set()
+            raise SimulatorError("disk full")
+        assert failed.wait(LIMIT_S)
+        return 1
+
+    before = threading.active_count()
+    writer = FakeWriter(answer, 4)
+    with pytest.raises(SimulatorError, match="disk full"):
+        insert(writer, Temperature(), 1000, 0)
+    assert threading.active_count() == before
+    assert len(writer.sent) <= 8
+
+
+class CallbackWriter(FakeWriter):
+    """An asynchronous driver: it has its own way to submit, and answers in the reverse order."""
+
+    def __init__(self) -> None:
+        super().__init__(len, max_in_flight=4)
+        self._held: list[tuple[Payload, Future[int]]] = []
+
+    def submit(self, payload: Payload) -> Future[int]:
+        future: Future[int] = Future()
+        self._held.append((payload, future))
+        if len(self._held) == 4:
+            for held, answer in reversed(self._held):
+                answer.set_result(self.send(held))
+            self._held.clear()
+        return future
+
+
+def test_a_driver_that_is_asynchronous_itself() -> None:
+    writer = CallbackWriter()
+    recorder = insert(writer, Temperature(), 12, 0)
+    assert [numbers[0] for numbers in writer.sent] == [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8]
+    assert recorder.events == 12
+
+
+@pytest.fixture(autouse=True)
+def _no_threads_left() -> Iterator[None]:
+    before = threading.active_count()
+    yield
+    assert threading.active_count() == before

@@ -1,0 +1,245 @@
+"""One run's figures and its verdict from what the workers measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simulator.contract import InsertRun, QueryRun, WorkerResult
+from simulator.measure import merge_histograms
+from simulator.merge import client_cost, merge_inserts, merge_queries
+
+from ..helpers import histogram_of, worker_insert, worker_result
+
+
+def merged(*changes: dict[str, Any], **given: Any) -> InsertRun:
+    """A run of workers that differ from `worker_insert` by `changes`, 100 events each, all stored."""
+    results = {number: worker_result(number, **change) for number, change in enumerate(changes)}
+    events = sum(result.insert.events for result in results.values() if result.insert)
+    values: dict[str, Any] = {
+        "results": results,
+        "clock_offsets_s": {},
+        "workers": len(results),
+        "num_inserts": 100,
+        "fill_level": 0,
+        "stored": events,
+        "countable": True,
+    }
+    return merge_inserts(**(values | given))
+
+
+def test_throughput_is_events_by_the_common_window() -> None:
+    run = merged({"start_s": 1.0, "end_s": 10.0}, {"start_s": 1.5, "end_s": 11.0})
+    assert run.window_s == 10.0
+    assert run.inserts_per_s == 200 / 10
+    assert run.inserts_per_s_mean_duration == pytest.approx(200 / ((9.0 + 9.5) / 2))
+    assert run.overlap == pytest.approx(9.25 / 10)
+    assert (run.events, run.valid, run.invalid_reasons) == (200, True, [])
+
+
+def test_workers_that_took_turns_are_not_counted_as_if_together() -> None:
+    """By the published formula alone this run would show twice of what was reached."""
+    run = merged({"start_s": 0, "end_s": 5}, {"start_s": 5, "end_s": 10})
+    assert run.inserts_per_s == 20
+    assert run.inserts_per_s_mean_duration == 40
+    assert run.overlap == 0.5
+    assert not run.valid
+    assert run.invalid_reasons == [
+        "the workers overlapped only 50% (at least 90% is needed): use more --num-inserts"
+    ]
+
+
+@pytest.mark.parametrize(("end_s", "valid"), [(8.0, True), (7.9, False)])
+def test_an_overlap_of_ninety_percent_will_do(end_s: float, valid: bool) -> None:
+    assert merged({}, {"end_s": end_s}).valid is valid
+
+
+def test_lost_events_invalidate() -> None:
+    run = merged({}, {"events": 93})
+    assert not run.valid
+    assert run.invalid_reasons == ["7 of 200 events were not acknowledged"]
+    assert run.verification is not None
+    assert run.verification.ok
+
+
+@pytest.mark.parametrize("stored", [199, 201, 0])
+def test_a_count_that_does_not_match_invalidates(stored: int) -> None:
+    run = merged({}, {}, stored=stored, fill_level=0)
+    assert run.invalid_reasons == [f"the database holds {stored} events, 200 were expected"]
+    assert run.verification is not None
+    assert run.verification.model_dump() == {"expected": 200, "stored": stored, "ok": False}
+
+
+def test_events_stored_before_count() -> None:
+    run = merged({}, {}, fill_level=1000, stored=1200)
+    assert run.valid
+    assert run.fill_level == 1000
+
+
+def test_a_module_that_stores_nothing_needs_no_count() -> None:
+    run = merged({}, stored=None, countable=False)
+    assert run.valid
+    assert not merged({}, stored=None).valid
+
+
+@pytest.mark.parametrize(
+    ("window_s", "offset", "late"),
+    [(10, 0.49, False), (10, 0.51, True), (1, 0.24, False), (1, 0.26, True)],
+)
+def test_a_worker_that_started_late_invalidates(window_s: float, offset: float, late: bool) -> None:
+    """More than 5 % of the window, but a quarter of a second is always allowed."""
+    spans = ({"end_s": window_s}, {"end_s": window_s})
+    run = merged(*spans, clock_offsets_s={0: 0.01, 1: offset})
+    reasons = [f"worker 1 started up to {offset:.2f} s late"] if late else []
+    assert run.invalid_reasons == reasons
+    assert [span.clock_offset_s for span in run.per_worker] == [0.01, offset]
+
+
+def test_no_window_no_figure() -> None:
+    run = merged({"end_s": 0.0, "events": 0}, num_inserts=0)
+    assert run.inserts_per_s is None
+    assert run.inserts_per_s_mean_duration is None
+    assert run.invalid_reasons == ["nothing was measured: no window"]
+
+
+def test_all_reasons_are_told() -> None:
+    run = merged({"end_s": 5}, {"events": 1}, stored=7, clock_offsets_s={0: 9.0})
+    assert len(run.invalid_reasons) == 4
+
+
+def test_a_missing_result_is_no_run() -> None:
+    with pytest.raises(KeyError):
+        merged({}, workers=2)
+    with pytest.raises(KeyError):
+        merged({}, results={0: WorkerResult(worker=0, node="n", elapsed_s=1)})
+
+
+def test_counts_histograms_and_timelines_add_up() -> None:
+    run = merged(
+        {
+            "histogram": histogram_of(1000, 1000, 2000),
+            "timeline": [(0, 60), (1, 40)],
+            "errors": {"deadlock_detected": 1},
+            "retries": 1,
+        },
+        {
+            "histogram": histogram_of(9000),
+            "timeline": [(1, 90), (2, 10)],
+            "errors": {"deadlock_detected": 2, "connection_lost": 1},
+            "retries": 3,
+        },
+    )
+    assert run.timeline == [(0, 60), (1, 130), (2, 10)]
+    assert run.errors == {"connection_lost": 1, "deadlock_detected": 3}
+    assert run.retries == 4
+    assert run.latency_ms is not None
+    assert run.latency_ms.p50 == pytest.approx(1, rel=0.002)
+    assert run.latency_ms.max == pytest.approx(9, rel=0.002)
+    assert run.histogram is not None
+    assert merge_histograms([run.histogram]).get_total_count() == 4
+
+
+def test_each_worker_is_told_of() -> None:
+    run = merged({"cpu_s": 1.0}, {"start_s": 0.2, "cpu_s": 2.0})
+    assert [span.model_dump() for span in run.per_worker] == [
+        {
+            "worker": number, "node": f"node-{number}", "start_s": start, "end_s": 10.0,
+            "events": 100, "cpu_s": cpu, "clock_offset_s": 0.0,
+        }
+        for number, start, cpu in ((0, 0.0, 1.0), (1, 0.2, 2.0))
+    ]  # fmt: skip
+
+
+# --- whose limit it was ---------------------------------------------------------------------------
+
+
+def test_client_cost_is_summed_and_shared() -> None:
+    cost = client_cost([worker_insert(cpu_s=1.0), worker_insert(cpu_s=3.0)], 10.0)
+    assert cost.cpu_s == 4.0
+    assert cost.cpu_share == 0.2
+    assert (cost.generate_s, cost.encode_s) == (0.2, 0.4)
+    assert cost.ceiling_share == pytest.approx(1e-5)
+    assert (cost.bound, cost.bound_reason, cost.throttled_share) == (False, None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"cpu_s": 8.0}, "a worker's CPU was busy 80% of the time"),
+        ({"throttled_share": 0.02}, "a worker's CPU limit cut in in 2% of the periods"),
+        ({"ceiling_per_s": 20.0}, "a worker ran at 50% of what building payloads alone allows"),
+    ],
+    ids=["cpu", "throttled", "ceiling"],
+)
+def test_one_worker_at_its_limit_binds_the_run(changes: dict[str, Any], reason: str) -> None:
+    """An average over workers would hide it."""
+    idle = [worker_insert() for _ in range(9)]
+    cost = client_cost([*idle, worker_insert(**changes)], 10.0)
+    assert cost.bound
+    assert cost.bound_reason == reason
+
+
+@pytest.mark.parametrize(
+    "changes", [{"cpu_s": 7.9}, {"throttled_share": 0.01}, {"ceiling_per_s": 20.5}]
+)
+def test_below_the_limits_the_figure_is_the_databases(changes: dict[str, Any]) -> None:
+    cost = client_cost([worker_insert(**changes)], 10.0)
+    assert not cost.bound
+    assert cost.bound_reason is None
+
+
+def test_the_worst_throttling_is_shown() -> None:
+    parts = [worker_insert(throttled_share=share) for share in (0.001, None, 0.3)]
+    assert client_cost(parts, 10.0).throttled_share == 0.3
+
+
+def test_a_client_bound_run_is_valid_all_the_same() -> None:
+    run = merged({"cpu_s": 9.9})
+    assert run.valid
+    assert run.client is not None
+    assert run.client.bound
+
+
+# --- queries --------------------------------------------------------------------------------------
+
+
+def answered(worker: int, *runs: tuple[str, int | None, str | None]) -> WorkerResult:
+    """A worker's result of queries: (name, rows, error)."""
+    return WorkerResult(
+        worker=worker,
+        node="n",
+        elapsed_s=1.0,
+        queries=[
+            QueryRun(
+                query=name, run=number, worker=worker, rows=rows, error=error,
+                duration_s=None if error else 0.1,
+            )
+            for number, (name, rows, error) in enumerate(runs, 1)
+        ],
+    )  # fmt: skip
+
+
+def test_all_executions_are_kept_in_order() -> None:
+    runs, reasons = merge_queries(
+        {1: answered(1, ("a", 5, None)), 0: answered(0, ("a", 5, None), ("b", 1, None))}, 2
+    )
+    assert [(run.worker, run.query) for run in runs] == [(0, "a"), (0, "b"), (1, "a")]
+    assert reasons == []
+
+
+def test_a_query_that_failed_invalidates() -> None:
+    runs, reasons = merge_queries(
+        {
+            0: answered(0, ("a", 5, None), ("b", None, "out of memory")),
+            1: answered(1, ("b", 3, None)),
+        },
+        2,
+    )
+    assert len(runs) == 3
+    assert reasons == ["query b failed: out of memory"]
+
+
+def test_answers_of_different_length_invalidate() -> None:
+    _, reasons = merge_queries({0: answered(0, ("a", 5, None), ("b", 1, None), ("a", 7, None))}, 1)
+    assert reasons == ["query a gave 5 to 7 rows: the data changed meanwhile"]

@@ -1,0 +1,191 @@
+"""Finding modules, and the one that discards."""
+
+from __future__ import annotations
+
+import time
+from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from simulator import modules
+from simulator.contract import PrimaryKey, Tables
+from simulator.errors import OptionError
+from simulator.modules import load_module, module_names
+from simulator.modules.base import CommaList, Job, Module, Options, Support, require
+from simulator.modules.blackhole import Blackhole, BlackholeOptions
+from simulator.modules.options import parse_options
+from simulator.modules.postgres import Postgres
+from simulator.worker import share
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import insert_with, requests_at_once
+
+JOB = Job(Temperature.schema, batch=10)
+
+
+# --- registry -------------------------------------------------------------------------------------
+
+
+def test_every_module_can_be_loaded_by_its_name() -> None:
+    assert {"postgres", "blackhole"} <= set(module_names())
+    for name in module_names():
+        assert load_module(name).name == name
+
+
+def test_an_unknown_module_names_the_known_ones_and_the_nearest() -> None:
+    with pytest.raises(OptionError) as refused:
+        load_module("postgress")
+    assert str(refused.value).startswith("there is no module 'postgress' in this version")
+    assert str(refused.value).endswith("; did you mean postgres?")
+    assert "blackhole" in str(refused.value)
+
+
+def test_another_package_can_add_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("theirs", "simulator.modules.blackhole:Blackhole", modules.ENTRY_POINTS)
+
+    def entry_points(group: str, name: str | None = None) -> EntryPoints:
+        assert group == "iot_database_benchmark.modules"
+        return EntryPoints([point] if name in (None, "theirs") else [])
+
+    monkeypatch.setattr(modules, "entry_points", entry_points)
+    assert "theirs" in module_names()
+    assert load_module("theirs") is Blackhole
+    with pytest.raises(OptionError, match="theirs"):
+        load_module("their")
+
+
+@pytest.mark.parametrize(
+    ("support", "text"),
+    [
+        (Support.UNSUPPORTED, "module m: the database has no such thing"),
+        (Support.MISSING, "module m can't do such thing yet"),
+        (None, "module m can't do such thing yet"),
+    ],
+)
+def test_what_is_not_there_is_told_apart(support: Support | None, text: str) -> None:
+    require(Support.FULL, "such thing", "m")
+    with pytest.raises(OptionError) as refused:
+        require(support, "such thing", "m")
+    assert str(refused.value) == text
+
+
+@pytest.mark.parametrize("name", sorted({"postgres", "blackhole"}))
+def test_capabilities_speak_of_everything(name: str) -> None:
+    can = load_module(name).CAPABILITIES
+    assert set(can.primary_keys) == set(PrimaryKey)
+    assert set(can.workloads) == {"temperature", "cpu"}
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+class Listing(Options):
+    """Options with a list."""
+
+    names: CommaList = Field(default_factory=list)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [("a, b", ["a", "b"]), ("a", ["a"]), ("", []), (" ,a,, ", ["a"]), (["a,b"], ["a,b"])],
+)
+def test_lists_can_be_written_with_commas(given: object, names: list[str]) -> None:
+    assert parse_options(Listing, {"names": given}, str).names == names
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"device_spread": 0}, "option device_spread: input should be greater than or equal to 1"),
+        ({"device_spread": 10**7}, "option device_spread: input should be less than or equal to"),
+        ({"max_retries": -1}, "option max_retries: input should be greater than or equal to 0"),
+        ({"extra_tags": "x"}, "option extra_tags: input should be a valid integer"),
+    ],
+)
+def test_limits(values: dict[str, object], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        parse_options(Options, values, str)
+
+
+def test_options_from_a_command_line_are_texts() -> None:
+    parsed = parse_options(Options, {"device_spread": "7", "max_retries": "0"}, str)
+    assert (parsed.device_spread, parsed.max_retries) == (7, 0)
+
+
+# --- blackhole ------------------------------------------------------------------------------------
+
+
+def blackhole(job: Job = JOB, **values: Any) -> Blackhole:
+    return Blackhole(parse_options(BlackholeOptions, values, str), job)
+
+
+@pytest.mark.parametrize("mode", ["copy", "values_lists", "transaction"])
+@pytest.mark.parametrize("key", PrimaryKey)
+@pytest.mark.parametrize("tables", Tables)
+def test_it_builds_the_other_modules_payloads(mode: str, key: PrimaryKey, tables: Tables) -> None:
+    job = Job(Cpu.schema, batch=10, primary_key=key, tables=tables)
+    own = blackhole(job, insert_mode=mode).writer(10).encoder
+    options = parse_options(Postgres.encoding_options_model, {"insert_mode": mode}, str)
+    others = Postgres.encoder(options, job, 10)
+    block = Cpu(device_spread=3).block(0, 0, 25)
+    made = [(payload.data, payload.events) for payload in own.encode(block, 10)]
+    assert made == [(payload.data, payload.events) for payload in others.encode(block, 10)]
+
+
+def test_it_takes_all_and_stores_nothing() -> None:
+    module: Module = blackhole()
+    recorder = insert_with(module, Temperature(), 105)
+    assert recorder.events == 105
+    assert module.count() is None
+    with pytest.raises(OptionError, match="stores nothing that could be queried"):
+        module.prepare_queries()
+    assert module.queries() == {}
+    with module.lock():
+        module.prepare()
+
+
+def test_it_can_take_its_time_and_several_requests_at_once() -> None:
+    """A database of known speed, by which the measurement is checked."""
+    began = time.perf_counter()
+    recorder = insert_with(blackhole(delay_ms="10", max_in_flight="4"), Temperature(), 160)
+    took = time.perf_counter() - began
+    assert recorder.events == 160
+    # 16 requests of 10 ms, four at a time.
+    assert took >= 4 * 0.0099
+    assert 1.5 < requests_at_once(recorder) <= 4.01
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"encoder": "postgress"}, "there is no module 'postgress'"),
+        ({"insert_mod": "copy"}, r"unknown option 'insert_mod'; did you mean insert_mode\?"),
+        ({"dellay_ms": 5}, r"unknown option 'dellay_ms'; did you mean delay_ms\?"),
+        ({"insert_mode": "hush-hush"}, "option insert_mode: "),
+        ({"insert_mode": "single"}, "leave --batch out"),
+        # Where the database is matters to nobody here.
+        ({"connection_string": "hush-hush"}, "unknown option 'connection_string'"),
+    ],
+)
+def test_options_that_do_not_fit_the_encoder(values: dict[str, Any], text: str) -> None:
+    with pytest.raises(OptionError, match=text) as refused:
+        blackhole(**values)
+    assert "hush-hush" not in str(refused.value)
+
+
+# --- shares of a prefill --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("total", "workers"), [(0, 3), (1, 3), (10, 3), (12, 3), (10, 1)])
+def test_shares_add_up_and_differ_by_one_at_most(total: int, workers: int) -> None:
+    shares = [share(total, workers, worker) for worker in range(workers)]
+    assert sum(shares) == total
+    assert max(shares) - min(shares) <= 1
+
+
+def test_modules_are_modules() -> None:
+    with pytest.raises(TypeError):
+        Module(Options(), JOB)  # type: ignore[abstract]

@@ -1,0 +1,319 @@
+"""Payloads of the PostgreSQL wire, taken apart again by parsers of their own."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from simulator.contract import PrimaryKey, Tables
+from simulator.encoding import client_keys
+from simulator.modules.base import Job, Payload
+from simulator.modules.postgres_encoding import (
+    CopyFormat,
+    InsertMode,
+    PostgresEncoder,
+    binary_rows,
+    quoted,
+    text_rows,
+    value_rows,
+)
+from simulator.workloads import WORKLOADS
+from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import TEXTS, Awkward, Row, normalised, rows_of
+
+KINDS = [*WORKLOADS.values(), Awkward]
+
+
+# --- parsers --------------------------------------------------------------------------------------
+
+
+def parsed_binary(stream: bytes, schema: Schema, key: bool = False) -> list[tuple[Any, ...]]:
+    """Rows of a binary COPY stream (https://www.postgresql.org/docs/current/sql-copy.html)."""
+    assert stream.startswith(b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0))
+    at = 19
+    types = [ColumnType.TEXT] * key + [column.type for column in schema.columns]
+    rows: list[tuple[Any, ...]] = []
+    while True:
+        (fields,) = struct.unpack_from("!h", stream, at)
+        at += 2
+        if fields == -1:
+            assert at == len(stream), "data behind the trailer"
+            return rows
+        assert fields == len(types)
+        row = []
+        for kind in types:
+            (length,) = struct.unpack_from("!i", stream, at)
+            at += 4
+            row.append(_field(kind, stream[at : at + length]))
+            at += length
+        rows.append(tuple(row))
+
+
+def _field(kind: ColumnType, data: bytes) -> Any:
+    if kind is ColumnType.JSON:
+        assert data[:1] == b"\x01", "version of jsonb's binary form"
+        return data[1:]
+    if kind is ColumnType.TEXT:
+        return data
+    form = {ColumnType.INT32: "!i", ColumnType.FLOAT32: "!f"}.get(kind, "!q")
+    return struct.unpack(form, data)[0]
+
+
+_UNESCAPED = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"\\": b"\\"}
+
+
+def parsed_text(data: bytes) -> list[tuple[bytes, ...]]:
+    """Rows of a text COPY as texts."""
+    assert data.endswith(b"\n")
+
+    def value(field: bytes) -> bytes:
+        assert field != b"\\N", "a NULL"
+        return re.sub(rb"\\(.)", lambda match: _UNESCAPED[match[1]], field)
+
+    return [tuple(map(value, line.split(b"\t"))) for line in data[:-1].split(b"\n")]
+
+
+def parsed_values(text: bytes) -> list[tuple[bytes, ...]]:
+    """`(v, …),(v, …)` as texts; only strings are quoted."""
+    literal = rb"'(?:[^']|'')*'|[^',()]+"
+    assert re.fullmatch(
+        rb"\((?:%b)(?:,(?:%b))*\)(?:,\((?:%b)(?:,(?:%b))*\))*" % ((literal,) * 4), text
+    )
+    values = [
+        found[1:-1].replace(b"''", b"'") if found.startswith(b"'") else found
+        for found in re.findall(literal, text)
+    ]
+    row = re.match(rb"\((?:%b)(?:,(?:%b))*\)" % ((literal,) * 2), text)
+    assert row
+    width = len(re.findall(literal, row[0]))
+    return [tuple(values[start : start + width]) for start in range(0, len(values), width)]
+
+
+def typed(schema: Schema, rows: list[tuple[Any, ...]]) -> list[Row]:
+    """Rows of texts or numbers as values that can be compared."""
+
+    def value(kind: ColumnType, field: Any) -> Any:
+        if kind in (ColumnType.TEXT, ColumnType.JSON):
+            return field
+        return float(field) if kind is ColumnType.FLOAT32 else int(field)
+
+    kinds = [column.type for column in schema.columns]
+    return normalised(
+        schema, ([value(*pair) for pair in zip(kinds, row, strict=True)] for row in rows)
+    )
+
+
+def columns_of(block: EventBlock) -> tuple[Any, Any]:
+    return block.schema.columns, block.columns
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_binary_rows_are_the_events(kind: type[Workload]) -> None:
+    block = kind(device_spread=3).block(1, 5, 90)
+    streams = binary_rows(columns_of(block), 25)
+    assert len(streams) == 4
+    parsed = [row for stream in streams for row in parsed_binary(stream, block.schema)]
+    assert typed(block.schema, parsed) == rows_of(block)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_rows_are_the_events(kind: type[Workload]) -> None:
+    block = kind(device_spread=3).block(1, 5, 90)
+    data = text_rows(columns_of(block), 25)
+    assert len(data) == 4
+    parsed = [row for part in data for row in parsed_text(part)]
+    assert typed(block.schema, parsed) == rows_of(block)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_value_rows_are_the_events(kind: type[Workload]) -> None:
+    block = kind(device_spread=3).block(1, 5, 90)
+    lists = value_rows(columns_of(block), 25, b"", b",")
+    assert len(lists) == 4
+    parsed = [row for part in lists for row in parsed_values(part)]
+    assert typed(block.schema, parsed) == rows_of(block)
+
+
+def test_floats_are_sent_with_their_columns_decimals() -> None:
+    """So that no database gets a longer payload than another."""
+    block = Temperature().block(0, 0, 200)
+    for row in parsed_text(text_rows(columns_of(block), 200)[0]):
+        assert re.fullmatch(rb"-?\d+\.\d\d", row[3])
+
+
+def texts(*values: str) -> EventBlock:
+    column = np.array([value.encode() for value in values])
+    schema = Schema("t", (Column("a", ColumnType.TEXT),), time="a", device="a", key=("a",))
+    return EventBlock(schema, 0, 0, {"a": column}, column)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [TEXTS, ("", "", ""), ("same", "wide"), ("ü", "x"), ("one",), ("a", "bb", "")],
+    ids=["all", "empty", "full width", "several bytes", "one row", "rising"],
+)
+def test_binary_texts_are_cut_to_their_own_length(values: tuple[str, ...]) -> None:
+    block = texts(*values)
+    for size in (1, 2, len(values)):
+        streams = binary_rows(columns_of(block), size)
+        parsed = [row[0].decode() for s in streams for row in parsed_binary(s, block.schema)]
+        assert parsed == list(values)
+
+
+def test_a_template_is_not_changed_by_its_users() -> None:
+    """It is kept from one chunk to the next."""
+    first, second = texts("long text", "short"), texts("short", "long text")
+    for block in (first, second, first):
+        (stream,) = binary_rows(columns_of(block), 2)
+        assert typed(block.schema, parsed_binary(stream, block.schema)) == rows_of(block)
+
+
+def test_identifiers_are_quoted() -> None:
+    assert quoted('a "b" %') == '"a ""b"" %"'
+    block = texts("100 %")
+    schema = Schema('t "%d"', (Column('c "%s"', ColumnType.TEXT),), "c", "c", ())
+    named = EventBlock(schema, 0, 0, {'c "%s"': block.columns["a"]}, block.devices)
+    for mode, batch in ((InsertMode.VALUES_LISTS, 1), (InsertMode.SINGLE, 0)):
+        encoder = PostgresEncoder(Job(schema, primary_key=PrimaryKey.NONE), mode, CopyFormat.TEXT)
+        (payload,) = encoder.encode(named, batch)
+        assert payload.data == [(0, b'INSERT INTO "t ""%d""" ("c ""%s""") VALUES (\'100 %\')')]
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+def sent(encoder: PostgresEncoder, payload: Payload) -> list[tuple[int, list[tuple[Any, ...]]]]:
+    """What a payload holds: (table, its rows), in the order of sending."""
+    found = []
+    for table, data in payload.data:
+        if encoder.mode is InsertMode.COPY:
+            if encoder.copy_format is CopyFormat.BINARY:
+                found.append((table, parsed_binary(data, Temperature.schema)))
+            else:
+                found.append((table, list[tuple[Any, ...]](parsed_text(data))))
+            continue
+        for statement in data if isinstance(data, list) else [data]:
+            head, _, values = statement.partition(b" VALUES ")
+            name = "events" if len(encoder._tables) == 1 else f"events{table}"
+            assert head.decode() == (
+                f'INSERT INTO "{name}" ("timestamp", "device_id", "sequence_number", "temperature")'
+            )
+            found.append((table, list[tuple[Any, ...]](parsed_values(values))))
+    return found
+
+
+MODES = [
+    (InsertMode.COPY, CopyFormat.BINARY),
+    (InsertMode.COPY, CopyFormat.TEXT),
+    (InsertMode.VALUES_LISTS, CopyFormat.BINARY),
+    (InsertMode.TRANSACTION, CopyFormat.BINARY),
+    (InsertMode.SINGLE, CopyFormat.BINARY),
+]
+
+
+@pytest.fixture(params=MODES, ids="-".join)
+def make(request: pytest.FixtureRequest) -> Callable[[Tables], PostgresEncoder]:
+    """Makes an encoder of each mode and format."""
+
+    def encoder(tables: Tables) -> PostgresEncoder:
+        return PostgresEncoder(Job(Temperature.schema, tables=tables), *request.param)
+
+    return encoder
+
+
+def test_a_block_is_split_into_requests(make: Callable[[Tables], PostgresEncoder]) -> None:
+    encoder = make(Tables.SINGLE)
+    block = Temperature(device_spread=2).block(3, 10, 11)
+    batch = 0 if encoder.mode is InsertMode.SINGLE else 4
+    payloads = encoder.encode(block, batch)
+    sizes = [4, 4, 3] if batch else [1] * 11
+    assert [payload.events for payload in payloads] == sizes
+    assert [payload.last for payload in payloads] == [int(end) - 1 for end in np.cumsum(sizes)]
+    assert all(payload.block is block for payload in payloads)
+
+    rows = rows_of(block)
+    for payload in payloads:
+        parts = sent(encoder, payload)
+        stored = typed(block.schema, [row for _, part in parts for row in part])
+        assert stored == rows[payload.last + 1 - payload.events : payload.last + 1]
+        # Whoever sends several statements knows so by the data's form.
+        statements = payload.events if encoder.mode is InsertMode.TRANSACTION else 1
+        assert len(parts) == statements
+        assert isinstance(payload.data[0][1], list) == (encoder.mode is InsertMode.TRANSACTION)
+
+
+@pytest.mark.parametrize("first", [0, 1, 6, 7])
+def test_events_are_dealt_to_tables_by_their_number(
+    make: Callable[[Tables], PostgresEncoder], first: int
+) -> None:
+    encoder = make(Tables.MULTIPLE)
+    block = Temperature(device_spread=2).block(0, first, 11)
+    batch = 0 if encoder.mode is InsertMode.SINGLE else 5
+    payloads = encoder.encode(block, batch)
+    rows = rows_of(block)
+    for payload in payloads:
+        stored = []
+        for table, part in sent(encoder, payload):
+            for row in typed(block.schema, part):
+                number = row[2]
+                assert isinstance(number, int)
+                assert table == number % 4
+                stored.append(row)
+        assert sorted(stored) == rows[payload.last + 1 - payload.events : payload.last + 1]
+        # Each table is written to once in a request.
+        if encoder.mode is not InsertMode.TRANSACTION:
+            tables = [table for table, _ in payload.data]
+            assert len(tables) == len(set(tables)) == min(4, payload.events)
+    assert sum(payload.events for payload in payloads) == 11
+
+
+def test_batches_of_one_in_several_tables(make: Callable[[Tables], PostgresEncoder]) -> None:
+    encoder = make(Tables.MULTIPLE)
+    block = Temperature().block(0, 2, 6)
+    payloads = encoder.encode(block, 0 if encoder.mode is InsertMode.SINGLE else 1)
+    assert [payload.data[0][0] for payload in payloads] == [2, 3, 0, 1, 2, 3]
+    for payload, row in zip(payloads, rows_of(block), strict=True):
+        ((_, part),) = sent(encoder, payload)
+        assert typed(block.schema, part) == [row]
+
+
+@pytest.mark.parametrize("copy_format", CopyFormat)
+@pytest.mark.parametrize("tables", Tables)
+def test_the_clients_key_comes_first(copy_format: CopyFormat, tables: Tables) -> None:
+    job = Job(Temperature.schema, primary_key=PrimaryKey.CLIENT, tables=tables)
+    encoder = PostgresEncoder(job, InsertMode.COPY, copy_format)
+    name = "events" if tables is Tables.SINGLE else "events0"
+    assert encoder.copy_statement(0) == (
+        f'COPY "{name}" ("id", "timestamp", "device_id", "sequence_number", "temperature")'
+        f" FROM STDIN WITH (FORMAT {copy_format})"
+    )
+    block = Temperature().block(0, 3, 9)
+    (payload,) = encoder.encode(block, 100)
+    rows = []
+    for _, data in payload.data:
+        if copy_format is CopyFormat.BINARY:
+            rows += parsed_binary(data, block.schema, key=True)
+        else:
+            rows += parsed_text(data)
+    by_number = {int(row[3]): row[0] for row in rows}
+    assert [by_number[number] for number in range(3, 12)] == client_keys(block).tolist()
+
+
+def test_a_json_column_keeps_its_text() -> None:
+    """jsonb is parsed by the server; what is sent is the workload's document, byte by byte."""
+    block = WORKLOADS["cpu"](device_spread=2).block(0, 0, 3)
+    (stream,) = binary_rows(columns_of(block), 3)
+    documents = [row[0] for row in parsed_binary(stream, block.schema)]
+    assert documents == block.columns["tags"].tolist()
+    assert all(orjson.loads(document) for document in documents)
