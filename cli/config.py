@@ -78,10 +78,12 @@ class Config:
     def place_of(self, name: str) -> tuple[str, ExecutorName]:
         """Module and executor of a target, without looking at its options."""
         raw = self._section(name)
-        module = raw.get("module")
+        module = self._replaced(raw.get("module"), ("targets", name, "module"))
         if not isinstance(module, str):
             raise ConfigError(f"{self.where('targets', name)}: key `module` is missing")
-        return module, self._executor(name, raw.get("executor", ExecutorName.KUBERNETES))
+        executor = raw.get("executor", ExecutorName.KUBERNETES)
+        executor = self._replaced(executor, ("targets", name, "executor"))
+        return module, self._executor(name, executor)
 
     def _section(self, name: str) -> dict[str, Any]:
         raw = self._targets[name]
@@ -160,7 +162,7 @@ class Config:
 
         def lookup(match: re.Match[str]) -> str:
             name, default = match.groups()
-            found = os.environ.get(name) or default
+            found = os.environ.get(name) if default is None else os.environ.get(name) or default
             if found is None:
                 raise ConfigError(
                     f"{self.where(*keys)}: environment variable {name} is not set; set it, or"

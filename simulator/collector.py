@@ -49,6 +49,7 @@ from .contract import (
 )
 from .environment import client_environment
 from .errors import Retryable, SimulatorError
+from .logs import redacted
 from .merge import merge_inserts, merge_queries
 from .modules.base import Module
 from .worker import build
@@ -195,6 +196,8 @@ class Collector:
     def fail(self, reason: str) -> None:
         """End the run: whoever asks from now on is told. The first reason counts."""
         if self.failure is None and self.report is None:
+            if self._module is not None:
+                reason = redacted(reason, self._module.options.secrets())
             _log.error("run failed: %s", reason)
             self.failure = reason
             self._enter(Phase.FAILED)
@@ -526,6 +529,9 @@ def run_collector(
                 access_log=False,
                 lifespan="off",
                 timeout_graceful_shutdown=1,
+                # Longer than a worker is silent. With the default of 5 s the collector could close
+                # a connection in the moment in which the worker sends its result over it.
+                timeout_keep_alive=int(settings.silence_timeout_s) * 2,
                 backlog=4096,
             )
         )

@@ -33,6 +33,7 @@ from typing import Any, NoReturn
 from . import collector as collector_module
 from . import worker as worker_module
 from .contract import RunSettings
+from .logs import configure_logging
 from .modules import load_module
 
 _END_PATIENCE_S = 1.0
@@ -123,8 +124,6 @@ class _Launcher:
             for end in (self._lifeline_write, self._wakeup_read, self._wakeup_write, log):
                 os.close(end)
             threading.Thread(target=self._die_with_launcher, daemon=True).start()
-            from .main import configure_logging
-
             configure_logging()
             if listener:
                 status, _ = collector_module.run_collector(settings, listener, born)

@@ -7,7 +7,6 @@ variable, since they may hold passwords.
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import signal
 import socket
@@ -19,19 +18,10 @@ from pydantic import TypeAdapter
 
 from . import __version__
 from .contract import Carried, RunSettings
+from .logs import configure_logging
 from .series import run_series
 
 COLLECTOR_PORT = 5000
-
-
-def configure_logging() -> None:
-    """One line per event on standard error."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
-    )
-    # They report each request.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    logging.getLogger("httpcore").setLevel(logging.WARNING)
 
 
 def _arguments() -> argparse.Namespace:

@@ -29,6 +29,7 @@ from .contract import (
 )
 from .environment import node_name
 from .errors import Retryable, SimulatorError
+from .logs import hide
 from .loop import Feed, insert_all
 from .measure import Recorder
 from .modules import load_module
@@ -152,6 +153,7 @@ def build(settings: RunSettings) -> tuple[Workload, Module]:
     options = parse_options(
         module_type.options_model, settings.options, lambda _: f"target {settings.target}"
     )
+    hide([*options.secrets(), settings.token])
     workload = WORKLOADS[settings.workload](
         settings.seed, options.device_spread, options.extra_tags
     )
@@ -168,7 +170,7 @@ def run_worker(settings: RunSettings, worker: int, collector_url: str) -> int:
     except RunOver as error:
         _log.error("the run is over: %s", error)
         return 1
-    except SimulatorError as error:
+    except (SimulatorError, Retryable) as error:
         _log.error("failed: %s", error)
         client.fail(str(error))
         return 1

@@ -24,6 +24,8 @@ from ..signals import Interrupts
 from .base import Executor, Series, Watch
 
 _POLL_S = 0.5
+# A collector that hangs must not keep a deadline from being noticed.
+_STATUS_PATIENCE_S = 2.0
 _END_PATIENCE_S = 3.0
 # A worker that fails tells the collector before it ends; the report of that is awaited this long.
 _REASON_PATIENCE_S = 5.0
@@ -238,7 +240,8 @@ class _Run:
     def _status(self) -> Status | None:
         assert self._http is not None
         try:
-            return Status.model_validate_json(self._http.get("/status").content)
+            answer = self._http.get("/status", timeout=_STATUS_PATIENCE_S)
+            return Status.model_validate_json(answer.content)
         except httpx.HTTPError:
             return None
 

@@ -91,6 +91,8 @@ _SETTINGS = (
     "max_connections", "max_parallel_workers_per_gather", "jit", "autovacuum",
 )  # fmt: skip
 
+_SECRET_KEYS = ("password", "sslpassword")
+
 # What is counted as `connection_lost` in a result.
 _LOST = "connection_lost"
 
@@ -168,8 +170,8 @@ class PostgresOptions(EncodingOptions):
         return value
 
     def secrets(self) -> list[str]:
-        password = psycopg2.extensions.parse_dsn(self.connection_string).get("password")
-        return [password] if password else []
+        parts = psycopg2.extensions.parse_dsn(self.connection_string)
+        return list(dict.fromkeys(parts[key] for key in _SECRET_KEYS if key in parts))
 
     def public(self) -> dict[str, Any]:
         return super().public() | {"connection_string": public_dsn(self.connection_string)}
@@ -178,7 +180,7 @@ class PostgresOptions(EncodingOptions):
 def public_dsn(dsn: str) -> str:
     """The connection string with its password starred out."""
     parts = psycopg2.extensions.parse_dsn(dsn)
-    for secret in ("password", "sslpassword"):
+    for secret in _SECRET_KEYS:
         if secret in parts:
             parts[secret] = "***"
     return str(psycopg2.extensions.make_dsn(**parts))
@@ -231,8 +233,11 @@ class Postgres(Module):
 
     def open(self) -> None:
         self._connection = connect(self.options.connection_string, self.job.run_id)
-        with self._connection.cursor() as cursor:
-            cursor.execute("SET lock_timeout = %s", [_LOCK_TIMEOUT])
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute("SET lock_timeout = %s", [_LOCK_TIMEOUT])
+        except psycopg2.Error as error:
+            raise translated(error, self._connection) from error
 
     def close(self) -> None:
         if self._connection is not None:
@@ -387,11 +392,14 @@ class PostgresWriter(Writer):
 
     def open(self) -> None:
         self._connection = connect(self._dsn, self._job.run_id)
-        with self._connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-            )
-            self._backend = cursor.fetchone()
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+                )
+                self._backend = cursor.fetchone()
+        except psycopg2.Error as error:
+            raise translated(error, self._connection) from error
 
     def close(self) -> None:
         if self._connection is not None:

@@ -1,0 +1,220 @@
+"""One worker's COPY against the fastest that PostgreSQL can be sent the same rows.
+
+    python -m benchmarks.copy_limit [--quick]
+
+Ours is a worker's whole path: generating, encoding, sending, recording. Against it, with the same
+rows, encoded before and lying ready, in the same batches, each committed:
+
+* libpq: PQexec("COPY …"), PQputCopyData, PQputCopyEnd, PQgetResult, nothing else;
+* psql: \\copy, from a file per batch (in memory where the system has a place for it).
+
+All into the same table, as the module makes it, with a key (`db`) and without (`none`), in a server
+with default settings; and once more with `synchronous_commit=off`, where the server waits for no
+disk and a client's own time is harder to hide. The three take turns of some batches each, each on
+its own connection, so that whatever else the machine does and whatever state the server is in meets
+all of them; a line's ratio is the median over all turns of ours ÷ libpq's next to it.
+
+The goal, >= 0.9, is for the least of the lines with default settings. `--quick` takes few turns, so
+its goal is >= 0.75.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from statistics import median
+from typing import cast
+
+from cli.embedded import programs_folder
+from simulator.contract import PrimaryKey
+from simulator.loop import Feed, insert_all
+from simulator.measure import Recorder
+from simulator.modules.base import Payload
+from simulator.modules.postgres import Postgres
+from simulator.worker import garbage_collection_paused, opened
+from simulator.workloads.base import Workload
+
+from .libpq import connected
+from .support import (
+    conclude,
+    database,
+    embedded_server,
+    new_table,
+    quick_asked,
+    scratch_folder,
+    show,
+    temperature,
+)
+
+GOAL, QUICK_GOAL = 0.9, 0.75
+TURNS = 6
+"""In each round, of each way."""
+BATCHES = {1_000: 20, 10_000: 10}
+"""Batch size -> batches in a turn."""
+
+Turn = Callable[[int], None]
+"""Sends the batches of one turn; its argument counts the turns of a round."""
+
+
+@dataclass
+class Line:
+    """One line of the table: a case, and each way's seconds in each turn."""
+
+    commit: str
+    key: PrimaryKey
+    batch: int
+    turn_s: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def events(self) -> int:
+        """Events in a turn."""
+        return self.batch * BATCHES[self.batch]
+
+    def rate(self, way: str) -> float:
+        """Events per second."""
+        return self.events / median(self.turn_s[way])
+
+    def ratio(self, to: str) -> float:
+        pairs = zip(self.turn_s["ours"], self.turn_s[to], strict=True)
+        return median(other / ours for ours, other in pairs)
+
+
+def encoded(module: Postgres, workload: Workload, events: int, batch: int) -> list[bytes]:
+    """The payloads that a worker sends."""
+    encoder = module.writer(batch).encoder
+    payloads = []
+    for first in range(0, events, batch):
+        for payload in encoder.encode(workload.block(0, first, batch), batch):
+            [(_, data)] = payload.data
+            payloads.append(data)
+    return payloads
+
+
+@contextmanager
+def worker(module: Postgres, workload: Workload, line: Line) -> Iterator[Turn]:
+    """A worker's path, which pauses when its turn is over."""
+    count = BATCHES[line.batch]
+    with opened(module.writer(line.batch)) as writer:
+        feed = Feed(
+            lambda first, count: workload.block(0, first, count),
+            writer.encoder,
+            0,
+            TURNS * line.events,
+            line.batch,
+        )
+        payloads: Iterator[Payload] = iter(feed)
+        recorder = Recorder()
+        recorder.begin(time.perf_counter())
+
+        def turn(_: int) -> None:
+            # All that the loop asks of a feed is to be iterated over.
+            part = cast(Feed, islice(payloads, count))
+            insert_all(part, writer, recorder, 0, lambda: None)
+
+        yield turn
+
+
+@contextmanager
+def libpq(dsn: str, statement: str, payloads: Sequence[bytes], line: Line) -> Iterator[Turn]:
+    """libpq alone."""
+    count = BATCHES[line.batch]
+    with connected(programs_folder().parent / "lib", dsn) as connection:
+
+        def turn(number: int) -> None:
+            connection.copy(statement, payloads[number * count : (number + 1) * count])
+
+        yield turn
+
+
+@contextmanager
+def psql(dsn: str, statement: str, payloads: Sequence[bytes], line: Line) -> Iterator[Turn]:
+    """A psql that gets its commands through a pipe."""
+    count = BATCHES[line.batch]
+    target, _, source = statement.removeprefix("COPY ").partition(" FROM STDIN ")
+    with scratch_folder(in_memory=True) as folder:
+        for number, payload in enumerate(payloads):
+            (folder / str(number)).write_bytes(payload)
+        process = subprocess.Popen(
+            [programs_folder() / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", dsn],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        with process:
+            assert process.stdin is not None and process.stdout is not None
+            commands, answers = process.stdin, process.stdout
+
+            def turn(number: int) -> None:
+                lines = [
+                    f"\\copy {target} from '{folder / str(batch)}' {source}\n"
+                    for batch in range(number * count, (number + 1) * count)
+                ]
+                commands.write("".join([*lines, "\\echo done\n"]).encode())
+                commands.flush()
+                if answers.readline() != b"done\n":
+                    raise RuntimeError("psql failed")
+
+            yield turn
+            commands.close()
+
+
+def one_round(line: Line, dsn: str, shift: int) -> None:
+    """All turns on one new table; `shift` changes who begins."""
+    workload = temperature()
+    dsn += f" options='-c synchronous_commit={line.commit}'"
+    events = TURNS * line.events
+    with database(dsn, workload, line.batch, line.key) as module:
+        payloads = encoded(module, workload, events, line.batch)
+        statement = module.writer(line.batch).encoder.copy_statement(0)
+        new_table(module, dsn)
+        with (
+            worker(module, workload, line) as ours,
+            libpq(dsn, statement, payloads, line) as by_libpq,
+            psql(dsn, statement, payloads, line) as by_psql,
+        ):
+            ways = [("ours", ours), ("libpq", by_libpq), ("psql", by_psql)]
+            with garbage_collection_paused():
+                for number in range(TURNS):
+                    for position in range(len(ways)):
+                        name, turn = ways[(position + number + shift) % len(ways)]
+                        began = time.perf_counter()
+                        turn(number)
+                        spent = time.perf_counter() - began
+                        line.turn_s.setdefault(name, []).append(spent)
+        if module.count() != events * len(ways):
+            raise AssertionError("not all events are stored")
+
+
+def main() -> int:
+    """Run all lines; 0 if the goal is met."""
+    quick = quick_asked(__doc__)
+    keys = [PrimaryKey.NONE] if quick else [PrimaryKey.DB, PrimaryKey.NONE]
+    commits = ["on"] if quick else ["on", "off"]
+    lines = [Line(commit, key, batch) for commit in commits for key in keys for batch in BATCHES]
+    with embedded_server() as dsn:
+        for shift in range(1 if quick else 6):
+            for line in lines:
+                one_round(line, dsn, shift)
+    rows = [
+        [
+            line.commit,
+            line.key.value,
+            f"{line.batch:,}",
+            *(f"{line.rate(way):,.0f}" for way in ("ours", "libpq", "psql")),
+            f"{line.ratio('psql'):.2f}",
+            f"{line.ratio('libpq'):.2f}",
+        ]
+        for line in lines
+    ]
+    headers = ["Commit waits", "Key", "Batch", "Ours/s", "libpq/s", "psql/s", "÷ psql", "÷ libpq"]
+    show(headers, rows, texts=2)
+    goal = QUICK_GOAL if quick else GOAL
+    ratio = min(line.ratio("libpq") for line in lines if line.commit == "on")
+    return conclude(f"copy_limit: ratio {ratio:.2f} (goal >= {goal:g})", ratio >= goal)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

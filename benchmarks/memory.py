@@ -1,0 +1,84 @@
+"""A worker's peak memory at more and more events: it must not grow with them.
+
+    python -m benchmarks.memory [--quick]
+
+A real worker process (`python -m simulator.main worker`) and a real collector, target `blackhole`
+with PostgreSQL's payloads; the peak is the worker's VmHWM, read when it has handed in its result.
+
+The goals: the peak at the most events <= 1.1 × that at the fewest, and <= 150 MB everywhere.
+`--quick` leaves the largest size out. Linux only.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from .processes import finished_worker, running_collector, settings_file
+from .support import conclude, quick_asked, scratch_folder, show
+
+GOAL_RATIO, GOAL_MB = 1.1, 150
+SIZES = (100_000, 1_000_000, 10_000_000)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to build payloads."""
+
+    name: str
+    batch: int
+    options: dict[str, str]
+    sizes: tuple[int, ...] = SIZES
+
+
+CASES = (
+    Case("copy binary", 1_000, {}),
+    Case("copy binary", 10_000, {}),
+    Case("values_lists", 1_000, {"insert_mode": "values_lists"}),
+    # Ten million single requests would take a minute and show nothing more.
+    Case("single", 0, {}, SIZES[:2]),
+)
+
+
+def peak_mb(case: Case, events: int, folder: Path) -> float:
+    """The worker's peak in MB."""
+    settings = settings_file(
+        folder, workers=1, num_inserts=events, batch=case.batch, options=case.options
+    )
+    with running_collector(settings) as collector:
+        worker = subprocess.Popen(
+            [
+                sys.executable, "-m", "simulator.main", "worker", "--number", "0",
+                "--settings", settings.path, "--collector", collector.url,
+            ],
+            stderr=subprocess.DEVNULL, cwd=folder, env=settings.environment,
+        )  # fmt: skip
+        return finished_worker(worker)
+
+
+def main() -> int:
+    """Measure all cases; 0 if the goals are met."""
+    quick = quick_asked(__doc__)
+    rows, ratios, peaks = [], [], []
+    for case in CASES:
+        sizes = case.sizes[:2] if quick else case.sizes
+        with scratch_folder() as folder:
+            found = [peak_mb(case, events, folder) for events in sizes]
+        ratios.append(found[-1] / found[0])
+        peaks += found
+        shown = [f"{mb:.0f}" for mb in found] + [""] * (len(SIZES) - len(found))
+        rows.append([case.name, f"{case.batch or 1:,}", *shown, f"{ratios[-1]:.2f}"])
+    sizes_shown = [f"MB at {size:,}" for size in SIZES]
+    show(["Payloads", "Batch", *sizes_shown, "Most ÷ fewest"], rows)
+    met = max(ratios) <= GOAL_RATIO and max(peaks) <= GOAL_MB
+    return conclude(
+        f"memory: ratio {max(ratios):.2f} (goal <= {GOAL_RATIO}),"
+        f" peak {max(peaks):.0f} MB (goal <= {GOAL_MB} MB)",
+        met,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

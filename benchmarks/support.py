@@ -1,0 +1,145 @@
+"""What the benchmarks share: a server of their own, a worker's own path, a table, a verdict."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+from tabulate import tabulate
+
+from cli.embedded import EmbeddedPostgres
+from cli.signals import Interrupts
+from simulator.contract import PrimaryKey
+from simulator.loop import Feed, insert_all
+from simulator.measure import Recorder
+from simulator.modules.base import Job, Writer
+from simulator.modules.options import parse_options
+from simulator.modules.postgres import Postgres
+from simulator.worker import garbage_collection_paused, opened
+from simulator.workloads.base import Workload
+from simulator.workloads.temperature import Temperature
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def quick_asked(description: str | None) -> bool:
+    """Parse the command line: whether it says --quick."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a few seconds, for CI; see above for the slack"
+    )
+    return bool(parser.parse_args().quick)
+
+
+@contextmanager
+def scratch_folder(in_memory: bool = False) -> Iterator[Path]:
+    """A folder for the time of a benchmark, with a path short enough for a server's socket."""
+    memory = "/dev/shm" if in_memory and Path("/dev/shm").is_dir() else None  # noqa: S108
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=memory))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def embedded_server() -> Iterator[str]:
+    """A PostgreSQL with its default settings, as `--target embedded` has it; how to connect."""
+    with (
+        Interrupts() as interrupts,
+        scratch_folder() as folder,
+        EmbeddedPostgres(str(folder), interrupts) as server,
+    ):
+        yield server.connection_string
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What sending `events` events took. Times in seconds."""
+
+    events: int
+    wall_s: float
+    cpu_s: float
+    """Of this process, so without the server's."""
+    generate_s: float = 0.0
+    encode_s: float = 0.0
+
+    @property
+    def us(self) -> float:
+        """CPU per event in µs."""
+        return self.cpu_s / self.events * 1e6
+
+    @property
+    def events_per_s(self) -> float:
+        return self.events / self.wall_s
+
+
+@contextmanager
+def database(
+    dsn: str, workload: Workload, batch: int, key: PrimaryKey, **options: Any
+) -> Iterator[Postgres]:
+    """The PostgreSQL module as a collector has it, connected."""
+    values = {"connection_string": dsn, **options}
+    parsed = parse_options(Postgres.options_model, values, lambda name: f"option {name}")
+    module = Postgres(parsed, Job(workload.schema, batch=batch, primary_key=key))
+    try:
+        module.open()
+        yield module
+    finally:
+        module.close()
+
+
+def new_table(module: Postgres, dsn: str) -> None:
+    """An empty table, and no checkpoint of earlier rounds' data under way in the next one."""
+    module.prepare()
+    with closing(psycopg2.connect(dsn)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute("CHECKPOINT")
+
+
+def worker_path(writer: Writer, workload: Workload, events: int, batch: int) -> Cost:
+    """Generate, encode, send and record events exactly as a worker does.
+
+    Except that not even the first chunk is made before the clock starts: all of it counts here.
+    """
+    with opened(writer):
+        feed = Feed(
+            lambda first, count: workload.block(0, first, count), writer.encoder, 0, events, batch
+        )
+        recorder = Recorder()
+        with garbage_collection_paused():
+            cpu, wall = time.process_time(), time.perf_counter()
+            recorder.begin(wall)
+            insert_all(feed, writer, recorder, 0, lambda: None)
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    if recorder.events != events:
+        raise AssertionError(f"{recorder.events} of {events} events were acknowledged")
+    return Cost(events, wall, cpu, feed.generate_s, feed.encode_s)
+
+
+def temperature() -> Temperature:
+    """The default workload as `insert` has it by default."""
+    return Temperature(seed=0, device_spread=1)
+
+
+def show(headers: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> None:
+    """Print a table; the first `texts` columns are texts, the others numbers."""
+    align = ["left"] * texts + ["right"] * (len(headers) - texts)
+    print(tabulate(rows, headers, tablefmt="plain", colalign=align, disable_numparse=True))
+
+
+def conclude(line: str, met: bool) -> int:
+    """Print the last line; the exit status."""
+    print(f"\n{line}", flush=True)
+    return 0 if met else 1
