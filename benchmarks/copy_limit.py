@@ -52,10 +52,11 @@ from .support import (
 )
 
 GOAL, QUICK_GOAL = 0.9, 0.75
-TURNS = 6
+TURNS = 4
 """In each round, of each way."""
-BATCHES = {1_000: 20, 10_000: 10}
-"""Batch size -> batches in a turn."""
+BATCHES = {1_000: 64, 10_000: 10}
+"""Batch size -> batches in a turn: so many that it matters little that a worker, which encodes ahead,
+has the first ones ready and makes some for its next turn at the end."""
 
 Turn = Callable[[int], None]
 """Sends the batches of one turn; its argument counts the turns of a round."""

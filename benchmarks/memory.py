@@ -3,7 +3,7 @@
     python -m benchmarks.memory [--quick]
 
 A real worker process (`python -m simulator.main worker`) and a real collector, target `blackhole`
-with PostgreSQL's payloads; the peak is the worker's VmHWM, read when it has handed in its result.
+with PostgreSQL's payloads; the peak is the worker's VmHWM at its end.
 
 The goals: the peak at the most events <= 1.1 × that at the fewest, and <= 150 MB everywhere.
 `--quick` leaves the largest size out. Linux only.
@@ -11,12 +11,11 @@ The goals: the peak at the most events <= 1.1 × that at the fewest, and <= 150 
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from .processes import finished_worker, running_collector, settings_file
+from .processes import running_collector, settings_file, worker_peak_mb
 from .support import conclude, quick_asked, scratch_folder, show
 
 GOAL_RATIO, GOAL_MB = 1.1, 150
@@ -48,14 +47,7 @@ def peak_mb(case: Case, events: int, folder: Path) -> float:
         folder, workers=1, num_inserts=events, batch=case.batch, options=case.options
     )
     with running_collector(settings) as collector:
-        worker = subprocess.Popen(
-            [
-                sys.executable, "-m", "simulator.main", "worker", "--number", "0",
-                "--settings", settings.path, "--collector", collector.url,
-            ],
-            stderr=subprocess.DEVNULL, cwd=folder, env=settings.environment,
-        )  # fmt: skip
-        return finished_worker(worker)
+        return worker_peak_mb(settings, collector)
 
 
 def main() -> int:

@@ -110,11 +110,28 @@ def running_collector(settings: SettingsFile) -> Iterator[RunningCollector]:
         process.wait()
 
 
-def finished_worker(worker: subprocess.Popen[bytes]) -> float:
-    """Wait for a worker's end; its peak memory in MB. RuntimeError if it failed."""
-    # wait4 gives the peak of just this child, after its end and so beyond doubt.
-    _, status, usage = os.wait4(worker.pid, 0)
-    worker.returncode = os.waitstatus_to_exitcode(status)
-    if worker.returncode:
-        raise RuntimeError(f"the worker ended with status {worker.returncode}")
-    return usage.ru_maxrss / 1024
+_WORKER_THAT_TELLS = """
+import sys
+from pathlib import Path
+from simulator.main import main
+status = main()
+print(next(x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x))
+sys.exit(status)
+"""
+
+
+def worker_peak_mb(settings: SettingsFile, collector: RunningCollector) -> float:
+    """Run a worker to its end; its peak memory in MB (VmHWM). CalledProcessError if it failed.
+
+    It tells its peak itself: what `wait4` says of a child includes what this process had in use
+    when it started the child.
+    """
+    done = subprocess.run(
+        [
+            sys.executable, "-c", _WORKER_THAT_TELLS, "worker", "--number", "0",
+            "--settings", settings.path, "--collector", collector.url,
+        ],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env=settings.environment, check=True,
+    )  # fmt: skip
+    return int(done.stdout.split()[1]) / 1024

@@ -11,7 +11,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
@@ -30,7 +30,8 @@ _MAX_BACKOFF_S = 2.0
 
 
 class Feed:
-    """A worker's payloads in order, made chunk by chunk when needed.
+    """A worker's payloads in order, made chunk by chunk: when needed, or one chunk ahead in a thread
+    if the encoder allows.
 
     Keeps the CPU time of generating and encoding (of this thread: waiting for a busy machine's
     processor is not the encoder's cost).
@@ -68,17 +69,26 @@ class Feed:
         self.generate_s = self.encode_s = 0.0
 
     def __iter__(self) -> Iterator[Payload]:
-        while True:
+        if not self._encoder.overlaps:
+            while self._ready or self._make_chunk():
+                while self._ready:
+                    yield self._ready.popleft()
+            return
+        with ThreadPoolExecutor(1, "encode") as thread:
+            if not self._ready:
+                self._make_chunk()
             while self._ready:
-                yield self._ready.popleft()
-            if self._next >= self._stop:
-                return
-            self._make_chunk()
+                # A list of its own: the thread fills `_ready` while these are being sent.
+                current, self._ready = self._ready, deque()
+                more = thread.submit(self._make_chunk)
+                yield from current
+                more.result()
 
-    def _make_chunk(self) -> None:
+    def _make_chunk(self) -> bool:
+        """Make the next chunk; False if there is none."""
         count = min(self._chunk, self._stop - self._next)
         if not count:
-            return
+            return False
         begin = time.thread_time()
         block = self._generate(self._next, count)
         generated = time.thread_time()
@@ -87,6 +97,7 @@ class Feed:
         self.generate_s += generated - begin
         self._next += count
         self._encoded_events += count
+        return True
 
     def ceiling_per_s(self) -> float:
         """Events per CPU second of generating and encoding; 0 if nothing was encoded."""

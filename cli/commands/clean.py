@@ -65,7 +65,9 @@ def clean(
         say(f"Nothing is left in namespace {namespace}.")
         return
     rows = [[run.run_id, run.started_by, run.age, run.state, run.objects] for run in runs]
-    say(tabulate(rows, ["Run", "Started by", "Age", "State", "Objects"], tablefmt="plain"))
+    headers = ["Run", "Started by", "Age", "State", "Objects"]
+    # A run's id may look like a number: 326379e5.
+    say(tabulate(rows, headers, tablefmt="plain", disable_numparse=True))
     chosen = [run for run in runs if running or not run.at_work]
     if len(chosen) < len(runs):
         say("Left alone, as they are at work: remove them with --running.")

@@ -142,6 +142,11 @@ class Payload:
 class Encoder(ABC):
     """Builds payloads: pure CPU work, no connection, no per-event objects where it can be helped."""
 
+    overlaps: bool = False
+    """Whether the next payloads may be built in a thread while the last are being sent: only if
+    that never holds the interpreter's lock for long (numpy's loops give it up, a formatting pass
+    doesn't), or a request's answer would have to wait for it, and so would its latency."""
+
     @abstractmethod
     def encode(self, block: EventBlock, batch: int) -> Sequence[Payload]:
         """The block as requests of `batch` events each (the last may be smaller); 0: one each."""

@@ -72,6 +72,7 @@ class PostgresEncoder(Encoder):
     def __init__(self, job: Job, mode: InsertMode, copy_format: CopyFormat) -> None:
         self.mode = mode
         self.copy_format = copy_format
+        self.overlaps = mode is InsertMode.COPY and copy_format is CopyFormat.BINARY
         self._tables = job.table_names
         self._client_key = job.primary_key is PrimaryKey.CLIENT
         names = [column.name for column in job.schema.columns]

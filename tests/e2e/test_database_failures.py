@@ -86,6 +86,21 @@ def test_password_that_is_refused(tool: Tool, server: Server) -> None:
         assert "wrong-4711" not in log.read_text()
 
 
+def test_doctor_says_whether_the_database_answers(tool: Tool, server: Server) -> None:
+    tool.add_target("server", **server.target())
+    done = tool.run("doctor", "-t", "server").ok()
+    assert done.out.startswith("ok ")
+    assert "PostgreSQL" in done.out
+    done = tool.run("doctor", "-t", "server", env={"E2E_PASSWORD": "wrong-4711"})
+    assert done.status == 1
+    assert "FAIL" in done.out
+    assert "password authentication failed" in done.out
+    assert "check user and password" in done.out
+    assert "wrong-4711" not in done.out + done.err
+    assert "Traceback" not in done.err
+    assert tool.folders() == []
+
+
 def test_database_that_does_not_exist(tool: Tool, server: Server) -> None:
     keys = server.target()
     dsn = str(keys["connection_string"]).replace("dbname=postgres", "dbname=nowhere")

@@ -161,3 +161,13 @@ def test_results_folder_that_cannot_be_made(tool: Tool) -> None:
         assert str(output) in error
         assert "--output" in error
     assert in_the_way.read_text() == "not a folder"
+
+
+@pytest.mark.parametrize("command", ["insert", "query"])
+def test_kubernetes_without_helm(tool: Tool, command: str) -> None:
+    done = tool.run(command, "-t", "postgresql", env={"PATH": str(tool.place)})
+    error = done.error(2)
+    assert "helm is not installed" in error
+    assert "--executor local" in error
+    assert done.seconds < QUICK_S
+    assert tool.folders() == []

@@ -1,0 +1,420 @@
+"""The chart as helm renders it: without a cluster, but with helm."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.cluster import CHART, RUN_LABEL
+from cli.config import chart_keys, merged
+
+EVERYTHING = yaml.safe_load((Path(__file__).parent / "everything.yaml").read_text())
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+
+RUN = {"id": "12ab34cd", "workers": 3, "startedBy": "me@here", "settings": '[{"a": "hush-hush"}]'}
+RELEASE = "iotb-12ab34cd"
+SECRET_TEXT = "hush-hush"
+
+Document = Mapping[str, Any]
+
+
+def helm(*arguments: object, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run helm, or skip the test if there is none."""
+    if shutil.which("helm") is None:
+        if os.environ.get("REQUIRE_CLUSTER"):
+            pytest.fail("REQUIRE_CLUSTER is set, but helm is not installed")
+        pytest.skip("helm is not installed")
+    command = ["helm", *map(str, arguments)]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+
+
+def attempted(values: Document, kubernetes: str = "1.34.0") -> subprocess.CompletedProcess[str]:
+    """Render the chart with these values."""
+    arguments = ("template", RELEASE, CHART, "--kube-version", kubernetes, "-f", "-")
+    return helm(*arguments, text=json.dumps(values))
+
+
+def rendered(values: Document, kubernetes: str = "1.34.0") -> dict[str, dict[str, Any]]:
+    """The objects by `kind/name`, the release's name left out."""
+    done = attempted(values, kubernetes)
+    assert done.returncode == 0, done.stderr
+    documents = [document for document in yaml.safe_load_all(done.stdout) if document]
+    found = {
+        f"{document['kind']}/{document['metadata']['name'].removeprefix(RELEASE)}": document
+        for document in documents
+    }
+    assert len(found) == len(documents)
+    return found
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, dict[str, Any]]:
+    """With the values that the tool always sets."""
+    return rendered({"run": RUN})
+
+
+@pytest.fixture(scope="module")
+def full() -> dict[str, dict[str, Any]]:
+    """With every value set."""
+    return rendered(EVERYTHING)
+
+
+@pytest.fixture(params=["plain", "full"])
+def objects(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
+    """Both."""
+    found: dict[str, dict[str, Any]] = request.getfixturevalue(request.param)
+    return found
+
+
+def pod(objects: Document, component: str) -> Any:
+    """A Job's pod template."""
+    return objects[f"Job/-{component}"]["spec"]["template"]
+
+
+def texts(value: Any) -> Iterator[str]:
+    """All texts in a document."""
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts(item)
+    elif isinstance(value, str):
+        yield value
+
+
+def test_lint() -> None:
+    for values in ({}, {"run": RUN}, EVERYTHING):
+        done = helm("lint", "--strict", CHART, "-f", "-", text=json.dumps(values))
+        assert done.returncode == 0, done.stdout
+        assert "0 chart(s) failed" in done.stdout + done.stderr
+
+
+def test_objects(objects: Document) -> None:
+    assert set(objects) == {
+        "Job/-collector",
+        "Job/-worker",
+        "NetworkPolicy/-collector",
+        "PodDisruptionBudget/",
+        "Secret/",
+        "Service/",
+    }
+
+
+def test_labels(plain: Document, full: Document) -> None:
+    for objects, run_id in ((plain, RUN["id"]), (full, "491133e5")):
+        templates = [pod(objects, "collector"), pod(objects, "worker")]
+        for item in [*objects.values(), *templates]:
+            labels = item["metadata"]["labels"]
+            assert labels[RUN_LABEL] == run_id
+            assert labels["app.kubernetes.io/name"] == "iot-database-benchmark"
+            assert labels["app.kubernetes.io/instance"] == RELEASE
+            assert labels["app.kubernetes.io/managed-by"] == "Helm"
+            assert labels["app.kubernetes.io/version"]
+            assert labels["helm.sh/chart"]
+
+
+def test_jobs(plain: Document, full: Document) -> None:
+    for objects, workers, deadline, kept in ((plain, 3, 86400, 3600), (full, 7, 1000, 200)):
+        for component in ("collector", "worker"):
+            spec = objects[f"Job/-{component}"]["spec"]
+            assert spec["backoffLimit"] == 0
+            assert spec["activeDeadlineSeconds"] == deadline
+            assert spec["ttlSecondsAfterFinished"] == kept
+            assert spec["template"]["spec"]["restartPolicy"] == "Never"
+            annotations = objects[f"Job/-{component}"]["metadata"]["annotations"]
+            assert annotations["iot-database-benchmark/started-by"] == "me@here"
+        spec = objects["Job/-worker"]["spec"]
+        assert spec["completionMode"] == "Indexed"
+        assert spec["completions"] == spec["parallelism"] == workers
+        assert spec["podFailurePolicy"] == {
+            "rules": [{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}]
+        }
+        assert objects["PodDisruptionBudget/"]["spec"]["minAvailable"] == workers + 1
+
+
+def test_older_kubernetes() -> None:
+    """The field is refused where it isn't known yet."""
+    for version in ("1.24.0", "1.25.3"):
+        spec = rendered({"run": RUN}, version)["Job/-worker"]["spec"]
+        assert "podFailurePolicy" not in spec
+    spec = rendered({"run": RUN}, "v1.29.3-eks-a1b2c3")["Job/-worker"]["spec"]
+    assert "podFailurePolicy" in spec
+    refused = attempted({"run": RUN}, "1.23.0")
+    assert refused.returncode and "kubeVersion" in refused.stderr
+
+
+def test_service_and_probe(objects: Document) -> None:
+    port = objects["Service/"]["spec"]["ports"][0]
+    container = pod(objects, "collector")["spec"]["containers"][0]
+    assert port["name"] == "http"
+    assert container["ports"] == [{"name": port["targetPort"], "containerPort": port["port"]}]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    selector = objects["Service/"]["spec"]["selector"]
+    assert selector.items() <= pod(objects, "collector")["metadata"]["labels"].items()
+    assert not selector.items() <= pod(objects, "worker")["metadata"]["labels"].items()
+    assert (
+        f"http://{RELEASE}:{port['port']}"
+        in pod(objects, "worker")["spec"]["containers"][0]["args"]
+    )
+
+
+@pytest.mark.parametrize("component", ["collector", "worker"])
+def test_restricted(plain: Document, full: Document, component: str) -> None:
+    """What the restricted Pod Security Standard asks for, and more."""
+    for objects, user in ((plain, 10001), (full, 20002)):
+        spec = pod(objects, component)["spec"]
+        assert spec["automountServiceAccountToken"] is False
+        assert "serviceAccountName" not in spec
+        context = spec["securityContext"]
+        assert context["runAsNonRoot"] is True
+        assert context["runAsUser"] == context["runAsGroup"] == context["fsGroup"] == user
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+        assert {kind for volume in spec["volumes"] for kind in volume} == {
+            "name", "secret", "emptyDir",
+        }  # fmt: skip
+        assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
+
+
+def test_resources(plain: Document, full: Document) -> None:
+    for objects, values in ((plain, DEFAULTS), (full, EVERYTHING)):
+        for component, key in (("collector", "collectorResources"), ("worker", "resources")):
+            found = pod(objects, component)["spec"]["containers"][0]["resources"]
+            assert found["requests"] == found["limits"] == values[key]
+
+
+def test_image(plain: Document, full: Document) -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    for component in ("collector", "worker"):
+        spec = pod(plain, component)["spec"]
+        assert spec["containers"][0]["image"] == f"iot-database-benchmark:{version}"
+        assert spec["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+        assert "imagePullSecrets" not in spec
+        spec = pod(full, component)["spec"]
+        image = "registry.example.org:5000/team/benchmark:1e5"
+        assert spec["containers"][0]["image"] == image
+        assert spec["containers"][0]["imagePullPolicy"] == "Never"
+        assert spec["imagePullSecrets"] == [{"name": "my-registry"}]
+
+
+def test_placement(plain: Document, full: Document) -> None:
+    for component in ("collector", "worker"):
+        spec = pod(plain, component)["spec"]
+        assert not {"nodeSelector", "tolerations", "affinity", "priorityClassName"} & set(spec)
+        template = pod(full, component)
+        spec = template["spec"]
+        assert spec["nodeSelector"] == EVERYTHING["nodeSelector"]
+        assert spec["tolerations"] == EVERYTHING["tolerations"]
+        assert spec["priorityClassName"] == "high"
+        assert spec["affinity"]["nodeAffinity"] == EVERYTHING["affinity"]["nodeAffinity"]
+        assert template["metadata"]["labels"]["team"] == "storage"
+        annotations = template["metadata"]["annotations"]
+        assert annotations["sidecar.istio.io/inject"] == "false"
+        assert annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
+        assert annotations["karpenter.sh/do-not-disrupt"] == "true"
+        assert re.fullmatch("[0-9a-f]{64}", annotations["checksum/settings"])
+
+
+def test_keep_away(full: Document) -> None:
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "postgresql"}},
+    }
+    required = rendered({"run": RUN, "keepAwayFrom": {"app.kubernetes.io/name": "postgresql"}})
+    for component in ("collector", "worker"):
+        anti = pod(required, component)["spec"]["affinity"]["podAntiAffinity"]
+        assert anti == {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+        # A wish, beside what the user's own affinity requires.
+        assert pod(full, component)["spec"]["affinity"]["podAntiAffinity"] == {
+            **EVERYTHING["affinity"]["podAntiAffinity"],
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "podAffinityTerm": term | {"namespaces": ["databases"]}}
+            ],
+        }
+
+
+def test_spread(plain: Document, full: Document) -> None:
+    for objects, given in ((plain, DEFAULTS), (full, EVERYTHING)):
+        template = pod(objects, "worker")
+        constraints = template["spec"]["topologySpreadConstraints"]
+        assert len(constraints) == len(given["topologySpread"])
+        for constraint, one in zip(constraints, given["topologySpread"], strict=True):
+            assert one.items() <= constraint.items()
+            labels = constraint["labelSelector"]["matchLabels"]
+            assert labels.items() <= template["metadata"]["labels"].items()
+            assert not labels.items() <= pod(objects, "collector")["metadata"]["labels"].items()
+        assert "topologySpreadConstraints" not in pod(objects, "collector")["spec"]
+
+
+def test_network_policy(plain: Document, full: Document) -> None:
+    for objects in (plain, full):
+        spec = objects["NetworkPolicy/-collector"]["spec"]
+        assert spec["policyTypes"] == ["Ingress"]
+        chosen = spec["podSelector"]["matchLabels"]
+        assert chosen.items() <= pod(objects, "collector")["metadata"]["labels"].items()
+        assert not chosen.items() <= pod(objects, "worker")["metadata"]["labels"].items()
+        assert len(spec["ingress"]) == 1
+        assert spec["ingress"][0]["ports"] == [{"port": "http"}]
+        workers = spec["ingress"][0]["from"][0]["podSelector"]["matchLabels"]
+        assert workers["app.kubernetes.io/instance"] == RELEASE
+        assert workers.items() <= pod(objects, "worker")["metadata"]["labels"].items()
+        assert "namespaceSelector" in spec["ingress"][0]["from"][1]
+    blocks = plain["NetworkPolicy/-collector"]["spec"]["ingress"][0]["from"][2:]
+    assert [block["ipBlock"] for block in blocks] == [{"cidr": "0.0.0.0/0"}, {"cidr": "::/0"}]
+    blocks = full["NetworkPolicy/-collector"]["spec"]["ingress"][0]["from"][2:]
+    # Kubernetes refuses an exception that isn't within the range.
+    assert [block["ipBlock"] for block in blocks] == [
+        {"cidr": "0.0.0.0/0", "except": ["10.244.0.0/16"]},
+        {"cidr": "::/0", "except": ["fd00::/64"]},
+        {"cidr": "10.0.0.0/24"},
+    ]
+
+
+def test_what_can_be_left_out() -> None:
+    off = {"networkPolicy": {"enabled": False}, "podDisruptionBudget": {"enabled": False}}
+    found = rendered({"run": RUN, "topologySpread": [], **off})
+    assert not [name for name in found if name.startswith(("NetworkPolicy", "PodDisruption"))]
+    assert "topologySpreadConstraints" not in pod(found, "worker")["spec"]
+
+
+@pytest.mark.parametrize("component", ["collector", "worker"])
+def test_settings_are_files(plain: Document, full: Document, component: str) -> None:
+    for objects, existing in ((plain, None), (full, "my-database")):
+        spec = pod(objects, component)["spec"]
+        container = spec["containers"][0]
+        secrets = {v["name"]: v["secret"] for v in spec["volumes"] if "secret" in v}
+        mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+        assert secrets["settings"] == {"secretName": RELEASE, "defaultMode": 0o440}
+        assert f"{mounts['settings']['mountPath']}/settings.json" in container["args"]
+        assert mounts["settings"]["readOnly"] is True
+        assert [variable["name"] for variable in container["env"]] == ["NODE_NAME"]
+        assert "envFrom" not in container
+        if existing is None:
+            assert set(secrets) == {"settings"}
+            assert "--credentials" not in container["args"]
+        else:
+            assert secrets["credentials"] == {"secretName": existing, "defaultMode": 0o440}
+            place = container["args"].index("--credentials")
+            assert container["args"][place + 1] == mounts["credentials"]["mountPath"]
+            assert mounts["credentials"]["readOnly"] is True
+
+
+def test_passwords_are_in_the_secret_alone(plain: Document, full: Document) -> None:
+    encoded = base64.b64encode(SECRET_TEXT.encode()).decode()
+    for objects, settings in ((plain, RUN["settings"]), (full, EVERYTHING["run"]["settings"])):
+        for name, item in objects.items():
+            if name == "Secret/":
+                assert item["stringData"] == {"settings.json": settings}
+            else:
+                assert not any(SECRET_TEXT in text or encoded in text for text in texts(item))
+    assert not (CHART / "templates" / "NOTES.txt").exists()
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def test_settings_are_needed() -> None:
+    refused = attempted({})
+    assert refused.returncode and "run.settings is set by run.py" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"nodeSelectr": {}}, "nodeSelectr"),
+        ({"image": {"repository": "x"}}, "repository"),
+        ({"image": {"tag": 1.5}}, "tag"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+        ({"imagePullSecrets": ["my-registry"]}, "imagePullSecrets"),
+        ({"existingSecret": ["a"]}, "existingSecret"),
+        ({"resources": {"cpu": "much"}}, "cpu"),
+        ({"resources": {"cpu": 0}}, "cpu"),
+        ({"collectorResources": "1"}, "collectorResources"),
+        ({"nodeSelector": {"ssd": True}}, "nodeSelector/ssd"),
+        ({"tolerations": {"key": "a"}}, "tolerations"),
+        ({"affinity": {"nodeAfinity": {}}}, "nodeAfinity"),
+        ({"keepAwayFrom": ["postgresql"]}, "keepAwayFrom"),
+        ({"keepAwayFromNamespaces": "databases"}, "keepAwayFromNamespaces"),
+        ({"keepAwayPolicy": "perhaps"}, "keepAwayPolicy"),
+        ({"topologySpread": [{"topologyKey": "zone"}]}, "maxSkew"),
+        ({"runAsUser": "postgres"}, "runAsUser"),
+        ({"podAnnotations": {"a": 1}}, "podAnnotations"),
+        ({"podLabels": {"a": True}}, "podLabels"),
+        ({"priorityClassName": 1}, "priorityClassName"),
+        ({"networkPolicy": {"podCidrs": ["10.0.0.0"]}}, "podCidrs"),
+        ({"networkPolicy": {"enabled": "no"}}, "enabled"),
+        ({"podDisruptionBudget": {"minAvailable": 1}}, "minAvailable"),
+        ({"activeDeadlineSeconds": 0}, "activeDeadlineSeconds"),
+        ({"ttlSecondsAfterFinished": "1h"}, "ttlSecondsAfterFinished"),
+        ({"run": {"workers": 0}}, "workers"),
+        ({"run": {"id": 4.9e10}}, "id"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_wrong_values_are_refused(values: dict[str, Any], text: str) -> None:
+    refused = attempted(merged({"run": RUN}, values))
+    assert refused.returncode
+    assert "values don't meet the specifications of the schema" in refused.stderr
+    assert text in refused.stderr
+
+
+def key_paths(values: Document, prefix: str = "") -> Iterator[str]:
+    """`image`, `image.name`, … of values.yaml; what users fill themselves is empty there."""
+    for key, value in values.items():
+        yield prefix + key
+        if isinstance(value, dict):
+            yield from key_paths(value, f"{prefix}{key}.")
+
+
+def schema_paths(schema: Document, prefix: str = "") -> Iterator[str]:
+    """The same of the schema."""
+    if "$ref" in schema:
+        schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]]
+    for key, value in schema.get("properties", {}).items():
+        yield prefix + key
+        yield from schema_paths(value, f"{prefix}{key}.")
+
+
+def test_values_and_schema_have_the_same_keys() -> None:
+    users_own = ("affinity.",)
+    known = {path for path in schema_paths(SCHEMA) if not path.startswith(users_own)}
+    assert set(key_paths(DEFAULTS)) == known
+    assert SCHEMA["additionalProperties"] is False
+    assert set(chart_keys()) == set(DEFAULTS) - {"run"}
+    # So that the file with everything has everything.
+    assert set(key_paths(DEFAULTS)) <= set(key_paths(EVERYTHING))
+
+
+def test_each_value_is_explained() -> None:
+    """Each paragraph begins with a comment, and so does each value in a section that has several
+    of different kinds."""
+    text = (CHART / "values.yaml").read_text()
+    for paragraph in text.split("\n\n"):
+        assert paragraph.startswith("#"), paragraph
+    for section in ("image", "networkPolicy", "run"):
+        lines = text[text.index(f"\n{section}:") :].split("\n\n", 1)[0].splitlines()
+        for before, line in pairwise(lines):
+            if re.match("  [a-zA-Z]+:", line) and line.strip() != "enabled: true":
+                assert before.startswith("  #"), line
+
+
+def test_the_references_names_stay() -> None:
+    assert {"name", "tag"} <= set(DEFAULTS["image"])

@@ -1,0 +1,199 @@
+"""Who may do what, and which cluster is meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.diagnosis import PERMISSIONS
+from tests.e2e.tool import ROOT
+
+from .cluster import Namespace, Rule
+from .tool import ClusterTool
+
+pytestmark = pytest.mark.cluster
+
+
+def documented_rules() -> list[dict[str, list[str]]]:
+    """The Role's rules as the README has them."""
+    text = (ROOT / "README.md").read_text().split("### Permissions", 1)[1]
+    block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert block
+    role = yaml.safe_load(block[1])
+    assert role["kind"] == "Role"
+    rules: list[dict[str, list[str]]] = role["rules"]
+    return rules
+
+
+def grants(rules: Sequence[Rule]) -> set[tuple[str, str, str]]:
+    """Each single permission: (group, resource, verb)."""
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def without(*unwanted: tuple[str, str]) -> list[Rule]:
+    """The documented Role less some (resource, verb)."""
+    return [
+        {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+        for group, resource, verb in sorted(grants(documented_rules()))
+        if (resource, verb) not in unwanted
+    ]
+
+
+def use(tool: ClusterTool, rules: Sequence[Rule]) -> None:
+    """The tool's user has these permissions and no more."""
+    account = tool.namespace.account(rules)
+    tool.kubeconfig = str(tool.write_kubeconfig(account))
+
+
+def test_doctor_and_readme_agree() -> None:
+    checked = {
+        (group, resource + (f"/{subresource}" if subresource else ""), verb)
+        for group, resource, subresource, verbs in PERMISSIONS
+        for verb in verbs
+    }
+    assert checked == grants(documented_rules())
+
+
+def test_documented_role_is_enough(tool: ClusterTool) -> None:
+    use(tool, documented_rules())
+    healthy = tool.run("doctor", "--config", tool.config, within_s=60).ok()
+    assert "FAIL" not in healthy.out
+    tool.insert("--runs", 2)
+    found = tool._read(tool.json)["environment"]["kubernetes"]
+    assert found["version"]
+    assert set(found["nodes"].values()) == {None}
+    assert "kept" in found["pods"]
+    cleaned = tool.run("clean", "--config", tool.config, "--yes").ok()
+    assert "Nothing is left" in cleaned.out
+
+
+def test_role_without_proxy(tool: ClusterTool) -> None:
+    """Progress and report come from the collector's log; each run has new pods."""
+    use(tool, without(("services/proxy", "get")))
+    healthy = tool.run("doctor", "--config", tool.config, within_s=60).ok()
+    assert "collector's log" in healthy.out
+    done = tool.insert("--runs", 2, "--num-inserts", 300)
+    assert "running," in done.err
+    result = tool._read(tool.json)
+    assert len(result["runs"]) == 2
+    assert "new for each run" in result["environment"]["kubernetes"]["pods"]
+    assert len(list((tool.folder() / "logs").rglob("*collector*.log"))) == 2
+    assert len({path.name for path in (tool.folder() / "logs").rglob("*collector*.log")}) == 2
+
+
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [
+        ([("secrets", "create")], "secrets"),
+        ([("jobs", "create")], "jobs"),
+        ([("pods", "watch")], "pods"),
+    ],
+    ids=["secrets", "jobs", "watch"],
+)
+def test_permission_refused(
+    tool: ClusterTool, missing: Sequence[tuple[str, str]], named: str
+) -> None:
+    tool.may_lack_results = True
+    use(tool, without(*missing))
+    found = tool.run("doctor", "--config", tool.config)
+    assert found.status == 1
+    assert f"not allowed: {missing[0][1]} {missing[0][0]}" in found.out
+    assert "Permissions" in found.out
+    text = tool.start_insert().wait(40).error(1)
+    assert named in text and "README" in text
+
+
+def test_no_permission_at_all(tool: ClusterTool) -> None:
+    tool.may_lack_results = True
+    use(tool, [])
+    text = tool.start_insert().wait(20).error(1)
+    assert "forbidden" in text and "README" in text
+    text = tool.run("clean", "--config", tool.config).error(1)
+    assert "forbidden" in text
+
+
+@pytest.mark.parametrize(("group", "resource", "verb"), sorted(grants(documented_rules())))
+def test_each_permission_is_needed(group: str, resource: str, verb: str) -> None:
+    """A permission that neither helm nor the tool uses must not be asked for."""
+    assert (group, resource, verb) in NEEDED
+
+
+# helm: reads, creates and deletes the chart's objects, and keeps the release in Secrets, which it lists
+# and updates. The tool: watches pods, Jobs and events; `clean` lists all and deletes what has no release.
+_CHART = {
+    ("batch", "jobs"), ("", "services"), ("", "secrets"),
+    ("networking.k8s.io", "networkpolicies"), ("policy", "poddisruptionbudgets"),
+}  # fmt: skip
+NEEDED = {
+    *((*kind, verb) for kind in _CHART for verb in ("create", "delete", "get", "list")),
+    ("", "secrets", "update"),
+    *((*kind, verb) for kind in (("batch", "jobs"), ("", "pods"), ("", "events"))
+      for verb in ("list", "watch")),
+    ("", "pods", "delete"), ("", "pods", "get"),
+    ("", "pods/log", "get"), ("", "services/proxy", "get"),
+}  # fmt: skip
+
+
+def split_kubeconfig(tool: ClusterTool, namespace: Namespace) -> list[Path]:
+    """Two files: one with cluster and context, which has a wrong current context; one with the user."""
+    document = namespace.cluster.kubeconfig()
+    broken: Any = {"name": "broken", "cluster": {"server": "https://127.0.0.1:1"}}
+    first = {
+        **document,
+        "users": [],
+        "clusters": [broken],
+        "contexts": [
+            {"name": "broken", "context": {"cluster": "broken", "user": "test"}},
+            *document["contexts"],
+        ],
+        "current-context": "broken",
+    }
+    second = {**document, "contexts": [], "current-context": "test"}
+    return [
+        tool.write_kubeconfig(first, "first"),
+        tool.place / "does-not-exist",
+        tool.write_kubeconfig(second, "second"),
+    ]
+
+
+def test_kubeconfig_list_context_and_namespace(tool: ClusterTool, namespace: Namespace) -> None:
+    """$KUBECONFIG as a list, --context over its first file's, --namespace over the config's."""
+    files = split_kubeconfig(tool, namespace)
+    tool.kubeconfig = ":".join(map(str, files))
+    tool.document["namespace"] = "no-such-namespace"
+    tool.configure()
+    place = ("--context", "test", "--namespace", namespace.name)
+    tool.insert(*place)
+    # The first file's current context is kubectl's choice, too.
+    tool.may_lack_results = True
+    text = tool.start_insert("--namespace", namespace.name).wait(30).error(1)
+    assert "127.0.0.1" in text
+    text = tool.start_insert("--context", "tset").wait(30).error(2)
+    assert "tset" in text and "--context" in text
+
+
+def test_kubeconfig_option(tool: ClusterTool, namespace: Namespace) -> None:
+    """--kubeconfig over $KUBECONFIG, for helm and for the client."""
+    good = tool.write_kubeconfig(namespace.cluster.kubeconfig(), "good")
+    tool.kubeconfig = str(split_kubeconfig(tool, namespace)[0])
+    tool.insert("--kubeconfig", good)
+    healthy = tool.run("clean", "--config", tool.config, "--kubeconfig", good).ok()
+    assert "Nothing is left" in healthy.out
+
+
+def test_no_kubeconfig(tool: ClusterTool) -> None:
+    tool.may_lack_results = True
+    tool.kubeconfig = str(tool.place / "none")
+    text = tool.start_insert().wait(20).error(2)
+    assert "none" in text and "--context" in text and "--executor local" in text

@@ -1,0 +1,161 @@
+"""A run that is ended from this side: signals, a machine that crashes, an API server that is lost; and
+`clean`, which removes what such an end leaves."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from cli.cluster import RUN_LABEL, started_by
+from tests.e2e.tool import Running, eventually
+
+from .cluster import Cluster, Namespace
+from .proxy import Proxy
+from .tool import ClusterTool
+
+pytestmark = pytest.mark.cluster
+
+LONG = ("--num-inserts", 100_000)
+"""A run of 1,000 s."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_in_mid_run(tool: ClusterTool, namespace: Namespace, number: signal.Signals) -> None:
+    tool.may_lack_results = True
+    running = tool.start_insert(*LONG)
+    running.await_err("running,", 60)
+    began = time.monotonic()
+    running.send_group(number)
+    done = running.wait(30)
+    assert done.status == 128 + number, done
+    assert time.monotonic() - began < 15
+    assert "nothing is left running" in done.err
+    assert not [name for name in namespace.objects() if name.startswith("secret/")]
+
+
+def test_signals_while_it_starts_and_ends(tool: ClusterTool, namespace: Namespace) -> None:
+    """The first comes while helm installs, the second while it removes."""
+    tool.may_lack_results = True
+    running = tool.start_insert(*LONG)
+    eventually(namespace.objects, "the release's first object", 30, 0.05)
+    running.send_group(signal.SIGINT)
+    time.sleep(0.3)
+    running.send_group(signal.SIGINT)
+    done = running.wait(30)
+    assert done.status == 128 + signal.SIGINT, done
+
+
+def crash(tool: ClusterTool) -> None:
+    """Kill the tool in mid-run, and do what a machine does that starts again."""
+    running = tool.start_insert(*LONG)
+    running.await_err("running,", 60)
+    running.send_group(signal.SIGKILL)
+    running.wait()
+    for file in tool.temporary.iterdir():
+        # In which the client library keeps certificates while it runs.
+        file.unlink()
+
+
+def test_clean_removes_what_a_crash_left(tool: ClusterTool, namespace: Namespace) -> None:
+    tool.may_lack_results = True
+    nothing = tool.run("clean", "--config", tool.config).ok()
+    assert f"Nothing is left in namespace {namespace.name}" in nothing.out
+
+    crash(tool)
+    run_id = namespace.pods()[0].metadata.labels[RUN_LABEL]
+
+    shown = tool.run("clean", "--config", tool.config, "--yes").ok()
+    assert run_id in shown.out and "2 pods at work" in shown.out and "--running" in shown.out
+    assert started_by() in shown.out
+    assert len(namespace.running("worker") + namespace.running("collector")) == 2
+
+    asked = tool.run("clean", "--config", tool.config, "--running").error(2)
+    assert "--yes" in asked
+    unknown = tool.run("clean", "--config", tool.config, "12345678", "--yes").error(2)
+    assert "12345678" in unknown and namespace.name in unknown
+
+    removed = tool.run("clean", "--config", tool.config, "--running", "--yes", run_id).ok()
+    assert f"Removed {run_id}" in removed.out
+    assert not [name for name in namespace.objects() if name.startswith("secret/")]
+
+
+def test_clean_removes_what_has_no_release(tool: ClusterTool, namespace: Namespace) -> None:
+    """Someone has deleted helm's Secret, or helm was killed before it wrote it."""
+    tool.may_lack_results = True
+    crash(tool)
+    core = namespace.cluster.core
+    core.delete_collection_namespaced_secret(namespace.name, label_selector="owner=helm")
+    tool.run("clean", "--config", tool.config, "--running", "--yes").ok()
+
+
+@pytest.fixture
+def proxy(cluster: Cluster, tool: ClusterTool) -> Iterator[Proxy]:
+    """Between the tool and the API server."""
+    document = cluster.kubeconfig()
+    entry = document["clusters"][0]["cluster"]
+    server = urlsplit(entry["server"])
+    assert server.hostname
+    with Proxy(server.hostname, server.port or 443) as proxy:
+        entry["server"] = f"https://127.0.0.1:{proxy.port}"
+        entry["tls-server-name"] = server.hostname
+        tool.kubeconfig = str(tool.write_kubeconfig(document))
+        yield proxy
+
+
+def in_its_window(tool: ClusterTool, *arguments: object) -> Running:
+    running = tool.start_insert(*arguments, impatient=True)
+    running.await_err("running,", 60)
+    return running
+
+
+def test_api_server_lost_for_a_while(tool: ClusterTool, proxy: Proxy) -> None:
+    running = in_its_window(tool, "--num-inserts", 500)
+    proxy.cut()
+    time.sleep(1.5)
+    proxy.mend()
+    tool.fine(running.wait(60))
+
+
+def test_api_server_lost_for_long(tool: ClusterTool, proxy: Proxy, namespace: Namespace) -> None:
+    running = in_its_window(tool, *LONG)
+    proxy.cut()
+    began = time.monotonic()
+    text = running.wait(60).error(1)
+    assert time.monotonic() - began < 30
+    assert "is left in the cluster" in text
+    release = next(name for name in namespace.objects() if name.startswith("service/"))
+    assert release.removeprefix("service/") in text
+    assert f"python run.py clean --namespace {namespace.name}" in text
+    assert "pod/" in "".join(namespace.objects())
+
+    proxy.mend()
+    cleaned = tool.run(
+        "clean", "--namespace", namespace.name, "--running", "--yes", "--config", tool.config
+    )
+    cleaned.ok()
+    assert "Removed" in cleaned.out
+
+
+def test_api_server_lost_while_it_cleans_up(tool: ClusterTool, proxy: Proxy) -> None:
+    """It is back before patience ends: all is removed."""
+    tool.may_lack_results = True
+    running = in_its_window(tool, *LONG)
+    proxy.cut()
+    running.send(signal.SIGINT)
+    time.sleep(1.0)
+    proxy.mend()
+    assert running.wait(60).status == 128 + signal.SIGINT
+
+
+def test_no_api_server(tool: ClusterTool, proxy: Proxy) -> None:
+    tool.may_lack_results = True
+    proxy.cut()
+    for command in (("insert", "--target", "hole"), ("clean",), ("doctor",)):
+        done = tool.run(*command, "--config", tool.config)
+        assert done.status in (1, 2), done
+        assert "defect" not in done.err and "Traceback" not in done.err, done
+        assert "127.0.0.1" in done.err + done.out and "--context" in done.err + done.out, done

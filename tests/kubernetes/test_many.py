@@ -1,0 +1,41 @@
+"""Many pods, and several users in one namespace."""
+
+from __future__ import annotations
+
+import pytest
+
+from .cluster import Namespace
+from .tool import ClusterTool
+
+pytestmark = pytest.mark.cluster
+
+
+def test_two_runs_in_one_namespace(tool: ClusterTool, namespace: Namespace) -> None:
+    commands = [
+        tool.start_insert("--num-inserts", 400, "--output", tool.place / name) for name in "ab"
+    ]
+    tool.outputs = [tool.place / name for name in "ab"]
+    namespace.running("worker", 2)
+    shown = tool.run("clean", "--config", tool.config, "--yes").ok()
+    assert shown.out.count("at work") == 3, shown.out
+    for command, output in zip(commands, tool.outputs, strict=True):
+        done = command.wait(60)
+        tool.fine(done, next(output.iterdir()) / "result.json")
+
+
+@pytest.mark.timeout(240)
+def test_fifty_workers(tool: ClusterTool) -> None:
+    tool.configure(
+        resources={"cpu": "10m", "memory": "90Mi"},
+        collectorResources={"cpu": "300m", "memory": "256Mi"},
+    )
+    running = tool.start_insert(
+        "--workers", 50, "--num-inserts", 50, "--json", tool.json,
+        "--extra-option", "delay_ms=100",
+    )  # fmt: skip
+    tool.fine(running.wait(200))
+    result = tool._read(tool.json)
+    run = result["runs"][0]
+    assert len(run["per_worker"]) == 50
+    assert run["events"] == 50 * 50
+    assert len(result["environment"]["kubernetes"]["placement"]) == 51

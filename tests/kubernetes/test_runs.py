@@ -1,0 +1,182 @@
+"""Runs that go well: the same results as on one machine, no secrets shown, nothing left."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.e2e.tool import PASSWORD, eventually
+
+from .cluster import Namespace
+from .tool import DATABASE, ClusterTool
+
+pytestmark = pytest.mark.cluster
+
+# Their content differs between databases, machines and executors, or between any two runs.
+_FREE = {"database", "packages", "module", "errors", "tool", "client"}
+
+
+def check_same_shape(one: Any, other: Any, where: str = "") -> None:
+    """Same keys, same types. What is not known in one place (None) may be known in the other."""
+    if one is None or other is None:
+        return
+    if isinstance(one, dict):
+        assert isinstance(other, dict), where
+        assert set(one) == set(other), where
+        for key in one:
+            if key not in _FREE:
+                check_same_shape(one[key], other[key], f"{where}.{key}")
+    elif isinstance(one, list):
+        assert isinstance(other, list), where
+        if one and other:
+            check_same_shape(one[0], other[0], where + "[]")
+    elif isinstance(one, int | float) and not isinstance(one, bool):
+        assert isinstance(other, int | float) and not isinstance(other, bool), where
+    else:
+        assert type(one) is type(other), where
+
+
+def check_environment(found: Any, namespace: Namespace, workers: int) -> None:
+    """Where it ran, on what, from which image."""
+    assert found["version"].startswith("v1.")
+    assert found["helm"].startswith("v")
+    assert found["namespace"] == namespace.name
+    assert len(found["placement"]) == workers + 1
+    assert set(found["placement"].values()) <= set(found["nodes"])
+    for node in found["nodes"].values():
+        assert node["kernel"] and node["container_runtime"] and node["cpu"] and node["memory"]
+    assert found["images"] and all("sha256:" in image for image in found["images"])
+
+
+def local_result(tool: ClusterTool, *arguments: object) -> dict[str, Any]:
+    """The same command by the local executor against the embedded PostgreSQL."""
+    copy = tool.place / "local.json"
+    tool.document["targets"]["embedded"] = {
+        "module": "postgres",
+        "executor": "local",
+        "start_server": "postgresql",
+        "data_dir": str(tool.embedded_home),
+    }
+    tool.configure()
+    command, *rest = arguments
+    output = tool.place / "local-results"
+    tool.outputs.append(output)
+    done = tool.run(
+        command, "--target", "embedded", *rest, "--output", output, "--json", copy, within_s=60
+    )
+    if command == "insert":
+        tool.fine(done, copy)
+    else:
+        done.ok()
+    return tool._read(copy)
+
+
+def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str) -> None:
+    tool.add_database(database)
+    sweep = ("--workers", "1,2", "--runs", 2, "--num-inserts", 300)
+    inserted = tool.run("insert", "--target", DATABASE, *sweep, "--json", tool.json, within_s=90)
+    tool.fine(inserted, tool.json)
+    assert "Workers" in inserted.out
+    result = tool._read(tool.json)
+    assert [(run["workers"], run["run"]) for run in result["runs"]] == [
+        (1, 1), (1, 2), (2, 1), (2, 2),
+    ]  # fmt: skip
+    for run in result["runs"]:
+        assert run["verification"] == {
+            "expected": run["events"],
+            "stored": run["events"],
+            "ok": True,
+        }
+        assert run["client"]["throttled_share"] is not None
+        assert {span["node"] for span in run["per_worker"]} <= set(
+            result["environment"]["kubernetes"]["nodes"]
+        )
+    check_environment(result["environment"]["kubernetes"], namespace, 2)
+    check_same_shape(result, local_result(tool, "insert", *sweep))
+
+    queried = tool.run(
+        "query", "--target", DATABASE, "--workers", 2, "--runs", 2, "--json", tool.json,
+        within_s=60,
+    ).ok()  # fmt: skip
+    assert "count-events" in queried.out
+    result = tool._read(tool.json)
+    assert len(result["runs"]) == 5 * 2 * 2
+    check_environment(result["environment"]["kubernetes"], namespace, 2)
+    check_same_shape(result, local_result(tool, "query", "--workers", 2, "--runs", 2))
+
+
+def test_steps_and_prefill(tool: ClusterTool, database: str) -> None:
+    tool.add_database(database)
+    common = ("insert", "--target", DATABASE, "--workers", 2, "--json", tool.json, "--runs", 1)
+    tool.fine(tool.run(*common, "--num-inserts", 200, "--steps", 3, within_s=60))
+    runs = tool._read(tool.json)["runs"]
+    assert [run["fill_level"] for run in runs] == [0, 400, 800]
+    assert all(run["verification"]["ok"] for run in runs)
+
+    # Behind what the steps have left, and behind each other.
+    done = tool.run(
+        *common, "--no-clean", "--num-inserts", 200, "--prefill", 1001, "--runs", 2, within_s=60
+    )
+    tool.fine(done)
+    runs = tool._read(tool.json)["runs"]
+    assert [run["fill_level"] for run in runs] == [2201, 3602]
+    assert all(run["verification"]["ok"] for run in runs)
+    assert all(run["phases_s"]["prefill"] > 0 for run in runs)
+
+
+def test_password_is_nowhere(tool: ClusterTool, namespace: Namespace, database: str) -> None:
+    tool.add_database(database)
+    running = tool.start_insert("--num-inserts", 2000, target=DATABASE)
+    seen: set[str] = set()
+
+    def watched() -> bool:
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                line = " ".join(process.cmdline())
+                assert PASSWORD not in line, line
+                if "helm" in line:
+                    seen.add(line)
+                    assert PASSWORD not in str(
+                        {k: v for k, v in process.environ().items() if k != "E2E_PASSWORD"}
+                    )
+        return running.process.poll() is not None or "running" in running.err
+
+    eventually(watched, "the run's window", 60, 0.01)
+    assert any(" install " in line for line in seen)
+    everything = namespace.everything()
+    assert "iotb-" in everything
+    assert PASSWORD not in everything
+    for pod in namespace.running("worker"):
+        names = {variable.name for variable in pod.spec.containers[0].env}
+        assert names == {"NODE_NAME", "JOB_COMPLETION_INDEX"}
+        shown = namespace.execute(
+            pod.metadata.name,
+            "from pathlib import Path as P\n"
+            "print([P(f'/proc/{n}/{f}').read_bytes() for n in (1,) for f in ('environ', 'cmdline')])",
+        )
+        assert "simulator.main" in shown
+        assert PASSWORD not in shown
+    done = tool.fine(running.wait(60))
+    assert PASSWORD not in done.out + done.err
+    # That it is in no log and no result is checked by the fixture.
+
+
+def test_existing_secret(tool: ClusterTool, namespace: Namespace, database: str) -> None:
+    namespace.secret(
+        "credentials",
+        connection_string=f"host={database} user=postgres dbname=postgres password={PASSWORD}",
+        max_retries="3",
+    )
+    tool.document["targets"][DATABASE] = {
+        "module": "postgres",
+        "kubernetes": {"existingSecret": "credentials"},
+    }
+    tool.configure()
+    tool.insert(target=DATABASE)
+    options = tool._read(tool.json)["options"]["module"]
+    assert options == {"existingSecret": "credentials"}
+    secret: Any = namespace.cluster.core.read_namespaced_secret("credentials", namespace.name)
+    assert secret.data

@@ -1,0 +1,108 @@
+"""The command line against a namespace of the cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.e2e.tool import PASSWORD_VARIABLE, ROOT, Done, Running, Tool
+
+from .cluster import Namespace, image_values
+
+# Enough for a simulator, and little enough for the pods of several tests on a small node.
+WORKER = {"cpu": "250m", "memory": "160Mi"}
+COLLECTOR = {"cpu": "250m", "memory": "192Mi"}
+
+HOLE = "hole"
+"""A target without a database, whose requests take 10 ms each."""
+DATABASE = "database"
+
+_PATIENCES = (
+    "import cli.executors.kubernetes as k; k._LOST_PATIENCE_S = 3.0; import cli.main as m; m.main()"
+)
+
+
+class ClusterTool(Tool):
+    """With a config for the test's namespace and the kubeconfig of the environment."""
+
+    def __init__(self, place: Path, namespace: Namespace) -> None:
+        super().__init__(place, place / "embedded")
+        self.namespace = namespace
+        self.kubeconfig = os.environ.get("KUBECONFIG", str(Path("~/.kube/config").expanduser()))
+        self.document: dict[str, Any] = {
+            "namespace": namespace.name,
+            "kubernetes": {
+                "image": image_values(),
+                "resources": dict(WORKER),
+                "collectorResources": dict(COLLECTOR),
+            },
+            "targets": {HOLE: {"module": "blackhole", "delay_ms": 10}},
+        }
+        self.configure()
+
+    def configure(self, **values: Any) -> None:
+        """Write the config, with these values of the chart for all targets."""
+        self.document["kubernetes"] |= values
+        self.config.write_text(yaml.safe_dump(self.document, sort_keys=False))
+
+    def add_database(self, host: str, password: str = f"${{{PASSWORD_VARIABLE}}}") -> None:
+        """The target `database`."""
+        text = f"host={host} user=postgres dbname=postgres password={password}"
+        self.document["targets"][DATABASE] = {"module": "postgres", "connection_string": text}
+        self.configure()
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return super().environment(**({"KUBECONFIG": self.kubeconfig} | more))
+
+    def write_kubeconfig(self, document: dict[str, Any], name: str = "kubeconfig") -> Path:
+        """A kubeconfig in the test's place."""
+        path = self.place / name
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    def insert(self, *arguments: object, target: str = HOLE, **options: Any) -> Done:
+        """A small insert that goes well: one run of one worker, unless told otherwise."""
+        running = self.start_insert(*arguments, "--json", self.json, target=target, **options)
+        return self.fine(running.wait(60))
+
+    def start_insert(
+        self, *arguments: object, target: str = HOLE, impatient: bool = False, **options: Any
+    ) -> Running:
+        """Start it. `impatient`: with little patience for an API server that is away."""
+        program: Sequence[object] = (sys.executable, ROOT / "run.py")
+        if impatient:
+            program = (sys.executable, "-c", _PATIENCES)
+            options["env"] = {"PYTHONPATH": str(ROOT), **options.get("env", {})}
+        usual = ("--workers", 1, "--runs", 1, "--num-inserts", 100)
+        return self.start(
+            "insert", "--target", target, *usual, *arguments, program=program, **options
+        )
+
+    def fine(self, done: Done, copy: Path | None = None) -> Done:
+        """Itself, after checking that the runs were good; but on a busy machine workers may start
+        late or not keep pace with each other, which is no fault of the tool's."""
+        if done.status:
+            for run in self._read(copy or self.folders()[-1] / "result.json")["runs"]:
+                for reason in run["invalid_reasons"]:
+                    assert "overlapped" in reason or " late" in reason, done
+            assert "error" not in done.err, done
+            assert done.status == 1, done
+        return done
+
+    def failed(self, running: Running, within_s: float = 60.0) -> str:
+        """The error of a run that fails; its logs are kept."""
+        text = running.wait(within_s).error(1)
+        assert (self.folder() / "result.json").is_file()
+        return text
+
+    def kept(self, pattern: str) -> str:
+        """The text of the logs whose names match."""
+        found = sorted((self.folder() / "logs").rglob(pattern))
+        assert found, f"no {pattern} in {sorted((self.folder() / 'logs').rglob('*'))}"
+        return "".join(path.read_text() for path in found)
