@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.cluster import CHART, RUN_LABEL
+from cli.cluster import CHART, RUN_LABEL, Helm, Place
 from cli.config import chart_keys, merged
 
 EVERYTHING = yaml.safe_load((Path(__file__).parent / "everything.yaml").read_text())
@@ -418,3 +418,18 @@ def test_each_value_is_explained() -> None:
 
 def test_the_references_names_stay() -> None:
     assert {"name", "tag"} <= set(DEFAULTS["image"])
+
+
+def test_ids_and_tags_that_look_like_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tool hands its values to helm in a form that has one reading."""
+    fake = tmp_path / "helm"
+    fake.write_text(f"#!/bin/sh\ncat >{tmp_path}/values\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    place = Place("default", str(tmp_path / "kubeconfig"), "here")
+    values = {"run": {**RUN, "id": "491133e5"}, "image": {"tag": "09953836"}}
+    Helm(place).install(RELEASE, values)
+    handed = (tmp_path / "values").read_text()
+    assert json.loads(handed) == values
