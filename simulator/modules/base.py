@@ -8,6 +8,7 @@ A module is one file with one class. It says what it can do (`CAPABILITIES`), wh
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,15 +25,6 @@ from ..workloads.base import MAX_DEVICES, EventBlock, Schema
 
 TABLE_COUNT = 4
 """How many tables `--tables multiple` writes to."""
-
-QUERY_NAMES = (
-    "count-events",
-    "temperature-min-max",
-    "temperature-stats",
-    "temperature-stats-per-device",
-    "newest-per-device",
-)
-"""The five queries of the temperature workload."""
 
 
 class Support(StrEnum):
@@ -53,6 +45,7 @@ class Capabilities:
     primary_keys: Mapping[PrimaryKey, Support]
     multiple_tables: Support
     queries: Mapping[str, Support]
+    """Those of all workloads (`Schema.queries`), and variants that the module adds."""
     indices: Support
     workloads: Mapping[str, Support]
 
@@ -80,6 +73,9 @@ class Options(BaseModel):
     )
     max_retries: int = Field(
         8, ge=0, description="tries again for one request before the run is given up"
+    )
+    queries: CommaList | None = Field(
+        None, description="only these queries, separated by commas (default: all of the workload)"
     )
 
     def secrets(self) -> list[str]:
@@ -206,6 +202,10 @@ class Encoding:
     batched: bool = True
 
 
+Query = Callable[[], Sequence[tuple[Any, ...]]]
+"""Asks and fetches all rows of the answer; its columns are what the workload says of the query."""
+
+
 class Module(ABC):
     """A database. The collector prepares, counts and describes; workers write and query."""
 
@@ -258,8 +258,28 @@ class Module(ABC):
         """
 
     @abstractmethod
-    def queries(self) -> Mapping[str, Callable[[], Sequence[tuple[Any, ...]]]]:
-        """Name -> a function that asks the query and fetches all rows of its answer."""
+    def workload_queries(self) -> Mapping[str, Query]:
+        """All queries that the module has for the job's workload, in the schema's order."""
+
+    def queries(self) -> Mapping[str, Query]:
+        """The queries to ask: all for the workload, or those that the option `queries` names.
+
+        Raises OptionError for a name that isn't among them.
+        """
+        available = self.workload_queries()
+        if not available:
+            raise OptionError(f"module {self.name} has no queries for this workload")
+        chosen = self.options.queries
+        if chosen is None:
+            return available
+        for name in chosen:
+            if name not in available:
+                near = difflib.get_close_matches(name, available, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise OptionError(
+                    f"option queries: there is no query {name!r}{hint} (known: {', '.join(available)})"
+                )
+        return {name: ask for name, ask in available.items() if name in chosen}
 
     @abstractmethod
     def server_info(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ checked.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ConfigDict, Field
@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field
 from ..contract import PrimaryKey
 from ..errors import OptionError
 from . import load_module
-from .base import Capabilities, Encoder, Job, Module, Options, Payload, Support, Writer
+from .base import Capabilities, Encoder, Job, Module, Options, Payload, Query, Support, Writer
 from .options import parse_options
 
 
@@ -87,7 +87,7 @@ class Blackhole(Module):
     def count(self) -> None:
         """Nothing is stored, so nothing can be counted."""
 
-    def queries(self) -> Mapping[str, Callable[[], Sequence[tuple[Any, ...]]]]:
+    def workload_queries(self) -> Mapping[str, Query]:
         return {}
 
     def server_info(self) -> dict[str, Any]:

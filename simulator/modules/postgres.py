@@ -32,11 +32,11 @@ seen (CockroachDB, YugabyteDB), that the old transaction has ended before the lo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from io import BytesIO
-from typing import Any, Literal
+from typing import Any
 
 import psycopg2
 import psycopg2.errors
@@ -46,9 +46,16 @@ from pydantic import Field, field_validator
 from ..contract import PrimaryKey
 from ..encoding import client_keys
 from ..errors import OptionError, Retryable, SimulatorError
-from ..workloads.base import ColumnType
+from ..workloads.base import FIRST_TIMESTAMP_MS, ColumnType
+from ..workloads.cpu import (
+    HIGH_CPU_ABOVE,
+    HIGH_CPU_UNTIL_MS,
+    HOUR_MS,
+    MAX_ALL_HOSTS,
+    MAX_ALL_UNTIL_MS,
+    METRICS,
+)
 from .base import (
-    QUERY_NAMES,
     Capabilities,
     CommaList,
     Encoding,
@@ -56,6 +63,7 @@ from .base import (
     Module,
     Options,
     Payload,
+    Query,
     Support,
     Writer,
 )
@@ -101,6 +109,37 @@ _LOCK_TIMEOUT = "30s"
 
 # How long the old backend may take to end before the next try.
 _BACKEND_END_S = 10.0
+
+
+_HOST = "tags ->> 'hostname'"
+_METRICS = ", ".join(METRICS)
+
+_QUERIES = {
+    "count-events": "SELECT count(*) FROM events",
+    "temperature-min-max": "SELECT min(temperature), max(temperature) FROM events",
+    "temperature-stats": "SELECT min(temperature), avg(temperature), max(temperature) FROM events",
+    "temperature-stats-per-device": """
+        SELECT device_id, min(temperature), avg(temperature), max(temperature)
+        FROM events GROUP BY device_id""",
+    "newest-per-device": """
+        SELECT device_id, temperature
+        FROM (SELECT device_id, temperature, "timestamp",
+                     max("timestamp") OVER (PARTITION BY device_id) AS newest FROM events) AS e
+        WHERE "timestamp" = newest""",
+    "cpu-max-all": f"""
+        SELECT ts / {HOUR_MS} * {HOUR_MS} AS hour, {", ".join(f"max({name})" for name in METRICS)}
+        FROM cpu
+        WHERE {_HOST} IN ({", ".join(f"'{host}'" for host in MAX_ALL_HOSTS)})
+          AND ts >= {FIRST_TIMESTAMP_MS} AND ts < {MAX_ALL_UNTIL_MS}
+        GROUP BY hour""",
+    "high-cpu": f"""
+        SELECT {_HOST}, ts, {_METRICS} FROM cpu
+        WHERE usage_user > {HIGH_CPU_ABOVE}
+          AND ts >= {FIRST_TIMESTAMP_MS} AND ts < {HIGH_CPU_UNTIL_MS}""",
+    "last-point": f"""
+        SELECT DISTINCT ON ({_HOST}) {_HOST}, ts, {_METRICS}
+        FROM cpu ORDER BY {_HOST}, ts DESC""",
+}
 
 
 class EncodingOptions(Options):
@@ -150,14 +189,6 @@ class PostgresOptions(EncodingOptions):
     create_indices: bool = Field(
         False, description="create the indices on device, time and temperature before the queries"
     )
-    queries: list[Literal[QUERY_NAMES]] | None = Field(  # type: ignore[valid-type]
-        None, description="only these queries, separated by commas"
-    )
-
-    @field_validator("queries", mode="before")
-    @classmethod
-    def _listed(cls, value: object) -> object:
-        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
     @field_validator("connection_string")
     @classmethod
@@ -202,7 +233,7 @@ class Postgres(Module):
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
         multiple_tables=Support.FULL,
-        queries=dict.fromkeys(QUERY_NAMES, Support.FULL),
+        queries=dict.fromkeys(_QUERIES, Support.FULL),
         indices=Support.FULL,
         workloads={"temperature": Support.FULL, "cpu": Support.FULL},
     )
@@ -326,11 +357,8 @@ class Postgres(Module):
         counts = [self._ask(f"SELECT count(*) FROM {quoted(t)}") for t in self.job.table_names]
         return sum(int(rows[0][0]) for rows in counts)
 
-    def queries(self) -> Mapping[str, Callable[[], Sequence[tuple[Any, ...]]]]:
-        if self.job.schema.table != "events":
-            raise OptionError("module postgres has queries for the workload temperature only")
-        chosen = self.options.queries or QUERY_NAMES
-        return {name: partial(self._ask, _QUERIES[name]) for name in QUERY_NAMES if name in chosen}
+    def workload_queries(self) -> Mapping[str, Query]:
+        return {name: partial(self._ask, _QUERIES[name]) for name in self.job.schema.queries}
 
     def server_info(self) -> dict[str, Any]:
         rows = self._ask(
@@ -354,21 +382,6 @@ class Postgres(Module):
 
     def _do(self, statement: str) -> None:
         self._ask(statement)
-
-
-_QUERIES = {
-    "count-events": "SELECT count(*) FROM events",
-    "temperature-min-max": "SELECT min(temperature), max(temperature) FROM events",
-    "temperature-stats": "SELECT min(temperature), avg(temperature), max(temperature) FROM events",
-    "temperature-stats-per-device": """
-        SELECT device_id, min(temperature), avg(temperature), max(temperature)
-        FROM events GROUP BY device_id""",
-    "newest-per-device": """
-        SELECT device_id, temperature
-        FROM (SELECT device_id, temperature, "timestamp",
-                     max("timestamp") OVER (PARTITION BY device_id) AS newest FROM events) AS e
-        WHERE "timestamp" = newest""",
-}
 
 
 class PostgresWriter(Writer):

@@ -61,6 +61,8 @@ class Schema:
     device: str
     key: tuple[str, ...]
     device_path: str | None = None
+    queries: tuple[str, ...] = ()
+    """Names of what is asked of the stored events; the workload says what each means."""
 
     def column(self, name: str) -> Column:
         """The column of that name; KeyError if there is none."""

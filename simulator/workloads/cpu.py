@@ -15,6 +15,16 @@ METRICS = (
     "usage_user", "usage_system", "usage_idle", "usage_nice", "usage_iowait",
     "usage_irq", "usage_softirq", "usage_steal", "usage_guest", "usage_guest_nice",
 )  # fmt: skip
+HOUR_MS = 3_600_000
+
+# What the queries ask about: as in TSBS, eight hosts for eight hours (cpu-max-all-8), all hosts for
+# twelve (high-cpu-all). https://github.com/timescale/tsbs#time-series-benchmark-suite-tsbs
+MAX_ALL_HOSTS = tuple(f"w00000d{host:06d}" for host in range(8))
+"""Hosts of `cpu-max-all`: worker 0's first eight; with a smaller `device_spread`, those there are."""
+MAX_ALL_UNTIL_MS = FIRST_TIMESTAMP_MS + 8 * HOUR_MS
+HIGH_CPU_UNTIL_MS = FIRST_TIMESTAMP_MS + 12 * HOUR_MS
+HIGH_CPU_ABOVE = 90
+
 _REGIONS = ("us-east-1", "us-west-2", "eu-west-1", "eu-central-1", "ap-southeast-1", "sa-east-1")
 _SYSTEMS = ("Debian12", "Debian13", "Ubuntu24.04LTS")
 _TEAMS = ("BER", "HAM", "MUC", "ZRH")
@@ -28,6 +38,14 @@ class Cpu(Workload):
 
     A device is a host, named in `tags.hostname`; its attributes follow from its name alone.
     `extra_tags` adds that many attributes to each object. A worker's events are 1 s apart.
+
+    Queries and the columns of their answers (rows in any order, times in ms since 1970):
+
+    * `cpu-max-all`: start of the hour, maximum of each of the ten metrics; a row per hour, over
+      `MAX_ALL_HOSTS`, from `FIRST_TIMESTAMP_MS` to before `MAX_ALL_UNTIL_MS`
+    * `high-cpu`: host, time, the ten metrics; a row per event of any host whose `usage_user` is
+      above `HIGH_CPU_ABOVE`, from `FIRST_TIMESTAMP_MS` to before `HIGH_CPU_UNTIL_MS`
+    * `last-point`: host, time, the ten metrics; each host's newest event
     """
 
     name = "cpu"
@@ -42,6 +60,7 @@ class Cpu(Workload):
         device="tags",
         device_path="hostname",
         key=("tags", "ts"),
+        queries=("cpu-max-all", "high-cpu", "last-point"),
     )
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:

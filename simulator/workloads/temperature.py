@@ -19,6 +19,14 @@ class Temperature(Workload):
     Timestamps rise by 450 ms an event, each moved by up to 150 ms either way, so they always rise;
     temperatures are uniform in -20 to 35 degrees with two decimals; sequence_number is the event's
     number.
+
+    Queries and the columns of their answers (rows in any order; stats: min, mean, max):
+
+    * `count-events`: number of events
+    * `temperature-min-max`: min, max
+    * `temperature-stats`: min, mean, max
+    * `temperature-stats-per-device`: device, min, mean, max; a row per device
+    * `newest-per-device`: device, temperature of its newest event; a row per device
     """
 
     name = "temperature"
@@ -33,6 +41,13 @@ class Temperature(Workload):
         time="timestamp",
         device="device_id",
         key=("device_id", "timestamp", "sequence_number"),
+        queries=(
+            "count-events",
+            "temperature-min-max",
+            "temperature-stats",
+            "temperature-stats-per-device",
+            "newest-per-device",
+        ),
     )
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:

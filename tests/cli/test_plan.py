@@ -174,7 +174,12 @@ def test_timestamps_can_start_again_only_where_events_are_numbered() -> None:
     [
         (Blackhole, BlackholeOptions(), "temperature", "stores nothing that could be queried"),
         (Limited, POSTGRES, "cpu", "the database has no workload cpu"),
-        (Postgres, POSTGRES, "cpu", "for the workload temperature only"),
+        (
+            Postgres,
+            POSTGRES.model_copy(update={"queries": ["last-point"]}),
+            "temperature",
+            "there is no query 'last-point' .known: count-events",
+        ),
     ],
 )
 def test_queries_that_can_not_be_asked(
@@ -184,8 +189,9 @@ def test_queries_that_can_not_be_asked(
         check_query(workload, module, settings)
 
 
-def test_queries_that_can_be_asked() -> None:
-    check_query("temperature", Postgres, POSTGRES)
+@pytest.mark.parametrize("workload", ["temperature", "cpu"])
+def test_queries_that_can_be_asked(workload: str) -> None:
+    check_query(workload, Postgres, POSTGRES)
 
 
 # --- what the processes are told ------------------------------------------------------------------

@@ -2,76 +2,161 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 from simulator.errors import OptionError, SimulatorError
-from simulator.modules.base import QUERY_NAMES, Module, Support
-from simulator.workloads.cpu import Cpu
+from simulator.modules.base import Module, Support
+from simulator.workloads import WORKLOADS
+from simulator.workloads.base import ColumnType, Workload
+from simulator.workloads.cpu import (
+    HIGH_CPU_ABOVE,
+    HIGH_CPU_UNTIL_MS,
+    HOUR_MS,
+    MAX_ALL_HOSTS,
+    MAX_ALL_UNTIL_MS,
+    METRICS,
+    Cpu,
+)
 from simulator.workloads.temperature import Temperature
 
-from ..helpers import insert_with
+from ..helpers import Awkward, insert_with
 from .server import ServerUnderTest, full, new_job, observing
 
-WORKERS, EVENTS, DEVICES = 2, 400, 7
+SEED, DEVICES = 9, 7
+# Runs of events (worker, first, count): for temperature two workers; for cpu, whose events are a
+# second apart, in the first hours, about the end of a query's range, and hosts that it leaves out.
+TEMPERATURE_PARTS = ((0, 0, 400), (1, 0, 400))
+CPU_PARTS = (
+    (0, 0, 120),
+    (0, 3590, 40),
+    (0, 8 * 3600 - 25, 50),
+    (0, 12 * 3600 - 40, 80),
+    (1, 0, 100),
+    (1, 8 * 3600 - 25, 50),
+)
+PARTS = {Temperature: TEMPERATURE_PARTS, Cpu: CPU_PARTS}
 # The values are float32.
 PRECISION = 1e-6
 
 
-@pytest.fixture
-def filled(server: ServerUnderTest) -> Iterator[Module]:
-    """The module, connected to a database with the events of two workers."""
-    job = new_job(Temperature.schema, batch=200)
+def workload_of(query: str) -> Workload:
+    """The workload that has the query; a module's own variant is named after it."""
+    kind = next(
+        kind for kind in (Temperature, Cpu) if query.removesuffix("-tuned") in kind.schema.queries
+    )
+    # More hosts than `cpu-max-all` asks about, so that it matters which.
+    return kind(seed=SEED, device_spread=DEVICES if kind is Temperature else 10)
+
+
+def fill(server: ServerUnderTest, workload: Workload) -> None:
+    """Store the workload's parts."""
+    job = new_job(workload.schema, batch=200)
     module = server.module(observing(job))
     module.open()
     module.prepare()
-    workload = Temperature(seed=9, device_spread=DEVICES)
-    for worker in range(WORKERS):
-        insert_with(server.module(job), workload, EVENTS, worker=worker)
+    for worker, first, count in PARTS[type(workload)]:
+        insert_with(server.module(job), workload, count, worker=worker, first=first)
+    # Whatever makes the events visible to queries.
+    assert module.count() == sum(count for _, _, count in PARTS[type(workload)])
+    module.close()
+
+
+@contextmanager
+def asking(
+    server: ServerUnderTest, workload: Workload, options: Mapping[str, Any] | None = None
+) -> Iterator[Module]:
+    """The module, ready for queries."""
+    module = server.module(new_job(workload.schema), options=options)
+    module.open()
+    module.prepare_queries()
     yield module
     module.close()
 
 
-def generated() -> dict[str, list[tuple[int, float]]]:
-    """Device -> its (timestamp, temperature), as numpy has them."""
-    workload = Temperature(seed=9, device_spread=DEVICES)
-    found: dict[str, list[tuple[int, float]]] = {}
-    for worker in range(WORKERS):
-        columns = workload.block(worker, 0, EVENTS).columns
-        for device, time, value in zip(
-            columns["device_id"], columns["timestamp"], columns["temperature"], strict=True
-        ):
-            found.setdefault(device.decode(), []).append((int(time), float(value)))
+# --- the answers, from the seed -------------------------------------------------------------------
+
+
+def events(workload: Workload) -> list[tuple[str, int, tuple[Any, ...]]]:
+    """(device, time, values) of each stored event, as numpy has them."""
+    schema = workload.schema
+    values = [
+        column.name
+        for column in schema.columns
+        if column.type in (ColumnType.FLOAT32, ColumnType.INT32)
+    ]
+    found = []
+    for part in PARTS[type(workload)]:
+        block = workload.block(*part)
+        times = block.columns[schema.time].tolist()
+        numbers = zip(*(block.columns[name].tolist() for name in values), strict=True)
+        for device, time, row in zip(block.devices.tolist(), times, numbers, strict=True):
+            found.append((device.decode(), time, row))
     return found
 
 
-def _all() -> np.ndarray[Any, Any]:
-    return np.array([value for events in generated().values() for _, value in events])
+def _temperatures() -> dict[str, list[tuple[int, float]]]:
+    by_device: dict[str, list[tuple[int, float]]] = {}
+    for device, time, (value,) in events(workload_of("count-events")):
+        by_device.setdefault(device, []).append((time, value))
+    return by_device
+
+
+def _all() -> list[float]:
+    return [value for found in _temperatures().values() for _, value in found]
 
 
 def _statistics(values: Sequence[float]) -> tuple[float, float, float]:
     return min(values), float(np.mean(values)), max(values)
 
 
+def _max_all() -> list[tuple[Any, ...]]:
+    by_hour: dict[int, list[tuple[Any, ...]]] = {}
+    for host, time, metrics in events(workload_of("cpu-max-all")):
+        if host in MAX_ALL_HOSTS and time < MAX_ALL_UNTIL_MS:
+            by_hour.setdefault(time - time % HOUR_MS, []).append(metrics)
+    return [(hour, *np.max(rows, axis=0).tolist()) for hour, rows in by_hour.items()]
+
+
+def _high_cpu() -> list[tuple[Any, ...]]:
+    return [
+        (host, time, *metrics)
+        for host, time, metrics in events(workload_of("high-cpu"))
+        if metrics[METRICS.index("usage_user")] > HIGH_CPU_ABOVE and time < HIGH_CPU_UNTIL_MS
+    ]
+
+
+def _last_point() -> list[tuple[Any, ...]]:
+    newest: dict[str, tuple[Any, ...]] = {}
+    for host, time, metrics in sorted(events(workload_of("last-point"))):
+        newest[host] = (host, time, *metrics)
+    return list(newest.values())
+
+
 EXPECTED: dict[str, Callable[[], list[tuple[Any, ...]]]] = {
-    "count-events": lambda: [(WORKERS * EVENTS,)],
-    "temperature-min-max": lambda: [(_all().min(), _all().max())],
-    "temperature-stats": lambda: [_statistics(_all().tolist())],
+    "count-events": lambda: [(len(_all()),)],
+    "temperature-min-max": lambda: [(min(_all()), max(_all()))],
+    "temperature-stats": lambda: [_statistics(_all())],
     "temperature-stats-per-device": lambda: [
-        (device, *_statistics([value for _, value in events]))
-        for device, events in generated().items()
+        (device, *_statistics([value for _, value in found]))
+        for device, found in _temperatures().items()
     ],
     "newest-per-device": lambda: [
-        (device, max(events)[1]) for device, events in generated().items()
+        (device, max(found)[1]) for device, found in _temperatures().items()
     ],
+    "cpu-max-all": _max_all,
+    "high-cpu": _high_cpu,
+    "last-point": _last_point,
 }
 
 
-def assert_same(answer: Sequence[Sequence[Any]], expected: list[tuple[Any, ...]]) -> None:
+def assert_same(answer: Sequence[Sequence[Any]], query: str) -> None:
     """Rows in any order; numbers at float32's precision."""
+    expected = EXPECTED[query.removesuffix("-tuned")]()
     found = sorted(tuple(row) for row in answer)
     assert len(found) == len(expected)
     for row, wanted in zip(found, sorted(expected), strict=True):
@@ -79,41 +164,56 @@ def assert_same(answer: Sequence[Sequence[Any]], expected: list[tuple[Any, ...]]
             assert value == (right if isinstance(right, str) else pytest.approx(right, PRECISION))
 
 
-def test_answers(filled: Module, query: str) -> None:
-    filled.prepare_queries()
-    answer = filled.queries()[query]()
-    assert_same(answer, EXPECTED[query]())
+def test_the_parts_try_the_limits_of_the_queries() -> None:
+    """Each condition of a query leaves something out, or its test would prove nothing."""
+    hosts = {host for host, _, _ in events(workload_of("cpu-max-all"))}
+    times = [time for _, time, _ in events(workload_of("cpu-max-all"))]
+    assert set(MAX_ALL_HOSTS) < hosts
+    assert len(_max_all()) == 3
+    assert MAX_ALL_UNTIL_MS in times
+    assert HIGH_CPU_UNTIL_MS in times
+    assert 0 < len(_high_cpu()) < len(times) / 2
 
 
-def test_answers_are_the_same_with_indices(
-    server: ServerUnderTest, filled: Module, query: str
-) -> None:
+# --- the tests ------------------------------------------------------------------------------------
+
+
+def test_answers(server: ServerUnderTest, query: str) -> None:
+    workload = workload_of(query)
+    fill(server, workload)
+    with asking(server, workload) as module:
+        assert_same(module.queries()[query](), query)
+
+
+def test_answers_are_the_same_with_indices(server: ServerUnderTest, query: str) -> None:
     if server.module_type.CAPABILITIES.indices is not Support.FULL:
         pytest.skip("no indices")
-    module = server.module(new_job(Temperature.schema), options={"create_indices": True})
-    module.open()
-    module.prepare_queries()
-    assert_same(module.queries()[query](), EXPECTED[query]())
-    module.close()
+    workload = workload_of(query)
+    fill(server, workload)
+    with asking(server, workload, {"create_indices": True}) as module:
+        assert_same(module.queries()[query](), query)
 
 
-def test_indices_are_made_when_asked_for_and_once(server: ServerUnderTest, filled: Module) -> None:
+def test_indices_are_made_when_asked_for_and_once(server: ServerUnderTest) -> None:
     if server.module_type.CAPABILITIES.indices is not Support.FULL:
         pytest.skip("no indices")
-    filled.prepare_queries()
-    assert not server.indices("events")
+    workload = workload_of("count-events")
+    fill(server, workload)
+    with asking(server, workload):
+        assert not server.indices("events")
     for _ in range(2):
-        module = server.module(new_job(Temperature.schema), options={"create_indices": "true"})
-        module.open()
-        module.prepare_queries()
-        module.close()
-        assert server.indices("events") == {"events_device_ts", "events_temp"}
+        with asking(server, workload, {"create_indices": "true"}):
+            assert server.indices("events") == {"events_device_ts", "events_temp"}
 
 
-def test_all_queries_are_there_in_order(server: ServerUnderTest) -> None:
-    names = full(server.module_type.CAPABILITIES.queries)
-    assert list(server.module(new_job(Temperature.schema)).queries()) == names
-    assert names == [name for name in QUERY_NAMES if name in names]
+def test_all_queries_are_there_in_order(server: ServerUnderTest, workload_name: str) -> None:
+    """Those that the module claims to have, in the workload's order, variants behind."""
+    schema = WORKLOADS[workload_name].schema
+    claimed = full(server.module_type.CAPABILITIES.queries)
+    names = [name for name in claimed if name.removesuffix("-tuned") in schema.queries]
+    assert list(server.module(new_job(schema)).queries()) == names
+    plain = [name for name in names if not name.endswith("-tuned")]
+    assert plain == [name for name in schema.queries if name in plain]
 
 
 @pytest.mark.parametrize(
@@ -125,13 +225,14 @@ def test_a_choice_of_queries(server: ServerUnderTest, chosen: object) -> None:
 
 
 def test_an_unknown_query_is_refused_and_the_known_are_named(server: ServerUnderTest) -> None:
-    with pytest.raises(OptionError, match=r"queries.*'newest-per-device'"):
-        server.module(new_job(Temperature.schema), options={"queries": "newest"})
+    module = server.module(new_job(Temperature.schema), options={"queries": "newest-per-devise"})
+    with pytest.raises(OptionError, match=r"mean newest-per-device\? \(known: count-events, "):
+        module.queries()
 
 
 def test_a_workload_without_queries_is_refused(server: ServerUnderTest) -> None:
-    with pytest.raises(OptionError, match="workload temperature only"):
-        server.module(new_job(Cpu.schema)).queries()
+    with pytest.raises(OptionError, match="no queries for this workload"):
+        server.module(new_job(Awkward.schema)).queries()
 
 
 def test_nothing_to_query_says_what_to_do(server: ServerUnderTest) -> None:
@@ -142,8 +243,11 @@ def test_nothing_to_query_says_what_to_do(server: ServerUnderTest) -> None:
     module.close()
 
 
-def test_a_query_that_fails_says_why(server: ServerUnderTest, filled: Module) -> None:
-    queries = filled.queries()
-    server.clear()
-    with pytest.raises(SimulatorError, match="events"):
-        queries["count-events"]()
+def test_a_query_that_fails_says_why(server: ServerUnderTest) -> None:
+    workload = workload_of("count-events")
+    fill(server, workload)
+    with asking(server, workload) as module:
+        queries = module.queries()
+        server.clear()
+        with pytest.raises(SimulatorError, match="events"):
+            queries["count-events"]()

@@ -12,7 +12,6 @@ from collections.abc import (
     Coroutine,
     Iterator,
     Mapping,
-    Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -40,7 +39,16 @@ from simulator.contract import (
     WorkerResult,
 )
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.base import Capabilities, Encoder, Job, Module, Options, Support, Writer
+from simulator.modules.base import (
+    Capabilities,
+    Encoder,
+    Job,
+    Module,
+    Options,
+    Query,
+    Support,
+    Writer,
+)
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import settings, worker_result
@@ -97,7 +105,7 @@ class FakeDatabase(Module):
             raise answer
         return answer
 
-    def queries(self) -> Mapping[str, Callable[[], Sequence[tuple[Any, ...]]]]:
+    def workload_queries(self) -> Mapping[str, Query]:
         return {"a": list, "b": list}
 
     def server_info(self) -> dict[str, Any]:
