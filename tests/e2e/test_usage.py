@@ -67,7 +67,10 @@ QUICK_S = 10.0
             ("insert", "-t", "embedded", "--workload", "cpu", "--timestamps", "restart"),
             ["--timestamps restart", "cpu"],
         ),
-        (("query", "-t", "embedded", "--workload", "cpu"), ["temperature only"]),
+        (
+            ("query", "-t", "embedded", "--extra-option", "queries=count-event"),
+            ["did you mean count-events?", "known:"],
+        ),
         (("query", "-t", "blackhole"), ["nothing that could be queried"]),
         (("insert", "-t", "embedded", "--executor", "kubernetes"), ["--executor local"]),
         ((*BLACKHOLE, "-c", "nowhere.yaml"), ["nowhere.yaml", "-c"]),
