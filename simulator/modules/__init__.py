@@ -16,7 +16,7 @@ from .base import Module
 ENTRY_POINTS = "iot_database_benchmark.modules"
 
 # Imported when used: a driver costs up to 0.6 s of CPU.
-_OWN = {"blackhole": "Blackhole", "postgres": "Postgres"}
+_OWN = {"blackhole": "Blackhole", "postgres": "Postgres", "timescaledb": "Timescaledb"}
 
 
 def module_names() -> list[str]:

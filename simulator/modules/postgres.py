@@ -36,7 +36,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from io import BytesIO
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg2
 import psycopg2.errors
@@ -174,8 +174,8 @@ class EncodingOptions(Options):
         return InsertMode.COPY
 
 
-class PostgresOptions(EncodingOptions):
-    """Options of targets with `module: postgres`."""
+class ServerOptions(EncodingOptions):
+    """Where the server is, and what is made there: for this module and those built on it."""
 
     connection_string: str = Field(
         min_length=1, repr=False, description="libpq connection string or URL"
@@ -208,6 +208,10 @@ class PostgresOptions(EncodingOptions):
         return super().public() | {"connection_string": public_dsn(self.connection_string)}
 
 
+class PostgresOptions(ServerOptions):
+    """Options of targets with `module: postgres`."""
+
+
 def public_dsn(dsn: str) -> str:
     """The connection string with its password starred out."""
     parts = psycopg2.extensions.parse_dsn(dsn)
@@ -227,7 +231,7 @@ class Postgres(Module):
     """Any server that speaks PostgreSQL's protocol."""
 
     name = "postgres"
-    options_model = PostgresOptions
+    options_model: ClassVar[type[ServerOptions]] = PostgresOptions
     encoding_options_model = EncodingOptions
     CAPABILITIES = Capabilities(
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
@@ -245,7 +249,14 @@ class Postgres(Module):
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
-    options: PostgresOptions
+    QUERIES: ClassVar[Mapping[str, str]] = _QUERIES
+    """Name -> statement. What is tuned for a server is called so and stands behind the others."""
+    TIME_ORDER: ClassVar[str] = "ASC"
+    """Of the index on device and time."""
+    KEY_CONSTRAINT: ClassVar[str | None] = "PRIMARY KEY (id)"
+    """Of a table with an `id`, unless the options say another."""
+
+    options: ServerOptions
 
     def __init__(self, options: Options, job: Job) -> None:
         super().__init__(options, job)
@@ -324,7 +335,7 @@ class Postgres(Module):
         constraint = self.options.primary_key_constraint
         if key_type:
             columns.insert(0, f"id {key_type}")
-            constraint = constraint or "PRIMARY KEY (id)"
+            constraint = constraint or self.KEY_CONSTRAINT
         return [*columns, constraint] if constraint else columns
 
     def prepare_queries(self) -> None:
@@ -345,7 +356,7 @@ class Postgres(Module):
             device = f"({device} ->> '{schema.device_path}')"
         values = [quoted(c.name) for c in schema.columns if c.type is ColumnType.FLOAT32]
         table = quoted(schema.table)
-        by_device = ", ".join([device, quoted(schema.time), *values])
+        by_device = ", ".join([device, f"{quoted(schema.time)} {self.TIME_ORDER}", *values])
         statements = [f"CREATE INDEX IF NOT EXISTS events_device_ts ON {table} ({by_device})"]
         if values:
             statements.append(
@@ -358,7 +369,10 @@ class Postgres(Module):
         return sum(int(rows[0][0]) for rows in counts)
 
     def workload_queries(self) -> Mapping[str, Query]:
-        return {name: partial(self._ask, _QUERIES[name]) for name in self.job.schema.queries}
+        names = [*self.job.schema.queries, *(f"{name}-tuned" for name in self.job.schema.queries)]
+        return {
+            name: partial(self._ask, self.QUERIES[name]) for name in names if name in self.QUERIES
+        }
 
     def server_info(self) -> dict[str, Any]:
         rows = self._ask(

@@ -12,6 +12,7 @@ import pytest
 
 from .postgres import PostgresUnderTest
 from .server import ServerUnderTest
+from .timescaledb import TimescaleStandIn, TimescaleUnderTest
 
 
 @dataclass(frozen=True)
@@ -43,16 +44,28 @@ class Entry:
         return [os.environ[name] for name in self.variables]
 
 
-def _embedded(request: pytest.FixtureRequest, _: list[str]) -> Any:
-    dsn, home = request.getfixturevalue("embedded_postgres")
-    return PostgresUnderTest.started("postgres", dsn, home / "data")
+def _embedded(name: str, module: str, adapter: type[PostgresUnderTest]) -> Entry:
+    """On the embedded PostgreSQL, which is always there."""
+
+    def start(request: pytest.FixtureRequest, _: list[str]) -> Any:
+        dsn, home = request.getfixturevalue("embedded_postgres")
+        return adapter.started(module, dsn, home / "data")
+
+    return Entry(name, module, adapter, start)
 
 
-def _given(_: pytest.FixtureRequest, values: list[str]) -> Any:
-    return PostgresUnderTest.started("postgres", values[0], None)
+def _at_dsn(name: str, module: str, adapter: type[PostgresUnderTest], variable: str) -> Entry:
+    """Where the connection string in the variable says."""
+
+    def start(_: pytest.FixtureRequest, values: list[str]) -> Any:
+        return adapter.started(module, values[0], None)
+
+    return Entry(name, module, adapter, start, (variable,))
 
 
 ENTRIES = (
-    Entry("postgres-embedded", "postgres", PostgresUnderTest, _embedded),
-    Entry("postgres", "postgres", PostgresUnderTest, _given, ("POSTGRES_DSN",)),
+    _embedded("postgres-embedded", "postgres", PostgresUnderTest),
+    _at_dsn("postgres", "postgres", PostgresUnderTest, "POSTGRES_DSN"),
+    _embedded("timescaledb-stand-in", "timescaledb", TimescaleStandIn),
+    _at_dsn("timescaledb", "timescaledb", TimescaleUnderTest, "TIMESCALEDB_DSN"),
 )

@@ -94,6 +94,11 @@ class PostgresUnderTest(ServerUnderTest):
         self._silent.close()
         self._closed.close()
 
+    def reach_by(self, dsn: str) -> None:
+        """Let the module connect another way than this object does, by a proxy."""
+        self.dsn = dsn
+        self.options["connection_string"] = dsn
+
     @classmethod
     @contextmanager
     def started(cls, module: str, dsn: str, data: Path | None) -> Iterator[PostgresUnderTest]:

@@ -1,4 +1,5 @@
-"""A proxy between psycopg2 and PostgreSQL that knows the protocol well enough to cut it anywhere.
+"""A proxy between psycopg2 and PostgreSQL that knows the protocol well enough to cut it anywhere, or
+to let PostgreSQL stand in for a relative whose statements it does not know.
 
 https://www.postgresql.org/docs/current/protocol-message-formats.html
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal
 
@@ -39,8 +40,10 @@ _DOUBT = _message(
 class Proxy:
     """Listens on a port of its own and forwards to the server."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, translated: Callable[[bytes], bytes] = bytes) -> None:
+        """`translated`: what the server is asked instead of a statement."""
         self._given = psycopg2.extensions.parse_dsn(dsn)
+        self.translated = translated
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lines: list[_Line] = []
         self.fate: Fate | None = None
@@ -142,9 +145,12 @@ class _Line:
                 if self._fate == "drop request":
                     self.cut()
                     return
-                self._server.sendall(_message(kind, body))
+                self._server.sendall(_message(kind, self._understood(kind, body)))
         # The client has gone in good order.
         self.close()
+
+    def _understood(self, kind: bytes, body: bytes) -> bytes:
+        return self._proxy.translated(body[:-1]) + b"\0" if kind == _QUERY else body
 
     def _commits(self, kind: bytes) -> bool:
         """Whether a message is the last of a request that writes and then commits."""
@@ -189,9 +195,9 @@ def _exactly(data: bytes, size: int) -> bytes:
 
 
 @contextmanager
-def proxy_to(dsn: str) -> Iterator[Proxy]:
+def proxy_to(dsn: str, translated: Callable[[bytes], bytes] = bytes) -> Iterator[Proxy]:
     """A proxy to that server."""
-    proxy = Proxy(dsn)
+    proxy = Proxy(dsn, translated)
     try:
         yield proxy
     finally:

@@ -72,7 +72,7 @@ def test_what_is_not_there_is_told_apart(support: Support | None, text: str) -> 
     assert str(refused.value) == text
 
 
-@pytest.mark.parametrize("name", sorted({"postgres", "blackhole"}))
+@pytest.mark.parametrize("name", module_names())
 def test_capabilities_speak_of_everything(name: str) -> None:
     can = load_module(name).CAPABILITIES
     assert set(can.primary_keys) == set(PrimaryKey)

@@ -1,0 +1,212 @@
+"""TimescaleDB, and PostgreSQL in its place: functions of the documented signatures that check what they
+are given, for everything that the module asks of TimescaleDB.
+
+What the stand-in can't show: that chunks are made and excluded, columnar storage, speed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from .postgres import PostgresUnderTest, quoted
+from .postgres_proxy import proxy_to
+
+# https://www.tigerdata.com/docs/reference/timescaledb/hypertables/create_hypertable,
+# …/show_chunks, https://www.tigerdata.com/docs/reference/timescaledb/hypercore/convert_to_columnstore
+_FUNCTIONS = """
+CREATE SCHEMA _timescaledb_internal;
+CREATE TYPE _timescaledb_internal.dimension_info AS (column_name name, interval_length bigint);
+CREATE TABLE _timescaledb_internal.hypertable (
+    id int GENERATED ALWAYS AS IDENTITY, relation oid PRIMARY KEY, column_name name,
+    interval_length bigint, columnstore bool DEFAULT FALSE, segmentby text, orderby text);
+CREATE TABLE _timescaledb_internal.chunk (relation oid, hypertable oid, columnstore bool);
+
+CREATE FUNCTION by_range(column_name name, partition_interval anyelement DEFAULT NULL::bigint,
+                         partition_func regproc DEFAULT NULL)
+RETURNS _timescaledb_internal.dimension_info LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_typeof(partition_interval) NOT IN ('bigint'::regtype, 'integer', 'smallint') THEN
+        RAISE EXCEPTION 'invalid interval type for integer dimension';
+    END IF;
+    IF partition_interval <= 0 THEN
+        RAISE EXCEPTION 'invalid interval: must be between 1 and 9223372036854775807';
+    END IF;
+    RETURN (column_name, partition_interval);
+END $$;
+
+CREATE FUNCTION create_hypertable(
+    relation regclass, dimension _timescaledb_internal.dimension_info,
+    create_default_indexes boolean DEFAULT TRUE, if_not_exists boolean DEFAULT FALSE,
+    migrate_data boolean DEFAULT FALSE)
+RETURNS TABLE (hypertable_id int, created boolean) LANGUAGE plpgsql AS $$
+DECLARE
+    known _timescaledb_internal.hypertable := (
+        SELECT h FROM _timescaledb_internal.hypertable AS h WHERE h.relation = $1);
+    place smallint := (SELECT attnum FROM pg_attribute WHERE attrelid = $1
+                       AND attname = dimension.column_name AND atttypid = 'bigint'::regtype);
+    filled boolean;
+BEGIN
+    IF known.id IS NOT NULL THEN
+        IF NOT if_not_exists THEN
+            RAISE EXCEPTION 'table "%" is already a hypertable', relation USING ERRCODE = 'TS110';
+        END IF;
+        RETURN QUERY SELECT known.id, FALSE;
+        RETURN;
+    END IF;
+    IF place IS NULL THEN
+        RAISE EXCEPTION 'column "%" does not exist', dimension.column_name USING ERRCODE = '42703';
+    END IF;
+    IF EXISTS (SELECT FROM pg_index WHERE indrelid = $1 AND indisunique
+               AND NOT place = ANY (indkey)) THEN
+        RAISE EXCEPTION 'cannot create a unique index without the column "%" (used in partitioning)',
+            dimension.column_name USING ERRCODE = 'TS103';
+    END IF;
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s)', relation) INTO filled;
+    IF filled AND NOT migrate_data THEN
+        RAISE EXCEPTION 'table "%" is not empty', relation USING ERRCODE = '0A000';
+    END IF;
+    EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET NOT NULL', relation, dimension.column_name);
+    IF create_default_indexes THEN
+        EXECUTE format('CREATE INDEX ON %s (%I DESC)', relation, dimension.column_name);
+    END IF;
+    RETURN QUERY INSERT INTO _timescaledb_internal.hypertable AS h
+        (relation, column_name, interval_length)
+        VALUES ($1, dimension.column_name, dimension.interval_length) RETURNING h.id, TRUE;
+END $$;
+
+-- A chunk is an empty table, made when asked for: as many as the times of the events need.
+CREATE FUNCTION show_chunks(relation regclass) RETURNS SETOF regclass LANGUAGE plpgsql AS $$
+DECLARE
+    known _timescaledb_internal.hypertable := (
+        SELECT h FROM _timescaledb_internal.hypertable AS h WHERE h.relation = $1);
+    number bigint;
+    name text;
+BEGIN
+    IF known.id IS NULL THEN
+        RAISE EXCEPTION 'table "%" is not a hypertable', relation USING ERRCODE = 'TS001';
+    END IF;
+    FOR number IN EXECUTE format('SELECT DISTINCT %I / %s FROM %s ORDER BY 1',
+                                 known.column_name, known.interval_length, relation) LOOP
+        name := format('_timescaledb_internal._hyper_%s_%s_chunk', known.id, number);
+        IF to_regclass(name) IS NULL THEN
+            EXECUTE format('CREATE TABLE %s ()', name);
+            INSERT INTO _timescaledb_internal.chunk VALUES (name::regclass, relation, FALSE);
+        END IF;
+        RETURN NEXT name::regclass;
+    END LOOP;
+END $$;
+
+CREATE PROCEDURE convert_to_columnstore(
+    chunk regclass, if_not_columnstore boolean DEFAULT TRUE, recompress boolean DEFAULT FALSE)
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM _timescaledb_internal.chunk AS c
+                   JOIN _timescaledb_internal.hypertable AS h ON h.relation = c.hypertable
+                   WHERE c.relation = $1 AND h.columnstore) THEN
+        RAISE EXCEPTION 'columnstore not enabled on the hypertable of "%"', chunk;
+    END IF;
+    UPDATE _timescaledb_internal.chunk SET columnstore = TRUE WHERE relation = $1;
+END $$;
+
+CREATE FUNCTION _timescaledb_internal.enable_columnstore(
+    relation regclass, segmentby name, orderby name) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT unnest(ARRAY[segmentby, orderby]) EXCEPT
+               (SELECT attname FROM pg_attribute WHERE attrelid = $1 UNION SELECT NULL)) THEN
+        RAISE EXCEPTION 'column does not exist' USING ERRCODE = '42703';
+    END IF;
+    UPDATE _timescaledb_internal.hypertable AS h
+        SET columnstore = TRUE, segmentby = $2, orderby = $3 WHERE h.relation = $1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'table "%" is not a hypertable', relation USING ERRCODE = 'TS001';
+    END IF;
+END $$;
+"""
+
+# PostgreSQL refuses options with a prefix. https://www.tigerdata.com/docs/api/latest/hypercore/alter_table/
+_ALTER = re.compile(
+    rb"ALTER TABLE (?P<table>\"\w+\") SET \(timescaledb\.enable_columnstore = true,"
+    rb"(?: timescaledb\.segmentby = '\"(?P<segmentby>\w+)\"',)?"
+    rb" timescaledb\.orderby = '\"(?P<orderby>\w+)\" (?:ASC|DESC)'\)"
+)
+_VERSION = b"SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'"
+STAND_IN_VERSION = "2.0-stand-in"
+
+
+def _translated(statement: bytes) -> bytes:
+    if statement == _VERSION:
+        return f"SELECT '{STAND_IN_VERSION}'".encode()
+    if found := _ALTER.fullmatch(statement):
+        segmentby = b"'%b'" % found["segmentby"] if found["segmentby"] else b"NULL"
+        return b"SELECT _timescaledb_internal.enable_columnstore('%b', %b, '%b')" % (
+            found["table"],
+            segmentby,
+            found["orderby"],
+        )
+    return statement
+
+
+class TimescaleUnderTest(PostgresUnderTest):
+    """A database of its own on a server with TimescaleDB."""
+
+    def indices(self, table: str) -> set[str]:
+        """Without the one that every hypertable has on its time column."""
+        own = {f"{table}_{name}_idx" for name in self.columns(table)}
+        return super().indices(table) - own
+
+    def extensions(self, which: Literal["available", "installed"]) -> list[str]:
+        # It is there from the beginning, and must stay.
+        return [name for name in super().extensions(which) if name != "timescaledb"]
+
+    def chunk_intervals(self) -> dict[str, int]:
+        """Hypertable -> the length of its chunks."""
+        return dict(
+            self.ask(
+                "SELECT hypertable_name, integer_interval FROM timescaledb_information.dimensions"
+            )
+        )
+
+    def chunks(self, table: str) -> list[bool]:
+        """For each chunk of a table, whether it is in the columnstore."""
+        return [
+            row[0]
+            for row in self.ask(
+                "SELECT is_compressed FROM timescaledb_information.chunks"
+                " WHERE hypertable_name = %s",
+                table,
+            )
+        ]
+
+
+class TimescaleStandIn(TimescaleUnderTest):
+    """PostgreSQL with functions that stand in for those of TimescaleDB."""
+
+    @classmethod
+    @contextmanager
+    def started(cls, module: str, dsn: str, data: Path | None) -> Iterator[PostgresUnderTest]:
+        with super().started(module, dsn, data) as found, proxy_to(found.dsn, _translated) as proxy:
+            found.ask(_FUNCTIONS)
+            found.reach_by(proxy.dsn)
+            yield found
+
+    def chunk_intervals(self) -> dict[str, int]:
+        return dict(
+            self.ask(
+                "SELECT relname, interval_length FROM _timescaledb_internal.hypertable AS h"
+                " JOIN pg_class AS c ON c.oid = h.relation"
+            )
+        )
+
+    def chunks(self, table: str) -> list[bool]:
+        return [
+            row[0]
+            for row in self.ask(
+                "SELECT columnstore FROM _timescaledb_internal.chunk"
+                " WHERE hypertable = to_regclass(%s)",
+                quoted(table),
+            )
+        ]

@@ -1,0 +1,174 @@
+"""What TimescaleDB is asked for beyond PostgreSQL: on the real one if TIMESCALEDB_DSN is set, otherwise
+on PostgreSQL in its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from simulator.contract import PrimaryKey, Tables
+from simulator.errors import SimulatorError
+from simulator.modules.timescaledb import Timescaledb
+from simulator.workloads import WORKLOADS
+from simulator.workloads.base import EventBlock, Workload
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.temperature import INTERVAL_MS, Temperature
+
+from ..contract.postgres import PostgresUnderTest
+from ..contract.server import new_job
+from ..contract.timescaledb import TimescaleStandIn, TimescaleUnderTest
+from ..helpers import insert_with
+
+
+@pytest.fixture(scope="module")
+def _server(request: pytest.FixtureRequest) -> Iterator[PostgresUnderTest]:
+    if dsn := os.environ.get("TIMESCALEDB_DSN"):
+        with TimescaleUnderTest.started("timescaledb", dsn, None) as found:
+            yield found
+    else:
+        dsn = request.getfixturevalue("postgres_dsn")
+        with TimescaleStandIn.started("timescaledb", dsn, None) as found:
+            yield found
+
+
+@pytest.fixture
+def server(_server: TimescaleUnderTest) -> TimescaleUnderTest:
+    _server.clear()
+    return _server
+
+
+def prepared(
+    server: TimescaleUnderTest, workload: Workload, count: int, **changes: Any
+) -> Timescaledb:
+    """A module, open, with so many events inserted; `changes`: options and parts of the job."""
+    parts = {key: changes.pop(key) for key in ("primary_key", "tables", "clean") if key in changes}
+    module = server.module(new_job(workload.schema, batch=100, **parts), options=changes)
+    assert isinstance(module, Timescaledb)
+    module.open()
+    module.prepare()
+    insert_with(module, workload, count)
+    return module
+
+
+@pytest.mark.parametrize("workload_name", WORKLOADS)
+def test_each_table_is_a_hypertable_of_the_interval_asked_for(
+    server: TimescaleUnderTest, workload_name: str
+) -> None:
+    workload = WORKLOADS[workload_name]()
+    prepared(server, workload, 8, tables=Tables.MULTIPLE, chunk_time_interval="3600000").close()
+    table = workload.schema.table
+    assert server.chunk_intervals() == {f"{table}{number}": 3_600_000 for number in range(4)}
+
+
+def test_a_day_of_events_is_a_chunk_by_default_as_in_the_reference(
+    server: TimescaleUnderTest,
+) -> None:
+    prepared(server, Temperature(), 1).close()
+    assert server.chunk_intervals() == {"events": 86_400_000}
+
+
+def test_a_hypertable_stays_one_without_cleaning(server: TimescaleUnderTest) -> None:
+    prepared(server, Temperature(), 10).close()
+    again = server.module(new_job(Temperature.schema, clean=False))
+    again.open()
+    again.prepare()
+    assert again.count() == 10
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "identity"),
+    [
+        (PrimaryKey.SQL, True),
+        (PrimaryKey.NONE, False),
+        # What a hypertable can't have is left out if it is only a default.
+        (PrimaryKey.DB, False),
+    ],
+)
+def test_no_table_has_a_primary_key(
+    server: TimescaleUnderTest, key: PrimaryKey, identity: bool
+) -> None:
+    prepared(server, Temperature(), 10, primary_key=key).close()
+    columns = server.ask(
+        "SELECT column_name FROM information_schema.columns"
+        " WHERE table_name = 'events' AND is_identity = 'YES'"
+    )
+    assert columns == ([("id",)] if identity else [])
+    assert not server.ask("SELECT FROM pg_constraint WHERE contype IN ('p', 'u')"
+                          " AND conrelid = 'events'::regclass")  # fmt: skip
+
+
+def test_a_key_with_the_time_can_be_asked_for(server: TimescaleUnderTest) -> None:
+    constraint = "PRIMARY KEY (id, timestamp)"
+    key = PrimaryKey.SQL
+    prepared(server, Temperature(), 10, primary_key=key, primary_key_constraint=constraint).close()
+    with pytest.raises(SimulatorError, match="without the column"):
+        prepared(server, Temperature(), 0, primary_key=key, primary_key_constraint="UNIQUE (id)")
+
+
+@pytest.mark.parametrize(
+    "workload", [Temperature(device_spread=3), Cpu(device_spread=3)], ids=["temperature", "cpu"]
+)
+def test_chunks_are_in_the_columnstore_when_the_queries_are_asked(
+    server: TimescaleUnderTest, workload: Workload
+) -> None:
+    options = {"columnstore": "true", "chunk_time_interval": 10 * INTERVAL_MS}
+    module = prepared(server, workload, 100, **options)
+    module.prepare_queries()
+    chunks = server.chunks(workload.schema.table)
+    assert len(chunks) >= 10
+    assert all(chunks)
+    for name, ask in module.queries().items():
+        assert ask(), name
+    # Once more: chunks that are there already are no error.
+    module.prepare_queries()
+    module.close()
+
+
+def test_chunks_stay_as_they_are_otherwise(server: TimescaleUnderTest) -> None:
+    module = prepared(server, Temperature(), 100)
+    module.prepare_queries()
+    assert not any(server.chunks("events"))
+    module.close()
+
+
+class Restarting(Temperature):
+    """As with `--timestamps restart`: event 50 gets the time of the first again."""
+
+    def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
+        return super().block(worker, first, count, time_origin=50)
+
+
+@pytest.mark.parametrize(
+    ("second", "chunks"), [(Restarting(), 2), (Temperature(), 4)], ids=["restart", "continue"]
+)
+def test_more_events_go_to_the_same_chunks_or_on_in_time(
+    server: TimescaleUnderTest, second: Workload, chunks: int
+) -> None:
+    options = {"columnstore": True, "chunk_time_interval": 25 * INTERVAL_MS}
+    module = prepared(server, Temperature(), 50, **options)
+    insert_with(module, second, 50, first=50)
+    assert module.count() == 100
+    module.prepare_queries()
+    # Jitter may put an event or two into a chunk more.
+    assert len(server.chunks("events")) in (chunks, chunks + 1)
+    module.close()
+
+
+def test_a_database_without_timescaledb_says_what_to_do(postgres_dsn: str) -> None:
+    with PostgresUnderTest.started("timescaledb", postgres_dsn, None) as plain:
+        module = plain.module(new_job(Temperature.schema))
+        module.open()
+        with pytest.raises(SimulatorError, match="install_extensions=timescaledb"):
+            module.prepare()
+        module.close()
+
+
+def test_the_version_of_the_extension_is_told(server: TimescaleUnderTest) -> None:
+    module = server.module(new_job(Temperature.schema))
+    module.open()
+    assert "; TimescaleDB 2." in module.server_info()["version"]
+    module.close()
