@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.contract import PrimaryKey, RunSettings, Tables, Timestamps
 from simulator.errors import OptionError
-from simulator.modules.base import Job, Module, Options, require
+from simulator.modules.base import Job, Module, Options, Support, require
 from simulator.workloads import WORKLOADS
 
 from .config import Target
@@ -118,7 +118,14 @@ def check_capabilities(
             module(settings, job)
     except OptionError as error:
         raise ConfigError(str(error)) from error
-    if options.timestamps is Timestamps.RESTART and not workload.schema.sequence:
+    if options.timestamps is not Timestamps.RESTART:
+        return
+    if can.repeated_timestamps is not Support.FULL:
+        raise ConfigError(
+            "--timestamps restart would overwrite events:"
+            f" module {module.name} stores one per device and time"
+        )
+    if not workload.schema.sequence:
         raise ConfigError(
             f"--timestamps restart would repeat events of workload {options.workload},"
             " which have no sequence number"

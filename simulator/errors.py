@@ -14,8 +14,12 @@ class OptionError(SimulatorError):
 class Retryable(Exception):
     """A request failed in a way that passes: try it again. `kind` is counted in the result."""
 
-    def __init__(self, kind: str, detail: str, backoff_s: float = 0.1) -> None:
+    def __init__(
+        self, kind: str, detail: str, backoff_s: float = 0.1, at_least_s: float = 0.0
+    ) -> None:
         super().__init__(detail)
         self.kind = kind
         self.backoff_s = backoff_s
         """Wait before the first retry; doubles with each further one."""
+        self.at_least_s = at_least_s
+        """Never wait less: what the server asked for (HTTP's Retry-After)."""

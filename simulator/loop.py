@@ -159,7 +159,7 @@ def _count_error(recorder: Recorder, error: Retryable, attempt: int) -> float:
     recorder.errors[error.kind] += 1
     _log.warning("retry %d after %s: %s", attempt + 1, error.kind, error)
     longest: float = min(_MAX_BACKOFF_S, error.backoff_s * 2**attempt)
-    return longest * random.uniform(0.5, 1.0)
+    return max(error.at_least_s, longest * random.uniform(0.5, 1.0))
 
 
 def _given_up(error: Retryable, max_retries: int) -> SimulatorError:

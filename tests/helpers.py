@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,17 @@ from simulator.workloads.base import (
 )
 
 Row = tuple[object, ...]
+
+_PATIENCE_S = 20.0
+
+
+def eventually(found: Callable[[], Any], what: str) -> Any:
+    """What `found` returns once it is true: for what a server has no event to wait for."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not (result := found()):
+        assert time.monotonic() < deadline, f"no {what} within {_PATIENCE_S} s"
+        time.sleep(0.003)
+    return result
 
 
 # --- events ---------------------------------------------------------------------------------------

@@ -16,7 +16,12 @@ from .base import Module
 ENTRY_POINTS = "iot_database_benchmark.modules"
 
 # Imported when used: a driver costs up to 0.6 s of CPU.
-_OWN = {"blackhole": "Blackhole", "postgres": "Postgres", "timescaledb": "Timescaledb"}
+_OWN = {
+    "blackhole": "Blackhole",
+    "influxdb": "Influxdb",
+    "postgres": "Postgres",
+    "timescaledb": "Timescaledb",
+}
 
 
 def module_names() -> list[str]:

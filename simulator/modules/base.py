@@ -48,6 +48,8 @@ class Capabilities:
     """Those of all workloads (`Schema.queries`), and variants that the module adds."""
     indices: Support
     workloads: Mapping[str, Support]
+    repeated_timestamps: Support = Support.FULL
+    """Whether a device may have several events at one time, as with `--timestamps restart`."""
 
 
 def _split(value: object) -> object:

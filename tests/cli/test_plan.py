@@ -108,6 +108,7 @@ class Limited(Postgres):
         queries={"count-events": Support.FULL},
         indices=Support.UNSUPPORTED,
         workloads={"temperature": Support.FULL, "cpu": Support.UNSUPPORTED},
+        repeated_timestamps=Support.UNSUPPORTED,
     )
 
 
@@ -167,6 +168,14 @@ def test_timestamps_can_start_again_only_where_events_are_numbered() -> None:
         check_capabilities(
             insert_options(timestamps=Timestamps.RESTART, workload="cpu"), Postgres, POSTGRES
         )
+
+
+def test_timestamps_cannot_start_again_where_that_would_overwrite_events() -> None:
+    with pytest.raises(
+        ConfigError, match=r"overwrite events: module limited stores one per device"
+    ):
+        check_capabilities(insert_options(timestamps=Timestamps.RESTART), Limited, POSTGRES)
+    check_capabilities(insert_options(timestamps=Timestamps.CONTINUE), Limited, POSTGRES)
 
 
 @pytest.mark.parametrize(

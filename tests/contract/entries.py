@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from .influxdb import InfluxUnderTest
 from .postgres import PostgresUnderTest
 from .server import ServerUnderTest
 from .timescaledb import TimescaleStandIn, TimescaleUnderTest
@@ -63,9 +64,17 @@ def _at_dsn(name: str, module: str, adapter: type[PostgresUnderTest], variable: 
     return Entry(name, module, adapter, start, (variable,))
 
 
+def _influxdb(request: pytest.FixtureRequest, values: list[str]) -> Any:
+    return InfluxUnderTest.started(request, *values)
+
+
 ENTRIES = (
     _embedded("postgres-embedded", "postgres", PostgresUnderTest),
     _at_dsn("postgres", "postgres", PostgresUnderTest, "POSTGRES_DSN"),
     _embedded("timescaledb-stand-in", "timescaledb", TimescaleStandIn),
     _at_dsn("timescaledb", "timescaledb", TimescaleUnderTest, "TIMESCALEDB_DSN"),
-)
+    Entry(
+        "influxdb", "influxdb", InfluxUnderTest, _influxdb,
+        ("INFLUXDB_URL", "INFLUXDB_ORG", "INFLUXDB_TOKEN"),
+    ),
+)  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,10 +20,10 @@ import pytest
 from simulator.modules.base import Job
 from simulator.workloads.base import ColumnType, Schema
 
+from ..helpers import eventually
 from .postgres_proxy import Fate, proxy_to
 from .server import Fault, Refusal, ServerUnderTest, Strike
 
-_PATIENCE_S = 20.0
 _GUARDED = "guarded"
 """A role that must give a password."""
 
@@ -51,15 +50,6 @@ def ask(connection: psycopg2.extensions.connection, statement: str, *values: Any
     with connection.cursor() as cursor:
         cursor.execute(statement, values or None)
         return cursor.fetchall() if cursor.description else []
-
-
-def eventually(found: Callable[[], Any], what: str) -> Any:
-    """What `found` returns once it is true: for what a server has no event to wait for."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while not (result := found()):
-        assert time.monotonic() < deadline, f"no {what} within {_PATIENCE_S} s"
-        time.sleep(0.003)
-    return result
 
 
 class PostgresUnderTest(ServerUnderTest):

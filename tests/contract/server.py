@@ -66,6 +66,12 @@ class ServerUnderTest(ABC):
     FAULTS: ClassVar[Sequence[Fault]] = ()
     column_types: ClassVar[Mapping[ColumnType, str]]
     """The database's type for each of ours, as `columns` reports it."""
+    tables_come_with_events: ClassVar[bool] = False
+    """A table is there once it has an event, and not before."""
+    reconnects_unasked: ClassVar[bool] = False
+    """The driver notices that a connection is closed before it sends, and makes another: no error."""
+    locks: ClassVar[bool] = True
+    """A run can keep other runs off."""
 
     def __init__(self, module: str, options: Mapping[str, Any]) -> None:
         self.module_type = load_module(module)
@@ -100,6 +106,10 @@ class ServerUnderTest(ABC):
     @abstractmethod
     def columns(self, table: str) -> dict[str, str]:
         """Name -> type of a table's columns, in order."""
+
+    def expected_columns(self, schema: Schema) -> dict[str, str]:
+        """What `columns` should say of a schema's table, but for a key of its own."""
+        return {column.name: self.column_types[column.type] for column in schema.columns}
 
     @abstractmethod
     def indices(self, table: str) -> set[str]:
@@ -155,3 +165,9 @@ def table_modes(module: type[Module]) -> list[Tables]:
 def key_modes(module: type[Module]) -> list[PrimaryKey]:
     """The `--primary-key` that a module can do."""
     return full(module.CAPABILITIES.primary_keys)
+
+
+def two_key_modes(module: type[Module]) -> list[PrimaryKey]:
+    """The database's own key and the client's, or what there is instead."""
+    modes = key_modes(module)
+    return [key for key in (PrimaryKey.DB, PrimaryKey.CLIENT) if key in modes] or modes[:1]

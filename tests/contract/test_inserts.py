@@ -16,7 +16,7 @@ from simulator.workloads.base import EventBlock, Workload
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import Awkward, insert, insert_with, rows_of
-from .server import ServerUnderTest, batch_of, full, new_job, observing, table_modes
+from .server import ServerUnderTest, batch_of, full, new_job, observing, table_modes, two_key_modes
 
 
 def stored_as_generated(
@@ -79,7 +79,7 @@ def test_every_workload_is_stored(
     server: ServerUnderTest, encoding: Encoding, workload_name: str
 ) -> None:
     workload = WORKLOADS[workload_name](seed=5, device_spread=4, extra_tags=2)
-    for key in (PrimaryKey.DB, PrimaryKey.CLIENT):
+    for key in two_key_modes(server.module_type):
         job = new_job(workload.schema, batch=batch_of(encoding, 8), primary_key=key)
         stored_as_generated(server, job, workload, encoding)
 
@@ -89,7 +89,7 @@ def test_encoders_follow_the_schema(
 ) -> None:
     """A workload that no encoder knows, with everything that needs escaping."""
     workload = Awkward(device_spread=3)
-    for key in (PrimaryKey.DB, PrimaryKey.CLIENT):
+    for key in two_key_modes(server.module_type):
         job = new_job(workload.schema, batch=batch_of(encoding, 7), primary_key=key, tables=tables)
         # Enough for all texts to meet all documents.
         stored_as_generated(server, job, workload, encoding, count=90)

@@ -30,7 +30,10 @@ QUICK_S = 10.0
         ((*BLACKHOLE, "--extra-option", "delay_ms"), ["--extra-option", "key=value"]),
         ((*BLACKHOLE, "--extra-option", "delay_ms=soon"), ["delay_ms", "number"]),
         ((*BLACKHOLE, "--extra-option", "encoder=postgers"), ["did you mean postgres?"]),
-        (("insert", "-t", "influxdb"), ["config.yaml:", "targets.influxdb.module", "it has:"]),
+        (
+            ("insert", "-t", "influxdb", "--timestamps", "restart"),
+            ["--timestamps restart", "module influxdb stores one per device and time"],
+        ),
         ((*BLACKHOLE, "-w", "0"), ["--workers", "1,4,8"]),
         ((*BLACKHOLE, "-w", "-1"), ["--workers", "1,4,8"]),
         ((*BLACKHOLE, "-w", "a"), ["--workers", "1,4,8"]),
@@ -108,6 +111,7 @@ def target(*lines: str) -> str:
         ("tagets:\n  a: 1\n", ["config.yaml:1", "tagets", "targets"]),
         ("targets:\n  blackhole:\n", ["config.yaml:2", "targets.blackhole", "module"]),
         (target(), ["config.yaml:2", "module"]),
+        (target("module: blackhloe"), ["config.yaml:3", "did you mean blackhole?", "it has:"]),
         (
             target("module: blackhol"),
             ["config.yaml:3", "targets.blackhole.module", "did you mean blackhole?"],

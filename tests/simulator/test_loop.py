@@ -51,7 +51,7 @@ class FakeWriter(Writer):
 
 
 def failing(
-    times: int, kind: str = "busy", backoff_s: float = 0.0001
+    times: int, kind: str = "busy", backoff_s: float = 0.0001, at_least_s: float = 0.0
 ) -> Callable[[list[int]], int]:
     """An answer that fails so often for the request with event 2, then takes all."""
     left = [times]
@@ -59,7 +59,7 @@ def failing(
     def answer(numbers: list[int]) -> int:
         if 2 in numbers and left[0]:
             left[0] -= 1
-            raise Retryable(kind, f"{kind}: try later", backoff_s)
+            raise Retryable(kind, f"{kind}: try later", backoff_s, at_least_s)
         return len(numbers)
 
     return answer
@@ -235,6 +235,13 @@ def test_the_wait_doubles_up_to_two_seconds_with_jitter(monkeypatch: pytest.Monk
     assert len(waits) == 8
     assert all(0.5 * most <= wait <= most for wait, most in zip(waits, longest, strict=True))
     assert len({wait / most for wait, most in zip(waits, longest, strict=True)}) > 1, "no jitter"
+
+
+def test_no_wait_is_shorter_than_the_server_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("simulator.loop.time.sleep", waits.append)
+    insert(FakeWriter(failing(3, at_least_s=7.0)), Temperature(), 4, 2)
+    assert waits == [7.0, 7.0, 7.0]
 
 
 def test_a_requests_latency_includes_its_retries() -> None:

@@ -1,0 +1,347 @@
+"""What is InfluxDB's alone: buckets, TLS, and a server that stops, is full or refuses, for real."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.contract import Tables
+from simulator.errors import OptionError, SimulatorError
+from simulator.modules.base import Job
+from simulator.modules.influxdb import Influxdb, flux_text, flux_time, parsed
+from simulator.modules.options import parse_options
+from simulator.worker import opened
+from simulator.workloads.temperature import Temperature
+
+from ..contract.entries import ENTRIES
+from ..contract.influxdb import InfluxUnderTest, own_server, refuse
+from ..contract.server import new_job, observing
+from ..helpers import insert, insert_with, requests_at_once, rows_of
+
+JOB = new_job(Temperature.schema, batch=10)
+
+
+@pytest.fixture(scope="module")
+def url() -> str:
+    """The URL of a server, or a skip."""
+    [entry] = [entry for entry in ENTRIES if entry.name == "influxdb"]
+    return entry.values()[0]
+
+
+@pytest.fixture(scope="module")
+def _server(request: pytest.FixtureRequest, url: str) -> Iterator[InfluxUnderTest]:
+    [entry] = [entry for entry in ENTRIES if entry.name == "influxdb"]
+    with entry.start(request, entry.values()) as found:
+        assert isinstance(found, InfluxUnderTest)
+        yield found
+
+
+@pytest.fixture
+def server(_server: InfluxUnderTest) -> InfluxUnderTest:
+    """A server without the bucket."""
+    _server.clear()
+    return _server
+
+
+def prepare(server: InfluxUnderTest, job: Job = JOB, **options: Any) -> None:
+    module = server.module(observing(job, clean=job.clean), options=options)
+    module.open()
+    module.prepare()
+    module.close()
+
+
+def own_module(url: str, job: Job, org: str, token: str) -> Influxdb:
+    values = {"endpoint": url, "org": org, "token": token}
+    return Influxdb(parse_options(Influxdb.options_model, values, str), job)
+
+
+# --- buckets --------------------------------------------------------------------------------------
+
+
+def test_a_missing_bucket_is_made_to_keep_events_for_ever(server: InfluxUnderTest) -> None:
+    prepare(server, shard_group_duration_h=48)
+    [bucket] = server.buckets()
+    [rule] = bucket["retentionRules"]
+    assert rule["everySeconds"] == 0
+    assert rule["shardGroupDurationSeconds"] == 48 * 3600
+
+
+@pytest.mark.parametrize("tables", Tables)
+def test_cleaning_makes_our_own_bucket_anew(server: InfluxUnderTest, tables: Tables) -> None:
+    prepare(server)
+    insert_with(server.module(new_job(Temperature.schema, tables=tables)), Temperature(), 8)
+    [before] = server.buckets()
+    prepare(server)
+    [after] = server.buckets()
+    assert before["id"] != after["id"]
+    assert not server.tables()
+
+
+def test_an_empty_bucket_stays(server: InfluxUnderTest) -> None:
+    """Another's that is empty is the same case."""
+    server.make_bucket()
+    [before] = server.buckets()
+    prepare(server)
+    assert server.buckets() == [before]
+
+
+def test_in_anothers_bucket_only_our_measurements_are_deleted(server: InfluxUnderTest) -> None:
+    server.make_bucket()
+    [before] = server.buckets()
+    server.write("theirs,t=a x=1i 5000000\nevents_too,t=a x=2i 5000000")
+    for tables in Tables:
+        insert_with(server.module(new_job(Temperature.schema, tables=tables)), Temperature(), 8)
+    prepare(server)
+    assert server.buckets()[0]["id"] == before["id"]
+    assert server.tables() == {"theirs", "events_too"}
+    assert server.asked("SELECT x FROM theirs")[0]["values"] == [[5, 1]]
+
+
+def test_a_bucket_that_would_delete_the_events_is_refused(server: InfluxUnderTest) -> None:
+    server.make_bucket(retentionRules=[{"type": "expire", "everySeconds": 86400 * 30}])
+    with pytest.raises(SimulatorError, match=r"deletes what is older than 30 days.*another bucket"):
+        prepare(server)
+
+
+def test_a_bucket_that_vanishes_ends_the_run(server: InfluxUnderTest) -> None:
+    prepare(server)
+    module = server.module(JOB)
+    with (
+        opened(module.writer(10)) as writer,
+        pytest.raises(SimulatorError, match=r"has no bucket .* run insert first"),
+    ):
+        insert(writer, Temperature(), 30, 10, before={1: server.clear})
+
+
+def test_a_partial_write_ends_the_run(server: InfluxUnderTest) -> None:
+    """The server keeps the points that fit and says so by an error."""
+    prepare(server)
+    server.write("events,device_id=other sequence_number=1.5 1704067200000000000")
+    with pytest.raises(SimulatorError, match=r"refused a request \(422\).*partial write.*dropped"):
+        insert_with(server.module(JOB), Temperature(), 10)
+
+
+def test_events_at_the_same_time_of_a_device_overwrite(
+    server: InfluxUnderTest,
+) -> None:
+    """The reason why `--timestamps restart` is refused."""
+    prepare(server)
+    for _ in range(2):
+        insert_with(server.module(JOB), Temperature(), 10)
+    observer = server.module(observing(JOB))
+    observer.open()
+    assert observer.count() == 10
+    observer.close()
+
+
+def test_a_token_that_may_not_make_a_bucket(server: InfluxUnderTest) -> None:
+    with pytest.raises(SimulatorError, match=r"refused the token .*read and write buckets"):
+        prepare(server, token=server.new_token("read"))
+
+
+# --- what the server says of itself ---------------------------------------------------------------
+
+
+def test_settings_that_decide_durability(server: InfluxUnderTest) -> None:
+    prepare(server)
+    module = server.module(JOB)
+    module.open()
+    settings = module.server_info()["settings"]
+    module.close()
+    assert settings["storage-wal-fsync-delay"] == "0s"
+    assert settings["bucket_shard_group_duration_s"] == 7 * 86400
+
+
+def test_a_token_that_may_not_read_the_settings_will_do(server: InfluxUnderTest) -> None:
+    prepare(server)
+    token = server.new_token("read", "write")
+    module = server.module(JOB, options={"token": token})
+    module.open()
+    module.prepare()
+    insert_with(module, Temperature(), 10)
+    assert module.count() == 10
+    assert module.server_info()["settings"]["storage"] == "not shown to this token"
+    module.close()
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+
+def test_a_certificate_of_an_unknown_authority(server: InfluxUnderTest) -> None:
+    with server.encrypted() as (url, certificate):
+        module = server.module(JOB, options={"endpoint": url})
+        for connect in (module.open, module.writer(10).open):
+            with pytest.raises(SimulatorError, match=r"(?i)certificate verify failed") as refused:
+                connect()
+            assert "ssl_ca_cert" in str(refused.value)
+            assert "\n" not in str(refused.value)
+        prepare(server, endpoint=url, ssl_ca_cert=str(certificate))
+        trusting = server.module(JOB, options={"endpoint": url, "ssl_ca_cert": str(certificate)})
+        insert_with(trusting, Temperature(), 20)
+    assert len(server.rows(Temperature.schema, "events")) == 20
+
+
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+def test_a_certificate_that_nobody_checks(server: InfluxUnderTest) -> None:
+    with server.encrypted() as (url, _):
+        prepare(server, endpoint=url, verify_ssl="false")
+    assert server.buckets()
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_certificates_that_cannot_be_read(
+    server: InfluxUnderTest, tmp_path: Path, content: str | None
+) -> None:
+    file = tmp_path / "ca.pem"
+    if content:
+        file.write_text(content)
+    module = server.module(
+        JOB, options={"endpoint": "https://127.0.0.1:1", "ssl_ca_cert": str(file)}
+    )
+    with pytest.raises(OptionError, match=rf"option ssl_ca_cert: .*{file}"):
+        module.open()
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["influxdb:8086", "ftp://influxdb", "http://", "http://me:secret@influxdb:8086"]
+)
+def test_an_endpoint_that_is_none(endpoint: str) -> None:
+    with pytest.raises(OptionError, match="option endpoint: ") as refused:
+        own_module(endpoint, JOB, "org", "token")
+    assert "secret" not in str(refused.value)
+
+
+# --- a server that fails --------------------------------------------------------------------------
+
+
+def test_a_server_that_wants_too_much_patience_ends_the_run(server: InfluxUnderTest) -> None:
+    prepare(server)
+    server.proxy.fate = refuse(503, "come back tomorrow", **{"Retry-After": "86400"})
+    with pytest.raises(SimulatorError, match=r"left alone for 86400 s \(come back tomorrow"):
+        insert_with(server.module(JOB), Temperature(), 10)
+
+
+def test_an_answer_that_promises_nothing_is_no_success(server: InfluxUnderTest) -> None:
+    prepare(server)
+    server.proxy.fate = refuse(202, "queued")
+    with pytest.raises(SimulatorError, match="by 202 instead of 204"):
+        insert_with(server.module(JOB), Temperature(), 10)
+
+
+def test_a_write_without_an_answer_is_sent_again(server: InfluxUnderTest) -> None:
+    prepare(server)
+    module = server.module(JOB, options={"request_timeout_s": 0.5})
+
+    def silence() -> None:
+        server.proxy.hold_s = 1.5
+
+    with opened(module.writer(10)) as writer:
+        recorder = insert(writer, Temperature(), 30, 10, before={1: silence})
+    # More often than once on a machine that is slow enough.
+    assert set(recorder.errors) == {"timeout"}
+    assert server.rows(Temperature.schema, "events") == sorted(
+        rows_of(Temperature().block(0, 0, 30))
+    )
+
+
+def test_requests_in_flight(server: InfluxUnderTest) -> None:
+    """Several at once, each on its connection; one that is refused is sent again."""
+    prepare(server)
+    job = new_job(Temperature.schema, batch=10)
+    module = server.module(job, options={"max_in_flight": 4})
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(len(server.connections(job.run_id)))
+        server.proxy.fate = refuse(429, "slow down")
+
+    server.proxy.delay_s = 0.02
+    try:
+        with opened(module.writer(10)) as writer:
+            recorder = insert(writer, Temperature(), 400, 10, before={20: look})
+    finally:
+        server.proxy.delay_s = 0.0
+    assert seen == [4]
+    assert requests_at_once(recorder) > 2
+    assert recorder.errors == {"too_many_requests": 1}
+    assert server.rows(Temperature.schema, "events") == sorted(
+        rows_of(Temperature().block(0, 0, 400))
+    )
+
+
+def test_a_server_that_is_stopped_and_started_in_mid_run(url: str, tmp_path: Path) -> None:
+    job = new_job(Temperature.schema, batch=100)
+    with own_server(url, tmp_path) as own:
+        module = own_module(own.url, job, own.ORG, own.TOKEN)
+        module.open()
+        module.prepare()
+
+        attempts = 0
+
+        def abort() -> None:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 2:
+                own.start()
+
+        with opened(module.writer(100)) as writer:
+            recorder = insert(writer, Temperature(), 1000, 100, before={4: own.stop}, abort=abort)
+        assert recorder.errors == {"connection_lost": 2}
+        assert recorder.retries == 2
+        # What was acknowledged before the stop is still there.
+        assert module.count() == 1000
+        module.close()
+
+
+def test_a_cache_that_is_full(url: str, tmp_path: Path) -> None:
+    with own_server(url, tmp_path, "--storage-cache-max-memory-size=50000") as own:
+        job = new_job(Temperature.schema, batch=1000)
+        module = own_module(own.url, job, own.ORG, own.TOKEN)
+        module.open()
+        module.prepare()
+        with (
+            opened(module.writer(1000)) as writer,
+            pytest.raises(
+                SimulatorError, match=r"gave up after 2 retries \(cache_full\).*exceeded"
+            ),
+        ):
+            insert(writer, Temperature(), 5000, 1000, max_retries=2)
+        module.close()
+
+
+# --- Flux -----------------------------------------------------------------------------------------
+
+
+def test_flux_literals() -> None:
+    assert flux_text('a "b" \\ ${c}') == r'"a \"b\" \\ \${c}"'
+    assert flux_time(1_704_067_200_045) == "2024-01-01T00:00:00.045Z"
+
+
+def test_annotated_csv_of_several_tables() -> None:
+    text = (
+        "#datatype,string,long,dateTime:RFC3339,double,string\r\n"
+        ",result,table,_time,v,name\r\n"
+        ',_result,0,2024-01-01T00:00:00.045Z,1.5,"a, ""b"""\r\n'
+        "\r\n"
+        "#datatype,string,long,string,dateTime:RFC3339,long\r\n"
+        ",result,table,name,_time,v\r\n"
+        ",_result,1,c,2024-01-01T00:00:00Z,7\r\n"
+        "\r\n"
+    )
+    assert parsed(text, ["name", "v", "_time"]) == [
+        ('a, "b"', 1.5, 1_704_067_200_045),
+        ("c", 7, 1_704_067_200_000),
+    ]
+    assert parsed("\r\n", ["name"]) == []
+
+
+def test_a_query_that_fails_half_way() -> None:
+    text = (
+        "#datatype,string,long,double\r\n,result,table,v\r\n,_result,0,1.5\r\n\r\n"
+        "#datatype,string,string\r\n,error,reference\r\n,memory limit exceeded,897\r\n"
+    )
+    with pytest.raises(SimulatorError, match="gave up a query: memory limit exceeded"):
+        parsed(text, ["v"])

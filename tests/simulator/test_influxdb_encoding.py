@@ -1,0 +1,119 @@
+"""Line protocol, byte by byte."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pytest
+
+from simulator.contract import Tables
+from simulator.errors import SimulatorError
+from simulator.modules.base import Job
+from simulator.modules.influxdb_encoding import LineEncoder, tag_set
+from simulator.workloads.base import Column, ColumnType, EventBlock, Schema
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.temperature import Temperature
+
+ODD = Schema(
+    table="a, 100 %=b",
+    columns=(
+        Column("the time", ColumnType.TIMESTAMP_MS),
+        Column("de,vice", ColumnType.TEXT),
+        Column("note=%d", ColumnType.TEXT),
+        Column("at", ColumnType.TIMESTAMP_MS),
+    ),
+    time="the time",
+    device="de,vice",
+    key=("de,vice", "the time"),
+)
+
+
+def odd(device: bytes, note: bytes) -> EventBlock:
+    devices = np.array([device])
+    columns = {
+        "the time": np.array([7]),
+        "de,vice": devices,
+        "note=%d": np.array([note]),
+        "at": np.array([9]),
+    }
+    return EventBlock(ODD, 0, 0, columns, devices)
+
+
+def test_a_line() -> None:
+    block = Temperature(seed=4, device_spread=2).block(3, 10, 2)
+    [payload] = LineEncoder(Job(Temperature.schema), False).encode(block, 5)
+    times, values = block.columns["timestamp"], block.columns["temperature"]
+    assert payload.data.decode().split("\n") == [
+        f"events,device_id=w00003d{i:06d} sequence_number={10 + i}i,"
+        f"temperature={values[i]:.2f} {times[i]}"
+        for i in range(2)
+    ]
+
+
+@pytest.mark.parametrize(("batch", "sizes"), [(4, [4, 4, 1]), (9, [9]), (100, [9]), (0, [1] * 9)])
+def test_requests_are_as_large_as_asked_for(batch: int, sizes: list[int]) -> None:
+    block = Temperature().block(0, 0, 9)
+    payloads = LineEncoder(Job(Temperature.schema), False).encode(block, batch)
+    assert [payload.events for payload in payloads] == sizes
+    lines = [payload.data.split(b"\n") for payload in payloads]
+    assert [len(found) for found in lines] == sizes
+    together = LineEncoder(Job(Temperature.schema), False).encode(block, 9)[0].data
+    assert b"\n".join(line for found in lines for line in found) == together
+    assert [payload.last for payload in payloads] == (np.cumsum(sizes) - 1).tolist()
+
+
+@pytest.mark.parametrize("batch", [5, 0])
+def test_events_are_dealt_to_the_measurements_by_their_number(batch: int) -> None:
+    block = Temperature().block(0, 6, 7)
+    encoder = LineEncoder(Job(Temperature.schema, tables=Tables.MULTIPLE), False)
+    lines = [line for payload in encoder.encode(block, batch) for line in payload.data.split(b"\n")]
+    assert [line.partition(b",")[0].decode() for line in lines] == [
+        f"events{number % 4}" for number in range(6, 13)
+    ]
+
+
+@pytest.mark.parametrize("batch", [5, 0])
+def test_compressed_requests_hold_the_same(batch: int) -> None:
+    block = Temperature().block(0, 0, 12)
+    plain, compressed = (
+        LineEncoder(Job(Temperature.schema), compress).encode(block, batch)
+        for compress in (False, True)
+    )
+    assert [gzip.decompress(payload.data) for payload in compressed] == [
+        payload.data for payload in plain
+    ]
+
+
+def test_what_would_end_a_name_tag_or_text_is_escaped() -> None:
+    """https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/#special-characters"""
+    block = odd(b"d=1, 2", b'say "a\\b", c=d')
+    [payload] = LineEncoder(Job(ODD), False).encode(block, 1)
+    assert payload.data == (
+        rb"a\,\ 100\ %\=b,de\,vice=d\=1\,\ 2 "
+        rb'note\=%d="say \"a\\b\", c=d",at=9i 7'
+    )
+
+
+def test_a_devices_document_becomes_its_tags() -> None:
+    block = Cpu(seed=1, device_spread=2, extra_tags=1).block(0, 0, 2)
+    [payload] = LineEncoder(Job(Cpu.schema), False).encode(block, 2)
+    tags, fields, time = payload.data.split(b"\n")[0].split(b" ")
+    assert tags == (
+        b"cpu,arch=x64,datacenter=us-east-1a,hostname=w00000d000000,os=Debian12,rack=0,"
+        b"region=us-east-1,service=0,service_environment=production,service_version=0,"
+        b"tag_00=value_0,team=BER"
+    )
+    assert fields.startswith(b"usage_user=%di,usage_system=" % block.columns["usage_user"][0])
+    assert int(time) == block.columns["ts"][0]
+
+
+def test_tags_are_sorted_escaped_and_never_empty() -> None:
+    document = b'{"z": "1", "a b": "x, y=z", "none": "", "number": 2.5, "m": "Gr\xc3\xbc\xc3\x9fe"}'
+    assert tag_set(document) == rb",a\ b=x\,\ y\=z,m=" + "Grüße".encode() + b",number=2.5,z=1"
+
+
+@pytest.mark.parametrize("value", ["two\\nlines", "ends in \\\\"])
+def test_a_tag_that_cannot_be_written_is_refused(value: str) -> None:
+    with pytest.raises(SimulatorError, match="tag t: InfluxDB takes no line break"):
+        tag_set(b'{"t": "%s"}' % value.encode())
