@@ -167,7 +167,7 @@ def allowed(
 
 
 class Helm:
-    """helm, told of the same place. Uses only what versions 3.4 to 4 have in common."""
+    """helm, told of the same place. Uses what versions 3.4 to 4 have in common wherever it can."""
 
     def __init__(self, place: Place) -> None:
         program = shutil.which("helm")
@@ -198,7 +198,12 @@ class Helm:
         As JSON, which has one reading: of the YAML that PyYAML writes for the text 4911e5, helm
         makes a number.
         """
-        self._run(["install", release, str(CHART), "-f", "-"], text=json.dumps(values))
+        command = ["install", release, str(CHART), "-f", "-"]
+        if not self.version().startswith("v3."):
+            # Helm 4 would apply on the server's side, for which a user needs permission to patch
+            # (https://helm.sh/docs/helm/helm_install/); for new objects there is no difference.
+            command.append("--server-side=false")
+        self._run(command, text=json.dumps(values))
 
     def uninstall(self, release: str) -> None:
         """Remove a release and its objects; fine if it is gone already."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simulator.contract import InsertRun, Report, RunSettings
@@ -43,8 +43,8 @@ def run_inserts(options: InsertOptions, request: Request, interrupts: Interrupts
     stopped: RunFailed | Interrupted | None = None
     with session.running("insert", interrupts) as running, make_display("events") as display:
         try:
-            for series in by_workers(plan):
-                made.run_series(series, running, display)
+            for name, series in by_workers(plan):
+                made.run_series(name, series, running, display)
         except (RunFailed, Interrupted) as error:
             stopped = error
         with interrupts.shielded():
@@ -83,7 +83,9 @@ class _Made:
         self._environment: dict[str, Any] = {}
         self._last: Report | None = None
 
-    def run_series(self, series: Sequence[PlannedRun], running: Running, display: Display) -> None:
+    def run_series(
+        self, name: str, series: Sequence[PlannedRun], running: Running, display: Display
+    ) -> None:
         """The runs of one worker count. RunFailed if one gave no figures; it is in `runs` all the
         same."""
         token = new_token()
@@ -100,7 +102,7 @@ class _Made:
         ]
         settings[0] = self._continuing(settings[0])
         display.begin(_label(series[0], self._options))
-        with running.series(f"workers-{series[0].workers:02d}", settings) as runs:
+        with running.series(name, settings) as runs:
             for planned, one in zip(series, settings, strict=True):
                 self._run(planned, self._continuing(one), runs, running, display)
 
@@ -141,7 +143,7 @@ class _Made:
         run.run, run.phases_s = planned.run, report.phases_s
         self.runs.append(run)
         self._last = report
-        self._environment = report.environment
+        self._environment = joined(self._environment, report.environment)
         rate = f"{run.inserts_per_s:,.0f} inserts/s" if run.inserts_per_s else "no figure"
         display.end(rate if run.valid else f"invalid ({'; '.join(run.invalid_reasons)}): {rate}")
 
@@ -175,6 +177,19 @@ class _Made:
             runs=self.runs,
             summary=summarize_inserts(self.runs, by_fill_level=options.steps > 0),
         )
+
+
+def joined(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, Any]:
+    """The environment of all runs so far: the latest's, with the pods, nodes and images of all."""
+    cluster, before = latest.get("kubernetes"), earlier.get("kubernetes")
+    if not cluster or not before:
+        return dict(latest)
+    both = {
+        "placement": before["placement"] | cluster["placement"],
+        "nodes": before["nodes"] | cluster["nodes"],
+        "images": sorted({*before["images"], *cluster["images"]}),
+    }
+    return {**latest, "kubernetes": {**cluster, **both}}
 
 
 def _label(planned: PlannedRun, options: InsertOptions) -> str:

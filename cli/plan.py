@@ -47,10 +47,18 @@ class PlannedRun:
     """Goes on behind the run before it in the plan, whose report says where that ended."""
 
 
-def by_workers(plan: Sequence[PlannedRun]) -> Iterator[list[PlannedRun]]:
-    """The plan in series of one worker count each, in order."""
-    for _, runs in groupby(plan, key=lambda planned: planned.workers):
-        yield list(runs)
+LONGEST_SERIES = 200
+"""Runs: all their settings go into one Kubernetes Secret, which holds 1 MiB
+(https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
+
+
+def by_workers(plan: Sequence[PlannedRun]) -> Iterator[tuple[str, list[PlannedRun]]]:
+    """The plan in series of one worker count each, in order, with a name for each."""
+    for workers, runs in groupby(plan, key=lambda planned: planned.workers):
+        series = list(runs)
+        for part, start in enumerate(range(0, len(series), LONGEST_SERIES), 1):
+            name = f"workers-{workers:02d}" + (f"-part-{part}" if part > 1 else "")
+            yield name, series[start : start + LONGEST_SERIES]
 
 
 def merged_options(target: Target, extra_options: Sequence[str]) -> dict[str, Any]:

@@ -38,6 +38,8 @@ from .problems import Problem, event_problem, job_problem, pod_problem
 
 _POLL_S = 0.5
 _FORBIDDEN_POLL_S = 3.0
+# Pulling the image over a slow line takes minutes; a pod that never can is noticed by its state.
+_READY_TIMEOUT_S = 900.0
 # After a worker's end with an error: how long to wait for the collector to say what it was told.
 _REASON_PATIENCE_S = 5.0
 # How long the API server may be away before a run is given up.
@@ -72,6 +74,9 @@ class KubernetesExecutor(Executor):
 
     @contextmanager
     def series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
+        settings = [
+            one.model_copy(update={"ready_timeout_s": _READY_TIMEOUT_S}) for one in settings
+        ]
         if self._proxy_allowed():
             with self.release(settings, logs) as made:
                 yield made

@@ -9,8 +9,10 @@ import pytest
 from cli.config import ExecutorName, Target
 from cli.errors import ConfigError
 from cli.plan import (
+    LONGEST_SERIES,
     InsertOptions,
     PlannedRun,
+    by_workers,
     check_capabilities,
     check_query,
     insert_settings,
@@ -40,6 +42,19 @@ def test_a_sweep_makes_all_runs_of_each_worker_count() -> None:
         for workers in (1, 4)
         for run in (1, 2)
     ]
+
+
+def test_series_have_one_worker_count_and_are_not_too_long_for_a_secret() -> None:
+    plan = plan_inserts(insert_options(workers=(1, 16), runs=LONGEST_SERIES + 1))
+    series = dict(by_workers(plan))
+    assert list(series) == ["workers-01", "workers-01-part-2", "workers-16", "workers-16-part-2"]
+    assert [len(runs) for runs in series.values()] == [LONGEST_SERIES, 1] * 2
+    assert [run for runs in series.values() for run in runs] == plan
+    longest = [
+        insert_settings(run, insert_options(), TARGET, {"x": "y" * 1000}, "12345678", "t" * 32)
+        for run in series["workers-01"]
+    ]
+    assert sum(len(one.model_dump_json()) for one in longest) < 2**20 / 2
 
 
 def test_without_cleaning_each_run_goes_on_behind_the_last() -> None:

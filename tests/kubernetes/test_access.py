@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -14,7 +18,7 @@ from cli.diagnosis import PERMISSIONS
 from tests.e2e.tool import ROOT
 
 from .cluster import Namespace, Rule
-from .tool import ClusterTool
+from .tool import HOLE, ClusterTool
 
 pytestmark = pytest.mark.cluster
 
@@ -197,3 +201,45 @@ def test_no_kubeconfig(tool: ClusterTool) -> None:
     tool.kubeconfig = str(tool.place / "none")
     text = tool.start_insert().wait(20).error(2)
     assert "none" in text and "--context" in text and "--executor local" in text
+
+
+def test_in_the_cluster(tool: ClusterTool, namespace: Namespace) -> None:
+    """Without a kubeconfig, as a pod has it: helm and the client take the service account's files.
+
+    A mount namespace shows this process those files, where a pod's would be.
+    """
+    document = namespace.account(documented_rules())
+    entry = document["clusters"][0]["cluster"]
+    server = urlsplit(entry["server"])
+    files = tool.place / "serviceaccount"
+    files.mkdir()
+    (files / "token").write_text(document["users"][0]["user"]["token"])
+    (files / "ca.crt").write_bytes(
+        base64.b64decode(entry["certificate-authority-data"])
+        if "certificate-authority-data" in entry
+        else Path(entry["certificate-authority"]).read_bytes()
+    )
+    (files / "namespace").write_text(namespace.name)
+    tool.kubeconfig = str(tool.place / "none")
+    program = (
+        "unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",)),
+        "sh", "-ec",
+        """
+        run=$(readlink -f /var/run)
+        mount -t tmpfs none "$run"
+        mkdir -p "$run/secrets/kubernetes.io"
+        cp -r "$1" "$run/secrets/kubernetes.io/serviceaccount"
+        shift
+        exec "$@"
+        """,
+        "in-cluster", files, sys.executable, ROOT / "run.py",
+    )  # fmt: skip
+    env = {
+        "KUBERNETES_SERVICE_HOST": str(server.hostname),
+        "KUBERNETES_SERVICE_PORT": str(server.port or 443),
+    }
+    running = tool.start(
+        "insert", "--target", HOLE, "--workers", 1, "--runs", 1, "--num-inserts", 100,
+        program=program, env=env,
+    )  # fmt: skip
+    tool.fine(running.wait(60))

@@ -15,6 +15,7 @@ from tests.e2e.tool import Running, eventually
 
 from .cluster import Cluster, Namespace
 from .proxy import Proxy
+from .test_access import documented_rules, use
 from .tool import ClusterTool
 
 pytestmark = pytest.mark.cluster
@@ -61,7 +62,9 @@ def crash(tool: ClusterTool) -> None:
 
 
 def test_clean_removes_what_a_crash_left(tool: ClusterTool, namespace: Namespace) -> None:
+    """Of a user and by a user who may do no more than the README's Role says."""
     tool.may_lack_results = True
+    use(tool, documented_rules())
     nothing = tool.run("clean", "--config", tool.config).ok()
     assert f"Nothing is left in namespace {namespace.name}" in nothing.out
 
@@ -86,6 +89,7 @@ def test_clean_removes_what_a_crash_left(tool: ClusterTool, namespace: Namespace
 def test_clean_removes_what_has_no_release(tool: ClusterTool, namespace: Namespace) -> None:
     """Someone has deleted helm's Secret, or helm was killed before it wrote it."""
     tool.may_lack_results = True
+    use(tool, documented_rules())
     crash(tool)
     core = namespace.cluster.core
     core.delete_collection_namespaced_secret(namespace.name, label_selector="owner=helm")

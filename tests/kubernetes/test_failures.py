@@ -101,6 +101,10 @@ def test_out_of_memory(tool: ClusterTool) -> None:
         )  # fmt: skip
         text = running.wait(60).error(1)
         assert "-worker-0-" in text and "out of memory" in text and "resources.memory" in text
+        kept = [path.name for path in (tool.place / f"results-{runs}").rglob("*.log")]
+        assert "events.log" in kept
+        assert any("-collector-" in name for name in kept)
+        assert any("-worker-0-" in name for name in kept)
 
 
 def test_evicted(tool: ClusterTool, namespace: Namespace) -> None:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.cluster
 
 def test_two_runs_in_one_namespace(tool: ClusterTool, namespace: Namespace) -> None:
     commands = [
-        tool.start_insert("--num-inserts", 400, "--output", tool.place / name) for name in "ab"
+        tool.start_insert("--num-inserts", 2000, "--output", tool.place / name) for name in "ab"
     ]
     tool.outputs = [tool.place / name for name in "ab"]
     namespace.running("worker", 2)

@@ -39,12 +39,12 @@ def check_same_shape(one: Any, other: Any, where: str = "") -> None:
         assert type(one) is type(other), where
 
 
-def check_environment(found: Any, namespace: Namespace, workers: int) -> None:
+def check_environment(found: Any, namespace: Namespace, pods: int) -> None:
     """Where it ran, on what, from which image."""
     assert found["version"].startswith("v1.")
     assert found["helm"].startswith("v")
     assert found["namespace"] == namespace.name
-    assert len(found["placement"]) == workers + 1
+    assert len(found["placement"]) == pods
     assert set(found["placement"].values()) <= set(found["nodes"])
     for node in found["nodes"].values():
         assert node["kernel"] and node["container_runtime"] and node["cpu"] and node["memory"]
@@ -94,7 +94,8 @@ def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str)
         assert {span["node"] for span in run["per_worker"]} <= set(
             result["environment"]["kubernetes"]["nodes"]
         )
-    check_environment(result["environment"]["kubernetes"], namespace, 2)
+    # Those of both releases: two pods and three.
+    check_environment(result["environment"]["kubernetes"], namespace, pods=5)
     check_same_shape(result, local_result(tool, "insert", *sweep))
 
     queried = tool.run(
@@ -104,7 +105,7 @@ def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str)
     assert "count-events" in queried.out
     result = tool._read(tool.json)
     assert len(result["runs"]) == 5 * 2 * 2
-    check_environment(result["environment"]["kubernetes"], namespace, 2)
+    check_environment(result["environment"]["kubernetes"], namespace, pods=3)
     check_same_shape(result, local_result(tool, "query", "--workers", 2, "--runs", 2))
 
 

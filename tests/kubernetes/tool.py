@@ -96,9 +96,10 @@ class ClusterTool(Tool):
         return done
 
     def failed(self, running: Running, within_s: float = 60.0) -> str:
-        """The error of a run that fails; its logs are kept."""
+        """The error of a run that fails; its result, its events and the logs of its pods are kept."""
         text = running.wait(within_s).error(1)
         assert (self.folder() / "result.json").is_file()
+        assert "iotb-" in self.kept("events.log")
         return text
 
     def kept(self, pattern: str) -> str:
