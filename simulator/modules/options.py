@@ -40,5 +40,6 @@ def parse_options(
         else:
             message = first["msg"].removeprefix("Value error, ")
             message = message[:1].lower() + message[1:]
-            problem = f"option {key}: {message}"
+            # No key: it is several that don't fit together.
+            problem = f"option {key}: {message}" if key else message
         raise OptionError(f"{where(key)}: {problem}") from error

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from .elasticsearch import SearchUnderTest
 from .influxdb import InfluxUnderTest
 from .postgres import PostgresUnderTest
 from .server import ServerUnderTest
@@ -68,6 +69,14 @@ def _influxdb(request: pytest.FixtureRequest, values: list[str]) -> Any:
     return InfluxUnderTest.started(request, *values)
 
 
+def _elasticsearch(_: pytest.FixtureRequest, values: list[str]) -> Any:
+    return SearchUnderTest.started(values[0].split(","), "elasticsearch")
+
+
+def _opensearch(_: pytest.FixtureRequest, values: list[str]) -> Any:
+    return SearchUnderTest.started(values[0].split(","), "opensearch")
+
+
 ENTRIES = (
     _embedded("postgres-embedded", "postgres", PostgresUnderTest),
     _at_dsn("postgres", "postgres", PostgresUnderTest, "POSTGRES_DSN"),
@@ -77,4 +86,12 @@ ENTRIES = (
         "influxdb", "influxdb", InfluxUnderTest, _influxdb,
         ("INFLUXDB_URL", "INFLUXDB_ORG", "INFLUXDB_TOKEN"),
     ),
+    Entry(
+        "elasticsearch", "elasticsearch", SearchUnderTest, _elasticsearch, ("ELASTICSEARCH_URL",)
+    ),
+    Entry(
+        "elasticsearch-three", "elasticsearch", SearchUnderTest, _elasticsearch,
+        ("ELASTICSEARCH_THREE_URLS",),
+    ),
+    Entry("opensearch", "elasticsearch", SearchUnderTest, _opensearch, ("OPENSEARCH_URL",)),
 )  # fmt: skip

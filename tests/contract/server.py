@@ -42,6 +42,13 @@ class Fault:
     """(server, the writer's job) -> the strike; undone when the context ends."""
     thorough: bool = False
     """Try it in every primary key mode and with several tables, not only in every encoding."""
+    reconnects: bool | None = None
+    """Whether a connection ends that there was before; None: if one is counted as lost."""
+
+    @property
+    def ends_a_connection(self) -> bool:
+        """Whether the writer must go on by another connection."""
+        return "connection_lost" in self.errors if self.reconnects is None else self.reconnects
 
     def __str__(self) -> str:
         return self.name

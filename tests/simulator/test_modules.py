@@ -30,7 +30,7 @@ JOB = Job(Temperature.schema, batch=10)
 
 
 def test_every_module_can_be_loaded_by_its_name() -> None:
-    assert {"postgres", "blackhole"} <= set(module_names())
+    assert {"postgres", "blackhole", "elasticsearch"} <= set(module_names())
     for name in module_names():
         assert load_module(name).name == name
 

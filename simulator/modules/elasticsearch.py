@@ -1,0 +1,934 @@
+"""Elasticsearch 8 and 9, and OpenSearch (`flavor: opensearch`).
+
+Both are sent the same requests over elastic-transport, the HTTP layer of Elastic's client. The client
+itself, which refuses whatever isn't Elasticsearch, is used for everything but writing, where bodies
+are built in bulk and nothing is left for it to do; OpenSearch is asked over its transport alone.
+
+Each table is an index of one name with it (after `index_prefix`), written to through an alias, since
+only to an alias can a server be told to write if it exists: a write to an index that is gone would
+create another, with a mapping guessed from the first document.
+
+Each event is stored exactly once, however a connection dies
+-----------------------------------------------------------
+A bulk request is no transaction: each document is stored or refused alone. The answer says which,
+and only those refused for a reason that passes (a full queue, a shard that is moving) are sent again.
+What an error leaves open is what became of a request whose answer never came:
+
+* key `client`: the document's id is made of the event, and requests only ever create documents. The
+  request is sent again as it is; a document that is there already is refused with a conflict, which
+  then means that the first try has stored it.
+* key `db`: the server makes the ids and would store a second copy. `recover` waits until no node is
+  at work on the request any more (it finds it among the cluster's tasks by the name that it was sent
+  under, X-Opaque-Id), makes what it stored visible by a refresh, looks up by their natural keys which
+  of its events are stored, and leaves only the others to be sent again.
+
+What can't be promised: that a proxy on the way doesn't hand the request over after that; that a
+server which loses acknowledged documents (index.translog.durability: async) still has them, which
+the count after the run shows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import elastic_transport
+import orjson
+from elastic_transport import NodeConfig, Serializer, Transport
+from elastic_transport.client_utils import basic_auth_to_header
+from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
+from pydantic import Field, field_validator, model_validator
+
+from ..contract import PrimaryKey
+from ..encoding import bounds
+from ..errors import OptionError, Retryable, SimulatorError
+from ..workloads.base import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
+from ..workloads.cpu import (
+    HIGH_CPU_ABOVE,
+    HIGH_CPU_UNTIL_MS,
+    HOUR_MS,
+    MAX_ALL_HOSTS,
+    MAX_ALL_UNTIL_MS,
+    METRICS,
+)
+from .base import (
+    Capabilities,
+    CommaList,
+    Encoding,
+    Job,
+    Module,
+    Options,
+    Payload,
+    Query,
+    Support,
+    Writer,
+)
+from .elasticsearch_encoding import DocumentEncoder, InsertMode, Request
+
+_FIELD_TYPES: dict[ColumnType, dict[str, Any]] = {
+    ColumnType.TIMESTAMP_MS: {"type": "date", "format": "epoch_millis"},
+    ColumnType.INT64: {"type": "long"},
+    ColumnType.INT32: {"type": "integer"},
+    ColumnType.FLOAT32: {"type": "float"},
+    ColumnType.TEXT: {"type": "keyword"},
+    # Kept as it is, any JSON value, not searched.
+    ColumnType.JSON: {"type": "object", "enabled": False},
+}
+
+# Names of the settings that decide what an acknowledgement is worth and what a write costs.
+_INDEX_SETTINGS = (
+    "index.number_of_shards", "index.number_of_replicas", "index.refresh_interval",
+    "index.translog.durability", "index.translog.sync_interval",
+    "index.translog.flush_threshold_size", "index.write.wait_for_active_shards", "index.codec",
+    "index.replication.type",
+)  # fmt: skip
+
+_DEFAULT_PORT = 9200
+_CONNECT_S = 5.0
+
+# How long a request whose answer was lost may go on before the next try.
+_TASK_END_S = 10.0
+_TASK_POLL_S = 0.05
+
+# How long to wait for shards that are being recovered, before the next try.
+_SHARDS_READY_S = 5
+
+# Buckets or documents in one page of an answer: the default of index.max_result_window, and well
+# below that of search.max_buckets (65,536).
+_PAGE = 10_000
+
+# Events looked up by one question.
+_LOOK_UP = 1_000
+
+# The servers' default of index.mapping.total_fields.limit, which `extra_tags` come on top of.
+_FIELDS_LIMIT = 1000
+
+# What is counted as `connection_lost` in a result.
+_LOST = "connection_lost"
+
+_OK, _CREATED, _BAD_REQUEST = 200, 201, 400
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 401, 403, 404, 409
+_TIMED_OUT, _TOO_LARGE, _TOO_MANY_REQUESTS, _SERVER_ERROR = 408, 413, 429, 500
+_STORED = b'"status":201'
+
+
+class Flavor(StrEnum):
+    """What kind of server it is."""
+
+    ELASTICSEARCH = "elasticsearch"
+    OPENSEARCH = "opensearch"
+
+
+class EncodingOptions(Options):
+    """Options that say what a payload looks like."""
+
+    insert_mode: InsertMode | None = Field(
+        None,
+        description="how events are sent: bulk (default with --batch), single (default without)",
+    )
+    index_prefix: str = Field(
+        "",
+        pattern=r"^([a-z0-9][a-z0-9._-]{0,99})?$",
+        description="what the names of the indices begin with",
+    )
+
+    def mode(self, batch: int) -> InsertMode:
+        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
+        fitting = InsertMode.BULK if batch else InsertMode.SINGLE
+        if batch and self.insert_mode is InsertMode.SINGLE:
+            raise OptionError("insert_mode=single sends each event alone: leave --batch out")
+        if not batch and self.insert_mode is InsertMode.BULK:
+            raise OptionError("insert_mode=bulk needs --batch N")
+        return fitting
+
+    def index(self, table: str) -> str:
+        """The index that is a table."""
+        return self.index_prefix + table
+
+    def alias(self, table: str) -> str:
+        """What a table is written to by."""
+        return f"{self.index_prefix}{table}-write"
+
+
+class ElasticsearchOptions(EncodingOptions):
+    """Options of targets with `module: elasticsearch`."""
+
+    endpoint: CommaList = Field(
+        min_length=1,
+        description="the nodes' URLs, separated by commas: http[s]://HOST[:9200][/PATH]",
+    )
+    flavor: Flavor = Field(Flavor.ELASTICSEARCH, description="elasticsearch or opensearch")
+    username: str | None = Field(None, description="user name, with password")
+    password: str | None = Field(None, repr=False, description="the user's password")
+    api_key: str | None = Field(
+        None, repr=False, description="encoded API key, instead of username and password"
+    )
+    ca_certs: str | None = Field(
+        None, description="authorities to trust besides the usual ones: a PEM file, or its text"
+    )
+    verify_certs: bool = Field(True, description="check the server's certificate")
+    shards: int | None = Field(
+        None, ge=1, le=1024, description="primary shards per index (default: the server's)"
+    )
+    replicas: int | None = Field(
+        None, ge=0, le=20, description="copies of each shard (default: the server's)"
+    )
+    refresh_interval: str | None = Field(
+        None,
+        pattern=r"^(-1|[0-9]+(ms|s|m|h))$",
+        description="how soon documents can be found, e.g. 30s, -1: never (default: the server's)",
+    )
+    max_in_flight: int = Field(
+        1, ge=1, le=1024, description="requests that a worker keeps under way at once"
+    )
+    request_timeout_s: float = Field(
+        60, gt=0, description="how long to wait for an answer, in seconds"
+    )
+
+    @field_validator("endpoint")
+    @classmethod
+    def _urls(cls, value: list[str]) -> list[str]:
+        for url in value:
+            try:
+                parts = urlsplit(url)
+                usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+                usable = usable and not (parts.query or parts.fragment) and parts.port != 0
+            except ValueError:
+                usable = False
+            if not usable:
+                raise ValueError("must be URLs like https://elastic.example:9200")
+            if parts.username is not None or parts.password is not None:
+                raise ValueError("must not hold user or password: use username and password")
+        return value
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> ElasticsearchOptions:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("username and password go together")
+        if self.username is not None and self.api_key is not None:
+            raise ValueError("give either username and password or api_key")
+        return self
+
+    def secrets(self) -> list[str]:
+        return [secret for secret in (self.password, self.api_key) if secret]
+
+    def public(self) -> dict[str, Any]:
+        shown = super().public()
+        return shown | {name: "***" for name in ("password", "api_key") if name in shown}
+
+    @property
+    def server(self) -> str:
+        """The nodes' host:port, for messages."""
+        return ", ".join(f"{node.host}:{node.port}" for node in self.nodes("", 1))
+
+    def nodes(self, name: str, connections: int) -> list[NodeConfig]:
+        """How to reach each node; requests are known there as `name`.
+
+        Raises SimulatorError if `ca_certs` can't be used.
+        """
+        headers = {"x-opaque-id": name}
+        if self.api_key is not None:
+            headers["authorization"] = f"ApiKey {self.api_key}"
+        elif self.username is not None and self.password is not None:
+            headers["authorization"] = basic_auth_to_header((self.username, self.password))
+        nodes = []
+        for url in self.endpoint:
+            parts = urlsplit(url)
+            assert parts.hostname is not None
+            nodes.append(
+                NodeConfig(
+                    parts.scheme,
+                    parts.hostname,
+                    parts.port or _DEFAULT_PORT,
+                    path_prefix=parts.path.rstrip("/"),
+                    headers=headers,
+                    connections_per_node=connections,
+                    request_timeout=self.request_timeout_s,
+                    **(self._tls() if parts.scheme == "https" else {}),
+                )
+            )
+        return nodes
+
+    def _tls(self) -> dict[str, Any]:
+        if not self.verify_certs:
+            return {"verify_certs": False, "ssl_show_warn": False}
+        try:
+            if self.ca_certs is not None and "-----BEGIN" in self.ca_certs:
+                return {"ssl_context": ssl.create_default_context(cadata=self.ca_certs)}
+            # Read here, or a mistake would only be told by the first request.
+            return {"ssl_context": ssl.create_default_context(cafile=self.ca_certs)}
+        except OSError as error:  # ssl.SSLError is one
+            raise SimulatorError(
+                f"ca_certs can't be used: {error}; give the path of a PEM file, or its text"
+            ) from error
+
+
+class _Bytes(Serializer):
+    """Leaves bodies as they are."""
+
+    mimetype = "application/json"
+
+    def loads(self, data: bytes) -> bytes:
+        return data
+
+    def dumps(self, data: bytes) -> bytes:
+        return data
+
+
+class _NotFound(SimulatorError):
+    """There is no such index."""
+
+
+class _Connection:
+    """Both kinds of server: requests in, answers out, errors translated."""
+
+    def __init__(
+        self,
+        options: ElasticsearchOptions,
+        name: str,
+        connections: int = 1,
+        by_client: bool = False,
+    ) -> None:
+        """Connects to nothing yet. `by_client`: what is asked goes through Elastic's client."""
+        self._options = options
+        self._server = options.server
+        nodes = options.nodes(name, connections)
+        self._nodes = len(nodes)
+        # Whether a request may be sent again isn't for the transport to decide.
+        once: dict[str, Any] = {"max_retries": 0, "retry_on_status": ()}
+        raw = _Bytes()
+        self._transport = Transport(
+            nodes,
+            serializers={"application/json": raw, "application/x-ndjson": raw, "text/*": raw},
+            **once,
+        )
+        self._client = Elasticsearch(nodes, **once) if by_client else None
+
+    def check(self) -> None:
+        """Connect to all nodes; SimulatorError with a remedy if none lets us in."""
+        failure: Retryable | None = None
+        failures = 0
+        timeout_s = min(_CONNECT_S, self._options.request_timeout_s)
+        for _ in range(self._nodes):
+            try:
+                version = self.ask("GET", "/", timeout_s=timeout_s)["version"]
+            except Retryable as error:
+                failure = error
+                failures += 1
+                continue
+            if self._options.flavor is Flavor.OPENSEARCH and "build_flavor" in version:
+                raise SimulatorError(
+                    f"the server at {self._server} is Elasticsearch: leave flavor out"
+                )
+        if failures == self._nodes:
+            raise SimulatorError(
+                f"can't connect to {self._options.flavor} at {failure};"
+                " check that the server runs and that endpoint names it"
+            ) from failure
+
+    def close(self) -> None:
+        self._transport.close()
+        if self._client is not None:
+            self._client.close()
+
+    def write(self, request: Request, name: str) -> tuple[int, bytes]:
+        """Send a request under a name: the answer's status and body, whatever they are.
+
+        Raises Retryable if there is none.
+        """
+        kind = "x-ndjson" if request.method == "POST" and "/_bulk?" in request.target else "json"
+        try:
+            meta, body = self._transport.perform_request(
+                request.method,
+                request.target,
+                body=request.body,
+                headers={"content-type": f"application/{kind}", "x-opaque-id": name},
+            )
+        except elastic_transport.TransportError as error:
+            raise self._lost(error) from error
+        return meta.status, body or b""
+
+    def ask(
+        self, method: str, target: str, body: object = None, timeout_s: float | None = None
+    ) -> Any:
+        """A request and its parsed answer; Retryable or SimulatorError if there is none."""
+        timeout_s = timeout_s or self._options.request_timeout_s
+        headers = {"accept": "application/json"}
+        if body is not None:
+            headers["content-type"] = "application/json"
+        try:
+            if self._client is not None:
+                client = self._client.options(request_timeout=timeout_s)
+                return client.perform_request(method, target, headers=headers, body=body).body
+            meta, text = self._transport.perform_request(
+                method,
+                target,
+                body=None if body is None else orjson.dumps(body),
+                headers=headers,
+                request_timeout=timeout_s,
+            )
+        except UnsupportedProductError as error:
+            raise SimulatorError(
+                f"the server at {self._server} isn't Elasticsearch; if it is OpenSearch, set"
+                " flavor: opensearch"
+            ) from error
+        except ApiError as error:
+            raise self.refusal(error.status_code, error.body) from error
+        except elastic_transport.TransportError as error:
+            raise self._lost(error) from error
+        answer = parsed(text)
+        if meta.status >= _BAD_REQUEST:
+            raise self.refusal(meta.status, answer)
+        return answer
+
+    def refusal(self, status: int, answer: object) -> Retryable | SimulatorError:
+        """What an answer that is an error means."""
+        text = f"{self._options.flavor} at {self._server}: {status} {reason(answer)}"
+        if status == _UNAUTHORIZED:
+            return SimulatorError(f"{text}; check username and password, or api_key")
+        if status == _FORBIDDEN:
+            return SimulatorError(f"{text}; give the user the rights, or use another one")
+        if status == _NOT_FOUND:
+            return _NotFound(f"{text}; run insert first, or without --no-clean")
+        if status == _TOO_LARGE:
+            return SimulatorError(f"{text}; use a smaller --batch")
+        if status == _CONFLICT:
+            return SimulatorError(
+                f"{text}; an earlier run has stored the event: run without --no-clean, or with"
+                " another --seed"
+            )
+        if status == _TOO_MANY_REQUESTS:
+            return Retryable("too_many_requests", text)
+        if status == _TIMED_OUT or status >= _SERVER_ERROR:
+            return Retryable("unavailable", text)
+        return SimulatorError(text)
+
+    def _lost(self, error: elastic_transport.TransportError) -> Retryable | SimulatorError:
+        """What it means that there was no answer."""
+        text = f"{self._server}: {' '.join(str(error.message).split())}"
+        if isinstance(error, elastic_transport.TlsError):
+            return SimulatorError(
+                f"no TLS with {text}; check that endpoint says https where the server does, and"
+                " ca_certs (or set verify_certs=false)"
+            )
+        if isinstance(error, elastic_transport.ConnectionTimeout):
+            return Retryable("timeout", text)
+        return Retryable(_LOST, text)
+
+
+def parsed(body: object) -> Any:
+    """An answer's JSON; the text if it is none (a proxy's error page)."""
+    if not isinstance(body, bytes):
+        return body
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body.decode(errors="replace")
+
+
+def reason(answer: object) -> str:
+    """One line out of an error's body, or out of one item of a bulk answer."""
+    error = answer.get("error", answer) if isinstance(answer, dict) else answer
+    if isinstance(error, dict) and "type" in error:
+        error = f"{error['type']}: {error.get('reason')}"
+    return " ".join(str(error).split())[:300]
+
+
+def field_of(schema: Schema, name: str) -> str:
+    """The field that a column's values are found by."""
+    if name == schema.device and schema.device_path:
+        return f"{name}.{schema.device_path}"
+    return name
+
+
+class ElasticsearchModule(Module):
+    """A cluster of either kind."""
+
+    name = "elasticsearch"
+    options_model = ElasticsearchOptions
+    encoding_options_model = EncodingOptions
+    CAPABILITIES = Capabilities(
+        insert_modes=dict.fromkeys(InsertMode, Support.FULL),
+        primary_keys={
+            PrimaryKey.DB: Support.FULL,
+            PrimaryKey.CLIENT: Support.FULL,
+            # There are no sequences and no UUIDs, and no document is without an id.
+            PrimaryKey.SQL: Support.UNSUPPORTED,
+            PrimaryKey.UUID: Support.UNSUPPORTED,
+            PrimaryKey.NONE: Support.UNSUPPORTED,
+        },
+        multiple_tables=Support.FULL,
+        queries=dict.fromkeys(
+            (
+                "count-events", "temperature-min-max", "temperature-stats",
+                "temperature-stats-per-device", "newest-per-device",
+                "cpu-max-all", "high-cpu", "last-point",
+            ),
+            Support.FULL,
+        ),
+        # Every field is indexed anyway.
+        indices=Support.UNSUPPORTED,
+        workloads={"temperature": Support.FULL, "cpu": Support.FULL},
+    )  # fmt: skip
+    ENCODINGS = (
+        Encoding("bulk", {"insert_mode": "bulk"}),
+        Encoding("single", {"insert_mode": "single"}, batched=False),
+    )
+
+    options: ElasticsearchOptions
+
+    def __init__(self, options: Options, job: Job) -> None:
+        super().__init__(options, job)
+        self.options.mode(job.batch)
+        self._connection: _Connection | None = None
+
+    @classmethod
+    def encoder(cls, options: Options, job: Job, batch: int) -> DocumentEncoder:
+        assert isinstance(options, EncodingOptions)
+        aliases = [options.alias(table) for table in job.table_names]
+        return DocumentEncoder(job, options.mode(batch), aliases)
+
+    def writer(self, batch: int, prefill: bool = False) -> ElasticsearchWriter:
+        # There is no other way to prefill: its batch says how.
+        options = self.options.model_copy(update={"insert_mode": None}) if prefill else self.options
+        return ElasticsearchWriter(self.encoder(options, self.job, batch), options, self.job)
+
+    def open(self) -> None:
+        by_client = self.options.flavor is Flavor.ELASTICSEARCH
+        name = f"iot-benchmark {self.job.run_id}"
+        connection = _Connection(self.options, name, by_client=by_client)
+        connection.check()
+        self._connection = connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def prepare(self) -> None:
+        if self.job.clean:
+            names = ",".join(map(self.options.index, self.job.all_table_names))
+            self._ask("DELETE", f"/{names}?ignore_unavailable=true")
+        for table in self.job.table_names:
+            index, alias = self.options.index(table), self.options.alias(table)
+            if not self._is_there(index):
+                self._ask("PUT", f"/{index}", self._index())
+            self._ask("PUT", f"/{index}/_alias/{alias}")
+
+    def _is_there(self, index: str) -> bool:
+        try:
+            self._ask("GET", f"/{index}/_settings?filter_path=*.settings.index.uuid")
+        except _NotFound:
+            return False
+        return True
+
+    def _index(self) -> dict[str, Any]:
+        """Settings and mapping of an index."""
+        options, schema = self.options, self.job.schema
+        settings: dict[str, Any] = {
+            "number_of_shards": options.shards,
+            "number_of_replicas": options.replicas,
+            "refresh_interval": options.refresh_interval,
+        }
+        mapping: dict[str, Any] = {
+            # A document with a field that isn't the schema's is a defect of ours.
+            "dynamic": "strict",
+            "properties": {column.name: _field(schema, column) for column in schema.columns},
+        }
+        if schema.device_path:
+            settings["mapping.total_fields.limit"] = _FIELDS_LIMIT + options.extra_tags
+            # Whatever attributes a device has, each can be searched by.
+            mapping["dynamic_templates"] = [
+                {
+                    "attributes": {
+                        "path_match": f"{schema.device}.*",
+                        "match_mapping_type": "string",
+                        "mapping": {"type": "keyword"},
+                    }
+                }
+            ]
+        given = {name: value for name, value in settings.items() if value is not None}
+        return {"settings": {"index": given}, "mappings": mapping}
+
+    def prepare_queries(self) -> None:
+        index = self.options.index(self.job.schema.table)
+        if not self._is_there(index):
+            raise SimulatorError(
+                f"there is no table {index} to query: run insert first, with --tables single"
+            )
+        self._refresh(index)
+
+    def count(self) -> int:
+        names = ",".join(map(self.options.index, self.job.table_names))
+        self._refresh(names)
+        answer = self._ask("POST", f"/{names}/_count")
+        shards = answer["_shards"]
+        if shards["successful"] < shards["total"]:
+            raise Retryable(
+                "unavailable", f"{shards['successful']} of {shards['total']} shards were counted"
+            )
+        return int(answer["count"])
+
+    def _refresh(self, names: str) -> None:
+        refresh(self._opened(), names)
+
+    def server_info(self) -> dict[str, Any]:
+        version = self._ask("GET", "/")["version"]
+        health = self._ask("GET", "/_cluster/health")
+        settings: dict[str, Any] = {
+            "nodes": health["number_of_nodes"],
+            "data_nodes": health["number_of_data_nodes"],
+            "status": health["status"],
+        }
+        index = self.options.index(self.job.table_names[0])
+        with suppress(_NotFound):
+            found = self._ask("GET", f"/{index}/_settings?include_defaults=true&flat_settings=true")
+            known = found[index].get("defaults", {}) | found[index]["settings"]
+            settings |= {name: known[name] for name in _INDEX_SETTINGS if name in known}
+        name = version.get("distribution", Flavor.ELASTICSEARCH.value)
+        return {
+            "version": f"{name} {version['number']} (Lucene {version['lucene_version']})",
+            "settings": settings,
+        }
+
+    # --- queries ----------------------------------------------------------------------------------
+
+    def workload_queries(self) -> Mapping[str, Query]:
+        asked: dict[str, Query] = {
+            "count-events": self._count_events,
+            "temperature-min-max": partial(self._stats, ("min", "max")),
+            "temperature-stats": partial(self._stats, ("min", "avg", "max")),
+            "temperature-stats-per-device": self._stats_per_device,
+            "newest-per-device": self._newest_per_device,
+            "cpu-max-all": self._cpu_max_all,
+            "high-cpu": self._high_cpu,
+            "last-point": self._last_point,
+        }
+        return {name: asked[name] for name in self.job.schema.queries}
+
+    def _count_events(self) -> list[tuple[Any, ...]]:
+        answer = self._search({"size": 0, "track_total_hits": True})
+        return [(answer["hits"]["total"]["value"],)]
+
+    def _stats(self, wanted: Sequence[str]) -> list[tuple[Any, ...]]:
+        asked = {name: {name: {"field": "temperature"}} for name in wanted}
+        found = self._search({"size": 0, "track_total_hits": False, "aggs": asked})["aggregations"]
+        return [tuple(found[name]["value"] for name in wanted)]
+
+    def _stats_per_device(self) -> list[tuple[Any, ...]]:
+        stats = {"temperature": {"stats": {"field": "temperature"}}}
+        return [
+            (bucket["key"]["device_id"], *(bucket["temperature"][n] for n in ("min", "avg", "max")))
+            for bucket in self._buckets(["device_id"], stats)
+        ]
+
+    def _newest_per_device(self) -> list[tuple[Any, ...]]:
+        return [
+            (device, *values)
+            for device, values in self._newest(Column("temperature", ColumnType.FLOAT32))
+        ]
+
+    def _newest(self, *columns: Column) -> Iterator[tuple[str, list[Any]]]:
+        """Each device and these columns of its newest event.
+
+        By top_hits, not the cheaper top_metrics, which only Elastic's own distribution has.
+        """
+        schema = self.job.schema
+        names = [column.name for column in columns]
+        newest = {
+            "size": 1,
+            "sort": [{schema.time: "desc"}],
+            "_source": False,
+            "docvalue_fields": names,
+        }
+        for bucket in self._buckets([schema.device], {"newest": {"top_hits": newest}}):
+            [hit] = bucket["newest"]["hits"]["hits"]
+            yield bucket["key"][schema.device], _values(hit, names)
+
+    def _cpu_max_all(self) -> list[tuple[Any, ...]]:
+        hours = {
+            "date_histogram": {"field": "ts", "fixed_interval": f"{HOUR_MS}ms", "min_doc_count": 1},
+            "aggs": {name: {"max": {"field": name}} for name in METRICS},
+        }
+        answer = self._search(
+            {
+                "size": 0,
+                "track_total_hits": False,
+                "query": _all_of(
+                    {"terms": {"tags.hostname": MAX_ALL_HOSTS}},
+                    {"range": {"ts": {"gte": FIRST_TIMESTAMP_MS, "lt": MAX_ALL_UNTIL_MS}}},
+                ),
+                "aggs": {"hours": hours},
+            }
+        )
+        return [
+            (bucket["key"], *(bucket[name]["value"] for name in METRICS))
+            for bucket in answer["aggregations"]["hours"]["buckets"]
+        ]
+
+    def _high_cpu(self) -> list[tuple[Any, ...]]:
+        names = ["tags.hostname", "ts", *METRICS]
+        question = {
+            "size": _PAGE,
+            "sort": ["_doc"],
+            "_source": False,
+            "docvalue_fields": names,
+            "query": _all_of(
+                {"range": {"usage_user": {"gt": HIGH_CPU_ABOVE}}},
+                {"range": {"ts": {"gte": FIRST_TIMESTAMP_MS, "lt": HIGH_CPU_UNTIL_MS}}},
+            ),
+        }
+        return [tuple(_values(hit, names)) for hit in self._scrolled(question)]
+
+    def _last_point(self) -> list[tuple[Any, ...]]:
+        columns = [self.job.schema.column(name) for name in ("ts", *METRICS)]
+        return [(host, *values) for host, values in self._newest(*columns)]
+
+    def _search(self, question: Mapping[str, Any]) -> Any:
+        return search(self._opened(), self.options.index(self.job.schema.table), question)
+
+    def _buckets(self, columns: Sequence[str], aggregations: Mapping[str, Any]) -> Iterator[Any]:
+        index = self.options.index(self.job.schema.table)
+        return buckets(self._opened(), index, self.job.schema, columns, aggregations)
+
+    def _scrolled(self, question: Mapping[str, Any]) -> Iterator[Any]:
+        """All hits, page by page (a scroll is never answered from the request cache)."""
+        index = self.options.index(self.job.schema.table)
+        answer = self._ask("POST", f"/{index}/_search?scroll=1m&{_WHOLE}", question)
+        try:
+            while hits := answer["hits"]["hits"]:
+                yield from hits
+                more = {"scroll": "1m", "scroll_id": answer["_scroll_id"]}
+                answer = self._ask("POST", "/_search/scroll", more)
+        finally:
+            self._ask("DELETE", "/_search/scroll", {"scroll_id": answer["_scroll_id"]})
+
+    def _opened(self) -> _Connection:
+        if self._connection is None:
+            self.open()
+        assert self._connection is not None
+        return self._connection
+
+    def _ask(self, method: str, target: str, body: object = None) -> Any:
+        return self._opened().ask(method, target, body)
+
+
+# An answer from a part of the shards would pass for one from all.
+_WHOLE = "allow_partial_search_results=false"
+
+
+def _field(schema: Schema, column: Column) -> dict[str, Any]:
+    """The mapping of a column."""
+    if column.name == schema.device and schema.device_path:
+        return {
+            "type": "object",
+            "dynamic": "true",
+            "properties": {schema.device_path: {"type": "keyword"}},
+        }
+    return _FIELD_TYPES[column.type]
+
+
+def _all_of(*conditions: Mapping[str, Any]) -> dict[str, Any]:
+    """Conditions that don't rank."""
+    return {"bool": {"filter": list(conditions)}}
+
+
+def _values(hit: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+    """The values of a hit's docvalue_fields; dates, which come as text, as numbers."""
+    fields = hit["fields"]
+    return [int(v) if name == "ts" else v for name in names for v in fields[name]]
+
+
+def refresh(connection: _Connection, names: str) -> None:
+    """Make all that is stored visible, on every primary shard."""
+    shards = connection.ask("POST", f"/{names}/_refresh")["_shards"]
+    if shards["successful"] < shards["total"]:
+        # It skips shards that aren't there: replicas without a node, which don't matter, and
+        # primaries that are being recovered after a start.
+        connection.ask(
+            "GET", f"/_cluster/health/{names}?wait_for_status=yellow&timeout={_SHARDS_READY_S}s"
+        )
+        connection.ask("POST", f"/{names}/_refresh")
+
+
+def search(connection: _Connection, names: str, question: Mapping[str, Any]) -> Any:
+    """A search that is really made: an answer from the request cache measures nothing."""
+    return connection.ask("POST", f"/{names}/_search?request_cache=false&{_WHOLE}", question)
+
+
+def buckets(
+    connection: _Connection,
+    names: str,
+    schema: Schema,
+    columns: Sequence[str],
+    aggregations: Mapping[str, Any],
+    query: Mapping[str, Any] | None = None,
+) -> Iterator[Any]:
+    """The events grouped by columns, all groups, page by page."""
+    groups: dict[str, Any] = {
+        "size": _PAGE,
+        "sources": [{name: {"terms": {"field": field_of(schema, name)}}} for name in columns],
+    }
+    question: dict[str, Any] = {"size": 0, "track_total_hits": False}
+    if query:
+        question["query"] = query
+    while True:
+        grouping: dict[str, Any] = {"composite": groups}
+        if aggregations:
+            grouping["aggs"] = aggregations
+        answer = search(connection, names, question | {"aggs": {"groups": grouping}})
+        found = answer["aggregations"]["groups"]
+        yield from found["buckets"]
+        if len(found["buckets"]) < _PAGE:
+            return
+        groups["after"] = found["after_key"]
+
+
+class ElasticsearchWriter(Writer):
+    """Sends payloads of `DocumentEncoder`; by several threads if `max_in_flight` says so."""
+
+    encoder: DocumentEncoder
+
+    def __init__(self, encoder: DocumentEncoder, options: ElasticsearchOptions, job: Job) -> None:
+        super().__init__(encoder)
+        self.max_in_flight = options.max_in_flight
+        self._options = options
+        self._job = job
+        self._name = f"iot-benchmark {job.run_id}"
+        self._connection: _Connection | None = None
+        self._own = threading.local()
+        """Each thread's name at the server, which has to tell requests under way apart."""
+        self._numbers = itertools.count()
+
+    def open(self) -> None:
+        connection = _Connection(self._options, self._name, self.max_in_flight)
+        connection.check()
+        self._connection = connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def send(self, payload: Payload) -> int:
+        connection = self._connection
+        assert connection is not None
+        request: Request = payload.data
+        name = self._thread_name()
+        try:
+            status, answer = connection.write(request, name)
+        except Retryable:
+            self._doubt(request, name)
+            raise
+        if status == _CREATED:
+            return request.stored + 1
+        if status == _OK and self.encoder.mode is InsertMode.BULK:
+            if answer.startswith(b'{"errors":false'):
+                return request.stored + answer.count(_STORED)
+            return self._partly(request, name, orjson.loads(answer)["items"])
+        if status == _CONFLICT and request.sent_before:
+            return request.stored + 1
+        if status >= _SERVER_ERROR:
+            self._doubt(request, name)
+        raise connection.refusal(status, parsed(answer))
+
+    def _partly(self, request: Request, name: str, items: Sequence[Mapping[str, Any]]) -> int:
+        """Events stored, if all that weren't are stored already; else the first one's error, with
+        only those that may be sent again left in the request."""
+        assert self._connection is not None
+        kept: list[int] = []
+        failure: Retryable | None = None
+        for position, item in enumerate(items):
+            [result] = item.values()
+            status = result["status"]
+            if status == _CREATED or (status == _CONFLICT and request.sent_before):
+                continue
+            meaning = self._connection.refusal(status, result)
+            if isinstance(meaning, SimulatorError):
+                raise meaning
+            failure = failure or meaning
+            kept.append(position)
+            if status >= _SERVER_ERROR:
+                self._doubt(request, name)
+        request.stored += len(items) - len(kept)
+        if failure is None:
+            return request.stored
+        request.keep(kept)
+        raise failure
+
+    def _thread_name(self) -> str:
+        name: str | None = getattr(self._own, "name", None)
+        if name is None:
+            # Few names, used again: a server that logs deprecations does so once per name.
+            name = self._own.name = f"{self._name} {id(self):x}-{next(self._numbers)}"
+        return name
+
+    def _doubt(self, request: Request, name: str) -> None:
+        request.in_doubt = name
+        request.sent_before = True
+        # What is still at work under this name must stay apart from what is sent later.
+        self._own.name = None
+
+    def recover(self, payload: Payload) -> bool:
+        request: Request = payload.data
+        if request.in_doubt is None:
+            return False
+        if self._job.primary_key is not PrimaryKey.CLIENT:
+            self._await_end(request.in_doubt)
+            kept = self._missing(payload)
+            request.stored += len(request.rows) - len(kept)
+            request.keep(kept)
+        request.in_doubt = None
+        return not request.rows
+
+    def _await_end(self, name: str) -> None:
+        """Wait until no node is at work on what was sent under that name."""
+        assert self._connection is not None
+        for _ in range(int(_TASK_END_S / _TASK_POLL_S)):
+            answer = self._connection.ask("GET", "/_tasks?actions=indices:data/write/*")
+            if "node_failures" in answer:
+                raise Retryable(_LOST, f"a node doesn't answer: {reason(answer['node_failures'])}")
+            tasks = [task for node in answer["nodes"].values() for task in node["tasks"].values()]
+            if not any(task["headers"].get("X-Opaque-Id") == name for task in tasks):
+                return
+            # The server has no event for the end of a task of another connection to wait for.
+            time.sleep(_TASK_POLL_S)
+        raise Retryable(_LOST, "the server is still at work on the request")
+
+    def _missing(self, payload: Payload) -> list[int]:
+        """Which of the request's rows (positions in it) aren't stored."""
+        assert self._connection is not None
+        request: Request = payload.data
+        schema, tables = self._job.schema, self._job.table_names
+        names = ",".join(map(self._options.index, tables))
+        refresh(self._connection, names)
+        first = payload.last + 1 - payload.events
+        missing: list[int] = []
+        for start, stop in bounds(len(request.rows), _LOOK_UP):
+            keys = [
+                tuple(payload.block.key_of(first + row).values())
+                for row in request.rows[start:stop]
+            ]
+            conditions: list[dict[str, Any]] = []
+            for name, values in zip(schema.key, zip(*keys, strict=True), strict=True):
+                field = field_of(schema, name)
+                if isinstance(values[0], str):
+                    conditions.append({"terms": {field: sorted(set(values))}})
+                else:
+                    conditions.append({"range": {field: {"gte": min(values), "lte": max(values)}}})
+            found = {
+                tuple(bucket["key"][name] for name in schema.key)
+                for bucket in buckets(
+                    self._connection, names, schema, schema.key, {}, _all_of(*conditions)
+                )
+            }
+            missing.extend(start + at for at, key in enumerate(keys) if key not in found)
+        return missing

@@ -1,0 +1,124 @@
+"""Requests that store documents in Elasticsearch or OpenSearch: bulk bodies and single documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import quote
+
+from ..contract import PrimaryKey
+from ..encoding import bounds, client_keys, format_rows, json_columns, json_object_format
+from ..workloads.base import EventBlock
+from .base import Encoder, Job, Payload
+
+_BULK_PARAMETERS = (
+    "require_alias=true&filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
+)
+_SINGLE_PARAMETERS = "require_alias=true&filter_path=result,error.type,error.reason"
+
+
+class InsertMode(StrEnum):
+    """How events are sent."""
+
+    BULK = "bulk"
+    """The bulk API, one request per batch."""
+    SINGLE = "single"
+    """The document API, one request per event."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One request, and what is known of its fate while it is tried again.
+
+    `rows` are the payload's events that it sends, counted from the payload's first; `stored` is
+    how many of the payload's other events are stored already.
+    """
+
+    method: str
+    target: str
+    body: bytes
+    rows: Sequence[int]
+    stored: int = 0
+    in_doubt: str | None = None
+    """Name under which the server may still be at work on it, or have stored a part of it."""
+    sent_before: bool = False
+    """Whether an earlier try may have stored some of `rows`, so that they may be found there."""
+
+    def keep(self, kept: Sequence[int]) -> None:
+        """Leave only those of its rows (positions in `rows`) to be sent again."""
+        lines = self.body.split(b"\n")
+        if len(lines) > 1:
+            # A line of action and one of document for each event, and an end of line.
+            pairs = (lines[2 * position : 2 * position + 2] for position in kept)
+            self.body = b"".join(b"%b\n%b\n" % (action, document) for action, document in pairs)
+        self.rows = [self.rows[position] for position in kept]
+
+
+class DocumentEncoder(Encoder):
+    """Encodes in one insert mode. A payload's data: a `Request`.
+
+    Keys of the client become the documents' ids, and a document is only created, never replaced.
+    """
+
+    def __init__(self, job: Job, mode: InsertMode, aliases: Sequence[str]) -> None:
+        """`aliases`: where the job's tables are written to, in their order."""
+        self.mode = mode
+        self._aliases = [alias.encode() for alias in aliases]
+        self._client_key = job.primary_key is PrimaryKey.CLIENT
+        self._document = json_object_format(job.schema.columns) + b"\n"
+
+    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
+        requests = (
+            self._bulks(block, batch) if self.mode is InsertMode.BULK else self._singles(block)
+        )
+        return [
+            Payload(request, stop - start, block, stop - 1)
+            for request, (start, stop) in zip(requests, bounds(len(block), batch or 1), strict=True)
+        ]
+
+    def _bulks(self, block: EventBlock, size: int) -> list[Request]:
+        columns = json_columns(block)
+        meta = []
+        if self._client_key:
+            meta.append(b'"_id":"%b"')
+            columns.insert(0, client_keys(block).tolist())
+        if len(self._aliases) == 1:
+            target = f"/{quote(self._aliases[0])}/_bulk?{_BULK_PARAMETERS}"
+        else:
+            target = f"/_bulk?{_BULK_PARAMETERS}"
+            meta.insert(0, b'"_index":"%b"')
+            columns.insert(0, self._dealt_aliases(block))
+        # Documents without an id are only ever created, too.
+        action = b"create" if self._client_key else b"index"
+        row = b'{"%b":{%b}}\n' % (action, b",".join(meta)) + self._document
+        return [
+            Request(
+                "POST",
+                target,
+                format_rows(row, b"", [values[start:stop] for values in columns]),
+                range(stop - start),
+            )
+            for start, stop in bounds(len(block), size)
+        ]
+
+    def _singles(self, block: EventBlock) -> list[Request]:
+        documents = format_rows(self._document, b"", json_columns(block)).split(b"\n")[:-1]
+        aliases = [quote(alias) for alias in self._dealt_aliases(block)]
+        if not self._client_key:
+            return [
+                Request("POST", f"/{alias}/_doc?{_SINGLE_PARAMETERS}", document, (0,))
+                for alias, document in zip(aliases, documents, strict=True)
+            ]
+        keys = [quote(key, safe="") for key in client_keys(block).tolist()]
+        return [
+            Request("PUT", f"/{alias}/_create/{key}?{_SINGLE_PARAMETERS}", document, (0,))
+            for alias, key, document in zip(aliases, keys, documents, strict=True)
+        ]
+
+    def _dealt_aliases(self, block: EventBlock) -> list[bytes]:
+        """Of each event: event i goes to table i modulo their number."""
+        count = len(self._aliases)
+        shift = block.first % count
+        turn = self._aliases[shift:] + self._aliases[:shift]
+        return (turn * (len(block) // count + 1))[: len(block)]

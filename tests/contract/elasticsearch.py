@@ -1,0 +1,269 @@
+"""How to look into Elasticsearch and OpenSearch, and how to make them fail: an index that refuses to be
+written to, and a proxy for what happens on the way."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import ssl
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar
+
+import trustme
+
+from simulator.modules.base import Job
+from simulator.workloads.base import ColumnType, Schema
+
+from .search_proxy import Fate, HttpProxy, HttpRequest, http_proxy
+from .server import Fault, Refusal, ServerUnderTest, Strike
+
+_NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+# What a node answers while its queue of writes is full, and to who isn't known. (The test servers
+# have neither so short a queue nor Elastic's security.)
+_QUEUE_FULL = {
+    "error": {
+        "type": "es_rejected_execution_exception",
+        "reason": "rejected execution of coordinating operation",
+    },
+    "status": 429,
+}
+_UNKNOWN_USER = {
+    "error": {
+        "type": "security_exception",
+        "reason": "unable to authenticate user [elastic] for REST request [/]",
+    },
+    "status": 401,
+}
+
+
+def ask(url: str, method: str, target: str, body: object = None) -> Any:
+    """A request that is no part of what is tested; HTTPError if it is refused."""
+    request = urllib.request.Request(
+        url + target,
+        None if body is None else json.dumps(body).encode(),
+        {"content-type": "application/json"},
+        method=method,
+    )
+    with _NO_PROXY.open(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def writes(request: HttpRequest) -> bool:
+    """Whether a request stores documents."""
+    path = request.target.partition("?")[0].split("/")
+    return path[-1] in ("_bulk", "_doc") or "_create" in path
+
+
+class SearchUnderTest(ServerUnderTest):
+    """Indices with a prefix of their own in a cluster, reached by way of a proxy."""
+
+    reconnects_unasked = True
+    locks = False
+    column_types: ClassVar = {
+        ColumnType.TIMESTAMP_MS: "date",
+        ColumnType.INT64: "long",
+        ColumnType.INT32: "integer",
+        ColumnType.FLOAT32: "float",
+        ColumnType.TEXT: "keyword",
+        ColumnType.JSON: "object",
+    }
+
+    def __init__(self, urls: Sequence[str], flavor: str, stack: ExitStack) -> None:
+        self.urls = urls
+        self.url = urls[0]
+        self.proxy = stack.enter_context(http_proxy(HttpProxy(urls, writes, (429, _QUEUE_FULL))))
+        self.prefix = f"iot-test-{os.getpid()}-{uuid.uuid4().hex[:8]}-"
+        one = len(urls) == 1
+        super().__init__(
+            "elasticsearch",
+            {
+                "endpoint": self.proxy.endpoints,
+                "flavor": flavor,
+                "index_prefix": self.prefix,
+                "shards": 1 if one else 3,
+                "replicas": 0 if one else 1,
+            },
+        )
+        self._stack = stack
+        self._silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        """Takes connections and never answers."""
+        self._closed = stack.enter_context(socket.socket())
+        """Bound, so that its port stays free, but not listening."""
+        self._closed.bind(("127.0.0.1", 0))
+        self.authority = trustme.CA()
+        self._guarded = self._in_front("Basic " + base64.b64encode(b"elastic:right").decode())
+        self._encrypted = self._in_front(None)
+
+    @classmethod
+    @contextmanager
+    def started(cls, urls: Sequence[str], flavor: str) -> Iterator[SearchUnderTest]:
+        """A prefix on the cluster, whose indices are deleted at the end."""
+        with ExitStack() as stack:
+            found = cls(urls, flavor, stack)
+            yield found
+            found.clear()
+
+    def _in_front(self, authorization: str | None) -> HttpProxy:
+        """A proxy that ends TLS and asks for credentials, which the test servers can't."""
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.authority.issue_cert("localhost").configure_cert(tls)
+        proxy = HttpProxy(
+            self.urls, tls=tls, authorization=authorization, denial=(401, _UNKNOWN_USER)
+        )
+        return self._stack.enter_context(http_proxy(proxy))
+
+    @property
+    def trusted(self) -> str:
+        """The PEM text of the authority that the encrypting proxies' certificates are from."""
+        return self.authority.cert_pem.bytes().decode()
+
+    @property
+    def guarded(self) -> list[str]:
+        """Endpoints that speak TLS and want user `elastic` with password `right`."""
+        return self._guarded.endpoints
+
+    def ask(self, method: str, target: str, body: object = None) -> Any:
+        return ask(self.url, method, target, body)
+
+    def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
+        """From the columns that are indexed, and not from the documents as they were sent, but for JSON."""
+        names = [column.name for column in schema.columns if column.type is not ColumnType.JSON]
+        index = self.prefix + table
+        self.ask("POST", f"/{index}/_refresh")
+        question = {"size": 10_000, "sort": ["_doc"], "docvalue_fields": names}
+        answer = self.ask("POST", f"/{index}/_search?scroll=1m", question)
+        rows = []
+        while hits := answer["hits"]["hits"]:
+            for hit in hits:
+                values = {name: value for name, (value,) in hit.get("fields", {}).items()}
+                rows.append([(hit["_source"] | values)[column.name] for column in schema.columns])
+                assert set(values) == set(names)
+            scroll = {"scroll": "1m", "scroll_id": answer["_scroll_id"]}
+            answer = self.ask("POST", "/_search/scroll", scroll)
+        self.ask("DELETE", "/_search/scroll", {"scroll_id": answer["_scroll_id"]})
+        return rows
+
+    def keys(self, table: str) -> list[str]:
+        index = self.prefix + table
+        self.ask("POST", f"/{index}/_refresh")
+        answer = self.ask("POST", f"/{index}/_search", {"size": 10_000, "_source": False})
+        return [hit["_id"] for hit in answer["hits"]["hits"]]
+
+    def tables(self) -> set[str]:
+        found = self.ask("GET", f"/_cat/indices/{self.prefix}*?format=json&h=index")
+        return {row["index"].removeprefix(self.prefix) for row in found}
+
+    def columns(self, table: str) -> dict[str, str]:
+        index = self.prefix + table
+        found = self.ask("GET", f"/{index}/_mapping")[index]["mappings"]["properties"]
+        # A document's id is no field.
+        return {"id": "_id"} | {name: field.get("type", "object") for name, field in found.items()}
+
+    def indices(self, table: str) -> set[str]:
+        return set()
+
+    def clear(self) -> None:
+        if found := self.tables():
+            self.ask("DELETE", "/" + ",".join(self.prefix + table for table in found))
+
+    def connections(self, run_id: str) -> set[str]:
+        lines = self.proxy.lines("x-opaque-id", f"iot-benchmark {run_id}")
+        return {str(id(line)) for line in lines}
+
+    def kill_connections(self, run_id: str) -> int:
+        return self.proxy.cut(self.proxy.lines("x-opaque-id", f"iot-benchmark {run_id}"))
+
+    # --- not getting in ---------------------------------------------------------------------------
+
+    def refusals(self) -> Sequence[Refusal]:
+        secret = "the-wrong-passw0rd"
+        wrong = {"username": "elastic", "password": secret}
+        refusals = [
+            Refusal(
+                {"endpoint": f"http://127.0.0.1:{port}", "request_timeout_s": 2, **wrong},
+                f"127.0.0.1:{port}", "check that the server runs", secret,
+            )
+            for port in (found.getsockname()[1] for found in (self._closed, self._silent))
+        ]  # fmt: skip
+        guarded = {"endpoint": self.guarded, "ca_certs": self.trusted}
+        server = self.guarded[0].removeprefix("https://")
+        here = self.url.removeprefix("http://")
+        return [
+            *refusals,
+            Refusal({**guarded, **wrong}, server, "check username and password", secret),
+            Refusal({**guarded, "api_key": secret}, server, "or api_key", secret),
+            Refusal({"endpoint": self.guarded, **wrong}, server, "ca_certs", secret),
+            Refusal({"endpoint": f"https://{here}", **wrong}, here, "check that endpoint", secret),
+        ]
+
+    # --- failures ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def fated(self, fate: Fate, **options: Any) -> Iterator[Strike]:
+        """The proxy does something to the request."""
+
+        def blow() -> None:
+            self.proxy.fate = fate
+
+        yield Strike(blow, options)
+        assert self.proxy.fate is None, "no request met its fate"
+
+    @contextmanager
+    def ended(self, job: Job) -> Iterator[Strike]:
+        """The writer's connections are ended before the request is sent."""
+
+        def blow() -> None:
+            assert self.kill_connections(job.run_id)
+
+        yield Strike(blow)
+
+    @contextmanager
+    def away(self, job: Job) -> Iterator[Strike]:
+        """The connections are cut, and the next two are refused."""
+
+        def blow() -> None:
+            self.proxy.refused_connections = 2
+            assert self.kill_connections(job.run_id)
+
+        yield Strike(blow)
+        assert not self.proxy.refused_connections
+
+    @contextmanager
+    def blocked(self, job: Job) -> Iterator[Strike]:
+        """One index takes no documents for the time of one request, as on a full disk: with several
+        tables, a part of the request is stored and a part refused."""
+        index = self.prefix + job.table_names[-2 % len(job.table_names)]
+
+        def block(on: bool) -> None:
+            setting = {"index.blocks.read_only_allow_delete": on or None}
+            self.ask("PUT", f"/{index}/_settings", setting)
+
+        yield Strike(lambda: block(True), abort=lambda: block(False))
+        block(False)
+
+    FAULTS = (
+        Fault(
+            "answer lost", {"connection_lost": 1},
+            lambda server, job: server.fated("drop answer"), thorough=True,
+        ),
+        Fault("index blocked", {"too_many_requests": 1}, blocked, thorough=True),
+        Fault(
+            "request lost", {"connection_lost": 1},
+            lambda server, job: server.fated("drop request"),
+        ),
+        Fault("connection ended", {}, ended, reconnects=True),
+        Fault("away for a while", {"connection_lost": 2}, away),
+        Fault("queue full", {"too_many_requests": 1}, lambda server, job: server.fated("refuse")),
+        Fault("gateway gave up", {"unavailable": 1}, lambda server, job: server.fated("give up")),
+        Fault(
+            "no answer in time", {"timeout": 1},
+            lambda server, job: server.fated("hold answer", request_timeout_s=2), reconnects=True,
+        ),
+    )  # fmt: skip

@@ -1,0 +1,198 @@
+"""Requests of Elasticsearch, taken apart again by json."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pytest
+
+from simulator.contract import PrimaryKey, Tables
+from simulator.encoding import client_keys, json_escaped
+from simulator.errors import OptionError
+from simulator.modules.base import Job, Payload
+from simulator.modules.elasticsearch import ElasticsearchOptions, EncodingOptions
+from simulator.modules.elasticsearch_encoding import DocumentEncoder, InsertMode, Request
+from simulator.modules.options import parse_options
+from simulator.workloads import WORKLOADS
+from simulator.workloads.base import Workload
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import TEXTS, Awkward, Row, normalised, rows_of
+
+KINDS = [*WORKLOADS.values(), Awkward]
+
+
+def encoder(job: Job, mode: InsertMode) -> DocumentEncoder:
+    return DocumentEncoder(job, mode, [f"my-{table}-write" for table in job.table_names])
+
+
+def sent(payload: Payload) -> list[tuple[str, str, str | None, dict[str, Any]]]:
+    """Of each document: action, where it goes, its id, itself. Checks the form of the request."""
+    request: Request = payload.data
+    parts = urlsplit(request.target)
+    path = parts.path.strip("/").split("/")
+    assert "require_alias=true" in parts.query
+    if path[-1] != "_bulk":
+        assert b"\n" not in request.body
+        document = json.loads(request.body)
+        if path[1] == "_doc":
+            assert (request.method, len(path)) == ("POST", 2)
+            return [("index", path[0], None, document)]
+        assert (request.method, len(path), path[1]) == ("PUT", 3, "_create")
+        return [("create", path[0], unquote(path[2]), document)]
+    assert request.method == "POST"
+    assert request.body.endswith(b"\n")
+    lines = [json.loads(line) for line in request.body.split(b"\n")[:-1]]
+    found = []
+    for action, document in zip(lines[::2], lines[1::2], strict=True):
+        [(name, meta)] = action.items()
+        alias = meta.pop("_index", path[0])
+        found.append((name, alias, meta.pop("_id", None), document))
+        assert not meta
+    return found
+
+
+def rows(workload: Workload, payloads: list[Payload]) -> list[Row]:
+    names = [column.name for column in workload.schema.columns]
+    documents = [document for payload in payloads for *_, document in sent(payload)]
+    assert all(list(document) == names for document in documents)
+    return normalised(workload.schema, [list(document.values()) for document in documents])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("key", [PrimaryKey.DB, PrimaryKey.CLIENT])
+@pytest.mark.parametrize("tables", Tables)
+@pytest.mark.parametrize("batch", [0, 1, 5, 100])
+def test_documents_are_the_events(
+    kind: type[Workload], key: PrimaryKey, tables: Tables, batch: int
+) -> None:
+    workload = kind(device_spread=3)
+    block = workload.block(1, 7, 91)
+    job = Job(workload.schema, batch=batch, primary_key=key, tables=tables)
+    mode = InsertMode.BULK if batch else InsertMode.SINGLE
+    payloads = encoder(job, mode).encode(block, batch)
+
+    assert rows(workload, payloads) == rows_of(block)
+    sizes = [len(sent(payload)) for payload in payloads]
+    assert sizes == [payload.events for payload in payloads]
+    assert sizes == [len(payload.data.rows) for payload in payloads]
+    assert max(sizes) == min(batch or 1, 91)
+    assert [payload.last for payload in payloads] == [int(end) - 1 for end in np.cumsum(sizes)]
+
+    actions = [action for payload in payloads for action in sent(payload)]
+    names = [f"my-{table}-write" for table in job.table_names]
+    aliases = [alias for _, alias, _, _ in actions]
+    assert aliases == [names[number % len(names)] for number in range(7, 98)]
+    keys = [found for _, _, found, _ in actions]
+    if key is PrimaryKey.CLIENT:
+        assert keys == [found.decode() for found in client_keys(block).tolist()]
+    assert {action for action, *_ in actions} == {"create" if key is PrimaryKey.CLIENT else "index"}
+    assert (set(keys) == {None}) == (key is PrimaryKey.DB)
+
+
+def test_a_bulk_body_byte_by_byte() -> None:
+    """No blanks, two decimals, as for every other database."""
+    block = Temperature(seed=4).block(0, 0, 1)
+    (payload,) = encoder(Job(block.schema, batch=1), InsertMode.BULK).encode(block, 1)
+    [(time, device, number, value)] = rows_of(block)
+    assert payload.data.body.decode() == (
+        '{"index":{}}\n'
+        f'{{"timestamp":{time},"device_id":"{device}","sequence_number":{number},'
+        f'"temperature":{value:.2f}}}\n'
+    )
+
+
+@pytest.mark.parametrize("kept", [[], [0], [3, 1], [0, 1, 2, 3]])
+def test_what_is_sent_again_is_the_rest(kept: list[int]) -> None:
+    block = Temperature().block(0, 0, 4)
+    job = Job(block.schema, batch=4, primary_key=PrimaryKey.CLIENT)
+    (payload,) = encoder(job, InsertMode.BULK).encode(block, 4)
+    before = sent(payload)
+    request: Request = payload.data
+    request.rows = (10, 11, 12, 13)
+    request.keep(kept)
+    assert list(request.rows) == [10 + position for position in kept]
+    if kept:
+        assert sent(payload) == [before[position] for position in kept]
+
+
+def test_a_json_documents_line_breaks_are_no_ends_of_lines() -> None:
+    workload = Awkward()
+    block = workload.block(0, 0, 1)
+    columns = dict(block.columns) | {"document": np.array([b'{\n"a":\r\n[1,\n2]}'])}
+    pretty = type(block)(block.schema, 0, 0, columns, block.devices)
+    (payload,) = encoder(Job(block.schema, batch=1), InsertMode.BULK).encode(pretty, 1)
+    [(_, _, _, document)] = sent(payload)
+    assert document["document"] == {"a": [1, 2]}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_are_escaped_where_they_must_be(text: str) -> None:
+    column = np.array([b"plain", text.encode()])
+    found = json_escaped(column).tolist()
+    assert json.loads(b'"' + found[1] + b'"') == text
+    plain = json.dumps(text, ensure_ascii=False) == f'"{text}"'
+    assert (json_escaped(column) is column) == plain
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"endpoint": "elastic:9200"}, "option endpoint: must be URLs like https://"),
+        ({"endpoint": "http://"}, "option endpoint: must be URLs"),
+        ({"endpoint": "http://host:99999"}, "option endpoint: must be URLs"),
+        ({"endpoint": "http://host/?x=1"}, "option endpoint: must be URLs"),
+        ({"endpoint": "http://me:hush@host"}, "must not hold user or password"),
+        ({"endpoint": ""}, "option endpoint:"),
+        ({"endpoint": "http://host", "username": "me"}, "go together"),
+        ({"endpoint": "http://host", "password": "hush"}, "go together"),
+        (
+            {"endpoint": "http://host", "username": "me", "password": "hush", "api_key": "hush"},
+            "either username and password or api_key",
+        ),
+        ({"endpoint": "http://host", "index_prefix": "Events"}, "option index_prefix:"),
+        ({"endpoint": "http://host", "index_prefix": "-x"}, "option index_prefix:"),
+        ({"endpoint": "http://host", "refresh_interval": "30"}, "option refresh_interval:"),
+        ({"endpoint": "http://host", "shards": "0"}, "option shards:"),
+        ({"endpoint": "http://host", "flavor": "solr"}, "option flavor:"),
+    ],
+)
+def test_options_that_can_not_work(values: dict[str, str], problem: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        parse_options(ElasticsearchOptions, values, lambda _: "target x")
+    assert str(refused.value).startswith("target x: ")
+    assert problem in str(refused.value)
+    assert "hush" not in str(refused.value)
+
+
+def test_nodes_are_reached_as_the_options_say() -> None:
+    values = {
+        "endpoint": "http://one, https://two:9201/es/ ,http://[::1]:9202",
+        "username": "me",
+        "password": "hush",
+    }
+    options = parse_options(ElasticsearchOptions, values, str)
+    nodes = options.nodes("a name", 3)
+    assert [(node.scheme, node.host, node.port, node.path_prefix) for node in nodes] == [
+        ("http", "one", 9200, ""),
+        ("https", "two", 9201, "/es"),
+        ("http", "::1", 9202, ""),
+    ]
+    for node in nodes:
+        assert node.connections_per_node == 3
+        assert node.headers["authorization"] == "Basic bWU6aHVzaA=="
+        assert node.headers["x-opaque-id"] == "a name"
+    assert options.server == "one:9200, two:9201, ::1:9202"
+    assert options.public()["password"] == "***"
+
+
+def test_an_encoder_needs_no_endpoint() -> None:
+    """`blackhole` asks with these options alone."""
+    options = EncodingOptions(index_prefix="mine-")
+    assert (options.index("events"), options.alias("events")) == (
+        "mine-events",
+        "mine-events-write",
+    )
