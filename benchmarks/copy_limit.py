@@ -23,24 +23,20 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from statistics import median
-from typing import cast
 
 from cli.embedded import programs_folder
 from simulator.contract import PrimaryKey
-from simulator.loop import Feed, insert_all
-from simulator.measure import Recorder
-from simulator.modules.base import Payload
 from simulator.modules.postgres import Postgres
-from simulator.worker import garbage_collection_paused, opened
+from simulator.worker import garbage_collection_paused
 from simulator.workloads.base import Workload
 
 from .libpq import connected
 from .support import (
+    Turn,
     conclude,
     database,
     embedded_server,
@@ -49,6 +45,7 @@ from .support import (
     scratch_folder,
     show,
     temperature,
+    worker_in_turns,
 )
 
 GOAL, QUICK_GOAL = 0.9, 0.75
@@ -57,9 +54,6 @@ TURNS = 4
 BATCHES = {1_000: 64, 10_000: 10}
 """Batch size -> batches in a turn: so many that it matters little that a worker, which encodes ahead,
 has the first ones ready and makes some for its next turn at the end."""
-
-Turn = Callable[[int], None]
-"""Sends the batches of one turn; its argument counts the turns of a round."""
 
 
 @dataclass
@@ -94,30 +88,6 @@ def encoded(module: Postgres, workload: Workload, events: int, batch: int) -> li
             [(_, data)] = payload.data
             payloads.append(data)
     return payloads
-
-
-@contextmanager
-def worker(module: Postgres, workload: Workload, line: Line) -> Iterator[Turn]:
-    """A worker's path, which pauses when its turn is over."""
-    count = BATCHES[line.batch]
-    with opened(module.writer(line.batch)) as writer:
-        feed = Feed(
-            lambda first, count: workload.block(0, first, count),
-            writer.encoder,
-            0,
-            TURNS * line.events,
-            line.batch,
-        )
-        payloads: Iterator[Payload] = iter(feed)
-        recorder = Recorder()
-        recorder.begin(time.perf_counter())
-
-        def turn(_: int) -> None:
-            # All that the loop asks of a feed is to be iterated over.
-            part = cast(Feed, islice(payloads, count))
-            insert_all(part, writer, recorder, 0, lambda: None)
-
-        yield turn
 
 
 @contextmanager
@@ -169,10 +139,11 @@ def one_round(line: Line, dsn: str, shift: int) -> None:
     events = TURNS * line.events
     with database(dsn, workload, line.batch, line.key) as module:
         payloads = encoded(module, workload, events, line.batch)
-        statement = module.writer(line.batch).encoder.copy_statement(0)
+        writer = module.writer(line.batch)
+        statement = writer.encoder.copy_statement(0)
         new_table(module, dsn)
         with (
-            worker(module, workload, line) as ours,
+            worker_in_turns(writer, workload, line.batch, BATCHES[line.batch], TURNS) as ours,
             libpq(dsn, statement, payloads, line) as by_libpq,
             psql(dsn, statement, payloads, line) as by_psql,
         ):

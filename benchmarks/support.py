@@ -6,11 +6,12 @@ import argparse
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg2
 from tabulate import tabulate
@@ -20,7 +21,7 @@ from cli.signals import Interrupts
 from simulator.contract import PrimaryKey
 from simulator.loop import Feed, insert_all
 from simulator.measure import Recorder
-from simulator.modules.base import Job, Writer
+from simulator.modules.base import Job, Payload, Writer
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.worker import garbage_collection_paused, opened
@@ -126,6 +127,35 @@ def worker_path(writer: Writer, workload: Workload, events: int, batch: int) -> 
     if recorder.events != events:
         raise AssertionError(f"{recorder.events} of {events} events were acknowledged")
     return Cost(events, wall, cpu, feed.generate_s, feed.encode_s)
+
+
+Turn = Callable[[int], None]
+"""Sends the batches of one turn; its argument counts the turns of a round."""
+
+
+@contextmanager
+def worker_in_turns(
+    writer: Writer, workload: Workload, batch: int, batches: int, turns: int
+) -> Iterator[Turn]:
+    """A worker's path, which pauses when its turn of so many batches is over."""
+    with opened(writer):
+        feed = Feed(
+            lambda first, count: workload.block(0, first, count),
+            writer.encoder,
+            0,
+            turns * batches * batch,
+            batch,
+        )
+        payloads: Iterator[Payload] = iter(feed)
+        recorder = Recorder()
+        recorder.begin(time.perf_counter())
+
+        def turn(_: int) -> None:
+            # All that the loop asks of a feed is to be iterated over.
+            part = cast(Feed, islice(payloads, batches))
+            insert_all(part, writer, recorder, 0, lambda: None)
+
+        yield turn
 
 
 def temperature() -> Temperature:

@@ -169,11 +169,11 @@ class InfluxServer:
             "Content-Type": "application/json",
         }
         write = {"org": options.org, "bucket": options.bucket, "precision": PRECISION}
-        self._write_url = f"{options.endpoint}/api/v2/write?{urlencode(write)}"
+        self.write_url = f"{options.endpoint}/api/v2/write?{urlencode(write)}"
         # Bytes are passed on as they are only if they are not said to be JSON.
-        self._write_headers = self.headers | {"Content-Type": "text/plain; charset=utf-8"}
+        self.write_headers = self.headers | {"Content-Type": "text/plain; charset=utf-8"}
         if options.gzip:
-            self._write_headers["Content-Encoding"] = "gzip"
+            self.write_headers["Content-Encoding"] = "gzip"
 
     @property
     def name(self) -> str:
@@ -192,7 +192,7 @@ class InfluxServer:
     def write(self, body: bytes) -> None:
         """One write request; Retryable if it may be sent again."""
         answer = self._translated(
-            "POST", self._write_url, self._write_headers, body, self._options.request_timeout_s
+            "POST", self.write_url, self.write_headers, body, self._options.request_timeout_s
         )
         if answer.status != 204:
             raise SimulatorError(
@@ -378,8 +378,7 @@ class Influxdb(Module):
         measurements = self._measurements()
         ours = measurements & set(self.job.all_table_names)
         if bucket.get("description") == _MADE_BY_US and measurements == ours:
-            path = f"/api/v2/buckets/{quote(bucket['id'])}"
-            self.server.ask("DELETE", path, timeout_s=timeout_s)
+            self.drop_bucket()
             self._make_bucket()
             return
         for name in sorted(ours):
@@ -397,6 +396,12 @@ class Influxdb(Module):
                 org=self.options.org,
                 bucket=self.options.bucket,
             )
+
+    def drop_bucket(self) -> None:
+        """Delete the bucket and all that is in it, if it is there."""
+        if bucket := find_bucket(self.server, self.options):
+            path = f"/api/v2/buckets/{quote(bucket['id'])}"
+            self.server.ask("DELETE", path, timeout_s=self.options.query_timeout_s)
 
     def _measurements(self) -> set[str]:
         start, stop = _ALL_TIME
