@@ -139,8 +139,9 @@ def test_jobs(plain: Document, full: Document) -> None:
         spec = objects["Job/-worker"]["spec"]
         assert spec["completionMode"] == "Indexed"
         assert spec["completions"] == spec["parallelism"] == workers
+        condition = {"type": "DisruptionTarget", "status": "True"}
         assert spec["podFailurePolicy"] == {
-            "rules": [{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}]
+            "rules": [{"action": "FailJob", "onPodConditions": [condition]}]
         }
         assert objects["PodDisruptionBudget/"]["spec"]["minAvailable"] == workers + 1
 
@@ -420,12 +421,19 @@ def test_the_references_names_stay() -> None:
     assert {"name", "tag"} <= set(DEFAULTS["image"])
 
 
-def test_ids_and_tags_that_look_like_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("version", "on_the_server"), [("v3.4.2", []), ("v4.0.0", ["--server-side=false"])]
+)
+def test_how_helm_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, on_the_server: list[str]
 ) -> None:
-    """The tool hands its values to helm in a form that has one reading."""
+    """Values in a form that has one reading: ids and tags can look like numbers. And never so that
+    more permissions are needed than the README says."""
     fake = tmp_path / "helm"
-    fake.write_text(f"#!/bin/sh\ncat >{tmp_path}/values\n")
+    fake.write_text(
+        f"#!/bin/sh\ntest $1 != version || {{ echo {version}; exit; }}\n"
+        f"echo $* >{tmp_path}/arguments\ncat >{tmp_path}/values\n"
+    )
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     place = Place("default", str(tmp_path / "kubeconfig"), "here")
@@ -433,3 +441,6 @@ def test_ids_and_tags_that_look_like_numbers(
     Helm(place).install(RELEASE, values)
     handed = (tmp_path / "values").read_text()
     assert json.loads(handed) == values
+    arguments = (tmp_path / "arguments").read_text().split()
+    assert arguments[:5] == ["install", RELEASE, str(CHART), "-f", "-"]
+    assert [word for word in arguments if word.startswith("--server-side")] == on_the_server
