@@ -20,13 +20,15 @@ This works without any extra statement while all goes well, and for each key mod
   alone prevents it. It reads the table, unless `primary_key_constraint` is the natural key or an
   index serves it: slow on a large table, but only after a lost connection.
 
-Serialization failures (40001) and deadlocks (40P01) leave nothing behind: roll back, send again.
+Serialization failures (40001) and deadlocks (40P01) leave nothing behind: roll back, send the whole
+request again. (CockroachDB's savepoints would spare the BEGIN, at the price of two statements more
+in each transaction that goes well.)
 
 What can't be promised: that a server that loses acknowledged transactions (a crash with
 `synchronous_commit` or `fsync` off, a failover to a lagging replica) still has them, which the
-count after the run shows; and, behind a proxy that gives each transaction another server
-connection (PgBouncer in transaction mode) or on a cluster whose other nodes' backends can't be
-seen (CockroachDB, YugabyteDB), that the old transaction has ended before the look-up.
+count after the run shows; behind a proxy that gives each transaction another server connection
+(PgBouncer in transaction mode), that the old transaction has ended before the look-up; and on
+YugabyteDB neither, if the old connection's node lives but can't be connected to by its own address.
 """
 
 from __future__ import annotations
@@ -67,12 +69,14 @@ from .base import (
     Support,
     Writer,
 )
+from .postgres_dialects import DIALECTS, Dialect, DialectName, dialect_of
 from .postgres_encoding import CopyFormat, InsertMode, PostgresEncoder, quoted
 
 _COLUMN_TYPES = {
     ColumnType.TIMESTAMP_MS: "bigint",
     ColumnType.INT64: "bigint",
-    ColumnType.INT32: "integer",
+    # CockroachDB's integer has 64 bits.
+    ColumnType.INT32: "int4",
     ColumnType.FLOAT32: "real",
     ColumnType.TEXT: "varchar",
     ColumnType.JSON: "jsonb",
@@ -127,7 +131,7 @@ _QUERIES = {
                      max("timestamp") OVER (PARTITION BY device_id) AS newest FROM events) AS e
         WHERE "timestamp" = newest""",
     "cpu-max-all": f"""
-        SELECT ts / {HOUR_MS} * {HOUR_MS} AS hour, {", ".join(f"max({name})" for name in METRICS)}
+        SELECT ts - ts % {HOUR_MS} AS hour, {", ".join(f"max({name})" for name in METRICS)}
         FROM cpu
         WHERE {_HOST} IN ({", ".join(f"'{host}'" for host in MAX_ALL_HOSTS)})
           AND ts >= {FIRST_TIMESTAMP_MS} AND ts < {MAX_ALL_UNTIL_MS}
@@ -163,15 +167,33 @@ class EncodingOptions(Options):
             raise OptionError(f"insert_mode={self.insert_mode} needs --batch N")
         if not batch:
             return InsertMode.SINGLE
-        if self.insert_mode:
-            return self.insert_mode
-        return InsertMode.VALUES_LISTS if self.use_values_lists else InsertMode.COPY
+        return self.insert_mode or self._batch_mode()
 
     def prefill_mode(self) -> InsertMode:
         """The fastest batch mode that the target allows."""
-        if self.use_values_lists or self.insert_mode is InsertMode.VALUES_LISTS:
-            return InsertMode.VALUES_LISTS
-        return InsertMode.COPY
+        if self.insert_mode in (InsertMode.COPY, InsertMode.VALUES_LISTS):
+            return self.insert_mode
+        return self._batch_mode()
+
+    def _batch_mode(self) -> InsertMode:
+        return InsertMode.VALUES_LISTS if self.use_values_lists else self.spoken().BATCH_MODE
+
+    def spoken(self) -> Dialect:
+        """What the server speaks."""
+        return DIALECTS[DialectName.POSTGRESQL]
+
+
+class DialectOptions(EncodingOptions):
+    """The same where the server may be a relative of PostgreSQL."""
+
+    dialect: DialectName = Field(
+        DialectName.POSTGRESQL,
+        description="what the server is: postgresql, cockroachdb (batches are values_lists unless "
+        "insert_mode says copy) or yugabytedb",
+    )
+
+    def spoken(self) -> Dialect:
+        return DIALECTS[self.dialect]
 
 
 class ServerOptions(EncodingOptions):
@@ -204,12 +226,28 @@ class ServerOptions(EncodingOptions):
         parts = psycopg2.extensions.parse_dsn(self.connection_string)
         return list(dict.fromkeys(parts[key] for key in _SECRET_KEYS if key in parts))
 
+    def table_suffix(self) -> str:
+        """What follows the columns in CREATE TABLE; OptionError if the server can't do it."""
+        return ""
+
     def public(self) -> dict[str, Any]:
         return super().public() | {"connection_string": public_dsn(self.connection_string)}
 
 
-class PostgresOptions(ServerOptions):
+class PostgresOptions(ServerOptions, DialectOptions):
     """Options of targets with `module: postgres`."""
+
+    tablets: int | None = Field(
+        None, ge=1, description="split each table INTO so many TABLETS (dialect yugabytedb)"
+    )
+    colocation: bool | None = Field(
+        None,
+        description="keep the tables in the database's one tablet, if it was made WITH COLOCATION, "
+        "or out of it (dialect yugabytedb; default: as the database has it)",
+    )
+
+    def table_suffix(self) -> str:
+        return self.spoken().table_suffix(self.tablets, self.colocation)
 
 
 def public_dsn(dsn: str) -> str:
@@ -232,7 +270,7 @@ class Postgres(Module):
 
     name = "postgres"
     options_model: ClassVar[type[ServerOptions]] = PostgresOptions
-    encoding_options_model = EncodingOptions
+    encoding_options_model: ClassVar[type[EncodingOptions]] = DialectOptions
     CAPABILITIES = Capabilities(
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
@@ -261,6 +299,8 @@ class Postgres(Module):
     def __init__(self, options: Options, job: Job) -> None:
         super().__init__(options, job)
         self.options.mode(job.batch)
+        self.options.table_suffix()
+        self._dialect = self.options.spoken()
         self._connection: psycopg2.extensions.connection | None = None
 
     @classmethod
@@ -271,15 +311,28 @@ class Postgres(Module):
     def writer(self, batch: int, prefill: bool = False) -> PostgresWriter:
         mode = self.options.prefill_mode() if prefill else self.options.mode(batch)
         encoder = PostgresEncoder(self.job, mode, self.options.copy_format)
-        return PostgresWriter(encoder, self.options.connection_string, self.job)
+        return PostgresWriter(encoder, self.options.connection_string, self.job, self._dialect)
 
     def open(self) -> None:
         self._connection = connect(self.options.connection_string, self.job.run_id)
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute("SET lock_timeout = %s", [_LOCK_TIMEOUT])
+                cursor.execute("SELECT version()")
+                (version,) = cursor.fetchone() or ("",)
         except psycopg2.Error as error:
-            raise translated(error, self._connection) from error
+            raise translated(error, self._connection, self._dialect) from error
+        self._check_dialect(version)
+
+    def _check_dialect(self, version: str) -> None:
+        found = dialect_of(version)
+        if found not in (None, self._dialect.name):
+            self.close()
+            server = server_name(self.options.connection_string)
+            raise SimulatorError(
+                f"the server at {server} is no {self._dialect.name} ({version.partition(' on ')[0]}):"
+                f" set dialect={found}"
+            )
 
     def close(self) -> None:
         if self._connection is not None:
@@ -291,6 +344,9 @@ class Postgres(Module):
     def lock(self) -> Iterator[None]:
         """An advisory lock of this connection, which ends with it at the latest. Not every relative
         has them."""
+        if not self._dialect.ADVISORY_LOCKS:
+            yield
+            return
         try:
             free = self._ask("SELECT pg_try_advisory_lock(%s)", [_LOCK_KEY])[0][0]
         except SimulatorError as error:
@@ -319,7 +375,9 @@ class Postgres(Module):
             for table in self.job.all_table_names:
                 self._do(f"DROP TABLE IF EXISTS {quoted(table)}")
         for table in self.job.table_names:
-            self._do(f"CREATE TABLE IF NOT EXISTS {quoted(table)} ({', '.join(self._columns())})")
+            columns = ", ".join(self._columns())
+            suffix = self.options.table_suffix()
+            self._do(f"CREATE TABLE IF NOT EXISTS {quoted(table)} ({columns}){suffix}")
 
     def _columns(self) -> list[str]:
         """The column definitions and the constraint of CREATE TABLE."""
@@ -354,9 +412,13 @@ class Postgres(Module):
         device = quoted(schema.device)
         if schema.device_path:
             device = f"({device} ->> '{schema.device_path}')"
-        values = [quoted(c.name) for c in schema.columns if c.type is ColumnType.FLOAT32]
+        # YugabyteDB would hash the first column if nothing were said of its order: no help for a
+        # minimum or a range.
+        values = [f"{quoted(c.name)} ASC" for c in schema.columns if c.type is ColumnType.FLOAT32]
         table = quoted(schema.table)
-        by_device = ", ".join([device, f"{quoted(schema.time)} {self.TIME_ORDER}", *values])
+        by_device = ", ".join(
+            [f"{device} ASC", f"{quoted(schema.time)} {self.TIME_ORDER}", *values]
+        )
         statements = [f"CREATE INDEX IF NOT EXISTS events_device_ts ON {table} ({by_device})"]
         if values:
             statements.append(
@@ -370,16 +432,18 @@ class Postgres(Module):
 
     def workload_queries(self) -> Mapping[str, Query]:
         names = [*self.job.schema.queries, *(f"{name}-tuned" for name in self.job.schema.queries)]
-        return {
-            name: partial(self._ask, self.QUERIES[name]) for name in names if name in self.QUERIES
-        }
+        known = {**self.QUERIES, **self._dialect.QUERIES}
+        return {name: partial(self._ask, known[name]) for name in names if name in known}
 
     def server_info(self) -> dict[str, Any]:
         rows = self._ask(
             "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)",
-            [list(_SETTINGS)],
+            [[*_SETTINGS, *self._dialect.SETTINGS]],
         )
         settings = dict(sorted(rows))
+        for name, statement in self._dialect.FACTS.items():
+            with suppress(SimulatorError):
+                settings[name] = str(self._ask(statement)[0][0])
         return {"version": self._ask("SELECT version()")[0][0], "settings": settings}
 
     def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -392,9 +456,19 @@ class Postgres(Module):
                 cursor.execute(statement, values or None)
                 return cursor.fetchall() if cursor.description else []
         except psycopg2.Error as error:
-            raise translated(error, self._connection) from error
+            raise translated(error, self._connection, self._dialect) from error
 
     def _do(self, statement: str) -> None:
+        """A statement that may be repeated, as a cluster refuses DDL while it is busy with other DDL."""
+        for attempt in range(self.options.max_retries):
+            try:
+                self._ask(statement)
+            except Retryable as error:
+                if error.kind == _LOST:
+                    raise
+                time.sleep(error.backoff_s * 2**attempt)
+            else:
+                return
         self._ask(statement)
 
 
@@ -403,30 +477,30 @@ class PostgresWriter(Writer):
 
     encoder: PostgresEncoder
 
-    def __init__(self, encoder: PostgresEncoder, dsn: str, job: Job) -> None:
+    def __init__(self, encoder: PostgresEncoder, dsn: str, job: Job, dialect: Dialect) -> None:
         super().__init__(encoder)
         self._dsn = dsn
         self._job = job
+        self._dialect = dialect
         self._connection: psycopg2.extensions.connection | None = None
         self._in_doubt = False
         """Whether the last request may have been committed without our knowing."""
-        self._backend: tuple[int, Any] | None = None
-        """Process id and start time of this connection's backend."""
-        self._lost_backend: tuple[int, Any] | None = None
+        self._backend: Any = None
+        """What tells this connection's backend from all others."""
+        self._lost_backend: Any = None
         """The one that may still be at work on the request in doubt."""
+        self._lost_at = 0.0
+        """When it was given up, by the monotonic clock."""
+        self._needs_transaction = encoder.mode is InsertMode.COPY and not dialect.COPY_IS_ATOMIC
         tables = range(len(job.table_names))
         self._copies = [encoder.copy_statement(table) for table in tables]
 
     def open(self) -> None:
         self._connection = connect(self._dsn, self._job.run_id)
         try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-                )
-                self._backend = cursor.fetchone()
+            self._backend = self._dialect.backend(self._connection)
         except psycopg2.Error as error:
-            raise translated(error, self._connection) from error
+            raise translated(error, self._connection, self._dialect) from error
 
     def close(self) -> None:
         if self._connection is not None:
@@ -441,7 +515,7 @@ class PostgresWriter(Writer):
         statements = isinstance(parts[0][1], list)
         try:
             cursor = connection.cursor()
-            if len(parts) == 1 and not statements:
+            if len(parts) == 1 and not statements and not self._needs_transaction:
                 return self._send_part(cursor, *parts[0])
             cursor.execute("BEGIN")
             stored = 0
@@ -451,7 +525,7 @@ class PostgresWriter(Writer):
             cursor.execute("COMMIT")
             return stored
         except psycopg2.Error as error:
-            meaning = translated(error, connection)
+            meaning = translated(error, connection, self._dialect)
             self._in_doubt = isinstance(meaning, Retryable) and meaning.kind == _LOST
             raise meaning from error
 
@@ -470,7 +544,8 @@ class PostgresWriter(Writer):
             return False
         # Until the request's fate is known, every further try begins here again.
         self._in_doubt = True
-        self._lost_backend = self._lost_backend or self._backend
+        if self._lost_backend is None:
+            self._lost_backend, self._lost_at = self._backend, time.monotonic()
         self.close()
         try:
             self.open()
@@ -498,20 +573,19 @@ class PostgresWriter(Writer):
         if self._lost_backend is None:
             return
         deadline = time.monotonic() + _BACKEND_END_S
-        with connection.cursor() as cursor:
-            while True:
-                cursor.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE pid = %s AND backend_start = %s",
-                    self._lost_backend,
-                )
-                if not cursor.rowcount:
-                    break
-                if time.monotonic() > deadline:
-                    raise Retryable(_LOST, "the old connection's backend still runs")
-                # The server has no event for the end of a backend to wait for.
-                time.sleep(0.02)
+        while not self._dialect.is_gone(
+            connection, self._lost_backend, time.monotonic() - self._lost_at, self._connected_to
+        ):
+            if time.monotonic() > deadline:
+                raise Retryable(_LOST, "the old connection's backend still runs")
+            # The server has no event for the end of a backend to wait for.
+            time.sleep(0.02)
         self._lost_backend = None
+
+    def _connected_to(self, host: str, port: int) -> psycopg2.extensions.connection:
+        """A connection to another node of the cluster."""
+        node = psycopg2.extensions.make_dsn(self._dsn, host=host, port=port, connect_timeout=3)
+        return _connected(node, self._job.run_id)
 
     def _is_stored(self, connection: psycopg2.extensions.connection, payload: Payload) -> bool:
         """Whether the payload's last event, and so the whole transaction, is in the database."""
@@ -539,6 +613,13 @@ class PostgresWriter(Writer):
 
 def connect(dsn: str, run_id: str) -> psycopg2.extensions.connection:
     """An autocommit connection; SimulatorError with the server's name and a remedy if refused."""
+    try:
+        return _connected(dsn, run_id)
+    except psycopg2.Error as error:
+        raise SimulatorError(_connect_hint(dsn, str(error).strip())) from error
+
+
+def _connected(dsn: str, run_id: str) -> psycopg2.extensions.connection:
     given = psycopg2.extensions.parse_dsn(dsn)
     defaults = {
         "connect_timeout": "10",
@@ -548,10 +629,7 @@ def connect(dsn: str, run_id: str) -> psycopg2.extensions.connection:
         "keepalives_interval": "5",
         "keepalives_count": "3",
     }
-    try:
-        connection: psycopg2.extensions.connection = psycopg2.connect(**(defaults | given))
-    except psycopg2.Error as error:
-        raise SimulatorError(_connect_hint(dsn, str(error).strip())) from error
+    connection: psycopg2.extensions.connection = psycopg2.connect(**(defaults | given))
     connection.autocommit = True
     return connection
 
@@ -573,11 +651,13 @@ def _connect_hint(dsn: str, reason: str) -> str:
 
 
 def translated(
-    error: psycopg2.Error, connection: psycopg2.extensions.connection
+    error: psycopg2.Error, connection: psycopg2.extensions.connection, dialect: Dialect
 ) -> Retryable | SimulatorError:
     """What an error means: worth another try, or the end of the run."""
     code = error.pgcode or ""
     text = " ".join(str(error).split()) or type(error).__name__
+    if passing := dialect.passing(text):
+        return passing
     if code == _SERIALIZATION_FAILURE:
         return Retryable("serialization_failure", text, backoff_s=0.01)
     if code == _DEADLOCK:

@@ -83,7 +83,9 @@ class PostgresEncoder(Encoder):
     def copy_statement(self, table: int) -> str:
         """The COPY whose data `encode` makes."""
         name = quoted(self._tables[table])
-        return f"COPY {name} ({self._column_list}) FROM STDIN WITH (FORMAT {self.copy_format})"
+        # In the syntax from before PostgreSQL 9: older CockroachDB knows no other.
+        how = " WITH BINARY" if self.copy_format is CopyFormat.BINARY else ""
+        return f"COPY {name} ({self._column_list}) FROM STDIN{how}"
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         size = batch or 1

@@ -22,7 +22,7 @@ from pydantic import Field
 from ..contract import PrimaryKey
 from ..errors import SimulatorError
 from .base import Job, Options, Support
-from .postgres import Postgres, ServerOptions
+from .postgres import EncodingOptions, Postgres, ServerOptions
 from .postgres_encoding import PostgresEncoder, quoted
 
 _NO_SUCH_FUNCTION = "42883"
@@ -54,6 +54,7 @@ class Timescaledb(Postgres):
 
     name = "timescaledb"
     options_model = TimescaleOptions
+    encoding_options_model = EncodingOptions
     CAPABILITIES = replace(
         Postgres.CAPABILITIES,
         primary_keys={

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from .cockroachdb import CockroachStandIn, CockroachUnderTest
 from .elasticsearch import SearchUnderTest
 from .influxdb import InfluxUnderTest
 from .postgres import PostgresUnderTest
 from .server import ServerUnderTest
 from .timescaledb import TimescaleStandIn, TimescaleUnderTest
+from .yugabytedb import YugabyteStandIn, YugabyteUnderTest
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,10 @@ ENTRIES = (
     _at_dsn("postgres", "postgres", PostgresUnderTest, "POSTGRES_DSN"),
     _embedded("timescaledb-stand-in", "timescaledb", TimescaleStandIn),
     _at_dsn("timescaledb", "timescaledb", TimescaleUnderTest, "TIMESCALEDB_DSN"),
+    _embedded("cockroachdb-stand-in", "postgres", CockroachStandIn),
+    _at_dsn("cockroachdb", "postgres", CockroachUnderTest, "COCKROACHDB_DSN"),
+    _embedded("yugabytedb-stand-in", "postgres", YugabyteStandIn),
+    _at_dsn("yugabytedb", "postgres", YugabyteUnderTest, "YUGABYTEDB_DSN"),
     Entry(
         "influxdb", "influxdb", InfluxUnderTest, _influxdb,
         ("INFLUXDB_URL", "INFLUXDB_ORG", "INFLUXDB_TOKEN"),

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -64,9 +64,16 @@ class PostgresUnderTest(ServerUnderTest):
         ColumnType.JSON: "jsonb",
     }
 
+    OPTIONS: ClassVar[Mapping[str, Any]] = {}
+    """Of the target, beside the connection string."""
+    DROP_DATABASE: ClassVar = "DROP DATABASE {} WITH (FORCE)"
+
     def __init__(self, module: str, dsn: str, data: Path | None) -> None:
-        super().__init__(module, {"connection_string": dsn})
+        super().__init__(module, {"connection_string": dsn, **self.OPTIONS})
         self.dsn = dsn
+        """How the module connects."""
+        self._direct = dsn
+        """How this object does."""
         self.connection = connected(dsn)
         self.data = data
         """The server's data folder if it is a server of this machine and ours alone."""
@@ -101,8 +108,12 @@ class PostgresUnderTest(ServerUnderTest):
             yield found
             found.close()
         finally:
-            ask(administration, f"DROP DATABASE {name} WITH (FORCE)")
+            ask(administration, cls.DROP_DATABASE.format(name))
             administration.close()
+
+    def another_connection(self) -> psycopg2.extensions.connection:
+        """One that gets into the way of the module's."""
+        return connected(self._direct)
 
     def ask(self, statement: str, *values: Any) -> list[Any]:
         return ask(self.connection, statement, *values)
@@ -206,7 +217,8 @@ class PostgresUnderTest(ServerUnderTest):
         # What is asked for the right password, if any, must not show that either.
         right = here.get("password", secret)
         nowhere = with_options(dsn, dbname="no_such_database", password=right)
-        refusals.append(Refusal({"connection_string": nowhere}, name, "check dbname", right))
+        if not _lets_in(nowhere):
+            refusals.append(Refusal({"connection_string": nowhere}, name, "check dbname", right))
         user = _GUARDED if self.data else here.get("user", "postgres")
         wrong = with_options(dsn, user=user, password=secret)
         if not _lets_in(wrong):
@@ -264,8 +276,8 @@ class PostgresUnderTest(ServerUnderTest):
         The old backend waits for a lock. It must be ended before the event is looked for: it would
         get the lock, and store the events, after that.
         """
-        holder = connected(self.dsn)
-        with proxy_to(self.dsn) as proxy, _helper() as start:
+        holder = self.another_connection()
+        with proxy_to(self.dsn) as proxy, helper() as start:
 
             def blow() -> None:
                 ask(holder, "BEGIN")
@@ -342,7 +354,7 @@ class PostgresUnderTest(ServerUnderTest):
                 f"CREATE TRIGGER conflict AFTER INSERT ON {quoted(name)}"
                 " FOR EACH STATEMENT EXECUTE FUNCTION conflict()"
             )
-        other = connected(self.dsn)
+        other = self.another_connection()
         # In a deadlock, this one must not be the one that gives way.
         with suppress(psycopg2.errors.InsufficientPrivilege):
             ask(other, "SET deadlock_timeout = '1min'")
@@ -356,7 +368,7 @@ class PostgresUnderTest(ServerUnderTest):
     @contextmanager
     def unserializable(self, job: Job) -> Iterator[Strike]:
         """Another transaction changes a row that the request wants to change, and commits first."""
-        with self._conflicting(job) as other, _helper() as start:
+        with self._conflicting(job) as other, helper() as start:
 
             def blow() -> None:
                 ask(other, "BEGIN")
@@ -378,7 +390,7 @@ class PostgresUnderTest(ServerUnderTest):
 
         The server ends the one that has waited for `deadlock_timeout` first: the request.
         """
-        with self._conflicting(job) as other, _helper() as start:
+        with self._conflicting(job) as other, helper() as start:
 
             def blow() -> None:
                 ask(other, "BEGIN")
@@ -392,7 +404,7 @@ class PostgresUnderTest(ServerUnderTest):
 
             yield Strike(blow)
 
-    FAULTS = (
+    CONNECTION_FAULTS = (
         Fault("killed", {"connection_lost": 1}, killed, thorough=True),
         Fault(
             "answer lost", {"connection_lost": 1},
@@ -406,9 +418,13 @@ class PostgresUnderTest(ServerUnderTest):
             "answer doubtful", {"connection_lost": 1},
             lambda server, job: server.fated("doubtful answer"),
         ),
+        Fault("away for a while", {"connection_lost": 3}, away),
+    )  # fmt: skip
+    """Those that need no locks, triggers or processes of the server."""
+    FAULTS: ClassVar[Sequence[Fault]] = (
+        *CONNECTION_FAULTS,
         Fault("cut in mid-request", {"connection_lost": 1}, cut_in_mid_request),
         Fault("old connection lives on", {"connection_lost": 3}, frozen),
-        Fault("away for a while", {"connection_lost": 3}, away),
         Fault("not serializable", {"serialization_failure": 1}, unserializable),
         Fault("deadlock", {"deadlock_detected": 1}, deadlocked),
     )  # fmt: skip
@@ -422,7 +438,7 @@ def _lets_in(dsn: str) -> bool:
 
 
 @contextmanager
-def _helper() -> Iterator[Callable[[Callable[[], None]], object]]:
+def helper() -> Iterator[Callable[[Callable[[], None]], object]]:
     """Runs a function in a thread beside the test; what it raises fails the test."""
     started: list[Future[None]] = []
     with ThreadPoolExecutor(1) as thread:

@@ -25,7 +25,7 @@ Fate = Literal["drop request", "drop answer", "doubtful answer"]
 """
 
 _WRITES = (b"INSERT", b"COPY", b"COMMIT")
-_COMMAND_COMPLETE, _READY, _QUERY, _COPY_DONE = b"C", b"Z", b"Q", b"c"
+_COMMAND_COMPLETE, _READY, _QUERY, _COPY_DONE, _BACKEND_KEY = b"C", b"Z", b"Q", b"c", b"K"
 
 
 def _message(kind: bytes, body: bytes) -> bytes:
@@ -44,6 +44,8 @@ class Proxy:
         """`translated`: what the server is asked instead of a statement."""
         self._given = psycopg2.extensions.parse_dsn(dsn)
         self.translated = translated
+        self.backends: set[int] = set()
+        """Process ids of the servers' ends."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lines: list[_Line] = []
         self.fate: Fate | None = None
@@ -59,6 +61,10 @@ class Proxy:
         plain = {"sslmode": "disable", "gssencmode": "disable"}
         here = {"host": "127.0.0.1", "port": port} | plain
         return str(psycopg2.extensions.make_dsn(**(self._given | here)))
+
+    def redirect(self, dsn: str) -> None:
+        """Forward new connections to another server."""
+        self._given = psycopg2.extensions.parse_dsn(dsn)
 
     def cut(self) -> None:
         """Cut the clients off. The server does not notice: its end of the lines stays open."""
@@ -164,6 +170,8 @@ class _Line:
     def _answers(self) -> None:
         with self._server.makefile("rb") as stream:
             for kind, body in _messages(stream.read):
+                if kind == _BACKEND_KEY:
+                    self._proxy.backends.add(struct.unpack("!I", body[:4])[0])
                 if kind == _READY:
                     self._in_transaction = body == b"T"
                 if self._fate and kind == _COMMAND_COMPLETE:

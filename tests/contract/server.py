@@ -79,11 +79,20 @@ class ServerUnderTest(ABC):
     """The driver notices that a connection is closed before it sends, and makes another: no error."""
     locks: ClassVar[bool] = True
     """A run can keep other runs off."""
+    extensible: ClassVar[bool] = True
+    """There are extensions, if the module has an option for them."""
+    more_queries: ClassVar[Sequence[str]] = ()
+    """Variants that the module has on this server only."""
 
     def __init__(self, module: str, options: Mapping[str, Any]) -> None:
         self.module_type = load_module(module)
         self.options = dict(options)
         """How to reach it, as in a target of config.yaml."""
+
+    @classmethod
+    def queries_of(cls, module: type[Module]) -> list[str]:
+        """What the module on this server can be asked, in order."""
+        return [*full(module.CAPABILITIES.queries), *cls.more_queries]
 
     def module(
         self, job: Job, encoding: Encoding | None = None, options: Mapping[str, Any] | None = None

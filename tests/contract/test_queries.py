@@ -25,7 +25,7 @@ from simulator.workloads.cpu import (
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import Awkward, insert_with
-from .server import ServerUnderTest, full, new_job, observing
+from .server import ServerUnderTest, new_job, observing
 
 SEED, DEVICES = 9, 7
 # Runs of events (worker, first, count): for temperature two workers; for cpu, whose events are a
@@ -209,7 +209,7 @@ def test_indices_are_made_when_asked_for_and_once(server: ServerUnderTest) -> No
 def test_all_queries_are_there_in_order(server: ServerUnderTest, workload_name: str) -> None:
     """Those that the module claims to have, in the workload's order, variants behind."""
     schema = WORKLOADS[workload_name].schema
-    claimed = full(server.module_type.CAPABILITIES.queries)
+    claimed = server.queries_of(server.module_type)
     names = [name for name in claimed if name.removesuffix("-tuned") in schema.queries]
     assert list(server.module(new_job(schema)).queries()) == names
     plain = [name for name in names if not name.endswith("-tuned")]

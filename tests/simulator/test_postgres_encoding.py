@@ -296,7 +296,7 @@ def test_the_clients_key_comes_first(copy_format: CopyFormat, tables: Tables) ->
     name = "events" if tables is Tables.SINGLE else "events0"
     assert encoder.copy_statement(0) == (
         f'COPY "{name}" ("id", "timestamp", "device_id", "sequence_number", "temperature")'
-        f" FROM STDIN WITH (FORMAT {copy_format})"
+        f" FROM STDIN{' WITH BINARY' if copy_format is CopyFormat.BINARY else ''}"
     )
     block = Temperature().block(0, 3, 9)
     (payload,) = encoder.encode(block, 100)

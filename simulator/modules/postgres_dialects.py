@@ -1,0 +1,213 @@
+"""What differs between PostgreSQL and its relatives, apart from speed.
+
+A target says which it is by the option `dialect`: what a payload looks like must be known where no
+server is asked. The collector compares it with what the server says of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import psycopg2
+import psycopg2.extensions
+
+from ..errors import OptionError, Retryable
+from .postgres_encoding import InsertMode
+
+Connection = psycopg2.extensions.connection
+
+
+class DialectName(StrEnum):
+    """Values of the option `dialect`."""
+
+    POSTGRESQL = "postgresql"
+    COCKROACHDB = "cockroachdb"
+    YUGABYTEDB = "yugabytedb"
+
+
+class Dialect:
+    """PostgreSQL, and what its relatives have in common with it."""
+
+    name: ClassVar[DialectName] = DialectName.POSTGRESQL
+    BATCH_MODE: ClassVar[InsertMode] = InsertMode.COPY
+    """How batches are sent if no option says it."""
+    COPY_IS_ATOMIC: ClassVar[bool] = True
+    """Whether a COPY without BEGIN is stored as a whole or not at all."""
+    ADVISORY_LOCKS: ClassVar[bool] = True
+    QUERIES: ClassVar[Mapping[str, str]] = {}
+    """More than those for all."""
+    SETTINGS: ClassVar[Sequence[str]] = ()
+    """More than those of PostgreSQL that `server_info` tells."""
+    FACTS: ClassVar[Mapping[str, str]] = {}
+    """Name -> statement whose answer `server_info` tells, if the user may ask it."""
+
+    def table_suffix(self, tablets: int | None, colocation: bool | None) -> str:
+        """What follows the columns in CREATE TABLE; OptionError if there is no such thing."""
+        if tablets is not None or colocation is not None:
+            raise OptionError("options tablets and colocation need dialect=yugabytedb")
+        return ""
+
+    def backend(self, connection: Connection) -> Any:
+        """What tells this connection's server process from all others; None if nothing does."""
+        return _row(
+            connection,
+            "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()",
+        )
+
+    def is_gone(
+        self,
+        connection: Connection,
+        backend: Any,
+        lost_for_s: float,
+        connect_to: Callable[[str, int], Connection],
+    ) -> bool:
+        """End a lost connection's `backend`; whether it has ended, so that nothing of it can be
+        committed any more. `connect_to(host, port)` connects to another node of a cluster."""
+        return not _row(
+            connection,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE pid = %s AND backend_start = %s",
+            backend,
+        )
+
+    def passing(self, text: str) -> Retryable | None:
+        """An error of this dialect that leaves nothing behind and passes, from its text."""
+        return None
+
+
+class CockroachDB(Dialect):
+    """https://www.cockroachlabs.com/docs/stable/postgresql-compatibility"""
+
+    name = DialectName.COCKROACHDB
+    # As the reference measured it. COPY is there for versions and settings that like it better.
+    BATCH_MODE = InsertMode.VALUES_LISTS
+    # Before 22.2, and with copy_from_atomic_enabled off, each 100 rows are a transaction of their
+    # own: https://www.cockroachlabs.com/docs/v22.1/copy-from
+    COPY_IS_ATOMIC = False
+    # They are there, but do nothing: https://github.com/cockroachdb/cockroach/issues/13546
+    ADVISORY_LOCKS = False
+    SETTINGS = ("copy_from_atomic_enabled", "default_int_size", "serial_normalization")
+    FACTS: ClassVar = {
+        "zone_configuration": "SELECT raw_config_sql FROM [SHOW ZONE CONFIGURATION FROM RANGE default]"
+    }
+
+    def backend(self, connection: Connection) -> Any:
+        """The id of the session: sessions are known in the whole cluster, pg_stat_activity is empty."""
+        return _row(connection, "SHOW session_id")
+
+    def is_gone(
+        self,
+        connection: Connection,
+        backend: Any,
+        lost_for_s: float,
+        connect_to: Callable[[str, int], Connection],
+    ) -> bool:
+        # https://www.cockroachlabs.com/docs/stable/cancel-session: a user's own need no privilege.
+        _row(connection, "CANCEL SESSION IF EXISTS %s", backend)
+        return not _row(
+            connection, "SELECT 1 FROM [SHOW CLUSTER SESSIONS] WHERE session_id = %s", backend
+        )
+
+
+class YugabyteDB(Dialect):
+    """https://docs.yugabyte.com/stable/api/ysql/"""
+
+    name = DialectName.YUGABYTEDB
+    # A loose index scan, https://wiki.postgresql.org/wiki/Loose_indexscan: with the index on device
+    # and time, two look-ups per device instead of a pass over all events.
+    QUERIES: ClassVar = {
+        "newest-per-device-tuned": """
+        WITH RECURSIVE devices AS (
+            (SELECT device_id FROM events ORDER BY device_id LIMIT 1)
+            UNION ALL
+            SELECT (SELECT e.device_id FROM events AS e
+                    WHERE e.device_id > d.device_id ORDER BY e.device_id LIMIT 1)
+            FROM devices AS d WHERE d.device_id IS NOT NULL)
+        SELECT d.device_id, newest.temperature
+        FROM devices AS d CROSS JOIN LATERAL (
+            SELECT e.temperature FROM events AS e
+            WHERE e.device_id = d.device_id ORDER BY e."timestamp" DESC LIMIT 1) AS newest
+        WHERE d.device_id IS NOT NULL"""
+    }
+    SETTINGS = (
+        "yb_enable_upsert_mode", "yb_disable_transactional_writes", "yb_enable_expression_pushdown",
+        "yb_effective_transaction_isolation_level", "ysql_session_max_batch_size",
+    )  # fmt: skip
+    FACTS: ClassVar = {"tablet_servers": "SELECT count(*) FROM yb_servers()"}
+
+    # A transaction without heartbeats ends after 5 s (10 periods of 500 ms):
+    # https://docs.yugabyte.com/stable/architecture/transactions/transactional-io-path/
+    UNREACHABLE_S: ClassVar[float] = 10.0
+    """A backend on a node that can't be reached has ended so long after its connection was lost."""
+
+    def table_suffix(self, tablets: int | None, colocation: bool | None) -> str:
+        # https://docs.yugabyte.com/stable/api/ysql/the-sql-language/statements/ddl_create_table/
+        if tablets is not None and colocation:
+            raise OptionError("a colocated table has no tablets of its own: leave tablets out")
+        suffix = "" if colocation is None else f" WITH (COLOCATION = {str(colocation).lower()})"
+        return suffix + ("" if tablets is None else f" SPLIT INTO {tablets} TABLETS")
+
+    def backend(self, connection: Connection) -> Any:
+        """With its node: pg_stat_activity has the processes of one node only."""
+        return _row(
+            connection,
+            "SELECT pid, backend_start, host(inet_server_addr()), inet_server_port()"
+            " FROM pg_stat_activity WHERE pid = pg_backend_pid()",
+        )
+
+    def is_gone(
+        self,
+        connection: Connection,
+        backend: Any,
+        lost_for_s: float,
+        connect_to: Callable[[str, int], Connection],
+    ) -> bool:
+        *process, host, port = backend
+        here = _row(connection, "SELECT host(inet_server_addr()), inet_server_port()")
+        if here == (host, port):
+            return super().is_gone(connection, process, lost_for_s, connect_to)
+        try:
+            there = connect_to(host, port)
+        except psycopg2.Error:
+            return lost_for_s > self.UNREACHABLE_S
+        with closing(there):
+            return super().is_gone(there, process, lost_for_s, connect_to)
+
+    def passing(self, text: str) -> Retryable | None:
+        """A DDL statement elsewhere (another table will do) makes a statement fail once.
+
+        Before 2024.2 it has the code XX000, which says nothing:
+        https://github.com/yugabyte/yugabyte-db/releases/tag/2024.2.2.0-b34
+        """
+        text = text.lower()
+        if "schema version mismatch" in text:
+            return Retryable("schema_version_mismatch", text)
+        if "catalog version mismatch" in text or (
+            "catalog snapshot used for this transaction has been invalidated" in text
+        ):
+            return Retryable("catalog_version_mismatch", text)
+        return None
+
+
+DIALECTS: Mapping[DialectName, Dialect] = {
+    dialect.name: dialect for dialect in (Dialect(), CockroachDB(), YugabyteDB())
+}
+
+
+def dialect_of(version: str) -> DialectName | None:
+    """The dialect of the server whose `version()` this is; None if it is none of these."""
+    if version.startswith("CockroachDB"):
+        return DialectName.COCKROACHDB
+    if "-YB-" in version:
+        return DialectName.YUGABYTEDB
+    return DialectName.POSTGRESQL if version.startswith("PostgreSQL") else None
+
+
+def _row(connection: Connection, statement: str, values: Sequence[Any] = ()) -> Any:
+    """The first row of an answer, or None."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values or None)
+        return cursor.fetchone() if cursor.description else None

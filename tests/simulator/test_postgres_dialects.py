@@ -1,0 +1,267 @@
+"""What differs between PostgreSQL and its relatives, on PostgreSQL in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg2
+import pytest
+
+from simulator.contract import PrimaryKey, Tables
+from simulator.errors import OptionError, Retryable, SimulatorError
+from simulator.modules.base import Job
+from simulator.modules.options import parse_options
+from simulator.modules.postgres import DialectOptions, Postgres, PostgresOptions
+from simulator.modules.postgres_dialects import DIALECTS, DialectName, YugabyteDB, dialect_of
+from simulator.modules.postgres_encoding import InsertMode
+from simulator.workloads.temperature import Temperature
+
+from ..contract.cockroachdb import CockroachStandIn
+from ..contract.postgres import PostgresUnderTest
+from ..contract.server import ServerUnderTest, new_job
+from ..contract.yugabytedb import Refused, YugabyteStandIn, translated
+from ..helpers import insert_with
+
+COCKROACH, YUGABYTE = DialectName.COCKROACHDB, DialectName.YUGABYTEDB
+COLUMNS = '"timestamp" bigint, "device_id" varchar, "sequence_number" bigint, "temperature" real'
+
+
+@pytest.fixture(scope="module")
+def cockroach(postgres_dsn: str) -> Iterator[CockroachStandIn]:
+    with CockroachStandIn.started("postgres", postgres_dsn, None) as found:
+        assert isinstance(found, CockroachStandIn)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def yugabyte(postgres_dsn: str) -> Iterator[YugabyteStandIn]:
+    with YugabyteStandIn.started("postgres", postgres_dsn, None) as found:
+        assert isinstance(found, YugabyteStandIn)
+        yield found
+
+
+def prepare(server: ServerUnderTest, job: Job, **options: Any) -> None:
+    module = server.module(job, options=options)
+    module.open()
+    module.prepare()
+    module.close()
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "batch", "mode", "prefill"),
+    [
+        ({}, 10, InsertMode.VALUES_LISTS, InsertMode.VALUES_LISTS),
+        ({}, 0, InsertMode.SINGLE, InsertMode.VALUES_LISTS),
+        ({"insert_mode": "copy"}, 10, InsertMode.COPY, InsertMode.COPY),
+        ({"insert_mode": "transaction"}, 10, InsertMode.TRANSACTION, InsertMode.VALUES_LISTS),
+    ],
+)
+def test_cockroachdb_gets_lists_of_values_unless_asked_otherwise(
+    values: dict[str, str], batch: int, mode: InsertMode, prefill: InsertMode
+) -> None:
+    options = parse_options(DialectOptions, {"dialect": "cockroachdb", **values}, str)
+    assert options.mode(batch) is mode
+    assert options.prefill_mode() is prefill
+
+
+def test_yugabytedb_takes_copy() -> None:
+    assert parse_options(DialectOptions, {"dialect": "yugabytedb"}, str).mode(5) is InsertMode.COPY
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"tablets": 3}, "options tablets and colocation need dialect=yugabytedb"),
+        ({"colocation": True, "dialect": "cockroachdb"}, "need dialect=yugabytedb"),
+        (
+            {"colocation": True, "tablets": 3, "dialect": "yugabytedb"},
+            "a colocated table has no tablets of its own",
+        ),
+        ({"tablets": 0, "dialect": "yugabytedb"}, "greater than or equal to 1"),
+        ({"dialect": "oracle"}, "option dialect: input should be 'postgresql'"),
+    ],
+)
+def test_what_the_server_can_not_do_is_refused_before_it_is_asked(
+    values: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(OptionError, match=text):
+        Postgres(
+            parse_options(PostgresOptions, {"connection_string": "host=x", **values}, str),
+            Job(Temperature.schema),
+        )
+
+
+# --- which server is it? --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        ("PostgreSQL 18.4 on x86_64-pc-linux-musl, compiled by gcc", DialectName.POSTGRESQL),
+        ("CockroachDB CCL v22.1.3 (x86_64-pc-linux-gnu, built 2022/07/11)", COCKROACH),
+        ("PostgreSQL 11.2-YB-2.15.0.0-b0 on x86_64-pc-linux-gnu, compiled by clang", YUGABYTE),
+        ("PostgreSQL 15.12-YB-2025.1.0.0-b168 on x86_64-pc-linux-gnu", YUGABYTE),
+        ("Something that speaks the protocol 1.0", None),
+    ],
+)
+def test_servers_are_told_apart_by_their_version(version: str, name: DialectName | None) -> None:
+    assert dialect_of(version) == name
+
+
+@pytest.mark.parametrize(
+    ("dialect", "right"), [("postgresql", "cockroachdb"), ("yugabytedb", "cockroachdb")]
+)
+def test_a_wrong_dialect_is_noticed(cockroach: CockroachStandIn, dialect: str, right: str) -> None:
+    module = cockroach.module(new_job(Temperature.schema), options={"dialect": dialect})
+    with pytest.raises(SimulatorError, match=f"is no {dialect} .*: set dialect={right}"):
+        module.open()
+
+
+# --- CockroachDB ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copy_format", ["binary", "text"])
+def test_a_copy_to_cockroachdb_is_a_transaction(
+    cockroach: CockroachStandIn, copy_format: str
+) -> None:
+    """Alone it could be stored in part."""
+    cockroach.clear()
+    options = {"insert_mode": "copy", "copy_format": copy_format}
+    job = new_job(Temperature.schema, batch=4)
+    prepare(cockroach, job)
+    cockroach.statements.clear()
+    module = cockroach.module(job, options=options)
+    insert_with(module, Temperature(), 8)
+    sent = [text.split()[0] for text in cockroach.statements if not text.startswith(b"SHOW")]
+    assert sent == [b"BEGIN", b"COPY", b"COMMIT"] * 2
+
+
+def test_a_values_list_to_cockroachdb_needs_none(cockroach: CockroachStandIn) -> None:
+    cockroach.clear()
+    job = new_job(Temperature.schema, batch=4)
+    prepare(cockroach, job)
+    cockroach.statements.clear()
+    insert_with(cockroach.module(job), Temperature(), 8)
+    sent = [text.split()[0] for text in cockroach.statements if not text.startswith(b"SHOW")]
+    assert sent == [b"INSERT"] * 2
+
+
+def test_the_replication_of_cockroachdb_is_told(cockroach: CockroachStandIn) -> None:
+    module = cockroach.module(new_job(Temperature.schema))
+    module.open()
+    assert "num_replicas = 3" in module.server_info()["settings"]["zone_configuration"]
+    module.close()
+
+
+# --- YugabyteDB -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "end"),
+    [
+        ({}, ")"),
+        ({"tablets": "12"}, ") SPLIT INTO 12 TABLETS"),
+        ({"colocation": "true"}, ") WITH (COLOCATION = true)"),
+        ({"colocation": False, "tablets": 3}, ") WITH (COLOCATION = false) SPLIT INTO 3 TABLETS"),
+        (
+            {"primary_key_constraint": "PRIMARY KEY (device_id HASH, timestamp ASC)", "tablets": 3},
+            ", PRIMARY KEY (device_id HASH, timestamp ASC)) SPLIT INTO 3 TABLETS",
+        ),
+        (
+            {"primary_key_constraint": "PRIMARY KEY ((device_id, timestamp) HASH)"},
+            ", PRIMARY KEY ((device_id, timestamp) HASH))",
+        ),
+    ],
+)
+def test_tables_of_yugabytedb(yugabyte: YugabyteStandIn, options: dict[str, Any], end: str) -> None:
+    yugabyte.clear()
+    yugabyte.nodes[0].statements.clear()
+    job = new_job(Temperature.schema, primary_key=PrimaryKey.NONE, tables=Tables.MULTIPLE)
+    prepare(yugabyte, job, **options)
+    made = [text for text in yugabyte.nodes[0].statements if text.startswith(b"CREATE")]
+    assert [text.decode() for text in made] == [
+        f'CREATE TABLE IF NOT EXISTS "{name}" ({COLUMNS}{end}' for name in job.table_names
+    ]
+    assert yugabyte.tables() == set(job.table_names)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        b'CREATE TABLE "t" (id int) SPLIT INTO 0 TABLETS',
+        b'CREATE TABLE "t" (id int) SPLIT INTO 3 TABLETS WITH (COLOCATION = false)',
+        b'CREATE TABLE "t" (id int) WITH (COLOCATION = true) SPLIT INTO 3 TABLETS',
+        b'CREATE TABLE "t" (id int, n int, PRIMARY KEY (id ASC, n HASH))',
+        b'CREATE INDEX IF NOT EXISTS i ON "t" ("a", "b" ASC)',
+    ],
+)
+def test_the_stand_in_is_strict(statement: bytes) -> None:
+    with pytest.raises(Refused):
+        translated(statement)
+
+
+def test_ddl_is_tried_again_while_the_catalog_changes(yugabyte: YugabyteStandIn) -> None:
+    yugabyte.clear()
+    yugabyte.nodes[0].failure = b"Catalog Version Mismatch: A DDL occurred while processing this"
+    prepare(yugabyte, new_job(Temperature.schema))
+    assert yugabyte.nodes[0].failure is None
+    assert yugabyte.tables() == {"events"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Query error: schema version mismatch for table 1: expected 2, got 1",
+         "schema_version_mismatch"),
+        ("Catalog Version Mismatch: A DDL occurred while processing this query. Try again.",
+         "catalog_version_mismatch"),
+        ("The catalog snapshot used for this transaction has been invalidated: expected: 2, got: 1",
+         "catalog_version_mismatch"),
+    ],
+)  # fmt: skip
+def test_mismatches_pass(text: str, kind: str) -> None:
+    found = DIALECTS[YUGABYTE].passing(text)
+    assert isinstance(found, Retryable)
+    assert found.kind == kind
+    assert DIALECTS[DialectName.POSTGRESQL].passing(text) is None
+    assert DIALECTS[YUGABYTE].passing("duplicate key value violates unique constraint") is None
+
+
+def test_a_node_out_of_reach_is_given_time_to_lose_its_transactions(
+    yugabyte: YugabyteStandIn,
+) -> None:
+    def unreachable(host: str, port: int) -> psycopg2.extensions.connection:
+        assert (host, port) == ("192.0.2.1", 5433)
+        raise psycopg2.OperationalError("timeout expired")
+
+    dialect = YugabyteDB()
+    with psycopg2.connect(yugabyte.dsn) as connection:
+        here = dialect.backend(connection)
+        away = (*here[:2], "192.0.2.1", 5433)
+        assert not dialect.is_gone(connection, away, 9.9, unreachable)
+        assert dialect.is_gone(connection, away, 10.1, unreachable)
+    connection.close()
+
+
+def test_the_nodes_of_yugabytedb_are_told(yugabyte: YugabyteStandIn) -> None:
+    module = yugabyte.module(new_job(Temperature.schema))
+    module.open()
+    assert module.server_info()["settings"]["tablet_servers"] == "2"
+    module.close()
+
+
+def test_settings_in_the_connection_string_reach_the_session(
+    postgres_dsn: str,
+) -> None:
+    """As yugabyte_sql of config.yaml has them; here with a setting that PostgreSQL knows."""
+    with PostgresUnderTest.started("postgres", postgres_dsn, None) as server:
+        given = psycopg2.extensions.make_dsn(server.dsn, options="-c jit=off -c work_mem=5MB")
+        module = server.module(new_job(Temperature.schema), options={"connection_string": given})
+        module.open()
+        settings = module.server_info()["settings"]
+        assert (settings["jit"], settings["work_mem"]) == ("off", "5MB")
+        module.close()
