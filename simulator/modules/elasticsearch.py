@@ -515,13 +515,17 @@ class ElasticsearchModule(Module):
 
     def prepare(self) -> None:
         if self.job.clean:
-            names = ",".join(map(self.options.index, self.job.all_table_names))
-            self._ask("DELETE", f"/{names}?ignore_unavailable=true")
+            self.drop()
         for table in self.job.table_names:
             index, alias = self.options.index(table), self.options.alias(table)
             if not self._is_there(index):
                 self._ask("PUT", f"/{index}", self._index())
             self._ask("PUT", f"/{index}/_alias/{alias}")
+
+    def drop(self) -> None:
+        """Delete the indices of all tables that there may be."""
+        names = ",".join(map(self.options.index, self.job.all_table_names))
+        self._ask("DELETE", f"/{names}?ignore_unavailable=true")
 
     def _is_there(self, index: str) -> bool:
         try:

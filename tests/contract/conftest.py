@@ -29,13 +29,16 @@ AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrise by entry and by those of AXES that the test asks for."""
+    """Parametrise by entry (of the module that a mark `module` names) and by those of AXES that the
+    test asks for."""
     if "server" not in metafunc.fixturenames:
         return
+    mark = metafunc.definition.get_closest_marker("module")
     axes = [name for name in AXES if name in metafunc.fixturenames]
     cases = [
         pytest.param(entry, *values, id="-".join([entry.name, *map(_label, values)]))
         for entry in ENTRIES
+        if mark is None or entry.module in mark.args
         # Of a test that will be skipped for want of a server, one case says it all.
         for values in islice(
             product(*(AXES[name](entry) for name in axes)), None if entry.is_there else 1

@@ -15,10 +15,13 @@ from http import HTTPStatus
 from typing import BinaryIO, Literal
 from urllib.parse import urlsplit
 
-Fate = Literal["drop request", "drop answer", "hold answer", "refuse", "give up"]
+Fate = Literal[
+    "drop request", "cut while it works", "drop answer", "hold answer", "refuse", "give up"
+]
 """What happens to a request:
 
 * drop request: the server never sees it, and the connection is cut;
+* cut while it works: the connection is cut as soon as the server has the request;
 * drop answer: the server answers, but the answer is lost, and the connection is cut;
 * hold answer: the server answers, but the client never hears of it, though the connection lives;
 * refuse: the server never sees it, and the answer is `refusal`;
@@ -178,9 +181,11 @@ class _Line:
         self._server.request(
             request.method, request.target, request.body or None, dict(request.headers.items())
         )
+        if fate == "cut while it works":
+            self.close()
         found = self._server.getresponse()
         content = found.read()
-        if fate == "drop answer":
+        if fate in ("drop answer", "cut while it works"):
             return False
         if fate == "hold answer":
             return True

@@ -1,0 +1,311 @@
+"""What the suite doesn't ask of Elasticsearch and OpenSearch: TLS, refused documents, large answers, …"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.contract import PrimaryKey, Tables
+from simulator.errors import SimulatorError
+from simulator.modules import elasticsearch
+from simulator.modules.base import Job, Payload
+from simulator.modules.elasticsearch import ElasticsearchWriter
+from simulator.worker import opened
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import insert, insert_with, rows_of
+from .elasticsearch import SearchUnderTest
+from .server import ServerUnderTest, new_job, observing
+
+pytestmark = pytest.mark.module("elasticsearch")
+
+
+@pytest.fixture
+def search(server: ServerUnderTest) -> SearchUnderTest:
+    assert isinstance(server, SearchUnderTest)
+    return server
+
+
+def prepared(search: SearchUnderTest, job: Job, **options: Any) -> None:
+    module = search.module(observing(job), options=options)
+    module.open()
+    module.prepare()
+    module.close()
+
+
+def stored(search: SearchUnderTest, job: Job) -> list[Any]:
+    return search.rows(job.schema, *job.table_names)
+
+
+# --- getting in -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trust", ["text", "file", "nobody"])
+def test_credentials_over_tls(search: SearchUnderTest, trust: str, tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_text(search.trusted)
+    trusting: dict[str, dict[str, Any]] = {
+        "text": {"ca_certs": search.trusted},
+        "file": {"ca_certs": str(file)},
+        "nobody": {"verify_certs": False},
+    }
+    way_in = {"endpoint": search.guarded, "username": "elastic", "password": "right"}
+    options = trusting[trust] | way_in
+    job = new_job(Temperature.schema, batch=10)
+    prepared(search, job, **options)
+    insert_with(search.module(job, options=options), Temperature(), 20)
+    module = search.module(job, options=options)
+    module.open()
+    assert module.count() == 20
+    module.close()
+
+
+def test_a_certificate_file_that_is_none(search: SearchUnderTest, tmp_path: Path) -> None:
+    options = {"endpoint": search.guarded, "ca_certs": str(tmp_path / "absent.pem")}
+    with pytest.raises(SimulatorError, match="ca_certs can't be used"):
+        search.module(new_job(Temperature.schema), options=options).open()
+
+
+def test_a_server_of_the_other_kind_is_told(search: SearchUnderTest) -> None:
+    flavor = search.options["flavor"]
+    other = "opensearch" if flavor == "elasticsearch" else "elasticsearch"
+    with pytest.raises(SimulatorError, match=r"leave flavor out|set flavor: opensearch"):
+        search.module(new_job(Temperature.schema), options={"flavor": other}).open()
+
+
+# --- indices --------------------------------------------------------------------------------------
+
+
+def test_indices_are_made_as_the_options_say(search: SearchUnderTest) -> None:
+    options = {"shards": 2, "replicas": 0, "refresh_interval": "-1"}
+    job = new_job(Temperature.schema)
+    prepared(search, job, **options)
+    module = search.module(job, options=options)
+    module.open()
+    info = module.server_info()
+    module.close()
+    assert info["settings"]["nodes"] == len(search.urls)
+    shown = {name: str(value).lower() for name, value in info["settings"].items()}
+    assert shown["index.number_of_shards"] == "2"
+    assert shown["index.number_of_replicas"] == "0"
+    assert shown["index.refresh_interval"] == "-1"
+    # What an acknowledgement means: synced to disk on every copy that is there.
+    assert shown["index.translog.durability"] == "request"
+    assert info["version"].startswith(search.options["flavor"])
+
+
+def test_events_count_though_nothing_makes_them_visible(search: SearchUnderTest) -> None:
+    job = new_job(Temperature.schema, batch=10)
+    prepared(search, job, refresh_interval="-1")
+    insert_with(search.module(job), Temperature(), 20)
+    module = search.module(job)
+    module.open()
+    assert module.count() == 20
+    assert module.queries()["count-events"]() == [(20,)]
+    module.close()
+
+
+@pytest.mark.parametrize("batch", [0, 5])
+def test_an_index_that_goes_away_is_not_made_up(search: SearchUnderTest, batch: int) -> None:
+    """By itself, a server would make another one, with a mapping that it guesses."""
+    job = new_job(Temperature.schema, batch=batch)
+    prepared(search, job)
+    with (
+        opened(search.module(job).writer(batch)) as writer,
+        pytest.raises(SimulatorError, match=r"index_not_found.*run insert first"),
+    ):
+        insert(writer, Temperature(), 10, batch, before={1: search.clear})
+    assert not search.tables()
+
+
+def test_attributes_can_be_searched_by(search: SearchUnderTest) -> None:
+    job = new_job(Cpu.schema, batch=10)
+    prepared(search, job, extra_tags=1000)
+    insert_with(search.module(job), Cpu(device_spread=3, extra_tags=1000), 10)
+    assert len(stored(search, job)) == 10
+    index = f"{search.prefix}cpu"
+    for attribute, hosts in (("hostname", "w00000d000001"), ("tag_999", "value_0")):
+        question = {"query": {"term": {f"tags.{attribute}": hosts}}}
+        assert search.ask("POST", f"/{index}/_count", question)["count"] == 3
+
+
+# --- refusals of single documents -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [0, 5])
+def test_a_refused_document_ends_the_run_and_says_why(search: SearchUnderTest, batch: int) -> None:
+    """A bulk request of which a document is refused is answered with 200."""
+    job = new_job(Temperature.schema, batch=batch)
+    index = f"{search.prefix}events"
+    fields = {"temperature": {"type": "ip"}}
+    mapping = {"mappings": {"properties": fields}}
+    search.ask("PUT", f"/{index}", mapping | {"aliases": {f"{index}-write": {}}})
+    with (
+        opened(search.module(job).writer(batch)) as writer,
+        pytest.raises(SimulatorError, match=r"pars\w+_exception: .*failed to parse field .temp"),
+    ):
+        insert(writer, Temperature(), 5, batch)
+    assert not stored_count(search, index)
+
+
+def stored_count(search: SearchUnderTest, index: str) -> int:
+    search.ask("POST", f"/{index}/_refresh")
+    return int(search.ask("POST", f"/{index}/_count")["count"])
+
+
+@pytest.mark.parametrize("batch", [0, 5])
+def test_an_event_of_an_earlier_run_is_no_success(search: SearchUnderTest, batch: int) -> None:
+    """A conflict means that a document is stored only if an earlier try can have done it."""
+    job = new_job(Temperature.schema, batch=batch, primary_key=PrimaryKey.CLIENT)
+    prepared(search, job)
+    insert_with(search.module(job), Temperature(), 7)
+    with pytest.raises(SimulatorError, match="an earlier run has stored the event"):
+        insert_with(search.module(job), Temperature(), 7, first=6)
+
+
+# --- exactly once ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [PrimaryKey.DB, PrimaryKey.CLIENT])
+def test_a_request_that_the_server_still_works_on_is_waited_for(
+    search: SearchUnderTest, key: PrimaryKey
+) -> None:
+    """The client is cut off while the server stores a request of thousands of events."""
+    job = new_job(Temperature.schema, batch=20_000, primary_key=key)
+    prepared(search, job)
+    states: list[bool] = []
+
+    def cut_later() -> None:
+        search.proxy.fate = "cut while it works"
+
+    def note() -> None:
+        # Whether the race that this is about took place; it is won either way.
+        states.append(bool(at_work(search)))
+
+    with opened(search.module(job).writer(20_000)) as writer:
+        recorder = insert(writer, Temperature(), 20_000, 20_000, before={0: cut_later}, abort=note)
+    assert recorder.errors == {"connection_lost": 1}
+    assert states
+    assert stored_count(search, f"{search.prefix}events") == 20_000
+    assert not at_work(search)
+
+
+def at_work(search: SearchUnderTest) -> list[Any]:
+    found = search.ask("GET", "/_tasks?actions=indices:data/write/bulk")
+    return [task for node in found["nodes"].values() for task in node["tasks"].values()]
+
+
+@pytest.mark.parametrize("key", [PrimaryKey.DB, PrimaryKey.CLIENT])
+@pytest.mark.parametrize("fate", ["drop request", "drop answer"])
+def test_exactly_once_with_requests_in_flight(
+    search: SearchUnderTest, key: PrimaryKey, fate: Any
+) -> None:
+    workload = Temperature(device_spread=3)
+    job = new_job(
+        workload.schema, batch=5, primary_key=key, tables=Tables.MULTIPLE, run_id="in-flight"
+    )
+    prepared(search, job)
+
+    def blow() -> None:
+        search.proxy.fate = fate
+
+    with opened(search.module(job, options={"max_in_flight": 4}).writer(5)) as writer:
+        recorder = insert(writer, workload, 400, 5, before={20: blow})
+        names = {line.last("x-opaque-id") for line in search.proxy.lines("x-opaque-id", "iot-benc")}
+    assert stored(search, job) == sorted(rows_of(workload.block(0, 0, 400)))
+    assert recorder.errors == {"connection_lost": 1}
+    assert recorder.retries == 1
+    # Several at once, of which the server can tell each apart.
+    assert len({name for name in names if "in-flight" in name}) > 1
+
+
+def test_only_what_is_missing_is_sent_again(search: SearchUnderTest) -> None:
+    """Of a request in doubt of which a part is stored, as when a node dies in the middle of it."""
+    workload = Temperature(device_spread=3)
+    job = new_job(workload.schema, batch=8, tables=Tables.MULTIPLE)
+    prepared(search, job)
+    block = workload.block(0, 0, 8)
+    with opened(search.module(job).writer(8)) as writer:
+        assert isinstance(writer, ElasticsearchWriter)
+        for rows in ([6, 1, 4], [0], []):
+            # Some of its events by another request.
+            (payload,) = writer.encoder.encode(block, 8)
+            payload.data.keep(rows)
+            if rows:
+                assert send(writer, payload) == len(rows)
+        (payload,) = writer.encoder.encode(block, 8)
+        payload.data.in_doubt = "nobody"
+        assert not writer.recover(payload)
+        assert list(payload.data.rows) == [2, 3, 5, 7]
+        assert send(writer, payload) == 8
+        (payload,) = writer.encoder.encode(block, 8)
+        payload.data.in_doubt = "nobody"
+        assert writer.recover(payload)
+    assert stored(search, job) == sorted(rows_of(block))
+
+
+def send(writer: ElasticsearchWriter, payload: Payload) -> int:
+    return writer.send(payload)
+
+
+# --- queries --------------------------------------------------------------------------------------
+
+
+def test_all_pages_of_an_answer_are_fetched(
+    search: SearchUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elasticsearch, "_PAGE", 4)
+    for workload, answers in (
+        (Temperature(device_spread=9), {"temperature-stats-per-device": 9, "newest-per-device": 9}),
+        (Temperature(device_spread=8), {"newest-per-device": 8}),
+        (Cpu(device_spread=10), {"last-point": 10, "high-cpu": 6}),
+    ):
+        job = new_job(workload.schema, batch=50)
+        prepared(search, job)
+        insert_with(search.module(job), workload, 50)
+        module = search.module(job)
+        module.open()
+        module.prepare_queries()
+        queries = module.queries()
+        for name, rows in answers.items():
+            assert len(queries[name]()) == rows, name
+        module.close()
+
+
+@pytest.mark.parametrize("kind", [Temperature, Cpu])
+def test_no_answer_comes_from_the_cache(search: SearchUnderTest, kind: Any) -> None:
+    workload = kind()
+    job = new_job(workload.schema, batch=50)
+    prepared(search, job)
+    insert_with(search.module(job), workload, 50)
+    module = search.module(job)
+    module.open()
+    module.prepare_queries()
+    for _ in range(2):
+        for ask in module.queries().values():
+            ask()
+    module.close()
+    assert cached(search, workload.schema.table) == {"hit_count": 0, "miss_count": 0}
+
+
+def cached(search: SearchUnderTest, table: str) -> dict[str, int]:
+    found = search.ask("GET", f"/{search.prefix}{table}/_stats/request_cache")
+    total = found["_all"]["total"]["request_cache"]
+    return {name: total[name] for name in ("hit_count", "miss_count")}
+
+
+def test_the_cache_would_have_answered(search: SearchUnderTest) -> None:
+    """That the test above can fail: the server counts those who ask without saying so."""
+    job = new_job(Temperature.schema, batch=50)
+    prepared(search, job)
+    insert_with(search.module(job), Temperature(), 50)
+    index = f"/{search.prefix}events"
+    search.ask("POST", f"{index}/_refresh")
+    question: dict[str, Any] = {"size": 0, "aggs": {"m": {"max": {"field": "temperature"}}}}
+    found: Sequence[Any] = [search.ask("POST", f"{index}/_search", question) for _ in range(9)]
+    assert len(found) == 9
+    assert cached(search, "events")["hit_count"] > 0
