@@ -307,6 +307,7 @@ class _Connection:
         raw = _Bytes()
         self._transport = Transport(
             nodes,
+            meta_header=False,  # it would be built anew for each request
             serializers={"application/json": raw, "application/x-ndjson": raw, "text/*": raw},
             **once,
         )
