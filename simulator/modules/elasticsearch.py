@@ -22,9 +22,10 @@ What an error leaves open is what became of a request whose answer never came:
   under, X-Opaque-Id), makes what it stored visible by a refresh, looks up by their natural keys which
   of its events are stored, and leaves only the others to be sent again.
 
-What can't be promised: that a proxy on the way doesn't hand the request over after that; that a
-server which loses acknowledged documents (index.translog.durability: async) still has them, which
-the count after the run shows.
+What can't be promised with key `db`: that a node which had received the request, but not read it for a
+second, or a proxy on the way doesn't begin with it after the look-up. The count after the run shows
+such copies. What can't with either: that a server which loses acknowledged documents (one with
+index.translog.durability: async) still has them, which the count shows, too.
 """
 
 from __future__ import annotations
@@ -97,6 +98,9 @@ _CONNECT_S = 5.0
 # How long a request whose answer was lost may go on before the next try.
 _TASK_END_S = 10.0
 _TASK_POLL_S = 0.05
+
+# How long it must not be seen at work, to count as ended: a node lists it only once it has read it.
+_SETTLE_S = 1.0
 
 # How long to wait for shards that are being recovered, before the next try.
 _SHARDS_READY_S = 5
@@ -895,18 +899,20 @@ class ElasticsearchWriter(Writer):
         return not request.rows
 
     def _await_end(self, name: str) -> None:
-        """Wait until no node is at work on what was sent under that name."""
+        """Wait until no node is at work on what was sent under that name, nor begins to."""
         assert self._connection is not None
-        for _ in range(int(_TASK_END_S / _TASK_POLL_S)):
+        began = idle_since = time.monotonic()
+        while (now := time.monotonic()) - idle_since < _SETTLE_S:
             answer = self._connection.ask("GET", "/_tasks?actions=indices:data/write/*")
             if "node_failures" in answer:
                 raise Retryable(_LOST, f"a node doesn't answer: {reason(answer['node_failures'])}")
             tasks = [task for node in answer["nodes"].values() for task in node["tasks"].values()]
-            if not any(task["headers"].get("X-Opaque-Id") == name for task in tasks):
-                return
+            if any(task["headers"].get("X-Opaque-Id") == name for task in tasks):
+                if now - began > _TASK_END_S:
+                    raise Retryable(_LOST, "the server is still at work on the request")
+                idle_since = time.monotonic()
             # The server has no event for the end of a task of another connection to wait for.
             time.sleep(_TASK_POLL_S)
-        raise Retryable(_LOST, "the server is still at work on the request")
 
     def _missing(self, payload: Payload) -> list[int]:
         """Which of the request's rows (positions in it) aren't stored."""
