@@ -202,6 +202,9 @@ class ServerOptions(EncodingOptions):
     connection_string: str = Field(
         min_length=1, repr=False, description="libpq connection string or URL"
     )
+    password: str | None = Field(
+        None, repr=False, description="the user's password, over one in connection_string"
+    )
     primary_key_constraint: str | None = Field(
         None, description="replaces PRIMARY KEY (id) in CREATE TABLE"
     )
@@ -222,8 +225,15 @@ class ServerOptions(EncodingOptions):
             raise ValueError("is no libpq connection string or URL") from None
         return value
 
+    @property
+    def dsn(self) -> str:
+        """The connection string with the password, wherever it was given."""
+        if self.password is None:
+            return self.connection_string
+        return str(psycopg2.extensions.make_dsn(self.connection_string, password=self.password))
+
     def secrets(self) -> list[str]:
-        parts = psycopg2.extensions.parse_dsn(self.connection_string)
+        parts = psycopg2.extensions.parse_dsn(self.dsn)
         return list(dict.fromkeys(parts[key] for key in _SECRET_KEYS if key in parts))
 
     def table_suffix(self) -> str:
@@ -231,7 +241,8 @@ class ServerOptions(EncodingOptions):
         return ""
 
     def public(self) -> dict[str, Any]:
-        return super().public() | {"connection_string": public_dsn(self.connection_string)}
+        shown = super().public() | {"connection_string": public_dsn(self.connection_string)}
+        return shown | ({"password": "***"} if self.password is not None else {})
 
 
 class PostgresOptions(ServerOptions, DialectOptions):
@@ -311,10 +322,10 @@ class Postgres(Module):
     def writer(self, batch: int, prefill: bool = False) -> PostgresWriter:
         mode = self.options.prefill_mode() if prefill else self.options.mode(batch)
         encoder = PostgresEncoder(self.job, mode, self.options.copy_format)
-        return PostgresWriter(encoder, self.options.connection_string, self.job, self._dialect)
+        return PostgresWriter(encoder, self.options.dsn, self.job, self._dialect)
 
     def open(self) -> None:
-        self._connection = connect(self.options.connection_string, self.job.run_id)
+        self._connection = connect(self.options.dsn, self.job.run_id)
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute("SET lock_timeout = %s", [_LOCK_TIMEOUT])
@@ -357,7 +368,7 @@ class Postgres(Module):
             raise
         if not free:
             raise SimulatorError(
-                f"another run is using the database at {server_name(self.options.connection_string)}:"
+                f"another run is using the database at {server_name(self.options.dsn)}:"
                 " wait for it to end, or use another database"
             )
         try:

@@ -99,6 +99,19 @@ def test_passwords_are_starred_out(dsn: str) -> None:
     assert parsed.secrets() == [SECRET]
 
 
+@pytest.mark.parametrize("dsn", ["host=x password=old", "postgresql://me:old@x/db", "host=x"])
+def test_a_password_of_its_own(dsn: str) -> None:
+    """As a Secret of the cluster gives it."""
+    values = {"connection_string": dsn, "password": SECRET}
+    parsed = parse_options(PostgresOptions, values, str)
+    parts = psycopg2.extensions.parse_dsn(parsed.dsn)
+    assert (parts["host"], parts["password"]) == ("x", SECRET)
+    assert parsed.secrets() == [SECRET]
+    shown = str(parsed.public()) + repr(parsed)
+    assert SECRET not in shown and "old" not in shown
+    assert parsed.public()["password"] == "***"
+
+
 @pytest.mark.parametrize(
     "dsn", [f"host=x password={SECRET} =", f"host='x password={SECRET}", f"passwort={SECRET}", ""]
 )
