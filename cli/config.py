@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -47,6 +49,8 @@ class Target:
     """A server that the tool starts itself, on this machine, for the time of a command."""
     data_dir: str | None = None
     """Where that server keeps its data."""
+    cost_per_hour: float | None = None
+    """What the database costs, in a currency of the user's choice."""
     kubernetes: Mapping[str, Any] = field(default_factory=dict)
     """Values of the chart: those for all targets with the target's own over them."""
 
@@ -112,6 +116,7 @@ class Config:
             executor,
             start_server=self._server(name, values.pop("start_server", None)),
             data_dir=values.pop("data_dir", None),
+            cost_per_hour=self._cost(name, values.pop("cost_per_hour", None)),
             kubernetes=self._chart_values(name, values.pop("kubernetes", None) or {}),
             options=values,
         )
@@ -130,6 +135,17 @@ class Config:
         where = self.where("targets", target, "start_server")
         known = ", ".join(STARTABLE_SERVERS)
         raise ConfigError(f"{where}: {value!r} can't be started by this tool (it can: {known})")
+
+    def _cost(self, target: str, value: object) -> float | None:
+        if value is None:
+            return None
+        with suppress(ValueError):
+            # A text is what a ${VARIABLE} leaves.
+            cost = float(value) if isinstance(value, int | float | str) else 0.0
+            if 0 < cost < math.inf and not isinstance(value, bool):
+                return cost
+        where = self.where("targets", target, "cost_per_hour")
+        raise ConfigError(f"{where}: {value!r} is no cost: write a number above 0, as in 1.25")
 
     def chart_values(self) -> Mapping[str, Any]:
         """The chart's values for all targets."""

@@ -157,6 +157,7 @@ class _Made:
             executor=session.executor,
             started_at=running.started_at,
             complete=complete,
+            cost_per_hour=session.target.cost_per_hour,
             options={
                 "workers": list(options.workers),
                 "runs": options.runs,
@@ -165,6 +166,7 @@ class _Made:
                 "num_inserts": options.num_inserts,
                 "prefill": options.prefill,
                 "batch": options.batch,
+                "insert_mode": session.options and session.options.mode(options.batch),
                 "clean": options.clean,
                 "steps": options.steps,
                 "timestamps": options.timestamps,
@@ -204,8 +206,9 @@ def _print(result: Result, options: InsertOptions) -> None:
     runs: Sequence[InsertRun] = [run for run in result.runs if isinstance(run, InsertRun)]
     summary = summarize_inserts(runs, by_fill_level=options.steps > 0)
     if options.steps:
-        say(steps_table(runs, options.workers[0] * options.num_inserts, terminal))
+        step_size = options.workers[0] * options.num_inserts
+        say(f"Stepsize: {step_size}\n" + steps_table(runs, terminal, result.cost_per_hour).text())
     else:
-        say(insert_table(runs, summary, terminal))
+        say(insert_table(runs, summary, terminal, result.cost_per_hour).text())
     for note in insert_notes(runs, summary, options.steps > 0, terminal):
         say(note)

@@ -16,7 +16,10 @@ from .errors import EXIT_FAILED, CliError
 from .output import note, open_closed_streams
 from .signals import Interrupted, Interrupts
 
-COMMANDS = ("insert", "query", "targets", "ceiling", "doctor", "clean")
+COMMANDS = (
+    "insert", "query", "results", "compare", "targets", "ceiling", "doctor",
+    "clean",
+)  # fmt: skip
 DEFAULT_COMMAND = "insert"
 
 

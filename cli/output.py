@@ -1,10 +1,13 @@
-"""Standard streams that may be closed: `run.py insert … 2>&1 | head` is no error, nor is `2>&-`."""
+"""Standard streams that may be closed: `run.py insert … 2>&1 | head` is no error, nor is `2>&-`. And
+files, written as a whole or not at all."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TextIO
 
 from .errors import RunFailed
@@ -44,3 +47,37 @@ def open_closed_streams() -> None:
             # The lowest free number is given, which is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
             setattr(sys, name, os.fdopen(number, "w" if number else "r"))
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file, as a whole or not at all. RunFailed if it can't be."""
+    try:
+        if path.exists() and os.path.samestat(path.stat(), os.fstat(1)):
+            _say_content(content)  # /dev/stdout, whatever that is connected to
+            return
+        encoded = content if isinstance(content, bytes) else content.encode()
+        if path.exists() and not path.is_file():
+            path.write_bytes(encoded)  # a pipe or device: nothing to replace
+            return
+        path = path.resolve()  # a symbolic link stays one
+    except OSError as error:
+        raise RunFailed(f"can't write {path}: {error.strerror}") from error
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            file.write(encoded)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise RunFailed(f"can't write {path}: {error.strerror}") from error
+
+
+def _say_content(content: str | bytes) -> None:
+    if isinstance(content, str):
+        say(content)
+    else:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()

@@ -10,7 +10,7 @@ from .plan import check_query
 from .results import Result, summarize_queries
 from .session import Request, new_run_id, new_token, open_session, tool_environment
 from .show.progress import make_display
-from .show.tables import failed_queries, query_table
+from .show.tables import DURATIONS, failed_queries, query_table
 from .signals import Interrupts
 
 
@@ -49,6 +49,7 @@ def run_queries(
                 module=session.target.module,
                 executor=session.executor,
                 started_at=running.started_at,
+                cost_per_hour=session.target.cost_per_hour,
                 options={
                     "workers": workers,
                     "runs": query_runs,
@@ -67,7 +68,8 @@ def run_queries(
                 running.folder.write(result, request.json_file)
             except RunFailed as error:
                 unwritten = error
-    say(query_table(summarize_queries(runs), failed_queries(runs)))
+    say(query_table(summarize_queries(runs), failed_queries(runs)).text())
+    say(DURATIONS)
     for reason in report.invalid_reasons:
         say(f"invalid: {reason}")
     if unwritten:

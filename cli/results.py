@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import os
+import difflib
+import json
 import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from simulator.contract import InsertRun, QueryRun
 
 from .errors import ConfigError, RunFailed
-from .output import say
+from .output import note, write_whole
 from .stats import percentile, summarize
 
 FORMAT: Literal[1] = 1
+"""Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
 FILE_NAME = "result.json"
 
 
@@ -63,8 +65,12 @@ class Result(BaseModel):
     module: str
     executor: str
     started_at: str
+    source: str | None = None
+    """Where the figures come from, if this tool didn't measure them."""
     complete: bool = True
     """False if the command ended before all its runs were done."""
+    cost_per_hour: float | None = Field(None, gt=0)
+    """What the target's database costs, in a currency of the user's choice."""
     options: dict[str, Any]
     environment: dict[str, Any]
     invalid_reasons: list[str] = []
@@ -73,6 +79,49 @@ class Result(BaseModel):
     """Of a query command; an insert's runs have their own."""
     runs: list[InsertRun] | list[QueryRun]
     summary: list[InsertSummary] | list[QuerySummary] = []
+
+    @model_validator(mode="after")
+    def _of_one_command(self) -> Result:
+        other = QueryRun if self.command == "insert" else InsertRun
+        other_summary = QuerySummary if self.command == "insert" else InsertSummary
+        if any(isinstance(entry, other | other_summary) for entry in (*self.runs, *self.summary)):
+            raise ValueError(f"runs or summary are not those of a command {self.command!r}")
+        return self
+
+    @property
+    def by_fill_level(self) -> bool:
+        """Whether the runs are steps on growing data."""
+        return bool(self.options.get("steps"))
+
+    @property
+    def insert_runs(self) -> list[InsertRun]:
+        """The runs of an insert command; none of a query command."""
+        return [run for run in self.runs if isinstance(run, InsertRun)]
+
+    @property
+    def query_runs(self) -> list[QueryRun]:
+        """The executions of a query command; none of an insert command."""
+        return [run for run in self.runs if isinstance(run, QueryRun)]
+
+    @property
+    def insert_summary(self) -> list[InsertSummary]:
+        """The summary of an insert command; none of a query command."""
+        return [entry for entry in self.summary if isinstance(entry, InsertSummary)]
+
+    @property
+    def query_summary(self) -> list[QuerySummary]:
+        """The summary of a query command; none of an insert command."""
+        return [entry for entry in self.summary if isinstance(entry, QuerySummary)]
+
+    @property
+    def best(self) -> InsertSummary | None:
+        """The worker count (or fill level) with the highest median of the inserts per second."""
+        return max(self.insert_summary, key=lambda entry: entry.median, default=None)
+
+    @property
+    def valid(self) -> bool:
+        """Whether every run of it counts."""
+        return not self.invalid_reasons and all(run.valid for run in self.insert_runs)
 
 
 def summarize_inserts(runs: Sequence[InsertRun], by_fill_level: bool) -> list[InsertSummary]:
@@ -145,7 +194,7 @@ class ResultFolder:
         text = result.model_dump_json(indent=1)
         file = self.path / FILE_NAME
         for path in filter(None, (file, copy)):
-            _write_whole(path, text)
+            write_whole(path, text)
         return file
 
     def keep_logs(self) -> None:
@@ -170,31 +219,130 @@ def _new_folder(parent: Path, name: str) -> Path:
             number += 1
 
 
-def _write_whole(path: Path, text: str) -> None:
-    try:
-        if path.exists() and os.path.samestat(path.stat(), os.fstat(1)):
-            say(text)  # /dev/stdout, whatever that is connected to
-            return
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")  # a pipe or device: nothing to replace
-            return
-        path = path.resolve()  # a symbolic link stays one
-    except OSError as error:
-        raise RunFailed(f"can't write {path}: {error.strerror}") from error
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink()
-        raise RunFailed(f"can't write {path}: {error.strerror}") from error
+# --- reading --------------------------------------------------------------------------------------
+
+
+class UnreadableResult(ConfigError):
+    """A file that is no result, or not one that this version can read; the text says why."""
+
+
+@dataclass(frozen=True)
+class StoredResult:
+    """A result and where it is kept."""
+
+    id: str
+    """The name of its folder; of a file that isn't a folder's result.json, the file's."""
+    file: Path
+    result: Result
 
 
 def read_result(path: Path) -> Result:
-    """A stored result; `path` is its folder or its file."""
+    """A stored result; `path` is its folder or its file. UnreadableResult if it isn't one."""
     file = path / FILE_NAME if path.is_dir() else path
-    return Result.model_validate_json(file.read_bytes())
+    try:
+        document = json.loads(file.read_bytes())
+    except OSError as error:
+        raise UnreadableResult(f"can't read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UnreadableResult(f"{file} is no result: it is not text") from error
+    except (ValueError, RecursionError) as error:
+        raise UnreadableResult(f"{file} is damaged or no result: {error}") from error
+    if not isinstance(document, dict) or "format" not in document:
+        raise UnreadableResult(f"{file} is no result: it does not say its `format`")
+    if document["format"] != FORMAT:
+        raise UnreadableResult(f"{file} has {_other_format(document)}")
+    try:
+        return Result.model_validate(document)
+    except ValidationError as error:
+        raise UnreadableResult(f"{file} is damaged: {_first_problem(document, error)}") from error
+
+
+def _other_format(document: dict[str, Any]) -> str:
+    environment = document.get("environment")
+    tool = environment.get("tool") if isinstance(environment, dict) else None
+    version = tool.get("version") if isinstance(tool, dict) else None
+    by = f" (version {version})" if version else ""
+    found = document["format"]
+    if isinstance(found, int) and found > FORMAT:
+        return (
+            f"format {found}, made by a newer version of this tool{by}, while this one reads"
+            f" format {FORMAT}: update the tool"
+        )
+    return f"format {found!r}, which no version of this tool has made; it reads format {FORMAT}"
+
+
+def _first_problem(document: dict[str, Any], error: ValidationError) -> str:
+    """Where the first thing is that is wrong, and what. Of a list that may hold runs of either
+    command, only what concerns the file's own command counts."""
+    kind = "Query" if document.get("command") == "query" else "Insert"
+    problems = error.errors(include_url=False, include_input=False)
+    own = [p for p in problems if not _kinds(p["loc"]) or f"list[{kind}" in _kinds(p["loc"])[0]]
+    first = (own or problems)[0]
+    place = ".".join(str(part) for part in first["loc"] if part not in _kinds(first["loc"]))
+    if first["type"] == "extra_forbidden":
+        return f"{place} is not a field of format {FORMAT}"
+    problem = first["msg"].removeprefix("Value error, ")
+    return f"{place}: {problem[:1].lower()}{problem[1:]}" if place else problem
+
+
+def _kinds(place: Iterable[int | str]) -> list[str]:
+    return [part for part in place if isinstance(part, str) and part.startswith("list[")]
+
+
+def stored_results(folder: Path) -> list[StoredResult]:
+    """All results in a folder, oldest first. What can't be read is named on standard error, and
+    left out. ConfigError if there is no such folder."""
+    found = []
+    for path in _entries(folder):
+        try:
+            found.append(StoredResult(path.name, path / FILE_NAME, read_result(path)))
+        except UnreadableResult as error:
+            note(f"skipped: {error.message}")
+    return sorted(found, key=lambda stored: (stored.result.started_at, stored.id))
+
+
+def open_result(name: str, folder: Path) -> StoredResult:
+    """The result that a user means: an ID of `folder` or its beginning, if no other begins so; or
+    the path of a result's folder or file. ConfigError if there is none."""
+    if not name.strip():
+        raise ConfigError("the name of a result is empty")
+    path = Path(name)
+    if path.is_dir() and not (path / FILE_NAME).is_file():
+        # The ID of a result is not hidden by a folder of that name.
+        if not (folder / name / FILE_NAME).is_file():
+            raise ConfigError(f"{name} is a folder without a {FILE_NAME}")
+    elif path.exists():
+        file = path / FILE_NAME if path.is_dir() else path
+        return StoredResult(_id_of(file), file, read_result(file))
+    ids = [entry.name for entry in _entries(folder, missing_ok=True)]
+    matches = [name] if name in ids else [one for one in ids if one.startswith(name)]
+    if len(matches) > 1:
+        some = ", ".join(matches[:3]) + (", …" if len(matches) > 3 else "")
+        raise ConfigError(f"{len(matches)} results begin with {name}: {some}; write more of the ID")
+    if not matches:
+        near = difflib.get_close_matches(name, ids, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(
+            f"there is no result {name!r} in {folder}, nor a folder or file of that name{hint}\n"
+            "See: python run.py results"
+        )
+    file = folder / matches[0] / FILE_NAME
+    return StoredResult(matches[0], file, read_result(file))
+
+
+def _id_of(file: Path) -> str:
+    return file.absolute().parent.name if file.name == FILE_NAME else file.stem
+
+
+def _entries(folder: Path, missing_ok: bool = False) -> list[Path]:
+    """The folders that hold a result. Logs that were kept of a failure have none."""
+    try:
+        return sorted(path for path in folder.iterdir() if (path / FILE_NAME).exists())
+    except FileNotFoundError:
+        if missing_ok:
+            return []
+        raise ConfigError(
+            f"there is no folder {folder}: run something first, or name another with --results"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"can't read {folder}: {error.strerror}") from error

@@ -86,3 +86,80 @@ def smallest_difference(cv: float, runs: int) -> float:
     if square >= 2:
         return math.inf
     return (square + math.sqrt(square**2 + 4 * square * (1 - square / 2))) / (2 - square)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as large one quantity is as another."""
+
+    value: float
+    """Quotient of the geometric means."""
+    ci95: tuple[float, float] | None
+    """None if one side has a single run."""
+
+    @property
+    def differs(self) -> bool | None:
+        """Whether the interval leaves 1 out; None without an interval."""
+        return None if self.ci95 is None else not self.ci95[0] <= 1 <= self.ci95[1]
+
+
+def ratio(values: Sequence[float], base: Sequence[float]) -> Ratio:
+    """`values` ÷ `base`, whose runs need not be of one number, nor vary alike. ValueError without
+    values, or if one isn't above 0.
+
+    Welch's t interval for the difference of the means of the logarithms, taken back by exp: Welch,
+    The generalization of 'Student's' problem when several different population variances are
+    involved, Biometrika 34 (1947). As an effect size with an interval instead of a test: Kalibera &
+    Jones, Quantifying performance changes with effect size confidence intervals,
+    https://arxiv.org/abs/2007.10899. On logarithms, since rates vary by a share of themselves, and
+    A ÷ B must be the inverse of B ÷ A.
+    """
+    import numpy as np
+
+    if not values or not base or min(*values, *base) <= 0:
+        raise ValueError("a ratio needs values above 0 on both sides")
+    logs = [np.log(np.asarray(side, dtype=float)) for side in (values, base)]
+    difference = float(logs[0].mean() - logs[1].mean())
+    if min(len(values), len(base)) < 2:
+        return Ratio(math.exp(difference), None)
+    shares = [float(side.var(ddof=1)) / len(side) for side in logs]
+    variance = sum(shares)
+    half = 0.0
+    if variance > 0:
+        from scipy.special import stdtrit
+
+        # Satterthwaite's degrees of freedom, as in Welch's paper.
+        spread = sum(share**2 / (len(side) - 1) for share, side in zip(shares, logs, strict=True))
+        half = float(stdtrit(variance**2 / spread, 0.975)) * math.sqrt(variance)
+    return Ratio(math.exp(difference), (math.exp(difference - half), math.exp(difference + half)))
+
+
+MOST_RUNS = 10_000
+"""Who would need more should rather find out why the runs vary so."""
+
+
+def runs_needed(cv: float, difference: float) -> int | None:
+    """The fewest runs on each side by which `smallest_difference` comes down to `difference`; None
+    if more than MOST_RUNS."""
+    if smallest_difference(cv, MOST_RUNS) > difference:
+        return None
+    too_few, enough = 1, MOST_RUNS
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if smallest_difference(cv, middle) <= difference:
+            enough = middle
+        else:
+            too_few = middle
+    return enough
+
+
+def common_cv(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """The coefficient of variation of two sides that are taken to vary alike: the root of the mean
+    of the squares. Of one side if the other has a single run; None if both have."""
+    found = [summary.cv for summary in map(summarize, (one, other)) if summary.cv is not None]
+    return math.sqrt(sum(cv**2 for cv in found) / len(found)) if found else None
+
+
+def events_per_cost(inserts_per_s: float, cost_per_hour: float) -> float:
+    """Events that one unit of money pays for at this rate."""
+    return inserts_per_s * 3600 / cost_per_hour

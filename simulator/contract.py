@@ -285,6 +285,14 @@ class WorkerSpan(Message):
     """Upper bound of how late this worker started against the collector's clock."""
 
 
+class WorkerTimeline(Message):
+    """What one worker stored over time."""
+
+    worker: int
+    timeline: list[tuple[int, int]]
+    """(second, events acknowledged in it)."""
+
+
 class InsertRun(Message):
     """One insert run, as in `result.json`. The figures are None if the run failed."""
 
@@ -309,6 +317,9 @@ class InsertRun(Message):
     errors: dict[str, int] = {}
     verification: Verification | None = None
     timeline: list[tuple[int, int]] = []
+    """(second since the common start, events acknowledged in it) of all workers together."""
+    slowest_worker: WorkerTimeline | None = None
+    """The worker with the lowest rate; the others' timelines are only in the sum."""
     phases_s: dict[str, float] = {}
     per_worker: list[WorkerSpan] = []
 

@@ -13,6 +13,7 @@ from .contract import (
     WorkerInsert,
     WorkerResult,
     WorkerSpan,
+    WorkerTimeline,
 )
 from .measure import encode_histogram, latency_ms, merge_histograms
 
@@ -93,6 +94,7 @@ def merge_inserts(
         errors=dict(sorted(errors.items())),
         verification=verification,
         timeline=sorted(seconds.items()),
+        slowest_worker=_slowest(parts),
         per_worker=[
             WorkerSpan(
                 worker=worker,
@@ -106,6 +108,18 @@ def merge_inserts(
             for worker, part in parts.items()
         ],
     )
+
+
+def _slowest(parts: Mapping[int, WorkerInsert]) -> WorkerTimeline:
+    """The timeline of the worker with the fewest events per second of its own time."""
+
+    def rate(worker: int) -> float:
+        part = parts[worker]
+        span = part.end_s - part.start_s
+        return part.events / span if span > 0 else 0.0
+
+    slowest = min(parts, key=rate)
+    return WorkerTimeline(worker=slowest, timeline=parts[slowest].timeline)
 
 
 def _inserted(result: WorkerResult) -> WorkerInsert:

@@ -91,6 +91,27 @@ def common(function: Function) -> Function:
     return function
 
 
+def results_option(function: Function) -> Function:
+    """Where results are kept, of every command that reads them."""
+    return click.option(
+        "--results", "results_folder", default="results", show_default=True,
+        type=click.Path(path_type=Path), help="Folder with the stored results.",
+    )(function)  # fmt: skip
+
+
+def output_option(default: str | None, text: str) -> Callable[[Function], Function]:
+    """The file to write."""
+    return click.option(
+        "--output", default=default, show_default=default is not None,
+        type=click.Path(path_type=Path, dir_okay=False), help=text,
+    )  # fmt: skip
+
+
+def debug_option(function: Function) -> Function:
+    """The same everywhere."""
+    return click.option("--debug", is_flag=True, help="Show a traceback with an error.")(function)
+
+
 def on_command_line(ctx: click.Context) -> frozenset[str]:
     """Names of the options that were given, not left at their defaults."""
     given = click.core.ParameterSource.COMMANDLINE

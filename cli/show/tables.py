@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from math import inf
 
 from tabulate import tabulate
 
 from simulator.contract import InsertRun, QueryRun
 
-from ..results import InsertSummary, QuerySummary
-from ..stats import ENOUGH_RUNS, UNSTABLE_CV, smallest_difference
+from ..comparing import samples
+from ..results import InsertSummary, QuerySummary, Result
+from ..stats import ENOUGH_RUNS, UNSTABLE_CV, events_per_cost, smallest_difference, summarize
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a terminal, a Markdown file or a page shows."""
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    left: Container[str] = ("Query",)
+    """Columns that are aligned to the left; all others are to the right."""
+
+    def text(self, markdown: bool = False) -> str:
+        """For a terminal or a README."""
+        if not self.rows:
+            return "no runs"
+        align = ["left" if header in self.left else "right" for header in self.headers]
+        rows = self.rows
+        if markdown:
+            rows = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
+        form = "github" if markdown else "plain"
+        return str(
+            tabulate(rows, self.headers, tablefmt=form, colalign=align, disable_numparse=True)
+        )
 
 
 def struck(text: str, terminal: bool) -> str:
@@ -19,36 +44,46 @@ def struck(text: str, terminal: bool) -> str:
 
 
 def insert_table(
-    runs: Sequence[InsertRun], summary: Sequence[InsertSummary], terminal: bool
-) -> str:
+    runs: Sequence[InsertRun],
+    summary: Sequence[InsertSummary],
+    terminal: bool,
+    cost_per_hour: float | None = None,
+) -> Table:
     """Workers, Min, Max, Avg (events per second over the valid runs) and more to the right."""
+    more = [] if cost_per_hour is None else [COST_HEADER]
     rows = []
     for workers in dict.fromkeys(run.workers for run in runs):
         own = [run for run in runs if run.workers == workers]
         found = [entry for entry in summary if entry.workers == workers]
         if found:
-            rows.append([workers, *_figures(found[0]), *_details(own)])
+            cost = [_per_cost(found[0].avg, cost_per_hour)] if cost_per_hour else []
+            rows.append([workers, *_figures(found[0]), *_details(own), *cost])
         else:
             rates = [run.inserts_per_s for run in own if run.inserts_per_s is not None]
             figures = [min(rates), max(rates), sum(rates) / len(rates)] if rates else []
             shown = [struck(_rate(figure), terminal) for figure in figures] or ["-"] * 3
-            rows.append([workers, *shown, "-", "-", "-", *_details(own)])
-    headers = ["Workers", "Min", "Max", "Avg", "Median", "95% interval", "CV", *_DETAILS]
-    return _table(headers, rows)
+            rows.append([workers, *shown, "-", "-", "-", *_details(own), *["-" for _ in more]])
+    headers = ["Workers", "Min", "Max", "Avg", "Median", "95% interval", "CV", *_DETAILS, *more]
+    return Table(headers, rows)
 
 
-def steps_table(runs: Sequence[InsertRun], step_size: int, terminal: bool) -> str:
+def steps_table(
+    runs: Sequence[InsertRun], terminal: bool, cost_per_hour: float | None = None
+) -> Table:
     """Level (events stored before the step) and Inserts/s, rounded to tens as in the reference."""
+    more = [] if cost_per_hour is None else [COST_HEADER]
     rows = []
     for run in runs:
         rate = "-" if run.inserts_per_s is None else str(round(run.inserts_per_s, -1)).split(".")[0]
-        rows.append(
-            [run.fill_level, rate if run.valid else struck(rate, terminal), *_details([run])]
-        )
-    return f"Stepsize: {step_size}\n" + _table(["Level", "Inserts/s", *_DETAILS], rows)
+        cost = ["-" for _ in more]
+        if cost_per_hour and run.valid and run.inserts_per_s:
+            cost = [_per_cost(run.inserts_per_s, cost_per_hour)]
+        shown = rate if run.valid else struck(rate, terminal)
+        rows.append([run.fill_level, shown, *_details([run]), *cost])
+    return Table(["Level", "Inserts/s", *_DETAILS, *more], rows)
 
 
-def query_table(summary: Sequence[QuerySummary], failed: Sequence[str]) -> str:
+def query_table(summary: Sequence[QuerySummary], failed: Sequence[str]) -> Table:
     """Query, Min, Max, Avg in seconds and more to the right."""
     rows: list[list[object]] = [
         [
@@ -63,7 +98,10 @@ def query_table(summary: Sequence[QuerySummary], failed: Sequence[str]) -> str:
     ]
     rows += [[name, "failed", *["-"] * 7] for name in failed]
     headers = ["Query", "Min", "Max", "Avg", "Median", "95% interval", "p95", "Rows", "Runs"]
-    return _table(headers, rows) + "\nDurations in seconds."
+    return Table(headers, rows)
+
+
+DURATIONS = "Durations in seconds."
 
 
 def failed_queries(runs: Sequence[QueryRun]) -> list[str]:
@@ -140,6 +178,14 @@ def _spread_notes(summary: Sequence[InsertSummary]) -> list[str]:
     return notes
 
 
+COST_HEADER = "Events/money"
+"""Events that one unit of the currency of `cost_per_hour` pays for."""
+
+
+def _per_cost(rate: float, cost_per_hour: float) -> str:
+    return f"{events_per_cost(rate, cost_per_hour):.3g}"
+
+
 _DETAILS = ["p50 ms", "p99 ms", "Client CPU"]
 
 
@@ -167,6 +213,22 @@ def _figures(entry: InsertSummary) -> list[str]:
     ]
 
 
+def query_notes(result: Result) -> list[str]:
+    """What weakens the query times, one line each."""
+    notes = [f"invalid: {reason}" for reason in result.invalid_reasons]
+    spread = {name: summarize(values) for (name, _), values in samples(result).items()}
+    notes += [
+        f"unstable: {name}: the runs differ by {found.cv:.0%} (CV; {UNSTABLE_CV:.0%} is much)"
+        for name, found in spread.items()
+        if found.stable is False and found.cv is not None
+    ]
+    fewest = min((found.runs for found in spread.values()), default=ENOUGH_RUNS)
+    if fewest < ENOUGH_RUNS:
+        times = "once" if fewest == 1 else f"{fewest} times"
+        notes.append(f"few runs: a query was asked {times}; six or more show smaller differences")
+    return notes
+
+
 def _rate(value: float) -> str:
     return str(round(value))
 
@@ -178,12 +240,3 @@ def _ms(value: float) -> str:
 
 def _interval(interval: tuple[float, float] | None, form: str) -> str:
     return "-" if interval is None else " to ".join(form.format(end) for end in interval)
-
-
-def _table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    align = ["left" if header == "Query" else "right" for header in headers]
-    return str(
-        tabulate(rows, headers, tablefmt="plain", colalign=align, disable_numparse=True)
-        if rows
-        else "no runs"
-    )

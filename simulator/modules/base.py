@@ -84,6 +84,13 @@ class Options(BaseModel):
         """Texts that must never be shown: passwords, tokens."""
         return []
 
+    def mode(self, batch: int) -> str:
+        """How requests of `batch` events (0: one each) are inserted, in a word for a table.
+
+        Raises OptionError if the options don't go with that.
+        """
+        return "batch" if batch else "single"
+
     def public(self) -> dict[str, Any]:
         """The options as they may be shown and stored."""
         return self.model_dump(mode="json", exclude_none=True)

@@ -326,3 +326,30 @@ def test_values_of_the_chart_are_merged_key_by_key(write: Write) -> None:
 )
 def test_values_that_the_chart_does_not_have(write: Write, text: str, expected: str) -> None:
     assert error_of(write(text), "x").startswith(expected)
+
+
+# --- cost -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("written", "cost"), [("1.25", 1.25), ("3", 3.0), ("${E2E_COST}", 0.5)])
+def test_cost_per_hour(
+    write: Write, monkeypatch: pytest.MonkeyPatch, written: str, cost: float
+) -> None:
+    """A key of the target, not an option of the module."""
+    monkeypatch.setenv("E2E_COST", "0.5")
+    file = write(f"targets:\n  x:\n    module: blackhole\n    cost_per_hour: {written}\n")
+    target = load_config(file).target("x")
+    assert target.cost_per_hour == cost
+    assert target.options == {}
+
+
+def test_a_cost_is_not_needed(write: Write) -> None:
+    assert load_config(write("targets: {x: {module: blackhole}}")).target("x").cost_per_hour is None
+
+
+@pytest.mark.parametrize("written", ["0", "-1", "free", "true", "[1]", ".inf", ".nan"])
+def test_a_wrong_cost(write: Write, written: str) -> None:
+    file = write(f"targets:\n  x:\n    module: blackhole\n    cost_per_hour: {written}\n")
+    error = error_of(file, "x")
+    assert error.startswith("FILE:4: targets.x.cost_per_hour: ")
+    assert "number above 0" in error

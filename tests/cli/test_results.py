@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from cli.errors import EXIT_FAILED, EXIT_USAGE, ConfigError, RunFailed
 from cli.results import (
     FILE_NAME,
     Result,
     ResultFolder,
+    UnreadableResult,
+    open_result,
     read_result,
+    stored_results,
     summarize_inserts,
     summarize_queries,
 )
@@ -81,13 +84,6 @@ def test_stored_results_stay_readable(name: str) -> None:
     assert all(isinstance(run, kind) for run in stored.runs)
 
 
-def test_another_format_is_refused(tmp_path: Path) -> None:
-    file = folder(tmp_path).write(result(), None)
-    file.write_text(file.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(ValidationError, match="format"):
-        read_result(file)
-
-
 def test_a_copy_is_the_same(tmp_path: Path) -> None:
     copy = tmp_path / "copy.json"
     copy.write_text("what was there before")
@@ -109,7 +105,7 @@ def test_a_failed_write_leaves_the_old_file_whole(
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cli.results.os.fsync", full)
+    monkeypatch.setattr("cli.output.os.fsync", full)
     with pytest.raises(RunFailed, match=r"can't write .*: No space left on device") as failed:
         made.write(result(target="another"), None)
     assert failed.value.exit_code == EXIT_FAILED
@@ -122,6 +118,166 @@ def test_a_copy_that_can_not_be_written_does_not_cost_the_result(tmp_path: Path)
     with pytest.raises(RunFailed, match=r"can't write .*nowhere.*No such file or directory"):
         made.write(result(), tmp_path / "nowhere" / "copy.json")
     assert read_result(made.path) == result()
+
+
+# --- what can't be read ---------------------------------------------------------------------------
+
+
+def changed(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A stored result with something in it changed."""
+    file = folder(tmp_path).write(result(), None)
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda d: d.update(format=2), "format 2, made by a newer version of this tool, "),
+        (
+            lambda d: d.update(format=7, environment={"tool": {"version": "3.1"}}),
+            r"format 7, made by a newer version of this tool \(version 3.1\), .*update the tool",
+        ),
+        (lambda d: d.update(format=0), "format 0, which no version of this tool has made"),
+        (lambda d: d.update(format="1"), "format '1', which no version"),
+        (lambda d: d.pop("format"), "does not say its `format`"),
+        (lambda d: d.pop("target"), "damaged: target: field required"),
+        (lambda d: d["runs"][0].pop("valid"), "damaged: runs.0.valid: field required"),
+        (lambda d: d["runs"][0].update(rate=1), "runs.0.rate is not a field of format 1"),
+        (lambda d: d["runs"][0].update(workers="many"), "runs.0.workers: input should be a valid int"),
+        (lambda d: d["summary"][0].pop("avg"), "summary.0.avg: field required"),
+        (lambda d: d.update(command="query"), "damaged"),
+        (lambda d: d.update(cost_per_hour=0), "cost_per_hour: input should be greater than 0"),
+    ],
+)  # fmt: skip
+def test_what_is_no_result_is_refused_with_the_reason(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], reason: str
+) -> None:
+    file = changed(tmp_path, change)
+    with pytest.raises(UnreadableResult, match=reason) as refused:
+        read_result(file)
+    assert refused.value.exit_code == EXIT_USAGE
+    assert str(file) in refused.value.message
+    assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "damaged or no result"),
+        (b'{"format": 1, "comm', "damaged or no result: .*line 1"),
+        (b"[1, 2]", "does not say its `format`"),
+        (b"\xff\xfe\x00", "not text"),
+        (b"[" * 100_000, "damaged or no result"),
+    ],
+)
+def test_damaged_files(tmp_path: Path, content: bytes, reason: str) -> None:
+    file = tmp_path / "result.json"
+    file.write_bytes(content)
+    with pytest.raises(UnreadableResult, match=reason):
+        read_result(file)
+
+
+def test_a_result_without_the_newer_fields_is_read(tmp_path: Path) -> None:
+    """As the first versions wrote it."""
+
+    def age(document: dict[str, Any]) -> None:
+        del document["source"], document["cost_per_hour"], document["runs"][0]["slowest_worker"]
+
+    assert read_result(changed(tmp_path, age)) == result()
+
+
+# --- which one is meant ---------------------------------------------------------------------------
+
+
+def stored(output: Path, hour: int, target: str = "embedded") -> Path:
+    started = STARTED.replace(hour=hour)
+    made = ResultFolder(output, started, "insert", target)
+    return made.write(result(target=target, started_at=started.isoformat()), None).parent
+
+
+def test_a_result_is_named_by_id_folder_or_file(tmp_path: Path) -> None:
+    path = stored(tmp_path, 3)
+    for name in (path.name, str(path), str(path / FILE_NAME), path.name[:12]):
+        found = open_result(name, tmp_path)
+        assert (found.id, found.file, found.result) == (NAME, path / FILE_NAME, result())
+
+
+def test_a_file_elsewhere_is_known_by_its_name(tmp_path: Path) -> None:
+    copy = tmp_path / "mine.json"
+    folder(tmp_path / "results").write(result(), copy)
+    assert open_result(str(copy), tmp_path / "nowhere").id == "mine"
+
+
+def test_an_id_is_found_though_a_folder_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = stored(tmp_path / "results", 3)
+    (tmp_path / path.name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert open_result(path.name, Path("results")).file == Path("results", path.name, FILE_NAME)
+
+
+def test_an_ambiguous_beginning_is_refused(tmp_path: Path) -> None:
+    for hour in (3, 4):
+        stored(tmp_path, hour)
+    with pytest.raises(ConfigError, match=r"2 results begin with 2025.*write more of the ID"):
+        open_result("2025", tmp_path)
+    assert open_result("20250102T04", tmp_path).id == NAME.replace("T03", "T04")
+
+
+def test_a_whole_id_that_begins_another_is_meant_itself(tmp_path: Path) -> None:
+    for _ in range(2):
+        stored(tmp_path, 3)
+    assert open_result(NAME, tmp_path).id == NAME
+    assert open_result(f"{NAME}-2", tmp_path).id == f"{NAME}-2"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (NAME.replace("embedded", "embeded"), f"there is no result .*did you mean {NAME}"),
+        ("zzz", "there is no result 'zzz' in"),
+        ("", "name of a result is empty"),
+    ],
+)
+def test_names_that_mean_nothing(tmp_path: Path, name: str, reason: str) -> None:
+    stored(tmp_path, 3)
+    with pytest.raises(ConfigError, match=reason):
+        open_result(name, tmp_path)
+
+
+def test_a_folder_without_a_result(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is a folder without a result\.json"):
+        open_result(str(tmp_path), tmp_path)
+
+
+def test_all_stored_results_oldest_first(tmp_path: Path) -> None:
+    for hour, target in ((5, "a"), (3, "b"), (4, "c")):
+        stored(tmp_path, hour, target)
+    assert [one.result.target for one in stored_results(tmp_path)] == ["b", "c", "a"]
+
+
+def test_a_damaged_result_is_named_and_skipped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = stored(tmp_path, 3)
+    (bad / FILE_NAME).write_text("{")
+    good = stored(tmp_path, 4)
+    # Logs that were kept of a failure are no result, and nothing is wrong with that.
+    (tmp_path / "20250101T000000Z-insert-x" / "logs").mkdir(parents=True)
+    (tmp_path / "notes.txt").write_text("not a folder")
+    assert [one.id for one in stored_results(tmp_path)] == [good.name]
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith(f"skipped: {bad / FILE_NAME} is damaged")
+
+
+def test_no_folder_of_results(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no folder .*--results"):
+        stored_results(tmp_path / "none")
 
 
 # --- the folder -----------------------------------------------------------------------------------

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cli.stats import percentile, smallest_difference, summarize
+from cli.stats import (
+    MOST_RUNS,
+    common_cv,
+    events_per_cost,
+    percentile,
+    ratio,
+    runs_needed,
+    smallest_difference,
+    summarize,
+)
 
 SAMPLES = [
     [428_000.0, 431_500.0, 402_000.0],
@@ -120,3 +129,88 @@ def test_runs_that_vary_too_much_can_show_no_difference() -> None:
 
 def test_no_variation_shows_any_difference() -> None:
     assert smallest_difference(0.0, 3) == 0.0
+
+
+# --- ratios ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "base"),
+    [
+        ([110.0, 112.0, 111.5], [100.0, 101.0, 99.0]),
+        ([1.0, 2.0], [30.0, 31.0, 45.0, 28.0, 33.0]),
+        ([0.012, 0.015, 0.4], [0.011, 0.013]),
+    ],
+)
+def test_the_ratio_is_welchs_on_logarithms(values: list[float], base: list[float]) -> None:
+    found = ratio(values, base)
+    test = stats.ttest_ind(np.log(values), np.log(base), equal_var=False)
+    interval = test.confidence_interval(0.95)
+    assert found.value == pytest.approx(stats.gmean(values) / stats.gmean(base))
+    assert found.ci95 == pytest.approx((math.exp(interval.low), math.exp(interval.high)))
+    assert found.differs is bool(test.pvalue < 0.05)
+
+
+def test_a_ratio_the_other_way_round_is_its_inverse() -> None:
+    one, other = [3.0, 4.0, 3.5], [1.0, 1.5, 1.25, 1.1]
+    there, back = ratio(one, other), ratio(other, one)
+    assert there.ci95 is not None
+    assert back.ci95 is not None
+    assert back.value == pytest.approx(1 / there.value)
+    assert back.ci95 == pytest.approx((1 / there.ci95[1], 1 / there.ci95[0]))
+
+
+def test_the_interval_holds_the_true_ratio_as_often_as_it_says() -> None:
+    """Of runs that vary by 10 % around means of 1 and 1.2."""
+    generator = np.random.Generator(np.random.PCG64(5))
+    held = 0
+    for _ in range(2000):
+        low, high = ratio(
+            list(generator.normal(1.2, 0.12, 4)), list(generator.normal(1, 0.1, 6))
+        ).ci95 or (math.inf, 0)
+        held += low <= 1.2 <= high
+    assert held / 2000 == pytest.approx(0.95, abs=0.02)
+
+
+@pytest.mark.parametrize(("values", "base"), [([2.0], [1.0, 1.1]), ([2.0, 2.2], [1.0])])
+def test_a_single_run_gives_no_interval(values: list[float], base: list[float]) -> None:
+    found = ratio(values, base)
+    assert found.value == pytest.approx(2.0, rel=0.05)
+    assert (found.ci95, found.differs) == (None, None)
+
+
+def test_runs_that_do_not_vary() -> None:
+    assert ratio([2.0, 2.0], [1.0, 1.0]).ci95 == pytest.approx((2.0, 2.0))
+    assert ratio([1.0, 1.0], [1.0, 1.0]).differs is False
+
+
+@pytest.mark.parametrize(("values", "base"), [([], [1.0]), ([1.0], []), ([0.0], [1.0])])
+def test_no_ratio_without_figures(values: list[float], base: list[float]) -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        ratio(values, base)
+
+
+@pytest.mark.parametrize("cv", [0.01, 0.037, 0.1, 0.5])
+def test_the_runs_needed_are_the_fewest_that_do(cv: float) -> None:
+    runs = runs_needed(cv, 0.05)
+    assert runs is not None
+    assert smallest_difference(cv, runs) <= 0.05
+    assert runs == 2 or smallest_difference(cv, runs - 1) > 0.05
+
+
+def test_runs_needed_has_its_limits() -> None:
+    assert runs_needed(0.0, 0.05) == 2
+    assert smallest_difference(3.0, MOST_RUNS) > 0.05
+    assert runs_needed(3.0, 0.05) is None
+
+
+def test_the_common_variation() -> None:
+    one, other = [90.0, 110.0], [70.0, 100.0, 130.0]
+    cvs = [float(stats.variation(side, ddof=1)) for side in (one, other)]
+    assert common_cv(one, other) == pytest.approx(math.sqrt((cvs[0] ** 2 + cvs[1] ** 2) / 2))
+    assert common_cv(one, [5.0]) == pytest.approx(cvs[0])
+    assert common_cv([1.0], [5.0]) is None
+
+
+def test_events_per_unit_of_money() -> None:
+    assert events_per_cost(1000.0, 2.0) == 1_800_000

@@ -9,9 +9,11 @@ import pytest
 
 from cli.results import InsertSummary, QuerySummary, read_result, summarize_inserts
 from cli.show.tables import (
+    Table,
     failed_queries,
     insert_notes,
     insert_table,
+    query_notes,
     query_table,
     steps_table,
     struck,
@@ -39,7 +41,7 @@ def cells(table: str) -> list[list[str]]:
 
 def test_insert_table() -> None:
     runs, summary = stored_inserts("insert")
-    assert cells(insert_table(runs, summary, terminal=False)) == [
+    assert cells(insert_table(runs, summary, terminal=False).text()) == [
         [
             "Workers", "Min", "Max", "Avg", "Median", "95% interval", "CV",
             "p50 ms", "p99 ms", "Client CPU",
@@ -55,7 +57,7 @@ def test_insert_table() -> None:
 def test_invalid_figures_are_struck_through() -> None:
     """By the terminal where there is one, else as in Markdown."""
     runs, summary = stored_inserts("insert")
-    shown = insert_table(runs, summary, terminal=True)
+    shown = insert_table(runs, summary, terminal=True).text()
     assert "\x1b[9m50000\x1b[29m" in shown
     assert "~~" not in shown
     # Valid ones are not.
@@ -88,22 +90,21 @@ def test_insert_notes_tell_what_weakens_the_figures() -> None:
 
 def test_steps_table() -> None:
     runs, _ = stored_inserts("steps")
-    shown = steps_table(runs, 2000, terminal=False).splitlines()
-    assert shown[0] == "Stepsize: 2000"
-    assert [line[:2] for line in cells("\n".join(shown[1:]))] == [
+    shown = steps_table(runs, terminal=False).text().splitlines()
+    assert [line[:2] for line in cells("\n".join(shown))] == [
         ["Level", "Inserts/s"],
         # To tens, as published.
         ["0", "182620"],
         ["2000", "~~181920~~"],
         ["4000", "10"],
     ]
-    terminal = steps_table(runs, 2000, terminal=True)
+    terminal = steps_table(runs, terminal=True).text()
     assert "\x1b[9m181920\x1b[29m" in terminal
 
 
 def test_a_step_without_a_figure() -> None:
     failed = InsertRun(workers=1, run=1, fill_level=5, valid=False, invalid_reasons=["x"])
-    assert cells(steps_table([failed], 5, terminal=False))[2][:2] == ["5", "~~-~~"]
+    assert cells(steps_table([failed], terminal=False).text())[1][:2] == ["5", "~~-~~"]
 
 
 def test_notes_of_steps_name_the_level() -> None:
@@ -122,18 +123,50 @@ def test_query_table() -> None:
     runs = [run for run in result.runs if isinstance(run, QueryRun)]
     failed = failed_queries(runs)
     assert failed == ["temperature-stats"]
-    assert cells(query_table(summary, failed)) == [
+    assert cells(query_table(summary, failed).text()) == [
         ["Query", "Min", "Max", "Avg", "Median", "95% interval", "p95", "Rows", "Runs"],
         ["count-events", "0.2500", "0.7500", "0.5000", "0.5000", "0.0000 to 1.1210", "0.7250",
          "1", "3"],
         ["newest-per-device", "2.0000", "2.0000", "2.0000", "2.0000", "-", "2.0000", "16", "1"],
         ["temperature-stats", "failed", "-", "-", "-", "-", "-", "-", "-"],
-        ["Durations in seconds."],
     ]  # fmt: skip
 
 
+def test_cost_is_shown_where_it_is_known() -> None:
+    runs, summary = stored_inserts("insert")
+    rows = cells(insert_table(runs, summary, terminal=False, cost_per_hour=0.5).text())
+    assert rows[0][-1] == "Events/money"
+    # 10,500.2 inserts/s for an hour, by half a unit of money.
+    assert rows[1][-1] == "7.56e+07"
+    assert rows[3][-1] == "-"
+    steps, _ = stored_inserts("steps")
+    rows = cells(steps_table(steps, terminal=False, cost_per_hour=2.0).text())
+    # 182,624.9 inserts/s × 3,600 s ÷ 2.
+    assert rows[1][-1] == "3.29e+08"
+    assert rows[2][-1] == "-"
+
+
+def test_markdown() -> None:
+    table = Table(["Query", "A"], [["a|b", 1], ["c", 22]])
+    lines = table.text(markdown=True).splitlines()
+    assert [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines[2:]] == [
+        ["a\\|b", "1"],
+        ["c", "22"],
+    ]
+
+
+def test_query_notes_tell_what_weakens_the_times() -> None:
+    notes = query_notes(read_result(STORED / "query.json"))
+    assert notes == [
+        "invalid: query newest-per-device failed: temporary file size exceeds temp_file_limit",
+        "invalid: query temperature-stats failed: canceled",
+        "unstable: count-events: the runs differ by 50% (CV; 10% is much)",
+        "few runs: a query was asked once; six or more show smaller differences",
+    ]
+
+
 def test_no_runs() -> None:
-    assert insert_table([], [], terminal=False) == "no runs"
+    assert insert_table([], [], terminal=False).text() == "no runs"
 
 
 def test_figures_without_anything_to_note() -> None:
@@ -162,7 +195,7 @@ def test_latencies_have_three_digits_and_no_exponent(milliseconds: float, shown:
     run = insert_run()
     assert run.latency_ms is not None
     run.latency_ms.p50 = run.latency_ms.p99 = milliseconds
-    row = cells(steps_table([run], 1, terminal=False))[2]
+    row = cells(steps_table([run], terminal=False).text())[1]
     assert row[2:4] == [shown, shown]
 
 
@@ -173,7 +206,7 @@ def test_details_are_those_of_the_slowest_run() -> None:
     assert slow.client is not None
     slow.latency_ms.p50, slow.latency_ms.p99, slow.client.cpu_share = 7.0, 70.0, 0.01
     runs = [quick, slow, insert_run()]
-    row = cells(insert_table(runs, summarize_inserts(runs, False), terminal=False))[1]
+    row = cells(insert_table(runs, summarize_inserts(runs, False), terminal=False).text())[1]
     assert row[-3:] == ["7", "70", "12%"]
 
 

@@ -60,6 +60,8 @@ RESULT: dict[str, Check] = {
     "target": is_text,
     "module": is_text,
     "executor": lambda value: value == "local",
+    "source": lambda value: value is None,
+    "cost_per_hour": optional(is_seconds),
     "started_at": lambda value: bool(re.fullmatch(r"\d{4}(-\d\d){2}T\d\d(:\d\d){2}\+00:00", value)),
     "complete": is_flag,
     "options": lambda value: isinstance(value, dict),
@@ -87,6 +89,7 @@ RUN: dict[str, Check] = {
     "errors": lambda value: isinstance(value, dict),
     "verification": lambda value: isinstance(value, dict),
     "timeline": lambda value: all(is_count(second) and is_count(n) for second, n in value),
+    "slowest_worker": lambda value: list(value) == ["worker", "timeline"],
     "phases_s": lambda value: isinstance(value, dict),
     "per_worker": lambda value: isinstance(value, list),
 }
@@ -172,6 +175,9 @@ def check_run(run: Mapping[str, Any], num_inserts: int, batch: int) -> None:
     for worker in workers:
         check_keys(worker, PER_WORKER)
     assert sum(worker["events"] for worker in workers) == run["events"]
+    slowest = min(workers, key=lambda w: w["events"] / (w["end_s"] - w["start_s"]))
+    assert run["slowest_worker"]["worker"] == slowest["worker"]
+    assert sum(n for _, n in run["slowest_worker"]["timeline"]) == slowest["events"]
     span = max(w["end_s"] for w in workers) - min(w["start_s"] for w in workers)
     assert run["window_s"] == pytest.approx(span)
     check_keys(run["client"], CLIENT)
@@ -246,6 +252,7 @@ def test_insert_sweep(tool: Tool, server: Server) -> None:
         assert row[1:4] == [str(round(entry[key])) for key in ("min", "max", "avg")]
     assert result["options"]["workers"] == [1, 2]
     assert result["options"]["batch"] == 50
+    assert result["options"]["insert_mode"] == "copy"
     assert "password=***" in result["options"]["module"]["connection_string"]
     assert result["environment"]["database"]["version"].startswith("PostgreSQL")
     assert result["environment"]["database"]["settings"]["fsync"] == "on"

@@ -17,7 +17,10 @@ QUICK_S = 10.0
     ("arguments", "words"),
     [
         ((), ["--target", "--help"]),
-        (("inser", "-t", "blackhole"), ["'inser'", "did you mean insert?", "query, targets"]),
+        (
+            ("inser", "-t", "blackhole"),
+            ["'inser'", "did you mean insert?", "query, results, compare"],
+        ),
         (("insert", "-t", "embeded"), ["'embeded'", "did you mean embedded?", "blackhole"]),
         (("query", "-t", "zzz"), ["'zzz'", "it has: embedded, blackhole"]),
         ((*BLACKHOLE, "--wokers", "1"), ["'--wokers'", "--workers"]),

@@ -50,6 +50,18 @@ def test_workers_that_took_turns_are_not_counted_as_if_together() -> None:
     ]
 
 
+def test_the_slowest_worker_keeps_its_timeline() -> None:
+    """The one with the lowest rate over its own time, which need not be the last to end."""
+    run = merged(
+        {"start_s": 0.0, "end_s": 10.0, "timeline": [(0, 50), (9, 50)]},
+        {"start_s": 0.5, "end_s": 9.9, "events": 80, "timeline": [(0, 30), (9, 50)]},
+    )
+    assert run.slowest_worker is not None
+    assert run.slowest_worker.worker == 1
+    assert run.slowest_worker.timeline == [(0, 30), (9, 50)]
+    assert run.timeline == [(0, 80), (9, 100)]
+
+
 @pytest.mark.parametrize(("end_s", "valid"), [(8.0, True), (7.9, False)])
 def test_an_overlap_of_ninety_percent_will_do(end_s: float, valid: bool) -> None:
     assert merged({}, {"end_s": end_s}).valid is valid

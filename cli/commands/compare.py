@@ -1,0 +1,58 @@
+"""`run.py compare`: is one result faster than another, and may they be compared at all?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .options import debug_option, output_option, results_option
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="BASE RESULT…")
+@click.option(
+    "--fail-below",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="RATIO",
+    help="Exit status 1 if a result's speed is below this ratio to the first one's, unless the"
+    " interval shows no difference.",
+)
+@click.option("--markdown", is_flag=True, help="Tables in Markdown, for a README.")
+@output_option(None, "Write the comparison to this file instead of printing it.")
+@results_option
+@debug_option
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    /,
+    names: tuple[str, ...],
+    fail_below: float | None,
+    markdown: bool,
+    output: Path | None,
+    results_folder: Path,
+    debug: bool,
+) -> None:
+    """Compare results with the first one: the ratio of their speeds, with its 95 % interval.
+
+    Above 1 is faster, for inserts (their rates) as for queries (their times). RESULT is an ID or its
+    beginning, a result's folder, or its JSON file.
+    """
+    from ..comparing import check_comparable, labels
+    from ..output import note, say, write_whole
+    from ..results import open_result
+    from ..show.comparison import comparison_text, failures
+
+    stored = [open_result(name, results_folder) for name in names]
+    check_comparable(stored)
+    text = comparison_text(labels(stored), [one.result for one in stored], markdown)
+    if output is None:
+        say(text)
+    else:
+        write_whole(output, text + "\n")
+        note(f"Written: {output}")
+    if fail_below is not None:
+        failed = failures(labels(stored), [one.result for one in stored], fail_below)
+        for reason in failed:
+            note(f"below {fail_below:g}: {reason}")
+        ctx.exit(1 if failed else 0)

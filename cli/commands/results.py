@@ -1,0 +1,88 @@
+"""`run.py results`: what is stored, one result in full, all runs as a table for other programs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import debug_option, output_option, results_option
+
+if TYPE_CHECKING:
+    from ..results import StoredResult
+
+
+class _ListByDefault(click.Group):
+    """`results` means `results list`, with the same options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] != "--help"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_ListByDefault)
+def results() -> None:
+    """List what is stored, show one result, or export all runs.
+
+    Without another word: list.
+    """
+
+
+@results.command("list")
+@results_option
+@debug_option
+def list_(results_folder: Path, debug: bool) -> None:
+    """When, which command and target, what came out, and whether that is valid and stable.
+
+    Of the options, those are shown in which results of one command differ.
+    """
+    from ..output import say
+    from ..results import stored_results
+    from ..show.stored import results_table
+
+    stored = stored_results(results_folder)
+    say(results_table(stored).text() if stored else f"No results in {results_folder}.")
+
+
+@results.command()
+@click.argument("name", metavar="RESULT")
+@results_option
+@debug_option
+def show(name: str, results_folder: Path, debug: bool) -> None:
+    """Print one result: figures, runs, latencies, workers, errors, phases, environment.
+
+    RESULT is an ID or its beginning, a result's folder, or its JSON file.
+    """
+    from ..output import say
+    from ..results import open_result
+    from ..show.stored import result_text
+
+    say(result_text(open_result(name, results_folder), sys.stdout.isatty()))
+
+
+@results.command()
+@click.argument("names", nargs=-1, metavar="[RESULT]…")
+@output_option(None, "File to write: .csv or .parquet. Default: CSV to standard output.")
+@results_option
+@debug_option
+def export(names: tuple[str, ...], output: Path | None, results_folder: Path, debug: bool) -> None:
+    """Write all runs of the results given, or of all that are stored, one line for each run."""
+    from ..exporting import FORMATS, export_form, exported
+    from ..output import note, say, write_whole
+
+    form = FORMATS[".csv"] if output is None else export_form(output)
+    content = exported(_chosen(names, results_folder), form)
+    if output is None:
+        say(content.decode().rstrip("\n"))
+    else:
+        write_whole(output, content)
+        note(f"Written: {output}")
+
+
+def _chosen(names: tuple[str, ...], folder: Path) -> list[StoredResult]:
+    from ..results import open_result, stored_results
+
+    return [open_result(name, folder) for name in names] if names else stored_results(folder)

@@ -1,0 +1,127 @@
+"""All runs of stored results as one table, for CSV and Parquet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from simulator.contract import InsertRun, QueryRun
+
+from .errors import ConfigError
+from .results import StoredResult
+from .stats import events_per_cost
+
+COLUMNS: dict[str, str] = {
+    "result_id": "VARCHAR", "started_at": "VARCHAR", "command": "VARCHAR", "target": "VARCHAR",
+    "module": "VARCHAR", "executor": "VARCHAR", "source": "VARCHAR", "tool_version": "VARCHAR",
+    "tool_commit": "VARCHAR", "database_version": "VARCHAR", "cpu_model": "VARCHAR",
+    "workers": "BIGINT", "run": "BIGINT", "valid": "BOOLEAN", "invalid_reasons": "VARCHAR",
+    # Of inserts.
+    "fill_level": "BIGINT", "events": "BIGINT", "window_s": "DOUBLE", "inserts_per_s": "DOUBLE",
+    "inserts_per_s_mean_duration": "DOUBLE", "overlap": "DOUBLE", "latency_p50_ms": "DOUBLE",
+    "latency_p90_ms": "DOUBLE", "latency_p99_ms": "DOUBLE", "latency_p99_9_ms": "DOUBLE",
+    "latency_max_ms": "DOUBLE", "client_cpu_s": "DOUBLE", "client_cpu_share": "DOUBLE",
+    "client_bound": "BOOLEAN", "retries": "BIGINT", "errors": "VARCHAR", "stored": "BIGINT",
+    "batch": "BIGINT", "insert_mode": "VARCHAR", "primary_key": "VARCHAR", "tables": "VARCHAR",
+    "num_inserts": "BIGINT", "prefill": "BIGINT", "cost_per_hour": "DOUBLE",
+    "events_per_cost": "DOUBLE",
+    # Of queries.
+    "query": "VARCHAR", "worker": "BIGINT", "duration_s": "DOUBLE", "rows": "BIGINT",
+    "error": "VARCHAR",
+    "options": "VARCHAR",
+}  # fmt: skip
+"""Column -> SQL type. `errors` and `options` are JSON; what a command does not have is null."""
+
+FORMATS = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
+
+
+def rows_of(stored: StoredResult) -> list[dict[str, Any]]:
+    """A row for each run of the result."""
+    result, options = stored.result, stored.result.options
+    environment = result.environment
+    shared = {
+        "result_id": stored.id,
+        **{name: getattr(result, name) for name in ("started_at", "command", "target", "module",
+                                                    "executor", "source", "cost_per_hour")},
+        "tool_version": _in(environment, "tool", "version"),
+        "tool_commit": _in(environment, "tool", "commit"),
+        "database_version": _in(environment, "database", "version"),
+        "cpu_model": _in(environment, "client", "cpu_model"),
+        **{name: options.get(name) for name in ("batch", "insert_mode", "primary_key", "tables",
+                                                "num_inserts", "prefill")},
+        "options": json.dumps(options, sort_keys=True),
+    }  # fmt: skip
+    rows = [shared | _insert(run, result.cost_per_hour) for run in result.insert_runs]
+    invalid = "; ".join(result.invalid_reasons)
+    for execution in result.query_runs:
+        row = shared | _query(execution) | {"workers": options.get("workers")}
+        rows.append(row | {"valid": not invalid, "invalid_reasons": invalid})
+    return rows
+
+
+def _insert(run: InsertRun, cost_per_hour: float | None) -> dict[str, Any]:
+    latency = run.latency_ms
+    percentiles = latency.model_dump() if latency else {}
+    client = run.client
+    rate = run.inserts_per_s
+    return {
+        **{name: getattr(run, name) for name in (
+            "workers", "run", "valid", "fill_level", "events", "window_s", "inserts_per_s",
+            "inserts_per_s_mean_duration", "overlap", "retries")},
+        "invalid_reasons": "; ".join(run.invalid_reasons),
+        **{f"latency_{name}_ms": value for name, value in percentiles.items()},
+        "client_cpu_s": client and client.cpu_s,
+        "client_cpu_share": client and client.cpu_share,
+        "client_bound": client and client.bound,
+        "errors": json.dumps(run.errors, sort_keys=True),
+        "stored": run.verification and run.verification.stored,
+        "events_per_cost": events_per_cost(rate, cost_per_hour) if rate and cost_per_hour else None,
+    }  # fmt: skip
+
+
+def _query(execution: QueryRun) -> dict[str, Any]:
+    return execution.model_dump()
+
+
+def _in(environment: dict[str, Any], part: str, name: str) -> Any:
+    found = environment.get(part)
+    return found.get(name) if isinstance(found, dict) else None
+
+
+def export_form(file: Path) -> str:
+    """How a file of this name is written; ConfigError if its ending says nothing."""
+    try:
+        return FORMATS[file.suffix.lower()]
+    except KeyError:
+        known = " or ".join(FORMATS)
+        raise ConfigError(f"--output {file}: name a file that ends in {known}") from None
+
+
+def exported(stored: Sequence[StoredResult], form: str) -> bytes:
+    """The contents of the file, one row for each run.
+
+    By DuckDB, which writes both formats and needs nothing else: half of pyarrow's size.
+    """
+    import duckdb
+
+    lines = [
+        json.dumps({name: row.get(name) for name in COLUMNS})
+        for one in stored
+        for row in rows_of(one)
+    ]
+    columns = json.dumps(COLUMNS)
+    with TemporaryDirectory() as folder, duckdb.connect() as connection:
+        source, target = Path(folder) / "runs.json", Path(folder) / "runs"
+        source.write_text("\n".join(lines), encoding="utf-8")
+        connection.execute(
+            f"COPY (SELECT * FROM read_json({_quoted(source)}, format = 'newline_delimited',"
+            f" columns = {columns})) TO {_quoted(target)} ({form})"
+        )
+        return target.read_bytes()
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"

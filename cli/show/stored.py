@@ -1,0 +1,196 @@
+"""What is stored: the list of results, and one result with all that was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from simulator.contract import InsertRun
+
+from ..comparing import differing_options, option_text, value_text
+from ..results import Result, StoredResult
+from . import words
+from .tables import Table, failed_queries, insert_table, query_table, steps_table, struck
+
+
+def results_table(stored: Sequence[StoredResult]) -> Table:
+    """One line for each result; of the options, those in which results of a command differ."""
+    options = differing_options([one.result for one in stored])
+    rows = [
+        [
+            one.id,
+            one.result.started_at[:16].replace("T", " "),
+            one.result.command,
+            one.result.target,
+            words.headline(one.result),
+            words.valid(one.result),
+            words.stable(one.result),
+            option_text(own) or "-",
+        ]
+        for one, own in zip(stored, options, strict=True)
+    ]
+    headers = [
+        "ID",
+        "When",
+        "Command",
+        "Target",
+        "Headline",
+        "Valid",
+        "Stable",
+        "Differing options",
+    ]
+    return Table(headers, rows, left=headers)
+
+
+def result_text(stored: StoredResult, terminal: bool) -> str:
+    """All of one result."""
+    result = stored.result
+    sections = [
+        f"Result {stored.id}\n{words.measured(result)}\n{words.answer(result)}",
+        "\n".join(f"{one.kind}: {one.text}" for one in words.weaknesses(result)),
+    ]
+    sections += [
+        f"{title}\n{found.text()}" for title, found in result_tables(result, terminal).items()
+    ]
+    return "\n\n".join([*filter(None, sections), f"File: {stored.file}"])
+
+
+def result_tables(result: Result, terminal: bool) -> dict[str, Table]:
+    """Title -> table of everything that has entries."""
+    runs = result.insert_runs
+    tables = {
+        "Durations, seconds" if result.command == "query" else "Inserts per second": figures_table(
+            result, terminal
+        ),
+        "Runs": runs_table(runs, terminal),
+        "Latencies of a request, ms": latency_table(runs),
+        "Spread of the workers": worker_table(runs),
+        "Retries and errors": errors_table(runs),
+        "Phases, seconds": phases_table(result),
+        "Options": _pairs(flat(result.options)),
+        "Environment": _pairs(flat(result.environment)),
+    }
+    return {title: found for title, found in tables.items() if found.rows}
+
+
+def figures_table(result: Result, terminal: bool) -> Table:
+    """The table that the command itself has printed."""
+    runs, cost = result.insert_runs, result.cost_per_hour
+    if result.command == "query":
+        return query_table(result.query_summary, failed_queries(result.query_runs))
+    if result.by_fill_level:
+        return steps_table(runs, terminal, cost)
+    return insert_table(runs, result.insert_summary, terminal, cost)
+
+
+def runs_table(runs: Sequence[InsertRun], terminal: bool) -> Table:
+    """Each run with both rates and what was counted."""
+    rows = []
+    for run in runs:
+        rate = _or_dash(run.inserts_per_s, "{:.0f}")
+        counted = run.verification
+        rows.append(
+            [
+                run.workers,
+                run.run,
+                run.fill_level,
+                "yes" if run.valid else "no",
+                rate if run.valid else struck(rate, terminal),
+                _or_dash(run.inserts_per_s_mean_duration, "{:.0f}"),
+                _or_dash(run.window_s, "{:.2f}"),
+                _or_dash(run.overlap, "{:.1%}"),
+                _or_dash(run.events, "{}"),
+                "-" if counted is None or counted.stored is None else counted.stored,
+                "-" if run.client is None else f"{run.client.cpu_share:.1%}",
+            ]
+        )
+    headers = [
+        "Workers", "Run", "Level", "Valid", "Inserts/s", "By mean duration", "Window s", "Overlap",
+        "Events", "Counted", "Client CPU",
+    ]  # fmt: skip
+    return Table(headers, rows)
+
+
+def latency_table(runs: Sequence[InsertRun]) -> Table:
+    """Percentiles of each run."""
+    rows = [
+        [run.workers, run.run, run.fill_level]
+        + [f"{value:.3f}" for value in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)]
+        for run in runs
+        if (ms := run.latency_ms) is not None
+    ]
+    headers = ["Workers", "Run", "Level", "p50", "p90", "p99", "p99.9", "max"]
+    return Table(headers, rows)
+
+
+def worker_table(runs: Sequence[InsertRun]) -> Table:
+    """How far the workers of each run are apart, and the slowest of them."""
+    rows = []
+    for run in runs:
+        spans = [(span.events / (span.end_s - span.start_s), span) for span in run.per_worker
+                 if span.end_s > span.start_s]  # fmt: skip
+        if spans:
+            rates = [rate for rate, _ in spans]
+            slowest = min(spans, key=lambda pair: pair[0])[1]
+            rows.append(
+                [
+                    run.workers,
+                    run.run,
+                    run.fill_level,
+                    f"{min(rates):.0f}",
+                    f"{max(rates):.0f}",
+                    f"{(max(rates) - min(rates)) / max(rates):.1%}",
+                    f"{max(span.start_s for _, span in spans):.3f}",
+                    f"{slowest.worker} on {slowest.node}",
+                ]
+            )
+    headers = [
+        "Workers", "Run", "Level", "Slowest inserts/s", "Fastest inserts/s", "Spread",
+        "Last start s", "Slowest worker",
+    ]  # fmt: skip
+    return Table(headers, rows)
+
+
+def errors_table(runs: Sequence[InsertRun]) -> Table:
+    """Errors by kind, those that a retry cured included."""
+    rows = [
+        [run.workers, run.run, run.fill_level, run.retries, kind, count]
+        for run in runs
+        for kind, count in (run.errors or ({"-": 0} if run.retries else {})).items()
+    ]
+    headers = ["Workers", "Run", "Level", "Retries", "Error", "Times"]
+    return Table(headers, rows, left=("Error",))
+
+
+def phases_table(result: Result) -> Table:
+    """Seconds of each phase."""
+    if result.phases_s:
+        names = list(result.phases_s)
+        headers = [name.replace("_", "-") for name in names]
+        return Table(headers, [[f"{result.phases_s[name]:.2f}" for name in names]])
+    names = list(dict.fromkeys(name for run in result.insert_runs for name in run.phases_s))
+    rows = [
+        [run.workers, run.run, run.fill_level]
+        + [_or_dash(run.phases_s.get(name), "{:.2f}") for name in names]
+        for run in result.insert_runs
+        if run.phases_s
+    ]
+    headers = ["Workers", "Run", "Level", *(name.replace("_", "-") for name in names)]
+    return Table(headers, rows)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    """The leaves of nested mappings as `outer.inner`, value."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", "-" if value == {} else value_text(value)
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> Table:
+    return Table(["Name", "Value"], [list(pair) for pair in pairs], left=("Name", "Value"))
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)

@@ -1,0 +1,116 @@
+"""Stored results, made for tests: as many runs as there are figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cli.results import Result, StoredResult, summarize_inserts, summarize_queries
+from simulator.contract import Client, LatencyMs, QueryRun, WorkerSpan, WorkerTimeline
+
+from ..helpers import insert_run
+
+ENVIRONMENT: dict[str, Any] = {
+    "tool": {"version": "0.1.0", "commit": "abc"},
+    "client": {"cpu_model": "Some CPU", "cpus": 2, "memory_mb": 4000, "python": "3.12.1",
+               "packages": {"numpy": "2.4.6"}},
+    "database": {"version": "PostgreSQL 18.4 on x86_64, compiled", "settings": {"fsync": "on"}},
+    "kubernetes": None,
+}  # fmt: skip
+
+OPTIONS: dict[str, Any] = {
+    "primary_key": "db", "tables": "single", "num_inserts": 1000, "prefill": 0, "batch": 100,
+    "insert_mode": "copy", "clean": True, "steps": 0, "module": {"copy_format": "binary"},
+}  # fmt: skip
+
+
+def stored(result: Result, name: str = "one") -> StoredResult:
+    """As if it were kept somewhere."""
+    return StoredResult(name, Path("results", name, "result.json"), result)
+
+
+def inserts(
+    rates: Mapping[int, Sequence[float]],
+    target: str = "alpha",
+    options: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Result:
+    """A sweep: worker count -> inserts per second of each run."""
+    runs = [
+        insert_run(
+            workers=workers,
+            run=number,
+            inserts_per_s=rate,
+            window_s=20.0,
+            timeline=[(0, int(rate)), (1, int(rate) // 2), (3, 7)],
+            slowest_worker=WorkerTimeline(worker=workers - 1, timeline=[(0, 11), (3, 3)]),
+            latency_ms=LatencyMs(p50=1.5, p90=2.5, p99=3.0 + number, p99_9=40.25, max=500.125),
+            client=client(0.1 * number),
+            phases_s={"start": 0.5, "prepare": 0.25, "barrier": 0.125, "run": 20.5, "verify": 0.75,
+                      "clean_up": 1.5},
+            per_worker=[
+                WorkerSpan(worker=worker, node=f"node-{worker}", start_s=0.001 * worker, end_s=20.0,
+                           events=1000 - worker, cpu_s=1.0, clock_offset_s=0.0)
+                for worker in range(workers)
+            ],
+        )
+        for workers, values in rates.items()
+        for number, rate in enumerate(values, 1)
+    ]  # fmt: skip
+    return _insert_result(
+        runs, target, {"workers": list(rates), "runs": 3} | dict(options or {}), changes
+    )
+
+
+def steps(
+    rates: Mapping[int, float], target: str = "alpha", options: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Result:  # fmt: skip
+    """Growing data: fill level -> inserts per second."""
+    runs = [
+        insert_run(workers=2, run=number, fill_level=level, inserts_per_s=rate, window_s=20.0)
+        for number, (level, rate) in enumerate(rates.items(), 1)
+    ]
+    given = {"workers": [2], "runs": 1, "steps": len(rates)} | dict(options or {})
+    return _insert_result(runs, target, given, changes)
+
+
+def _insert_result(
+    runs: list[Any], target: str, options: dict[str, Any], changes: Mapping[str, Any]
+) -> Result:
+    values: dict[str, Any] = {
+        "command": "insert", "target": target, "module": "postgres", "executor": "local",
+        "started_at": "2025-01-02T03:04:05+00:00", "options": OPTIONS | options,
+        "environment": ENVIRONMENT, "runs": runs,
+    }  # fmt: skip
+    summary = summarize_inserts(runs, by_fill_level=bool(options.get("steps")))
+    return Result(**(values | {"summary": summary} | dict(changes)))
+
+
+def queries(
+    durations: Mapping[str, Sequence[float | None]], target: str = "alpha", **changes: Any
+) -> Result:
+    """Query -> seconds of each execution by one worker; None for one that failed."""
+    runs = [
+        QueryRun(query=query, run=number, worker=0, duration_s=duration,
+                 rows=None if duration is None else 1, error="no" if duration is None else None)
+        for query, values in durations.items()
+        for number, duration in enumerate(values, 1)
+    ]  # fmt: skip
+    values: dict[str, Any] = {
+        "command": "query", "target": target, "module": "postgres", "executor": "local",
+        "started_at": "2025-01-02T03:04:05+00:00",
+        "options": {"workers": 1, "runs": 3, "module": {}}, "environment": ENVIRONMENT,
+        "phases_s": {"start": 0.5, "prepare": 0.25, "run": 2.0, "clean_up": 0.25},
+        "runs": runs, "summary": summarize_queries(runs),
+    }  # fmt: skip
+    return Result(**(values | changes))
+
+
+def client(share: float, bound: bool = False) -> Client:
+    """What the load generator cost."""
+    return Client(
+        cpu_s=1.0, cpu_share=share, generate_s=0.1, encode_s=0.2, ceiling_share=0.01,
+        throttled_share=None, bound=bound, bound_reason="much to do" if bound else None,
+    )  # fmt: skip

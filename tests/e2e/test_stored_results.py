@@ -1,0 +1,211 @@
+"""The commands that read stored results, as a user runs them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from cli.results import Result
+
+from ..cli.made import inserts, queries, steps
+from .test_usage import QUICK_S
+from .tool import Tool
+
+# Not below the tool's own place, where every JSON file must be whole.
+Kept = dict[str, Path]
+
+
+def keep(folder: Path, hour: int, result: Result) -> Path:
+    """Store a result as the tool does; its folder."""
+    started = f"2025-01-02T{hour:02d}:04:05+00:00"
+    result = result.model_copy(update={"started_at": started})
+    name = f"20250102T{hour:02d}0405Z-{result.command}-{result.target}"
+    (folder / name).mkdir(parents=True)
+    (folder / name / "result.json").write_text(result.model_dump_json())
+    return folder / name
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    """Some results."""
+    folder = tmp_path / "kept"
+    made = {
+        "base": inserts({1: [100.0, 101.0, 99.0], 4: [300.0, 303.0, 297.0]}),
+        "slow": inserts({1: [50.0, 51.0, 49.0], 4: [290.0, 300.0, 310.0]}, "beta", {"batch": 7}),
+        "query": queries({"count": [0.5, 0.6], "newest": [2.0, None]}),
+        "steps": steps({0: 200.0, 500: 150.0}),
+    }
+    return {name: keep(folder, hour, result) for hour, (name, result) in enumerate(made.items(), 3)}
+
+
+def place(kept: Kept) -> Sequence[object]:
+    return ("--results", kept["base"].parent)
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [("results",), ("results", "list")])
+def test_list(tool: Tool, kept: Kept, words: Sequence[str]) -> None:
+    done = tool.run(*words, *place(kept)).ok()
+    lines = done.out.splitlines()
+    assert lines[0].split()[:4] == ["ID", "When", "Command", "Target"]
+    assert [line.split()[0] for line in lines[1:]] == [path.name for path in kept.values()]
+    assert "300 inserts/s with 4 workers" in lines[1]
+    assert "batch=100" in lines[1]
+    assert "batch=7" in lines[2]
+
+
+def test_list_of_what_a_run_has_stored(tool: Tool) -> None:
+    tool.add_target("priced", module="blackhole", cost_per_hour=0.25)
+    arguments = ("-t", "priced", "-w", "2", "-r", "2", "--batch", "10", "--num-inserts", "1000")
+    printed = tool.run("insert", *arguments)
+    assert "Events/money" in printed.out
+    assert tool.result()["cost_per_hour"] == 0.25
+    assert tool.folder().name in tool.run("results").ok().out
+    shown = tool.run("results", "show", tool.folder().name).ok().out
+    # What was printed then is what is shown now.
+    table = [
+        line for line in printed.out.splitlines() if line.lstrip().startswith(("Workers", "2 "))
+    ]
+    assert len(table) == 2
+    assert [line for line in table if line not in shown] == []
+
+
+def test_nothing_stored(tool: Tool, tmp_path: Path) -> None:
+    assert tool.run("results", "--results", tmp_path).ok().out == f"No results in {tmp_path}.\n"
+    error = tool.run("results").error(2)
+    assert "no folder results" in error
+    assert "--results" in error
+
+
+def test_a_damaged_file_is_named_and_skipped(tool: Tool, kept: Kept) -> None:
+    (kept["slow"] / "result.json").write_text('{"format": 1, "comm')
+    document = json.loads((kept["query"] / "result.json").read_text())
+    (kept["query"] / "result.json").write_text(json.dumps(document | {"format": 2}))
+    done = tool.run("results", *place(kept))
+    assert done.status == 0
+    assert [line.split()[0] for line in done.out.splitlines()[1:]] == [
+        kept["base"].name, kept["steps"].name,
+    ]  # fmt: skip
+    damaged, newer = done.err.splitlines()
+    assert f"{kept['slow'].name}/result.json is damaged" in damaged
+    assert "format 2, made by a newer version" in newer
+
+
+@pytest.mark.parametrize("way", ["id", "beginning", "folder", "file", "copy"])
+def test_show(tool: Tool, kept: Kept, tmp_path: Path, way: str) -> None:
+    copy = tmp_path / "copy.json"
+    copy.write_bytes((kept["base"] / "result.json").read_bytes())
+    name = {
+        "id": kept["base"].name,
+        "beginning": kept["base"].name[:11],
+        "folder": kept["base"],
+        "file": kept["base"] / "result.json",
+        "copy": copy,
+    }[way]
+    done = tool.run("results", "show", name, *place(kept)).ok()
+    for text in ("Most with 4 workers: 300 inserts/s", "Phases, seconds", "Spread of the workers",
+                 "Latencies of a request", "Environment", "Some CPU"):  # fmt: skip
+        assert text in done.out
+    assert "\x1b" not in done.out
+
+
+def test_export(tool: Tool, kept: Kept, tmp_path: Path) -> None:
+    everything = tool.run("results", "export", *place(kept)).ok()
+    rows = list(csv.DictReader(io.StringIO(everything.out)))
+    assert len(rows) == 6 + 6 + 4 + 2
+    assert {row["result_id"] for row in rows} == {path.name for path in kept.values()}
+    for name in ("runs.csv", "runs.parquet"):
+        file = tmp_path / name
+        done = tool.run("results", "export", kept["base"].name, "--output", file, *place(kept))
+        assert f"Written: {file}" in done.ok().err
+        assert done.out == ""
+        found = duckdb.sql(f"SELECT inserts_per_s FROM '{file}'")
+        assert found is not None
+        assert [rate for (rate,) in found.fetchall()] == [100.0, 101.0, 99.0, 300.0, 303.0, 297.0]
+
+
+# --- compare --------------------------------------------------------------------------------------
+
+
+def test_compare(tool: Tool, kept: Kept) -> None:
+    done = tool.run("compare", kept["base"].name, kept["slow"], *place(kept)).ok()
+    out = done.out
+    (row,) = [line for line in out.splitlines() if line.startswith("1 worker ") and "beta" in line]
+    assert row.split()[2:5] == ["beta", "50", "3"]
+    assert row.split()[5] == "0.500"
+    assert "slower" in row
+    (row,) = [line for line in out.splitlines() if line.startswith("4 workers") and "beta" in line]
+    assert "no difference shown" in row
+    assert "warning: batch differs: batch: 100 / 7" in out
+
+
+@pytest.mark.parametrize(("limit", "status"), [("0.95", 1), ("0.4", 0)])
+def test_compare_fails_below(tool: Tool, kept: Kept, limit: str, status: int) -> None:
+    done = tool.run(
+        "compare", kept["base"].name, kept["slow"].name, "--fail-below", limit, *place(kept)
+    )
+    assert done.status == status
+    assert ("below 0.95: beta at 1 worker: 0.500" in done.err) is bool(status)
+    assert "Speed ratio" in done.out
+
+
+def test_compare_to_a_file_as_markdown(tool: Tool, kept: Kept, tmp_path: Path) -> None:
+    file = tmp_path / "comparison.md"
+    done = tool.run(
+        "compare", kept["base"].name, kept["slow"].name, "--markdown", "--output", file,
+        *place(kept),
+    ).ok()  # fmt: skip
+    assert done.out == ""
+    assert file.read_text().startswith("| Database (version)")
+
+
+# --- what goes wrong ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("results", "shw"), ["'shw'", "show"]),
+        (("results", "show"), ["RESULT", "--help"]),
+        (("results", "show", "20259"), ["no result '20259'", "run.py results"]),
+        (("results", "show", "2025"), ["4 results begin with 2025", "more of the ID"]),
+        (("results", "export", "--output", "runs.xls"), [".csv or .parquet"]),
+        (("results", "export", "--output", "nowhere/runs.csv"), ["nowhere/runs.csv"]),
+        (("compare",), ["RESULT", "--help"]),
+        (("compare", "20250102T03"), ["two results or more"]),
+        (("compare", "20250102T03", "20250102T05"), ["inserts and queries can't be compared"]),
+        (("compare", "20250102T03", "20250102T06"), ["inserts and fill levels can't be"]),
+        (("compare", "20250102T03", "20250102T04", "--fail-below", "0"), ["--fail-below"]),
+        (("compare", "20250102T03", "20250102T04-bet"), ["no result '20250102T04-bet'"]),
+        (("compare", "20250102T03", "config.yaml"), ["config.yaml is damaged or no result"]),
+        (("compare", "20250102T03", "."), ["folder without a result.json"]),
+    ],
+)
+def test_wrong_usage(
+    tool: Tool, kept: Kept, arguments: Sequence[str], words: Sequence[str]
+) -> None:
+    done = tool.run(*arguments, *place(kept))
+    error = done.error(1 if "nowhere/runs.csv" in arguments else 2)
+    assert [word for word in words if word not in error] == [], error
+    assert done.out == ""
+    assert done.seconds < QUICK_S
+
+
+def test_nobody_reads(tool: Tool, kept: Kept) -> None:
+    """As in `run.py results export | head -1`."""
+    for arguments in (("results",), ("results", "export"), ("results", "show", "20250102T03")):
+        read, write = os.pipe()
+        os.close(read)
+        running = tool.start(*arguments, *place(kept), out=write)
+        os.close(write)
+        done = running.wait()
+        assert (done.status, done.err) == (0, "")
