@@ -90,6 +90,11 @@ class Config:
         return module, self._executor(name, executor)
 
     def _section(self, name: str) -> dict[str, Any]:
+        if name not in self._targets:
+            near = difflib.get_close_matches(name, self.target_names, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            known = ", ".join(self.target_names)
+            raise ConfigError(f"{self.path} has no target {name!r}{hint} (it has: {known})")
         raw = self._targets[name]
         if not isinstance(raw, dict):
             where = self.where("targets", name)
@@ -98,11 +103,6 @@ class Config:
 
     def target(self, name: str) -> Target:
         """The target of that name, variables replaced; ConfigError if anything is wrong with it."""
-        if name not in self._targets:
-            near = difflib.get_close_matches(name, self.target_names, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            known = ", ".join(self.target_names)
-            raise ConfigError(f"{self.path} has no target {name!r}{hint} (it has: {known})")
         values = {
             key: self._replaced(value, ("targets", name, str(key)))
             for key, value in self._section(name).items()

@@ -1,4 +1,4 @@
-"""`run.py targets`: which targets there are, and what each supports."""
+"""`run.py targets`: which targets there are, what each supports, and which options it has."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from simulator.contract import PrimaryKey
     from simulator.modules.base import Support
 
+    from ..config import Config
+
 
 @click.command()
+@click.argument("target", required=False)
 @click.option(
     "-c",
     "--config",
@@ -24,20 +29,27 @@ if TYPE_CHECKING:
     help="Config file with the targets.",
 )
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
-def targets(config_file: Path, debug: bool) -> None:
+def targets(target: str | None, config_file: Path, debug: bool) -> None:
     """List the targets of the config file, and what can be done with each.
 
     full: works; unsupported: the database has no such thing; missing: this tool can't do it yet.
+
+    With a TARGET, list the options that it takes, as keys in the config file or by --extra-option.
     """  # fmt: skip
+    from ..config import load_config
+    from ..output import say
+
+    config = load_config(config_file)
+    say(_overview(config) if target is None else _options(config, target))
+
+
+def _overview(config: Config) -> str:
+    """A line for each target."""
     from tabulate import tabulate
 
     from simulator.errors import OptionError
     from simulator.modules import load_module
 
-    from ..config import load_config
-    from ..output import say
-
-    config = load_config(config_file)
     rows = []
     for name in config.target_names:
         module_name, executor = config.place_of(name)
@@ -62,7 +74,52 @@ def targets(config_file: Path, debug: bool) -> None:
         "Target", "Module", "Executor", "Insert modes", "Primary keys", "Multiple tables",
         "Queries", "Indices", "Workloads",
     ]  # fmt: skip
-    say(tabulate(rows, headers, tablefmt="plain", disable_numparse=True))
+    return tabulate(rows, headers, tablefmt="plain", disable_numparse=True)
+
+
+def _options(config: Config, target: str) -> str:
+    """A line for each option of a target's module: name, default, meaning; its own before those that
+    every module has."""
+    from tabulate import tabulate
+
+    from simulator.errors import OptionError
+    from simulator.modules import load_module
+    from simulator.modules.base import Options
+
+    from ..errors import ConfigError
+
+    module_name, _ = config.place_of(target)
+    try:
+        module = load_module(module_name)
+    except OptionError as error:
+        raise ConfigError(f"{config.where('targets', target, 'module')}: {error}") from error
+    shared = list(Options.model_fields)
+    fields = module.options_model.model_fields
+    rows = [
+        [name, _default(fields[name]), fields[name].description]
+        for name in sorted(fields, key=lambda name: (name in shared, list(fields).index(name)))
+    ]
+    # Enough for the longest names and defaults, and a third column that fits most terminals.
+    table = tabulate(
+        rows,
+        ["Option", "Default", "Meaning"],
+        tablefmt="plain",
+        disable_numparse=True,
+        maxcolwidths=[None, 24, 70],
+    )
+    return f"Options of target {target} (module {module_name}):\n\n{table}"
+
+
+def _default(field: FieldInfo) -> str:
+    """What holds without the option, as it would be given."""
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=False)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 def cell(supported: Mapping[PrimaryKey, Support] | Mapping[str, Support]) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hdrh.histogram import HdrHistogram
 
+from simulator.modules import load_module
+
 from .server import Server
 from .tool import Done, Tool
 
@@ -559,8 +561,24 @@ def test_targets_lists_what_each_can_do(tool: Tool) -> None:
     assert {"postgresql", "cockroachdb", "timescaledb", "influxdb"} <= set(names)
 
 
+def test_targets_explains_the_options_of_one(tool: Tool) -> None:
+    done = tool.run("targets", "influxdb").ok()
+    lines = {line.split()[0]: line for line in done.out.splitlines()[3:]}
+    model = load_module("influxdb").options_model
+    assert set(model.model_fields) <= set(lines)
+    assert lines["token"].split(maxsplit=2)[1:] == [
+        "required",
+        model.model_fields["token"].description,
+    ]
+    assert lines["verify_ssl"].split()[1] == "true"
+    # Those that every module has come last.
+    assert list(lines).index("query_timeout_s") < list(lines).index("device_spread")
+
+
 def test_ceiling_prints_a_rate_for_each_way_to_encode(tool: Tool) -> None:
-    done = tool.run("ceiling", "--events", 20000, "--batch", "100,1000").ok()
+    done = tool.run(
+        "ceiling", "--module", "postgres", "--events", 20000, "--batch", "100,1000"
+    ).ok()
     header, *table = rows(done.out, "Module")
     assert header[:4] == ["Module", "Mode", "Batch", "Events/s"]
     modes = [" ".join(row[1:-5]) for row in table]
@@ -582,7 +600,7 @@ def test_ceiling_prints_a_rate_for_each_way_to_encode(tool: Tool) -> None:
         (["--help"], ["insert", "query", "targets", "ceiling", "Exit status"]),
         (["insert", "--help"], ["--primary-key", "--steps", "--extra-option", "--no-clean"]),
         (["query", "--help"], ["--workers", "--runs", "--json"]),
-        (["targets", "--help"], ["--config"]),
+        (["targets", "--help"], ["--config", "TARGET"]),
         (["ceiling", "--help"], ["--events"]),
         (["--version"], ["iot-database-benchmark"]),
     ],

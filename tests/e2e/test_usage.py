@@ -84,6 +84,7 @@ QUICK_S = 10.0
         ((*BLACKHOLE, "--json", "nowhere/result.json"), ["--json", "nowhere"]),
         (("ceiling", "--module", "postgers"), ["--module", "did you mean postgres?"]),
         (("targets", "-c", "nowhere.yaml"), ["nowhere.yaml", "-c"]),
+        (("targets", "influx"), ["no target 'influx'", "did you mean influxdb?"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -133,8 +134,8 @@ def target(*lines: str) -> str:
             ["config.yaml:4", "connection_string", "libpq"],
         ),
         (
-            target("module: postgres", "connection_string: host=x", "conection: x"),
-            ["config.yaml:5", "'conection'", "did you mean connection_string?"],
+            target("module: postgres", "connection_string: host=x", "conection_string: x"),
+            ["config.yaml:5", "'conection_string'", "did you mean connection_string?"],
         ),
         (
             target("module: blackhole", "max_in_flight: many"),
