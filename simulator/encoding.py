@@ -7,7 +7,9 @@ request.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,21 @@ from .workloads.base import Column, ColumnType, EventBlock
 
 KEY_COLUMN = "id"
 """Column of a key that the worker makes (`--primary-key client`)."""
+
+
+Columns = tuple[Sequence[Column], Mapping[str, NDArray[Any]]]
+
+_BIG_ENDIAN = {
+    ColumnType.TIMESTAMP_MS: ">i8",
+    ColumnType.INT64: ">i8",
+    ColumnType.INT32: ">i4",
+    ColumnType.FLOAT32: ">f4",
+}
+
+
+def quoted(name: str) -> str:
+    """An identifier in SQL or CQL."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def digits(numbers: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
@@ -132,3 +149,103 @@ def json_escaped(values: NDArray[Any]) -> NDArray[Any]:
 def bounds(count: int, batch: int) -> list[tuple[int, int]]:
     """[start, stop) of each request of `batch` rows."""
     return [(start, min(start + batch, count)) for start in range(0, count, batch)]
+
+
+# --- binary rows ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryRows:
+    """Rows of bytes that lie one behind the other. Good until this thread makes the next ones."""
+
+    flat: NDArray[np.uint8]
+    begins: NDArray[np.int64]
+    """Where each row begins, and at last where the last one ends."""
+
+    def part(self, start: int, stop: int) -> memoryview:
+        """The bytes of rows [start, stop)."""
+        return self.flat[self.begins[start] : self.begins[stop]].data
+
+
+def binary_rows(
+    columns: Columns, prefix: bytes | NDArray[np.void], json_prefix: bytes = b""
+) -> BinaryRows:
+    """Each row: a prefix, then each value in big-endian behind its length, an int32.
+
+    That is a row of PostgreSQL's binary COPY and a query's values in CQL's binary protocol.
+    `prefix` is one for all rows, or an array with that of each. `json_prefix` is part of the value.
+    A TEXT column of numpy's type `V` holds values of that many bytes, whatever these are.
+
+    All rows are one numpy record array. Texts shorter than their column's width are cut out of the
+    records' bytes afterwards, for all rows at once.
+    """
+    names, values = columns
+    count = len(values[names[0].name])
+    kinds = tuple(_BIG_ENDIAN.get(c.type) or values[c.name].dtype.str[1:] for c in names)
+    constant = prefix if isinstance(prefix, bytes) else bytes(prefix.dtype.itemsize)
+    records = _records(tuple(names), kinds, count, constant, json_prefix, get_ident())
+    if not isinstance(prefix, bytes):
+        records["prefix"] = prefix
+    lengths = {}
+    for column, kind in zip(names, kinds, strict=True):
+        data = values[column.name]
+        records[f"v_{column.name}"] = data
+        if not kind.startswith("S"):
+            continue
+        width = data.dtype.itemsize
+        extra = len(json_prefix) if column.type is ColumnType.JSON else 0
+        if _fills(data):
+            records[f"n_{column.name}"] = width + extra
+        else:
+            lengths[column.name] = np.char.str_len(data)
+            records[f"n_{column.name}"] = lengths[column.name] + extra
+    flat = records.view(np.uint8)
+    row_size = records.dtype.itemsize
+    if not lengths:
+        return BinaryRows(flat, np.arange(0, (count + 1) * row_size, row_size))
+    keep = np.ones((count, row_size), dtype=np.bool_)
+    row_sizes = np.full(count, row_size)
+    for name, length in lengths.items():
+        fields = records.dtype.fields
+        assert fields is not None
+        field, offset = fields[f"v_{name}"][:2]
+        width = field.itemsize
+        keep[:, offset : offset + width] = np.arange(width) < length[:, None]
+        row_sizes -= width - length
+    return BinaryRows(flat[keep.reshape(-1)], np.concatenate(([0], np.cumsum(row_sizes))))
+
+
+def _fills(data: NDArray[np.generic]) -> bool:
+    """Whether every text is as long as the column is wide (numpy pads with NUL)."""
+    data = np.ascontiguousarray(data)
+    last = data.view(np.uint8).reshape(len(data), data.dtype.itemsize)[:, -1]
+    return bool(last.all())
+
+
+@lru_cache(maxsize=16)
+def _records(
+    columns: tuple[Column, ...],
+    kinds: tuple[str, ...],
+    count: int,
+    prefix: bytes,
+    json_prefix: bytes,
+    _thread: int,
+) -> NDArray[np.void]:
+    """Records with everything filled in that is the same in each row.
+
+    The same array each time: each call of `binary_rows` overwrites the rest of it (hence one per
+    thread). In fresh memory, filling it would cost twice as much.
+    """
+    fields: list[tuple[str, str]] = [("prefix", f"V{len(prefix)}")]
+    constants: dict[str, Any] = {"prefix": np.void(prefix)}
+    for column, kind in zip(columns, kinds, strict=True):
+        fields.append((f"n_{column.name}", ">i4"))
+        constants[f"n_{column.name}"] = np.dtype(kind).itemsize
+        if json_prefix and column.type is ColumnType.JSON:
+            fields.append((f"p_{column.name}", f"V{len(json_prefix)}"))
+            constants[f"p_{column.name}"] = np.void(json_prefix)
+        fields.append((f"v_{column.name}", kind))
+    records = np.zeros(count, dtype=fields)
+    for name, value in constants.items():
+        records[name] = value
+    return records

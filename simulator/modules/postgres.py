@@ -46,7 +46,7 @@ import psycopg2.extensions
 from pydantic import Field, field_validator
 
 from ..contract import PrimaryKey
-from ..encoding import client_keys
+from ..encoding import client_keys, quoted
 from ..errors import OptionError, Retryable, SimulatorError
 from ..workloads.base import FIRST_TIMESTAMP_MS, ColumnType
 from ..workloads.cpu import (
@@ -70,7 +70,7 @@ from .base import (
     Writer,
 )
 from .postgres_dialects import DIALECTS, Dialect, DialectName, dialect_of
-from .postgres_encoding import CopyFormat, InsertMode, PostgresEncoder, quoted
+from .postgres_encoding import CopyFormat, InsertMode, PostgresEncoder
 
 _COLUMN_TYPES = {
     ColumnType.TIMESTAMP_MS: "bigint",

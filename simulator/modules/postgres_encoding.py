@@ -5,18 +5,22 @@ All are built from the schema: any workload's columns will do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Sequence
 from enum import StrEnum
-from functools import lru_cache
-from threading import get_ident
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ..contract import PrimaryKey
-from ..encoding import bounds, escaped, format_rows, text_format, with_client_key
-from ..workloads.base import Column, ColumnType, EventBlock
+from ..encoding import (
+    Columns,
+    binary_rows,
+    bounds,
+    escaped,
+    format_rows,
+    quoted,
+    text_format,
+    with_client_key,
+)
+from ..workloads.base import ColumnType, EventBlock
 from .base import Encoder, Job, Payload
 
 
@@ -40,8 +44,6 @@ class CopyFormat(StrEnum):
     TEXT = "text"
 
 
-Columns = tuple[Sequence[Column], Mapping[str, NDArray[Any]]]
-
 # https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format"
 _BINARY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _BINARY_TRAILER = b"\xff\xff"
@@ -50,20 +52,11 @@ _BINARY_TRAILER = b"\xff\xff"
 _COPY_ESCAPES = ((b"\\", b"\\\\"), (b"\t", b"\\t"), (b"\n", b"\\n"), (b"\r", b"\\r"))
 _LITERAL_ESCAPES = ((b"'", b"''"),)
 
-_BINARY_TYPES = {
-    ColumnType.TIMESTAMP_MS: ">i8",
-    ColumnType.INT64: ">i8",
-    ColumnType.INT32: ">i4",
-    ColumnType.FLOAT32: ">f4",
-}
+# jsonb's binary form begins with a version number.
+_JSONB_VERSION = b"\x01"
 
 # Rows are separated by a character that no SQL statement can contain, then split.
 _SEPARATOR = b"\0"
-
-
-def quoted(name: str) -> str:
-    """An SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 class PostgresEncoder(Encoder):
@@ -127,7 +120,7 @@ class PostgresEncoder(Encoder):
         )
         if self.mode is InsertMode.COPY:
             if self.copy_format is CopyFormat.BINARY:
-                return binary_rows(columns, size)
+                return copy_binary(columns, size)
             return text_rows(columns, size)
         insert = f"INSERT INTO {quoted(self._tables[table])} ({self._column_list}) VALUES ".encode()
         if self.mode is InsertMode.VALUES_LISTS:
@@ -175,94 +168,10 @@ def _formatted(
     ]
 
 
-def binary_rows(columns: Columns, size: int) -> list[bytes]:
-    """Complete binary COPY streams, `size` rows to each.
-
-    The rows are one numpy record array: big-endian fields, each behind its length. Texts shorter
-    than their column's width are cut out of the records' bytes afterwards, for all rows at once.
-    """
-    names, values = columns
-    count = len(values[names[0].name])
-    texts = {
-        column.name: values[column.name].dtype.itemsize
-        for column in names
-        if column.type not in _BINARY_TYPES
-    }
-    records = _template(tuple(names), tuple(texts.values()), count, get_ident())
-    lengths = {}
-    for column in names:
-        data = values[column.name]
-        records[f"v_{column.name}"] = data
-        if column.name not in texts:
-            continue
-        if _fills(data):
-            records[f"n_{column.name}"] = texts[column.name] + _prefix(column)
-        else:
-            lengths[column.name] = np.char.str_len(data)
-            records[f"n_{column.name}"] = lengths[column.name] + _prefix(column)
-    flat = records.view(np.uint8)
-    row_size = records.dtype.itemsize
-    if not lengths:
-        return [
-            b"".join(
-                (_BINARY_HEADER, flat[start * row_size : stop * row_size].data, _BINARY_TRAILER)
-            )
-            for start, stop in bounds(count, size)
-        ]
-    keep = np.ones((count, row_size), dtype=np.bool_)
-    row_sizes = np.full(count, row_size)
-    for name, length in lengths.items():
-        fields = records.dtype.fields
-        assert fields is not None
-        offset = fields[f"v_{name}"][1]
-        width = texts[name]
-        keep[:, offset : offset + width] = np.arange(width) < length[:, None]
-        row_sizes -= width - length
-    packed = flat[keep.reshape(-1)]
-    ends = np.concatenate(([0], np.cumsum(row_sizes)))
+def copy_binary(columns: Columns, size: int) -> list[bytes]:
+    """Complete binary COPY streams, `size` rows to each."""
+    rows = binary_rows(columns, struct.pack("!h", len(columns[0])), _JSONB_VERSION)
     return [
-        b"".join((_BINARY_HEADER, packed[ends[start] : ends[stop]].data, _BINARY_TRAILER))
-        for start, stop in bounds(count, size)
+        b"".join((_BINARY_HEADER, rows.part(start, stop), _BINARY_TRAILER))
+        for start, stop in bounds(len(rows.begins) - 1, size)
     ]
-
-
-def _prefix(column: Column) -> int:
-    """Bytes before the text: jsonb's binary form begins with a version number."""
-    return 1 if column.type is ColumnType.JSON else 0
-
-
-def _fills(data: NDArray[np.generic]) -> bool:
-    """Whether every text is as long as the column is wide (numpy pads with NUL)."""
-    data = np.ascontiguousarray(data)
-    last = data.view(np.uint8).reshape(len(data), data.dtype.itemsize)[:, -1]
-    return bool(last.all())
-
-
-@lru_cache(maxsize=16)
-def _template(
-    columns: tuple[Column, ...], widths: tuple[int, ...], count: int, _thread: int
-) -> NDArray[np.void]:
-    """Records with everything filled in that is the same in each row.
-
-    The same array each time: each call of `binary_rows` overwrites the rest of it (hence one per
-    thread). In fresh memory, filling it would cost twice as much.
-    """
-    fields: list[tuple[str, str]] = [("columns", ">i2")]
-    text_widths = iter(widths)
-    constants: dict[str, int] = {"columns": len(columns)}
-    for column in columns:
-        fields.append((f"n_{column.name}", ">i4"))
-        if column.type in _BINARY_TYPES:
-            kind = _BINARY_TYPES[column.type]
-            constants[f"n_{column.name}"] = np.dtype(kind).itemsize
-        else:
-            width = next(text_widths)
-            kind = f"S{width}"
-            if _prefix(column):
-                fields.append((f"p_{column.name}", "u1"))
-                constants[f"p_{column.name}"] = 1
-        fields.append((f"v_{column.name}", kind))
-    records = np.zeros(count, dtype=fields)
-    for name, value in constants.items():
-        records[name] = value
-    return records

@@ -12,14 +12,13 @@ import orjson
 import pytest
 
 from simulator.contract import PrimaryKey, Tables
-from simulator.encoding import client_keys
+from simulator.encoding import client_keys, quoted
 from simulator.modules.base import Job, Payload
 from simulator.modules.postgres_encoding import (
     CopyFormat,
     InsertMode,
     PostgresEncoder,
-    binary_rows,
-    quoted,
+    copy_binary,
     text_rows,
     value_rows,
 )
@@ -121,7 +120,7 @@ def columns_of(block: EventBlock) -> tuple[Any, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_binary_rows_are_the_events(kind: type[Workload]) -> None:
     block = kind(device_spread=3).block(1, 5, 90)
-    streams = binary_rows(columns_of(block), 25)
+    streams = copy_binary(columns_of(block), 25)
     assert len(streams) == 4
     parsed = [row for stream in streams for row in parsed_binary(stream, block.schema)]
     assert typed(block.schema, parsed) == rows_of(block)
@@ -166,7 +165,7 @@ def texts(*values: str) -> EventBlock:
 def test_binary_texts_are_cut_to_their_own_length(values: tuple[str, ...]) -> None:
     block = texts(*values)
     for size in (1, 2, len(values)):
-        streams = binary_rows(columns_of(block), size)
+        streams = copy_binary(columns_of(block), size)
         parsed = [row[0].decode() for s in streams for row in parsed_binary(s, block.schema)]
         assert parsed == list(values)
 
@@ -175,7 +174,7 @@ def test_a_template_is_not_changed_by_its_users() -> None:
     """It is kept from one chunk to the next."""
     first, second = texts("long text", "short"), texts("short", "long text")
     for block in (first, second, first):
-        (stream,) = binary_rows(columns_of(block), 2)
+        (stream,) = copy_binary(columns_of(block), 2)
         assert typed(block.schema, parsed_binary(stream, block.schema)) == rows_of(block)
 
 
@@ -313,7 +312,7 @@ def test_the_clients_key_comes_first(copy_format: CopyFormat, tables: Tables) ->
 def test_a_json_column_keeps_its_text() -> None:
     """jsonb is parsed by the server; what is sent is the workload's document, byte by byte."""
     block = WORKLOADS["cpu"](device_spread=2).block(0, 0, 3)
-    (stream,) = binary_rows(columns_of(block), 3)
+    (stream,) = copy_binary(columns_of(block), 3)
     documents = [row[0] for row in parsed_binary(stream, block.schema)]
     assert documents == block.columns["tags"].tolist()
     assert all(orjson.loads(document) for document in documents)
