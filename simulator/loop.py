@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from .errors import Retryable, SimulatorError
@@ -51,7 +51,8 @@ class Feed:
         self._next = first
         self._stop = first + count
         self._batch = batch
-        self._chunk = max(1, _CHUNK_EVENTS // (batch or 1)) * (batch or 1)
+        unit = encoder.unit_events or batch or 1
+        self._chunk = max(1, _CHUNK_EVENTS // unit) * unit
         self._ready: deque[Payload] = deque()
         self.generate_s = 0.0
         self.encode_s = 0.0
@@ -179,7 +180,6 @@ class _Request:
     sent: float
     attempts: int = 0
     answered: float = 0.0
-    future: Future[int] = field(default_factory=Future)
 
 
 class _InFlight:
@@ -192,7 +192,7 @@ class _InFlight:
         self._recorder = recorder
         self._max_retries = max_retries
         self._abort = abort
-        self._answers: SimpleQueue[_Request] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[_Request, Future[int]]] = SimpleQueue()
         self._waiting: list[tuple[float, int, _Request]] = []
         self._under_way = 0
 
@@ -210,23 +210,24 @@ class _InFlight:
     def _submit(self, request: _Request) -> None:
         def answered(future: Future[int]) -> None:
             request.answered = time.perf_counter()
-            self._answers.put(request)
+            self._answers.put((request, future))
 
         self._under_way += 1
-        request.future = self._writer.submit(request.payload)
-        request.future.add_done_callback(answered)
+        # The request must not know its future, which keeps the callback, which knows the request:
+        # garbage collection pauses, so a cycle would keep every payload in memory.
+        self._writer.submit(request.payload).add_done_callback(answered)
 
     def _next_event(self) -> None:
         """Take an answer, or send again what has waited long enough."""
         timeout = max(0.0, self._waiting[0][0] - time.perf_counter()) if self._waiting else None
         try:
-            request = self._answers.get(timeout=timeout)
+            request, future = self._answers.get(timeout=timeout)
         except Empty:
             self._resubmit(heapq.heappop(self._waiting)[2])
             return
         self._under_way -= 1
         try:
-            stored = request.future.result()
+            stored = future.result()
         except Retryable as error:
             self._postpone(request, error)
             return

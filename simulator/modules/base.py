@@ -152,6 +152,10 @@ class Encoder(ABC):
     that never holds the interpreter's lock for long (numpy's loops give it up, a formatting pass
     doesn't), or a request's answer would have to wait for it, and so would its latency."""
 
+    unit_events: int = 0
+    """`encode` should be given a multiple of so many events (0: of `batch`): for an encoder that
+    sorts them into requests."""
+
     @abstractmethod
     def encode(self, block: EventBlock, batch: int) -> Sequence[Payload]:
         """The block as requests of `batch` events each (the last may be smaller); 0: one each."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
@@ -13,6 +15,7 @@ from simulator.errors import Retryable, SimulatorError
 from simulator.loop import Feed
 from simulator.measure import Recorder, latency_ms, merge_histograms
 from simulator.modules.base import Payload, Writer
+from simulator.worker import garbage_collection_paused
 from simulator.workloads.base import EventBlock
 from simulator.workloads.temperature import Temperature
 
@@ -402,6 +405,32 @@ class CallbackWriter(FakeWriter):
                 answer.set_result(self.send(held))
             self._held.clear()
         return future
+
+
+class _Data(list[int]):
+    """A payload's data that can be watched."""
+
+
+def test_in_flight_no_payload_outlives_its_answer() -> None:
+    """Garbage collection pauses in the measured window: a cycle would keep what it holds."""
+    alive: list[weakref.ref[_Data]] = []
+
+    class Watched(NumberEncoder):
+        def encode(self, block: EventBlock, batch: int) -> list[Payload]:
+            payloads = super().encode(block, batch)
+            for payload in payloads:
+                payload.data = _Data(payload.data)
+                alive.append(weakref.ref(payload.data))
+            return payloads
+
+    writer = FakeWriter(len, max_in_flight=4)
+    writer.encoder = Watched()
+    writer.sent = deque(maxlen=1)  # type: ignore[assignment]
+    with garbage_collection_paused():
+        insert(writer, Temperature(), 1000, 10)
+        writer.sent.clear()
+        assert len(alive) == 100
+        assert not [reference for reference in alive if reference() is not None]
 
 
 def test_a_driver_that_is_asynchronous_itself() -> None:
