@@ -18,6 +18,7 @@ ENTRY_POINTS = "iot_database_benchmark.modules"
 # Imported when used: a driver costs up to 0.6 s of CPU.
 _OWN = {
     "blackhole": "Blackhole",
+    "cassandra": "Cassandra",
     "elasticsearch": "ElasticsearchModule",
     "influxdb": "Influxdb",
     "postgres": "Postgres",

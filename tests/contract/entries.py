@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from .cassandra import CassandraClusterUnderTest, CassandraUnderTest
 from .cockroachdb import CockroachStandIn, CockroachUnderTest
 from .elasticsearch import SearchUnderTest
 from .influxdb import InfluxUnderTest
@@ -79,6 +80,14 @@ def _opensearch(_: pytest.FixtureRequest, values: list[str]) -> Any:
     return SearchUnderTest.started(values[0].split(","), "opensearch")
 
 
+def _cassandra(_: pytest.FixtureRequest, values: list[str]) -> Any:
+    return CassandraUnderTest.started(*values)
+
+
+def _cassandra_three(_: pytest.FixtureRequest, values: list[str]) -> Any:
+    return CassandraClusterUnderTest.started(*values)
+
+
 ENTRIES = (
     _embedded("postgres-embedded", "postgres", PostgresUnderTest),
     _at_dsn("postgres", "postgres", PostgresUnderTest, "POSTGRES_DSN"),
@@ -100,4 +109,12 @@ ENTRIES = (
         ("ELASTICSEARCH_THREE_URLS",),
     ),
     Entry("opensearch", "elasticsearch", SearchUnderTest, _opensearch, ("OPENSEARCH_URL",)),
+    Entry(
+        "cassandra", "cassandra", CassandraUnderTest, _cassandra,
+        ("CASSANDRA_CONTACT_POINTS", "CASSANDRA_PORT"),
+    ),
+    Entry(
+        "cassandra-three", "cassandra", CassandraClusterUnderTest, _cassandra_three,
+        ("CASSANDRA_THREE_CONTACT_POINTS", "CASSANDRA_THREE_PORT"),
+    ),
 )  # fmt: skip

@@ -83,6 +83,8 @@ class ServerUnderTest(ABC):
     """There are extensions, if the module has an option for them."""
     more_queries: ClassVar[Sequence[str]] = ()
     """Variants that the module has on this server only."""
+    keyless: ClassVar[frozenset[PrimaryKey]] = frozenset({PrimaryKey.NONE})
+    """Modes in which the tables have no key beside the events' own columns."""
 
     def __init__(self, module: str, options: Mapping[str, Any]) -> None:
         self.module_type = load_module(module)

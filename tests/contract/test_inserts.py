@@ -59,7 +59,7 @@ def test_every_way_of_inserting_stores_the_events(
     blocks = stored_as_generated(server, job, workload, encoding)
 
     keys = [key for table in job.table_names for key in server.keys(table)]
-    if primary_key is PrimaryKey.NONE:
+    if primary_key in server.keyless:
         assert not keys
         return
     if tables is Tables.SINGLE:

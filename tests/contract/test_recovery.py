@@ -59,7 +59,7 @@ def recovered(
     assert recorder.events == EVENTS
     assert recorder.errors == fault.errors
     assert recorder.retries == sum(fault.errors.values())
-    requests = -(-EVENTS // (job.batch or 1))
+    requests = len(writer.encoder.encode(workload.block(2, 5, EVENTS), job.batch))
     measured = recorder.result(0, 0, 0)
     assert merge_histograms([measured.histogram]).get_total_count() == requests
     return recorder

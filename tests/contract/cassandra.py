@@ -1,0 +1,285 @@
+"""How to look into Cassandra, and how to make it fail: by cutting sockets, or by a proxy."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
+
+import psutil
+from cassandra import ConsistencyLevel
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.policies import WhiteListRoundRobinPolicy
+from cassandra.query import tuple_factory
+
+from simulator.contract import PrimaryKey
+from simulator.modules.base import Job
+from simulator.workloads.base import ColumnType, Schema
+
+from .cassandra_proxy import Fate, proxy_to
+from .server import Fault, Refusal, ServerUnderTest, Strike
+
+_PATIENCE_S = 30.0
+
+
+def quoted(name: str) -> str:
+    """A CQL identifier. Of its own: the one of the code under test may be wrong."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@contextmanager
+def session_with(host: str, port: int, **options: Any) -> Iterator[Session]:
+    """A session with one node, that has nothing of the module's settings."""
+    profile = ExecutionProfile(
+        WhiteListRoundRobinPolicy([host]),
+        row_factory=tuple_factory,
+        consistency_level=ConsistencyLevel.LOCAL_QUORUM,
+        request_timeout=60,
+    )
+    profiles = {EXEC_PROFILE_DEFAULT: profile}
+    cluster = Cluster(
+        [host], port, execution_profiles=profiles, protocol_version=5, connect_timeout=20,
+        control_connection_timeout=20, **options,
+    )  # fmt: skip
+    try:
+        yield cluster.connect()
+    finally:
+        cluster.shutdown()
+
+
+def eventually(found: Callable[[], Any], what: str, patience_s: float = _PATIENCE_S) -> Any:
+    """What `found` returns once it is true: for what a server has no event to wait for."""
+    deadline = time.monotonic() + patience_s
+    while not (result := found()):
+        assert time.monotonic() < deadline, f"no {what} within {patience_s} s"
+        time.sleep(0.01)
+    return result
+
+
+class CassandraUnderTest(ServerUnderTest):
+    """A keyspace of its own on one node, or on several with a copy on each."""
+
+    column_types: ClassVar = {
+        ColumnType.TIMESTAMP_MS: "timestamp",
+        ColumnType.INT64: "bigint",
+        ColumnType.INT32: "int",
+        ColumnType.FLOAT32: "float",
+        ColumnType.TEXT: "text",
+        ColumnType.JSON: "text",
+    }
+    locks: ClassVar = False
+    keyless: ClassVar = frozenset({PrimaryKey.DB, PrimaryKey.NONE})
+
+    def __init__(self, hosts: Sequence[str], port: int, sessions: Sequence[Session]) -> None:
+        self.hosts, self.port = list(hosts), port
+        self.keyspace = f"iot_test_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+        options = {
+            "contact_points": ",".join(hosts),
+            "port": port,
+            "keyspace": self.keyspace,
+            "replication_factor": len(hosts),
+            "connect_timeout": 3,
+            "scan_ranges": 4,
+        }
+        super().__init__("cassandra", options)
+        # The driver's control connection, and one to each node.
+        self._connections_each = 1 + len(hosts)
+        self._sessions = sessions
+        self._silent = socket.create_server(("127.0.0.1", 0))
+        """Takes connections and never answers."""
+        self._closed = socket.socket()
+        """Bound, so that its port stays free, but not listening."""
+        self._closed.bind(("127.0.0.1", 0))
+
+    @classmethod
+    @contextmanager
+    def started(cls, hosts: str, port: str) -> Iterator[CassandraUnderTest]:
+        """A keyspace of its own on the server, dropped at the end: others may be using the rest."""
+        names = hosts.split(",")
+        with _sessions(names, int(port)) as sessions:
+            found = cls(names, int(port), sessions)
+            found.ask(
+                f"CREATE KEYSPACE {found.keyspace} WITH replication ="
+                f" {{'class': 'NetworkTopologyStrategy', 'datacenter1': {len(names)}}}"
+            )
+            try:
+                yield found
+            finally:
+                found.ask(f"DROP KEYSPACE {found.keyspace}")
+                found._silent.close()
+                found._closed.close()
+
+    def ask(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        return list(self._sessions[0].execute(statement, values or None))
+
+    def _named(self, table: str) -> str:
+        return f"{self.keyspace}.{quoted(table)}"
+
+    def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
+        selected = [
+            f"tounixtimestamp({quoted(c.name)})"
+            if c.type is ColumnType.TIMESTAMP_MS
+            else quoted(c.name)
+            for c in schema.columns
+        ]
+        documents = [c.type is ColumnType.JSON for c in schema.columns]
+        return [
+            [json.loads(v) if parse else v for v, parse in zip(row, documents, strict=True)]
+            for row in self.ask(f"SELECT {', '.join(selected)} FROM {self._named(table)}")
+        ]
+
+    def keys(self, table: str) -> list[str]:
+        if "id" not in self.columns(table):
+            return []
+        return [str(row[0]) for row in self.ask(f"SELECT id FROM {self._named(table)}")]
+
+    def tables(self) -> set[str]:
+        found = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
+        return {row[0] for row in self.ask(found, self.keyspace)}
+
+    def columns(self, table: str) -> dict[str, str]:
+        rows = self.ask(
+            "SELECT column_name, type FROM system_schema.columns"
+            " WHERE keyspace_name = %s AND table_name = %s",
+            self.keyspace,
+            table,
+        )
+        return dict(rows)
+
+    def indices(self, table: str) -> set[str]:
+        rows = self.ask(
+            "SELECT index_name FROM system_schema.indexes"
+            " WHERE keyspace_name = %s AND table_name = %s",
+            self.keyspace,
+            table,
+        )
+        return {row[0] for row in rows}
+
+    def clear(self) -> None:
+        for table in self.tables():
+            self.ask(f"DROP TABLE {self._named(table)}")
+
+    def _ports(self, run_id: str) -> set[int]:
+        """The local ports of that run's connections."""
+        return {
+            port
+            for session in self._sessions
+            for port, options in session.execute(
+                "SELECT port, client_options FROM system_views.clients"
+            )
+            if options.get("APPLICATION_NAME") == f"iot-benchmark {run_id}"
+        }
+
+    def connections(self, run_id: str) -> set[str]:
+        def live() -> set[str]:
+            mine = {found.laddr.port for found in _connections() if found.status == "ESTABLISHED"}
+            return {str(port) for port in self._ports(run_id) & mine}
+
+        # The driver reconnects in its own time.
+        found: set[str] = eventually(live, "connections")
+        return found
+
+    def kill_connections(self, run_id: str) -> int:
+        """Cut them on this side, which Cassandra has no command for."""
+        ports = self._ports(run_id)
+        return sum(_cut(found.fd) for found in _connections() if found.laddr.port in ports)
+
+    def refusals(self) -> Sequence[Refusal]:
+        secret = "the-wrong-passw0rd"
+        return [
+            Refusal(
+                {
+                    "contact_points": "127.0.0.1", "port": port,
+                    "username": "somebody", "password": secret, "connect_timeout": 2,
+                },
+                f"127.0.0.1:{port}",
+                "check that the server runs",
+                secret,
+            )
+            for port in (found.getsockname()[1] for found in (self._closed, self._silent))
+        ]  # fmt: skip
+
+    # --- failures ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def killed(self, job: Job) -> Iterator[Strike]:
+        """The writer's connections are cut before the request is sent."""
+
+        def blow() -> None:
+            assert self.kill_connections(job.run_id) == self._connections_each
+
+        yield Strike(blow)
+
+    @contextmanager
+    def fated(self, fate: Fate) -> Iterator[Strike]:
+        """The proxy does something to the next request that writes."""
+        with proxy_to(self.hosts[0], self.port) as proxy:
+
+            def blow() -> None:
+                proxy.fate = fate
+
+            yield Strike(blow, {"contact_points": "127.0.0.1", "port": proxy.port})
+            assert proxy.fate is None, "no request met its fate"
+
+    FAULTS: ClassVar[Sequence[Fault]] = (
+        Fault("killed", {"connection_lost": 1}, killed, thorough=True),
+        Fault(
+            "answer lost", {"connection_lost": 1},
+            lambda server, job: server.fated("drop answer"), thorough=True,
+        ),
+        Fault(
+            "request lost", {"connection_lost": 1},
+            lambda server, job: server.fated("drop request"),
+        ),
+        Fault(
+            "no answer", {"client_timeout": 1},
+            lambda server, job: server.unanswered(),
+        ),
+        Fault(
+            "timed out but written", {"write_timeout": 1},
+            lambda server, job: server.fated("write timeout"),
+        ),
+        Fault(
+            "overloaded", {"overloaded": 1},
+            lambda server, job: server.fated("overloaded"),
+        ),
+    )  # fmt: skip
+
+    @contextmanager
+    def unanswered(self) -> Iterator[Strike]:
+        """The server stores the events, its answer never arrives, the connection stays."""
+        with self.fated("swallow answer") as strike:
+            options = {**strike.options, "request_timeout": 0.5}
+            yield Strike(strike.blow, options)
+
+
+class CassandraClusterUnderTest(CassandraUnderTest):
+    """Three nodes. The driver talks to all of them, so a proxy before one proves nothing."""
+
+    FAULTS: ClassVar[Sequence[Fault]] = CassandraUnderTest.FAULTS[:1]
+
+
+@contextmanager
+def _sessions(hosts: Sequence[str], port: int) -> Iterator[list[Session]]:
+    if not hosts:
+        yield []
+        return
+    with session_with(hosts[0], port) as first, _sessions(hosts[1:], port) as others:
+        yield [first, *others]
+
+
+def _connections() -> list[Any]:
+    return psutil.Process().net_connections("tcp")
+
+
+def _cut(descriptor: int) -> int:
+    """Shut a socket of this process down as if the other side had; 1, or 0 if it is gone already."""
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as found:
+        found.shutdown(socket.SHUT_RDWR)
+        return 1
+    return 0

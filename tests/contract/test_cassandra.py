@@ -1,0 +1,440 @@
+"""What only Cassandra has, and what is done to a node of one's own: stop it, ask for a password."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from simulator.contract import PrimaryKey
+from simulator.errors import SimulatorError
+from simulator.modules import cassandra as module_under_test
+from simulator.modules.base import Job
+from simulator.worker import opened
+from simulator.workloads.base import Workload
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import insert, requests_at_once, rows_of
+from .cassandra import CassandraClusterUnderTest, CassandraUnderTest
+from .cassandra_server import OwnNode, listening, own_node
+from .entries import ENTRIES
+from .server import new_job, observing
+from .test_queries import asking, assert_same, fill, workload_of
+
+USER, PASSWORD = "cassandra", "cassandra"
+
+
+@pytest.fixture(scope="module")
+def node_address() -> tuple[str, int]:
+    """The node under test. The tests are skipped without it, or fail if it is required."""
+    [entry] = [entry for entry in ENTRIES if entry.name == "cassandra"]
+    hosts, port = entry.values()
+    return hosts.split(",")[0], int(port)
+
+
+@pytest.fixture(scope="module")
+def keyspace(node_address: tuple[str, int]) -> Iterator[CassandraUnderTest]:
+    with CassandraUnderTest.started(node_address[0], str(node_address[1])) as found:
+        yield found
+
+
+@pytest.fixture
+def cassandra(keyspace: CassandraUnderTest) -> CassandraUnderTest:
+    """A keyspace on the node under test, empty."""
+    keyspace.clear()
+    return keyspace
+
+
+@pytest.fixture(scope="module")
+def three_nodes() -> Iterator[CassandraClusterUnderTest]:
+    [entry] = [entry for entry in ENTRIES if entry.name == "cassandra-three"]
+    hosts, port = entry.values()
+    with CassandraClusterUnderTest.started(hosts, port) as found:
+        assert isinstance(found, CassandraClusterUnderTest)
+        yield found
+
+
+@dataclass
+class Guarded:
+    """A node of one's own that asks for a password, and for TLS if the client likes."""
+
+    node: OwnNode
+    certificates: trustme.CA
+
+    def options(self, **changes: Any) -> dict[str, Any]:
+        """How to reach it."""
+        given = {
+            "contact_points": self.node.host, "port": self.node.port, "keyspace": "own",
+            "replication_factor": 1, "connect_timeout": 5, "scan_ranges": 4,
+            "username": USER, "password": PASSWORD,
+        }  # fmt: skip
+        values = given | changes
+        return {key: value for key, value in values.items() if value is not None}
+
+    @property
+    def trusted(self) -> str:
+        """Its authority's certificate."""
+        return self.certificates.cert_pem.bytes().decode()
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    node_address: tuple[str, int], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Guarded]:
+    authority = trustme.CA()
+    # For the name, and not for the address that the clients are given.
+    certificate = authority.issue_cert("cassandra.example")
+    file = tmp_path_factory.mktemp("tls") / "node.pem"
+    # Cassandra reads keys in PKCS #8 only.
+    key = load_pem_private_key(certificate.private_key_pem.bytes(), None).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    file.write_bytes(key + certificate.cert_chain_pems[0].bytes())
+    encryption = {
+        "enabled": True,
+        "optional": True,
+        "ssl_context_factory": {
+            "class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory"
+        },
+        "keystore": str(file),
+    }
+    with own_node(
+        *node_address, authenticator="PasswordAuthenticator", client_encryption_options=encryption
+    ) as node:
+        yield Guarded(node, authority)
+
+
+def module_with(options: dict[str, Any], job: Job) -> module_under_test.Cassandra:
+    """The module, with these options alone."""
+    return module_under_test.Cassandra(module_under_test.CassandraOptions(**options), job)
+
+
+def prepared(module: module_under_test.Cassandra) -> None:
+    module.open()
+    module.prepare()
+    module.close()
+
+
+# --- getting in -----------------------------------------------------------------------------------
+
+
+def test_password_and_certificate_let_in(guarded: Guarded, tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_text(guarded.trusted)
+    job = new_job(Temperature.schema, batch=10)
+    for given in (None, str(file), guarded.trusted):
+        # The certificate is for a name, so it is checked without that: see the next test.
+        tls = {"tls": given is not None, "ca_certs": given, "verify_certs": False}
+        module = module_with(guarded.options(**tls), job)
+        prepared(module)
+        with opened(module.writer(10)) as writer:
+            insert(writer, Temperature(), 20, 10)
+        module.open()
+        assert module.count() == 20
+        module.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        ({"password": "the-wrong-passw0rd"}, "check username and password"),
+        ({"username": "nobody", "password": "the-wrong-passw0rd"}, "check username and password"),
+        ({"username": None, "password": None}, "check username and password"),
+        # Of another authority, and of the right one for another name.
+        ({"tls": True}, "check tls, ca_certs"),
+        ({"tls": True, "ca_certs": "right"}, "the certificate is for the names in contact_points"),
+        ({"local_datacenter": "elsewhere"}, "set local_datacenter to one that there is: "),
+    ],
+)
+def test_who_is_not_let_in_learns_why(
+    guarded: Guarded, changes: dict[str, Any], remedy: str
+) -> None:
+    if changes.get("ca_certs") == "right":
+        changes = {**changes, "ca_certs": guarded.trusted}
+    module = module_with(guarded.options(**changes), new_job(Temperature.schema))
+    for connect in (module.open, module.writer(0).open):
+        with pytest.raises(SimulatorError) as refused:
+            connect()
+        text = str(refused.value)
+        assert f"{guarded.node.host}:{guarded.node.port}" in text
+        assert remedy in text
+        assert "passw0rd" not in text
+        assert "\n" not in text
+
+
+def test_certificates_that_are_none_are_refused(cassandra: CassandraUnderTest) -> None:
+    for given in ("/no/such/file", "-----BEGIN CERTIFICATE-----\nnone\n"):
+        options = {"tls": True, "ca_certs": given}
+        module = cassandra.module(new_job(Temperature.schema), options=options)
+        with pytest.raises(SimulatorError, match="ca_certs can't be read"):
+            module.open()
+
+
+# --- stopped in mid-run ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_flight", [1, 16])
+def test_a_node_that_is_stopped_and_started_again(guarded: Guarded, in_flight: int) -> None:
+    """Every event is stored once, every failure counted."""
+    workload = Temperature(seed=in_flight, device_spread=3)
+    job = new_job(workload.schema, batch=20)
+    module = module_with(guarded.options(max_sync_calls=in_flight), job)
+    prepared(module)
+    node = guarded.node
+    # Stopped before the second request, started again once the first failure is known.
+    starting = threading.Thread(target=node.start)
+
+    def start() -> None:
+        if not starting.ident:
+            starting.start()
+
+    with opened(module.writer(20)) as writer:
+        recorder = insert(
+            writer, workload, 1000, 20, before={1: node.stop}, max_retries=100, abort=start
+        )
+    starting.join()
+    assert recorder.events == 1000
+    assert recorder.errors["connection_lost"] >= 1
+    assert recorder.retries == sum(recorder.errors.values())
+    module.open()
+    assert module.count() == 1000
+    module.close()
+
+
+@pytest.mark.timeout(240)
+def test_a_node_that_hangs_costs_retries_only(three_nodes: CassandraClusterUnderTest) -> None:
+    """With consistency ALL, writes time out until the third node goes on."""
+    three_nodes.clear()
+    workload = Temperature(seed=4)
+    job = new_job(workload.schema, batch=50)
+    observer = three_nodes.module(observing(job))
+    observer.open()
+    observer.prepare()
+    process = listening(three_nodes.hosts[2], three_nodes.port)
+    options = {"consistency_level": "ALL", "request_timeout": 10}
+    try:
+        with opened(three_nodes.module(job, options=options).writer(50)) as writer:
+            recorder = insert(
+                writer, workload, 200, 50, before={1: process.suspend}, abort=process.resume
+            )
+    finally:
+        process.resume()
+    # The coordinator says so, unless it is the one that hangs.
+    assert set(recorder.errors) & {"write_timeout", "client_timeout"}
+    assert recorder.retries == sum(recorder.errors.values())
+    assert three_nodes.rows(job.schema, "events") == sorted(rows_of(workload.block(0, 0, 200)))
+    observer.close()
+
+
+# --- too much at once -----------------------------------------------------------------------------
+
+
+def test_a_full_queue_is_waited_for(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver refuses requests while its socket is full: that is no error."""
+    workload = Temperature()
+    job = new_job(workload.schema, batch=5000)
+    refused: list[bool] = []
+
+    def noted(error: Any, busy: Any = module_under_test._busy) -> bool:
+        refused.append(busy(error))
+        return refused[-1]
+
+    monkeypatch.setattr(module_under_test, "_busy", noted)
+    module = module_with(guarded.options(max_sync_calls=100), job)
+    prepared(module)
+    # A node that reads nothing for a while, and more than sockets have room for.
+    with opened(module.writer(5000)) as writer:
+        recorder = insert(
+            writer, workload, 500_000, 5000, before={1: lambda: guarded.node.hang(1.0)}
+        )
+    assert any(refused), "the queue was never full"
+    assert (recorder.retries, recorder.errors) == (0, {})
+    module.open()
+    assert module.count() == 500_000
+    module.close()
+
+
+def test_requests_are_under_way_at_once(cassandra: CassandraUnderTest) -> None:
+    workload = Temperature()
+    job = new_job(workload.schema)
+    observer = cassandra.module(observing(job))
+    observer.open()
+    observer.prepare()
+    at_once = {}
+    for in_flight in (1, 20):
+        module = cassandra.module(job, options={"max_sync_calls": in_flight})
+        with opened(module.writer(0)) as writer:
+            at_once[in_flight] = requests_at_once(insert(writer, workload, 1000, 0))
+    assert at_once[1] <= 1.01
+    assert at_once[20] > 4
+    assert observer.count() == 1000
+    observer.close()
+
+
+def test_copies_that_there_are_no_nodes_for_are_unavailable(cassandra: CassandraUnderTest) -> None:
+    options = {"replication_strategy": "SimpleStrategy", "replication_factor": 3}
+    options["keyspace"] = f"{cassandra.keyspace}_3"
+    job = new_job(Temperature.schema, batch=10)
+    module = cassandra.module(job, options={**options, "consistency_level": "QUORUM"})
+    try:
+        module.open()
+        module.prepare()
+        module.close()
+        with (
+            opened(module.writer(10)) as writer,
+            pytest.raises(SimulatorError, match=r"gave up after 1 retries \(unavailable\)"),
+        ):
+            insert(writer, Temperature(), 20, 10, max_retries=1)
+        # One copy is there, so with that consistency it works.
+        one = cassandra.module(job, options={**options, "consistency_level": "ONE"})
+        with opened(one.writer(0)) as writer:
+            assert insert(writer, Temperature(), 20, 0).events == 20
+    finally:
+        cassandra.ask(f"DROP KEYSPACE {options['keyspace']}")
+
+
+# --- keyspace and tables --------------------------------------------------------------------------
+
+
+def test_a_missing_keyspace_says_what_to_do(cassandra: CassandraUnderTest) -> None:
+    options = {"keyspace": "no_such_keyspace"}
+    module = cassandra.module(new_job(Temperature.schema), options=options)
+    with pytest.raises(SimulatorError, match=r"no_such_keyspace.*run insert first"):
+        module.writer(0).open()
+    module.open()
+    with pytest.raises(SimulatorError, match=r"no_such_keyspace.*run insert first"):
+        module.count()
+    module.close()
+
+
+def test_another_replication_than_asked_for_is_refused(cassandra: CassandraUnderTest) -> None:
+    module = cassandra.module(new_job(Temperature.schema), options={"replication_factor": 2})
+    module.open()
+    with pytest.raises(
+        SimulatorError, match=r"has replication .*'1'.*, not .*'2'.*: drop or alter"
+    ):
+        module.prepare()
+    module.close()
+
+
+def test_compaction_is_that_of_the_option(cassandra: CassandraUnderTest) -> None:
+    option = "TimeWindowCompactionStrategy, compaction_window_unit=HOURS, compaction_window_size=2"
+    module = cassandra.module(new_job(Temperature.schema), options={"compaction": option})
+    module.open()
+    module.prepare()
+    module.close()
+    [(found,)] = cassandra.ask(
+        "SELECT compaction FROM system_schema.tables WHERE keyspace_name = %s", cassandra.keyspace
+    )
+    assert found["class"].endswith("TimeWindowCompactionStrategy")
+    assert found["compaction_window_unit"] == "HOURS"
+    assert found["compaction_window_size"] == "2"
+
+
+def test_a_device_is_a_partition_newest_event_first(cassandra: CassandraUnderTest) -> None:
+    for workload, names in (
+        (Temperature(device_spread=3), ("device_id", "timestamp", "sequence_number")),
+        (Cpu(device_spread=3), ("hostname", "ts")),
+    ):
+        found = layout(cassandra, workload, PrimaryKey.DB)
+        assert found == [(names[0], "partition_key", "none"), *_descending(*names[1:])]
+        found = layout(cassandra, workload, PrimaryKey.CLIENT)
+        assert found == [(names[0], "partition_key", "none"), *_descending(names[1], "id")]
+
+
+def layout(
+    cassandra: CassandraUnderTest, workload: Workload, key: PrimaryKey
+) -> list[tuple[str, str, str]]:
+    """The key's columns in their order: name, kind, order."""
+    module = cassandra.module(new_job(workload.schema, primary_key=key))
+    module.open()
+    module.prepare()
+    module.close()
+    rows = cassandra.ask(
+        "SELECT column_name, kind, clustering_order, position FROM system_schema.columns"
+        " WHERE keyspace_name = %s AND table_name = %s",
+        cassandra.keyspace,
+        workload.schema.table,
+    )
+    keys = [row for row in rows if row[1] != "regular"]
+    return [row[:3] for row in sorted(keys, key=lambda row: (row[1] != "partition_key", row[3]))]
+
+
+def _descending(*names: str) -> list[tuple[str, str, str]]:
+    return [(name, "clustering", "desc") for name in names]
+
+
+@pytest.mark.parametrize("batch_type", ["logged", "unlogged"])
+@pytest.mark.parametrize("consistency", ["ONE", "ALL"])
+def test_batch_types_and_consistency_levels(
+    cassandra: CassandraUnderTest, batch_type: str, consistency: str
+) -> None:
+    workload = Temperature(device_spread=2)
+    options = {"batch_type": batch_type, "consistency_level": consistency}
+    for batch in (0, 10):
+        job = new_job(workload.schema, batch=batch)
+        module = cassandra.module(job, options=options)
+        module.open()
+        module.prepare()
+        with opened(module.writer(batch)) as writer:
+            insert(writer, workload, 50, batch)
+        assert module.count() == 50
+        module.close()
+        expected = sorted(rows_of(workload.block(0, 0, 50)))
+        assert cassandra.rows(job.schema, "events") == expected
+
+
+@pytest.mark.parametrize("protocol_version", ["4", "5"])
+def test_protocol_versions(cassandra: CassandraUnderTest, protocol_version: str) -> None:
+    """Version 4 is what YCQL speaks."""
+    workload = Cpu(device_spread=2)
+    for batch in (0, 10):
+        job = new_job(workload.schema, batch=batch, primary_key=PrimaryKey.UUID)
+        module = cassandra.module(job, options={"protocol_version": protocol_version})
+        module.open()
+        module.prepare()
+        with opened(module.writer(batch)) as writer:
+            insert(writer, workload, 50, batch)
+        info = module.server_info()
+        module.close()
+        assert info["settings"]["protocol_version"] == int(protocol_version)
+        expected = sorted(rows_of(workload.block(0, 0, 50)))
+        assert cassandra.rows(job.schema, "cpu") == expected
+
+
+def test_server_info_has_what_decides_durability(cassandra: CassandraUnderTest) -> None:
+    module = cassandra.module(new_job(Temperature.schema), options={"consistency_level": "TWO"})
+    module.open()
+    settings = module.server_info()["settings"]
+    module.close()
+    assert settings["commitlog_sync"] in ("periodic", "batch", "group")
+    assert settings["replication"] == {"class": "NetworkTopologyStrategy", "datacenter1": "1"}
+    assert settings["durable_writes"] is True
+    assert settings["consistency_level"] == "TWO"
+    assert settings["nodes"] == 1
+
+
+# --- YCQL -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", [*Temperature.schema.queries, *Cpu.schema.queries])
+def test_ycqls_way_of_asking_has_the_same_answers(
+    cassandra: CassandraUnderTest, query: str
+) -> None:
+    """On Cassandra: there is no YugabyteDB to ask. Its CQL knows all that these queries use."""
+    workload = workload_of(query)
+    fill(cassandra, workload)
+    with asking(cassandra, workload, {"flavor": "ycql"}) as module:
+        assert_same(module.queries()[query](), query)

@@ -1,0 +1,205 @@
+"""The parts of the Cassandra module that need no server."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from cassandra import (
+    AuthenticationFailed,
+    InvalidRequest,
+    OperationTimedOut,
+    Unavailable,
+    WriteTimeout,
+)
+from cassandra.cluster import NoHostAvailable
+from cassandra.connection import ConnectionBusy, ConnectionShutdown, ProtocolVersionUnsupported
+from cassandra.protocol import OverloadedErrorMessage
+
+from simulator.contract import PrimaryKey, Tables
+from simulator.errors import OptionError, Retryable, SimulatorError
+from simulator.modules.base import Job
+from simulator.modules.cassandra import (
+    Cassandra,
+    CassandraOptions,
+    _busy,
+    _connect_hint,
+    _statistics,
+    token_ranges,
+    translated,
+)
+from simulator.modules.options import parse_options
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.temperature import Temperature
+
+SECRET = "hush-hush"
+
+
+def options(**values: Any) -> CassandraOptions:
+    return parse_options(CassandraOptions, {"contact_points": "one, two", **values}, str)
+
+
+def definition(job: Job, **values: Any) -> str:
+    return Cassandra(options(**values), job)._definition()
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"contact_points": ""}, "contact_points"),
+        ({"username": "me"}, "username and password go together"),
+        ({"password": SECRET}, "username and password go together"),
+        ({"keyspace": "a b"}, "keyspace"),
+        ({"compaction": "X, window"}, "compaction: is a class, then settings as key=value"),
+        ({"compaction": "X", "flavor": "ycql"}, "YCQL has no compaction strategies"),
+        ({"tablets": 4}, "only flavor ycql has tablets"),
+        ({"consistency_level": "ANY"}, "consistency_level"),
+        ({"max_sync_calls": 0}, "max_sync_calls"),
+        ({"replication_factor": 0}, "replication_factor"),
+        ({"protocol_version": "2"}, "protocol_version"),
+    ],
+)
+def test_options_that_can_not_be(values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(OptionError, match=problem) as refused:
+        options(**values)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "batch", "problem"),
+    [
+        ({}, 65_536, "at most 65535 events"),
+        ({"insert_mode": "single"}, 10, "leave --batch out"),
+        ({"insert_mode": "batch"}, 0, "needs --batch N"),
+    ],
+)
+def test_batches_that_can_not_be(values: dict[str, Any], batch: int, problem: str) -> None:
+    with pytest.raises(OptionError, match=problem):
+        Cassandra(options(**values), Job(Temperature.schema, batch=batch))
+
+
+def test_the_password_is_not_shown() -> None:
+    given = options(username="me", password=SECRET)
+    assert given.secrets() == [SECRET]
+    assert SECRET not in repr(given)
+    assert SECRET not in str(given.public())
+
+
+@pytest.mark.parametrize(
+    ("job", "key"),
+    [
+        (
+            Job(Temperature.schema),
+            (
+                'PRIMARY KEY (("device_id"), "timestamp", "sequence_number"))'
+                ' WITH CLUSTERING ORDER BY ("timestamp" DESC, "sequence_number" DESC)'
+            ),
+        ),
+        (
+            Job(Temperature.schema, primary_key=PrimaryKey.UUID, tables=Tables.MULTIPLE),
+            (
+                'PRIMARY KEY (("device_id"), "timestamp", "id"))'
+                ' WITH CLUSTERING ORDER BY ("timestamp" DESC, "id" DESC)'
+            ),
+        ),
+        (
+            Job(Cpu.schema, primary_key=PrimaryKey.NONE),
+            'PRIMARY KEY (("hostname"), "ts")) WITH CLUSTERING ORDER BY ("ts" DESC)',
+        ),
+    ],
+)
+def test_a_partition_is_a_device_newest_event_first(job: Job, key: str) -> None:
+    assert definition(job).endswith(key)
+
+
+def test_properties_of_tables() -> None:
+    job = Job(Temperature.schema)
+    assert definition(job, flavor="ycql", tablets=12).endswith(" AND tablets = 12")
+    assert definition(job, compaction="X, a=1, b = two").endswith(
+        " AND compaction = {'class': 'X', 'a': '1', 'b': 'two'}"
+    )
+
+
+@pytest.mark.parametrize("count", [1, 3, 32, 65_536])
+def test_ranges_cover_the_ring_once(count: int) -> None:
+    ranges = token_ranges(count)
+    assert len(ranges) == count
+    assert ranges[0][0] == -(2**63)
+    assert ranges[-1][1] == 2**63 - 1
+    for (_, end), (begin, _) in itertools.pairwise(ranges):
+        assert begin == end + 1
+
+
+def test_statistics_of_parts() -> None:
+    parts = [(1.0, 4.0, 10.0, 4), (None, None, 0, 0), (-2.0, 2.0, 0.0, 2)]
+    assert _statistics(parts) == (-2.0, pytest.approx(10 / 6), 4.0)
+    assert _statistics([(None, None, 0, 0)]) == (None, None, None)
+
+
+def no_host(*causes: Exception) -> NoHostAvailable:
+    return NoHostAvailable("no host", {f"node{n}": cause for n, cause in enumerate(causes)})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (WriteTimeout("late", write_type=0), "write_timeout"),
+        (Unavailable("too few"), "unavailable"),
+        (OperationTimedOut("no answer"), "client_timeout"),
+        (OverloadedErrorMessage(0x1001, "too much", None), "overloaded"),
+        (no_host(OverloadedErrorMessage(0x1001, "too much", None)), "overloaded"),
+        (ConnectionShutdown("gone"), "connection_lost"),
+        (no_host(ConnectionShutdown("gone")), "connection_lost"),
+        (no_host(), "connection_lost"),
+        (ConnectionResetError("reset"), "connection_lost"),
+    ],
+)
+def test_errors_that_pass(error: Exception, kind: str) -> None:
+    meaning = translated(error, options())
+    assert isinstance(meaning, Retryable)
+    assert meaning.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (InvalidRequest("table x.events does not exist"), "run insert first"),
+        (InvalidRequest("unconfigured table events"), "run insert first"),
+        (InvalidRequest("Batch too large"), "use a smaller --batch"),
+        (InvalidRequest("line 1:3 no viable alternative"), "refused a request"),
+    ],
+)
+def test_errors_that_end_the_run(error: Exception, remedy: str) -> None:
+    meaning = translated(error, options())
+    assert isinstance(meaning, SimulatorError)
+    assert remedy in str(meaning)
+
+
+def test_only_the_drivers_own_queues_are_busy() -> None:
+    assert _busy(no_host(ConnectionBusy("full")))
+    assert _busy(no_host(ConnectionShutdown("gone"), ConnectionBusy("full")))
+    assert not _busy(no_host(ConnectionShutdown("gone")))
+    assert not _busy(no_host())
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (no_host(AuthenticationFailed("bad")), "check username and password"),
+        (no_host(OSError(1, "certificate verify failed")), "check tls, ca_certs"),
+        (no_host(ProtocolVersionUnsupported("one", 5)), "set protocol_version"),
+        (no_host(ConnectionRefusedError(111, "refused")), "check that the server runs"),
+    ],
+)
+def test_remedies_of_failed_connections(error: Exception, remedy: str) -> None:
+    text = _connect_hint(options(username="me", password=SECRET), error, set())
+    assert text.startswith("can't connect to Cassandra at one:9042, two:9042: ")
+    assert remedy in text
+    assert "\n" not in text
+    assert SECRET not in text
+
+
+def test_a_data_center_that_there_is_not_is_named() -> None:
+    text = _connect_hint(options(local_datacenter="mars"), no_host(), {"earth", "moon"})
+    assert text.endswith("set local_datacenter to one that there is: earth, moon")
