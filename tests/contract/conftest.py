@@ -41,10 +41,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if mark is None or entry.module in mark.args
         # Of a test that will be skipped for want of a server, one case says it all.
         for values in islice(
-            product(*(AXES[name](entry) for name in axes)), None if entry.is_there else 1
+            _combined([AXES[name](entry) for name in axes], entry.thinned),
+            None if entry.is_there else 1,
         )
     ]
     metafunc.parametrize(["server", *axes], cases, indirect=["server"])
+
+
+def _combined(axes: Sequence[Sequence[Any]], thinned: bool) -> Iterator[tuple[Any, ...]]:
+    """All combinations of the axes' values; `thinned`: those with one value at most that isn't its
+    axis's first."""
+    for values in product(*axes):
+        others = sum(value is not axis[0] for value, axis in zip(values, axes, strict=True))
+        if not thinned or others <= 1:
+            yield values
 
 
 def _label(value: object) -> str:

@@ -31,6 +31,9 @@ class Entry:
     start: Callable[[pytest.FixtureRequest, list[str]], AbstractContextManager[ServerUnderTest]]
     """(to ask for fixtures, values of the variables) -> the server, which is tidied up at the end."""
     variables: Sequence[str] = ()
+    thinned: bool = False
+    """The same code is tried in all combinations of insert mode, key mode, tables, … on another
+    server: here each value of each of them is, one at a time."""
 
     @property
     def is_there(self) -> bool:
@@ -49,14 +52,16 @@ class Entry:
         return [os.environ[name] for name in self.variables]
 
 
-def _embedded(name: str, module: str, adapter: type[PostgresUnderTest]) -> Entry:
+def _embedded(
+    name: str, module: str, adapter: type[PostgresUnderTest], thinned: bool = False
+) -> Entry:
     """On the embedded PostgreSQL, which is always there."""
 
     def start(request: pytest.FixtureRequest, _: list[str]) -> Any:
         dsn, home = request.getfixturevalue("embedded_postgres")
         return adapter.started(module, dsn, home / "data")
 
-    return Entry(name, module, adapter, start)
+    return Entry(name, module, adapter, start, thinned=thinned)
 
 
 def _at_dsn(name: str, module: str, adapter: type[PostgresUnderTest], variable: str) -> Entry:
@@ -65,7 +70,7 @@ def _at_dsn(name: str, module: str, adapter: type[PostgresUnderTest], variable: 
     def start(_: pytest.FixtureRequest, values: list[str]) -> Any:
         return adapter.started(module, values[0], None)
 
-    return Entry(name, module, adapter, start, (variable,))
+    return Entry(name, module, adapter, start, (variable,), thinned=True)
 
 
 def _influxdb(request: pytest.FixtureRequest, values: list[str]) -> Any:
@@ -91,11 +96,11 @@ def _cassandra_three(_: pytest.FixtureRequest, values: list[str]) -> Any:
 ENTRIES = (
     _embedded("postgres-embedded", "postgres", PostgresUnderTest),
     _at_dsn("postgres", "postgres", PostgresUnderTest, "POSTGRES_DSN"),
-    _embedded("timescaledb-stand-in", "timescaledb", TimescaleStandIn),
+    _embedded("timescaledb-stand-in", "timescaledb", TimescaleStandIn, thinned=True),
     _at_dsn("timescaledb", "timescaledb", TimescaleUnderTest, "TIMESCALEDB_DSN"),
-    _embedded("cockroachdb-stand-in", "postgres", CockroachStandIn),
+    _embedded("cockroachdb-stand-in", "postgres", CockroachStandIn, thinned=True),
     _at_dsn("cockroachdb", "postgres", CockroachUnderTest, "COCKROACHDB_DSN"),
-    _embedded("yugabytedb-stand-in", "postgres", YugabyteStandIn),
+    _embedded("yugabytedb-stand-in", "postgres", YugabyteStandIn, thinned=True),
     _at_dsn("yugabytedb", "postgres", YugabyteUnderTest, "YUGABYTEDB_DSN"),
     Entry(
         "influxdb", "influxdb", InfluxUnderTest, _influxdb,
@@ -106,15 +111,18 @@ ENTRIES = (
     ),
     Entry(
         "elasticsearch-three", "elasticsearch", SearchUnderTest, _elasticsearch,
-        ("ELASTICSEARCH_THREE_URLS",),
+        ("ELASTICSEARCH_THREE_URLS",), thinned=True,
     ),
-    Entry("opensearch", "elasticsearch", SearchUnderTest, _opensearch, ("OPENSEARCH_URL",)),
+    Entry(
+        "opensearch", "elasticsearch", SearchUnderTest, _opensearch, ("OPENSEARCH_URL",),
+        thinned=True,
+    ),
     Entry(
         "cassandra", "cassandra", CassandraUnderTest, _cassandra,
         ("CASSANDRA_CONTACT_POINTS", "CASSANDRA_PORT"),
     ),
     Entry(
         "cassandra-three", "cassandra", CassandraClusterUnderTest, _cassandra_three,
-        ("CASSANDRA_THREE_CONTACT_POINTS", "CASSANDRA_THREE_PORT"),
+        ("CASSANDRA_THREE_CONTACT_POINTS", "CASSANDRA_THREE_PORT"), thinned=True,
     ),
 )  # fmt: skip
