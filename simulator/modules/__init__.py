@@ -19,6 +19,7 @@ ENTRY_POINTS = "iot_database_benchmark.modules"
 _OWN = {
     "blackhole": "Blackhole",
     "cassandra": "Cassandra",
+    "cratedb": "Cratedb",
     "elasticsearch": "ElasticsearchModule",
     "influxdb": "Influxdb",
     "postgres": "Postgres",

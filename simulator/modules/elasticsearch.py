@@ -31,7 +31,6 @@ index.translog.durability: async) still has them, which the count shows, too.
 from __future__ import annotations
 
 import itertools
-import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,6 +72,7 @@ from .base import (
     Writer,
 )
 from .elasticsearch_encoding import DocumentEncoder, InsertMode, Request
+from .tls import trusting
 
 _FIELD_TYPES: dict[ColumnType, dict[str, Any]] = {
     ColumnType.TIMESTAMP_MS: {"type": "date", "format": "epoch_millis"},
@@ -264,15 +264,8 @@ class ElasticsearchOptions(EncodingOptions):
     def _tls(self) -> dict[str, Any]:
         if not self.verify_certs:
             return {"verify_certs": False, "ssl_show_warn": False}
-        try:
-            if self.ca_certs is not None and "-----BEGIN" in self.ca_certs:
-                return {"ssl_context": ssl.create_default_context(cadata=self.ca_certs)}
-            # Read here, or a mistake would only be told by the first request.
-            return {"ssl_context": ssl.create_default_context(cafile=self.ca_certs)}
-        except OSError as error:  # ssl.SSLError is one
-            raise SimulatorError(
-                f"ca_certs can't be used: {error}; give the path of a PEM file, or its text"
-            ) from error
+        # Read here, or a mistake would only be told by the first request.
+        return {"ssl_context": trusting(self.ca_certs)}
 
 
 class _Bytes(Serializer):

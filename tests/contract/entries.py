@@ -12,6 +12,7 @@ import pytest
 
 from .cassandra import CassandraClusterUnderTest, CassandraUnderTest
 from .cockroachdb import CockroachStandIn, CockroachUnderTest
+from .cratedb import CratedbStandIn, CratedbUnderTest
 from .elasticsearch import SearchUnderTest
 from .influxdb import InfluxUnderTest
 from .postgres import PostgresUnderTest
@@ -93,6 +94,15 @@ def _cassandra_three(_: pytest.FixtureRequest, values: list[str]) -> Any:
     return CassandraClusterUnderTest.started(*values)
 
 
+def _cratedb_stand_in(request: pytest.FixtureRequest, _: list[str]) -> Any:
+    dsn, _home = request.getfixturevalue("embedded_postgres")
+    return CratedbStandIn.on(dsn)
+
+
+def _cratedb(_: pytest.FixtureRequest, values: list[str]) -> Any:
+    return CratedbUnderTest.started(values[0])
+
+
 ENTRIES = (
     _embedded("postgres-embedded", "postgres", PostgresUnderTest),
     _at_dsn("postgres", "postgres", PostgresUnderTest, "POSTGRES_DSN"),
@@ -125,4 +135,6 @@ ENTRIES = (
         "cassandra-three", "cassandra", CassandraClusterUnderTest, _cassandra_three,
         ("CASSANDRA_THREE_CONTACT_POINTS", "CASSANDRA_THREE_PORT"), thinned=True,
     ),
+    Entry("cratedb-stand-in", "cratedb", CratedbStandIn, _cratedb_stand_in),
+    Entry("cratedb", "cratedb", CratedbUnderTest, _cratedb, ("CRATEDB_URL",)),
 )  # fmt: skip

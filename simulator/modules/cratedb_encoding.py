@@ -1,0 +1,136 @@
+"""Requests to CrateDB's HTTP endpoint: a statement with arguments for one row, for many, or by column.
+
+https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import orjson
+
+from ..contract import PrimaryKey
+from ..encoding import KEY_COLUMN, bounds, client_keys, format_rows, json_escaped, text_format
+from ..workloads.base import Column, ColumnType, EventBlock, Schema
+from .base import Encoder, Job, Payload
+
+
+class InsertMode(StrEnum):
+    """How events are sent."""
+
+    BULK = "bulk"
+    """INSERT with `bulk_args`, a list of values per event; each is stored or refused alone."""
+    UNNEST = "unnest"
+    """INSERT … SELECT FROM UNNEST with a list of values per column."""
+    SINGLE = "single"
+    """An INSERT per event."""
+
+
+@dataclass(slots=True)
+class Part:
+    """One statement: those of a payload's events that go to one table.
+
+    `rows` are their numbers in the payload's block. The rest is what is known of its fate while it
+    is tried again.
+    """
+
+    table: int
+    rows: Sequence[int]
+    body: bytes
+    in_doubt: bool = False
+    """Whether the server may still be at work on it, or have stored a part of it."""
+    sent_before: bool = False
+    """Whether an earlier try may have stored some of `rows`."""
+
+
+def quoted(name: str) -> str:
+    """An SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def is_object(schema: Schema, column: Column) -> bool:
+    """Whether a column is stored as an object; one that may hold any JSON is stored as text."""
+    return column.type is ColumnType.JSON and column.name == schema.device
+
+
+class StatementEncoder(Encoder):
+    """Encodes in one insert mode. A payload's data: a list of `Part`, one for each table."""
+
+    def __init__(self, job: Job, mode: InsertMode) -> None:
+        self.mode = mode
+        self._tables = job.table_names
+        self._client_key = job.primary_key is PrimaryKey.CLIENT
+        names = [column.name for column in job.schema.columns]
+        formats = [self._value_format(job.schema, column) for column in job.schema.columns]
+        if self._client_key:
+            names.insert(0, KEY_COLUMN)
+            formats.insert(0, b'"%b"')
+        self._names = ", ".join(map(quoted, names))
+        self._marks = ", ".join("?" * len(names))
+        self._formats = formats
+        self._row = b"[" + b",".join(formats) + b"]"
+
+    @staticmethod
+    def _value_format(schema: Schema, column: Column) -> bytes:
+        is_text = column.type in (ColumnType.TEXT, ColumnType.JSON)
+        return b'"%b"' if is_text and not is_object(schema, column) else text_format(column)
+
+    def statement(self, table: int) -> str:
+        """The INSERT into that table."""
+        insert = f"INSERT INTO {quoted(self._tables[table])} ({self._names})"
+        if self.mode is InsertMode.UNNEST:
+            return f"{insert} (SELECT * FROM UNNEST({self._marks}))"
+        return f"{insert} VALUES ({self._marks})"
+
+    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
+        size, count = batch or 1, len(self._tables)
+        columns = self._columns(block)
+        payloads = []
+        for start, stop in bounds(len(block), size):
+            parts = []
+            for offset in range(min(count, stop - start)):
+                rows = range(start + offset, stop, count)
+                values = [column[rows.start : stop : count] for column in columns]
+                table = (block.first + rows.start) % count
+                parts.append(Part(table, rows, self._body(table, values)))
+            payloads.append(Payload(parts, stop - start, block, stop - 1))
+        return payloads
+
+    def keep(self, part: Part, block: EventBlock, rows: Sequence[int]) -> None:
+        """Leave only those of a part's rows to be sent again."""
+        part.rows = rows
+        if rows:
+            chosen = np.array(rows)
+            columns = {name: values[chosen] for name, values in block.columns.items()}
+            rest = EventBlock(
+                block.schema, block.worker, block.first, columns, block.devices[chosen]
+            )
+            part.body = self._body(part.table, self._columns(rest))
+
+    def _columns(self, block: EventBlock) -> list[list[object]]:
+        columns = []
+        for column in block.schema.columns:
+            values = block.columns[column.name]
+            is_text = column.type in (ColumnType.TEXT, ColumnType.JSON)
+            if is_text and not is_object(block.schema, column):
+                values = json_escaped(values)
+            columns.append(values.tolist())
+        if self._client_key:
+            columns.insert(0, client_keys(block).tolist())
+        return columns
+
+    def _body(self, table: int, columns: Sequence[Sequence[object]]) -> bytes:
+        """A whole request."""
+        begin = b'{"stmt":' + orjson.dumps(self.statement(table))
+        if self.mode is InsertMode.SINGLE:
+            return b'%b,"args":%b}' % (begin, format_rows(self._row, b",", columns))
+        if self.mode is InsertMode.BULK:
+            return b'%b,"bulk_args":[%b]}' % (begin, format_rows(self._row, b",", columns))
+        lists = [
+            b"[" + format_rows(form, b",", [values]) + b"]"
+            for form, values in zip(self._formats, columns, strict=True)
+        ]
+        return b'%b,"args":[%b]}' % (begin, b",".join(lists))

@@ -1,0 +1,328 @@
+"""A stand-in for CrateDB: its HTTP endpoint, strictly as documented, on PostgreSQL.
+
+https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html
+
+Whatever isn't in the documentation is refused: other paths, methods, parameters, headers, fields of the
+body, bulk arguments of another length, and any statement that `translated` doesn't know in CrateDB's
+own form. What is left runs on PostgreSQL, so answers are computed, not made up; that shows nothing
+about CrateDB's planner, its shards, or its speed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg2
+import psycopg2.errors
+import psycopg2.extensions
+from psycopg2.extras import Json
+
+_HEADERS = {
+    "host", "accept", "accept-encoding", "authorization", "connection", "content-length",
+    "content-type", "default-schema", "user-agent", "x-user",
+}  # fmt: skip
+_PARAMETERS = {"types", "error_trace", "pretty"}
+_FIELDS = {"stmt", "args", "bulk_args"}
+
+PASSWORD = "the-right-passw0rd"
+"""Of every user but `crate`, who needs none."""
+
+_TYPES = {
+    "TIMESTAMP WITH TIME ZONE": "bigint",
+    "BIGINT": "bigint",
+    "INTEGER": "integer",
+    "REAL": "real",
+    "TEXT": "text",
+}
+
+# What PostgreSQL lacks, and what the system tables hold.
+_SETUP = """
+    CREATE SCHEMA crate;
+    CREATE FUNCTION crate.gen_random_text_uuid() RETURNS text LANGUAGE sql
+        AS 'SELECT translate(gen_random_uuid()::text, ''-'', '''')';
+    CREATE FUNCTION crate.date_trunc(text, bigint) RETURNS bigint LANGUAGE sql
+        AS $$ SELECT (extract(epoch FROM
+            date_trunc($1, to_timestamp($2 / 1000.0) AT TIME ZONE 'UTC')) * 1000)::bigint $$;
+    CREATE FUNCTION crate.now_ms() RETURNS bigint LANGUAGE sql
+        AS 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint';
+    CREATE FUNCTION crate.later(state numeric[], value numeric, at bigint) RETURNS numeric[]
+        LANGUAGE sql AS 'SELECT CASE WHEN state IS NULL OR at > state[2]
+            THEN ARRAY[value, at::numeric] ELSE state END';
+    CREATE FUNCTION crate.latest(state numeric[]) RETURNS numeric LANGUAGE sql
+        AS 'SELECT state[1]';
+    CREATE AGGREGATE crate.max_by(numeric, bigint)
+        (sfunc = crate.later, stype = numeric[], finalfunc = crate.latest);
+    CREATE TABLE crate.jobs (id bigserial, stmt text, started bigint);
+    CREATE TABLE crate.nodes (version jsonb);
+    INSERT INTO crate.nodes VALUES ('{"number": "5.10.0"}');
+    CREATE TABLE crate.tables (table_schema text, table_name text, number_of_shards int,
+        number_of_replicas text, settings jsonb, PRIMARY KEY (table_schema, table_name));
+"""
+_SETTINGS = {
+    "refresh_interval": 1000,
+    "translog": {"durability": "REQUEST", "sync_interval": 5000},
+    "codec": "default",
+}
+
+_NAME = r'"((?:[^"]|"")+)"'
+_CREATE = re.compile(
+    rf"CREATE TABLE IF NOT EXISTS {_NAME} \((.+?)\)"
+    r"(?: CLUSTERED INTO (\d+) SHARDS)?(?: WITH \(number_of_replicas = '(\d+(?:-\w+)?)'\))?"
+)
+_COLUMN = re.compile(
+    rf"{_NAME} (TIMESTAMP WITH TIME ZONE|BIGINT|INTEGER|REAL|TEXT|OBJECT\(DYNAMIC\) AS \({_NAME}"
+    r" TEXT\))( DEFAULT gen_random_text_uuid\(\))?( PRIMARY KEY)?(?:, |$)"
+)
+_DROP = re.compile(rf"DROP TABLE IF EXISTS {_NAME}")
+_REFRESH = re.compile(rf"REFRESH TABLE {_NAME}")
+_INSERT = re.compile(rf"INSERT INTO {_NAME} \(((?:{_NAME}(?:, )?)+)\) (.+)")
+_SUBSCRIPT = re.compile(r'("?\b\w+"?)((?:\[\'\w+\'\])+)')
+
+
+class _Refused(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, status: int, code: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+def _syntax_error(text: str) -> _Refused:
+    return _Refused(400, 4000, f"SQLParseException[{text}]")
+
+
+def _subscripted(found: re.Match[str]) -> str:
+    """object['a']['b'] in PostgreSQL's words."""
+    *outer, last = re.findall(r"'\w+'", found[2])
+    return f"({found[1]}{''.join(f' -> {key}' for key in outer)} ->> {last})"
+
+
+def translated_select(statement: str) -> str:
+    """A SELECT in PostgreSQL's words."""
+    found = _SUBSCRIPT.sub(_subscripted, statement).replace("%", "%%").replace("?", "%s")
+    for name in ("jobs", "nodes"):
+        found = found.replace(f"sys.{name}", f"crate.{name}")
+    found = found.replace("information_schema.tables", "crate.tables")
+    found = re.sub(r"max_by\((\w+), ", r"max_by(\1::numeric, ", found)
+    return found.replace("CURRENT_TIMESTAMP", "crate.now_ms()")
+
+
+class _Session:
+    """One HTTP connection's connection to PostgreSQL."""
+
+    def __init__(self, dsn: str) -> None:
+        self._connection = psycopg2.connect(dsn)
+        self._connection.autocommit = True
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def run(self, schema: str, body: dict[str, Any]) -> dict[str, Any]:
+        """A request's answer."""
+        statement, args, bulk = body["stmt"], body.get("args", []), body.get("bulk_args")
+        with self._connection.cursor() as cursor:
+            cursor.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+            cursor.execute(f'SET search_path TO "{schema}", crate')
+            cursor.execute(
+                "INSERT INTO crate.jobs (stmt, started) VALUES (%s, crate.now_ms()) RETURNING id",
+                [statement],
+            )
+            (job,) = cursor.fetchone() or (None,)
+            try:
+                return self._run(cursor, schema, statement, args, bulk)
+            except psycopg2.errors.UndefinedTable as error:
+                text = f"RelationUnknown[{' '.join(str(error).split())}]"
+                raise _Refused(404, 4041, text) from error
+            except psycopg2.errors.UniqueViolation as error:
+                raise _Refused(409, 4091, "DuplicateKeyException[A document exists]") from error
+            except psycopg2.Error as error:
+                raise _syntax_error(" ".join(str(error).split())) from error
+            finally:
+                cursor.execute("DELETE FROM crate.jobs WHERE id = %s", [job])
+
+    def _run(
+        self, cursor: Any, schema: str, statement: str, args: Any, bulk: Any
+    ) -> dict[str, Any]:
+        if found := _INSERT.fullmatch(statement):
+            return self._insert(cursor, found, args, bulk)
+        if bulk is not None:
+            raise _syntax_error("Bulk operations are for INSERT, UPDATE and DELETE")
+        if found := _CREATE.fullmatch(statement):
+            self._create(cursor, schema, found)
+        elif found := _DROP.fullmatch(statement):
+            cursor.execute(statement)
+            cursor.execute(
+                "DELETE FROM crate.tables WHERE table_schema = %s AND table_name = %s",
+                [schema, found[1]],
+            )
+        elif _REFRESH.fullmatch(statement):
+            cursor.execute(statement.replace("REFRESH TABLE", "SELECT FROM") + " LIMIT 0")
+        elif statement.startswith("SELECT "):
+            if statement.count("?") != len(args):
+                raise _syntax_error("Wrong number of arguments")
+            cursor.execute(translated_select(statement), args or None)
+            names = [column[0] for column in cursor.description]
+            rows = cursor.fetchall()
+            return {"cols": names, "rows": rows, "rowcount": len(rows)}
+        else:
+            raise _syntax_error(f"line 1:1: mismatched input: {statement}")
+        return {"cols": [], "rows": [[]], "rowcount": 1}
+
+    def _create(self, cursor: Any, schema: str, found: re.Match[str]) -> None:
+        columns, at = [], 0
+        while at < len(found[2]):
+            column = _COLUMN.match(found[2], at)
+            if column is None:
+                raise _syntax_error(f"no column definition: {found[2][at:]}")
+            default = " DEFAULT crate.gen_random_text_uuid()" if column[4] else ""
+            columns.append(
+                f'"{column[1]}" {_TYPES.get(column[2], "jsonb")}{default}{column[5] or ""}'
+            )
+            at = column.end()
+        cursor.execute(f'CREATE TABLE IF NOT EXISTS "{found[1]}" ({", ".join(columns)})')
+        cursor.execute(
+            "INSERT INTO crate.tables VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+            [schema, found[1], int(found[3] or 4), found[4] or "0-1", Json(_SETTINGS)],
+        )
+
+    def _insert(self, cursor: Any, found: re.Match[str], args: Any, bulk: Any) -> dict[str, Any]:
+        table, names = found[1], re.findall(_NAME, found[2])
+        marks = ", ".join("?" * len(names))
+        cursor.execute(
+            "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute"
+            " WHERE attrelid = %s::regclass AND attnum > 0",
+            [f'"{table}"'],
+        )
+        types = dict(cursor.fetchall())
+        insert = f'INSERT INTO "{table}" ({found[2].replace("%", "%%")})'
+        if found[4] == f"(SELECT * FROM UNNEST({marks}))" and bulk is None:
+            if len(args) != len(names) or len({len(values) for values in args}) != 1:
+                raise _syntax_error("UNNEST takes arrays of the same length")
+            arrays = ", ".join(f"%s::{types[name]}[]" for name in names)
+            lists = [[_plain(value) for value in values] for values in args]
+            cursor.execute(f"{insert} SELECT * FROM UNNEST({arrays}) ON CONFLICT DO NOTHING", lists)
+            return {"cols": [], "rows": [[]], "rowcount": cursor.rowcount}
+        if found[4] != f"VALUES ({marks})":
+            raise _syntax_error(f"mismatched input: {found[4]}")
+        values = ", ".join(f"CAST(%s AS {types[name]})" for name in names)
+        rows = [args] if bulk is None else bulk
+        if any(len(row) != len(names) for row in rows):
+            raise _syntax_error("Wrong number of arguments")
+        results: list[dict[str, Any]] = []
+        for row in rows:
+            try:
+                cursor.execute(f"{insert} VALUES ({values})", [_plain(value) for value in row])
+                results.append({"rowcount": 1})
+            except psycopg2.errors.UniqueViolation:
+                if bulk is None:
+                    raise
+                error = {"code": 4091, "message": "DuplicateKeyException[A document exists]"}
+                results.append({"rowcount": -2, "error": error})
+        return {"cols": [], "rows": [[]], "rowcount": 1} if bulk is None else {
+            "cols": [], "results": results
+        }  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value as psycopg2 takes it."""
+    return json.dumps(value) if isinstance(value, dict) else value
+
+
+class StandIn(ThreadingHTTPServer):
+    """Listens on a port of its own of 127.0.0.1."""
+
+    daemon_threads = True
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.dsn = dsn
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        session = psycopg2.connect(dsn)
+        with session, session.cursor() as cursor:
+            cursor.execute(_SETUP)
+        session.close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is what tests are about."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: StandIn
+
+    def setup(self) -> None:
+        super().setup()
+        self._session = _Session(self.server.dsn)
+
+    def finish(self) -> None:
+        self._session.close()
+        super().finish()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as it is overridden
+        """Nobody reads it."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        began = time.monotonic()
+        try:
+            answer = self._session.run(
+                self.headers.get("default-schema", "doc"), self._checked(body)
+            )
+            status = 200
+        except _Refused as refused:
+            answer = {"error": {"message": str(refused), "code": refused.code}}
+            status = refused.status
+        else:
+            answer["duration"] = (time.monotonic() - began) * 1000
+        content = json.dumps(answer, separators=(",", ":"), default=float).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json; charset=UTF-8")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _checked(self, body: bytes) -> dict[str, Any]:
+        """The request's body, if all about the request is as documented."""
+        parts = urlsplit(self.path)
+        if parts.path != "/_sql":
+            raise _Refused(404, 4040, f"no such path: {parts.path}")
+        names = {name.lower() for name in self.headers}
+        if unknown := (names - _HEADERS) | (set(parse_qs(parts.query)) - _PARAMETERS):
+            raise _Refused(400, 4000, f"undocumented: {sorted(unknown)}")
+        if self.headers.get("content-type") != "application/json":
+            raise _Refused(400, 4000, "content-type must be application/json")
+        self._authenticate()
+        found = json.loads(body)
+        if not isinstance(found, dict) or not set(found) <= _FIELDS:
+            raise _Refused(400, 4000, f"undocumented fields in {sorted(found)}")
+        if not isinstance(found.get("stmt"), str) or {"args", "bulk_args"} <= set(found):
+            raise _Refused(400, 4000, "stmt, and either args or bulk_args")
+        return found
+
+    def _authenticate(self) -> None:
+        kind, _, text = self.headers.get("authorization", "Basic Y3JhdGU6").partition(" ")
+        user, _, password = base64.b64decode(text).decode().partition(":")
+        if kind != "Basic" or (user != "crate" and password != PASSWORD):
+            raise _Refused(401, 4010, f'password authentication failed for user "{user}"')
+
+
+@contextmanager
+def stand_in(dsn: str) -> Iterator[StandIn]:
+    """The stand-in on an empty database."""
+    server = StandIn(dsn)
+    threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,197 @@
+"""Requests of CrateDB, taken apart again by json."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from simulator.contract import PrimaryKey, Tables
+from simulator.encoding import client_keys
+from simulator.errors import OptionError, Retryable, SimulatorError
+from simulator.modules.base import Job
+from simulator.modules.cratedb import CratedbOptions, CratedbWriter, EncodingOptions
+from simulator.modules.cratedb_encoding import InsertMode, Part, StatementEncoder
+from simulator.modules.options import parse_options
+from simulator.workloads import WORKLOADS
+from simulator.workloads.base import ColumnType, Workload
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import Awkward, Row, normalised, rows_of
+
+KINDS = [*WORKLOADS.values(), Awkward]
+_STATEMENT = re.compile(r'INSERT INTO "(\w+)" \(([^()]+)\) (?:VALUES|\(SELECT \* FROM UNNEST)(.+)')
+
+
+def values_of(mode: InsertMode, part: Part) -> tuple[str, list[str], list[list[Any]]]:
+    """Table, columns and rows of a statement."""
+    request = json.loads(part.body)
+    found = _STATEMENT.fullmatch(request.pop("stmt"))
+    assert found
+    names = [name.strip('"') for name in found[2].split(", ")]
+    assert found[3].count("?") == len(names)
+    ((form, values),) = request.items()
+    assert form == ("bulk_args" if mode is InsertMode.BULK else "args")
+    if mode is InsertMode.UNNEST:
+        values = [list(row) for row in zip(*values, strict=True)]
+    return found[1], names, [values] if mode is InsertMode.SINGLE else values
+
+
+def typed(workload: Workload, names: list[str], row: list[Any]) -> Row:
+    """A row as the workload has it: a JSON document that isn't an object was sent as text."""
+    values = dict(zip(names, row, strict=True))
+    for column in workload.schema.columns:
+        if column.type is ColumnType.JSON and column.name != workload.schema.device:
+            values[column.name] = json.loads(values[column.name])
+    (found,) = normalised(workload.schema, [[values[c.name] for c in workload.schema.columns]])
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("key", [PrimaryKey.NONE, PrimaryKey.CLIENT])
+@pytest.mark.parametrize("tables", Tables)
+@pytest.mark.parametrize("mode", InsertMode)
+def test_statements_hold_the_events(
+    kind: type[Workload], key: PrimaryKey, tables: Tables, mode: InsertMode
+) -> None:
+    workload = kind(device_spread=3)
+    block = workload.block(1, 7, 91)
+    job = Job(workload.schema, primary_key=key, tables=tables)
+    batch = 0 if mode is InsertMode.SINGLE else 10
+    encoder = StatementEncoder(job, mode)
+    payloads = encoder.encode(block, batch)
+    assert [p.events for p in payloads] == ([1] * 91 if not batch else [10] * 9 + [1])
+    rows, keys = rows_of(block), client_keys(block)
+    seen = []
+    for payload in payloads:
+        assert len({part.table for part in payload.data}) == len(payload.data)
+        for part in payload.data:
+            table, names, values = values_of(mode, part)
+            assert table == job.table_names[part.table]
+            for number, row in zip(part.rows, values, strict=True):
+                assert part.table == (block.first + number) % len(job.table_names)
+                assert typed(workload, names, row) == rows[number]
+                if key is PrimaryKey.CLIENT:
+                    assert row[0] == keys[number].decode()
+                seen.append(number)
+        assert max(number for part in payload.data for number in part.rows) == payload.last
+    assert sorted(seen) == list(range(91))
+
+
+@pytest.mark.parametrize("mode", [InsertMode.BULK, InsertMode.UNNEST])
+def test_what_is_sent_again_is_the_rest(mode: InsertMode) -> None:
+    workload = Temperature()
+    block = workload.block(0, 5, 20)
+    encoder = StatementEncoder(Job(block.schema), mode)
+    part = encoder.encode(block, 10)[1].data[0]
+    encoder.keep(part, block, [12, 19])
+    _, names, values = values_of(mode, part)
+    rows = rows_of(block)
+    assert [typed(workload, names, row) for row in values] == [rows[12], rows[19]]
+
+
+class Answers:
+    """An HTTP layer that has one answer to everything."""
+
+    def __init__(self, status: int, body: object) -> None:
+        self.status, self.data = status, json.dumps(body, separators=(",", ":")).encode()
+
+    def request(self, *_: object, **__: object) -> Answers:
+        return self
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def after(
+    answer: object, monkeypatch: pytest.MonkeyPatch, *, status: int = 200, sent_before: bool = False
+) -> Part:
+    """A bulk statement of three events after such an answer, as no server gives it at will."""
+    monkeypatch.setattr(
+        "simulator.modules.cratedb.Server", lambda *_, **__: Answers(status, answer)
+    )
+    options = parse_options(CratedbOptions, {"endpoint": "http://nowhere"}, str)
+    job = Job(Temperature.schema, batch=3)
+    writer = CratedbWriter(StatementEncoder(job, InsertMode.BULK), options, job)
+    monkeypatch.setattr("simulator.modules.cratedb._Connection.check", lambda _: None)
+    writer.open()
+    (payload,) = writer.encoder.encode(Temperature().block(0, 0, 3), 3)
+    (part,) = payload.data
+    assert isinstance(part, Part)
+    part.sent_before = sent_before
+    with suppress(Retryable):
+        assert writer.send(payload) == 3
+    return part
+
+
+STORED = {"rowcount": 1}
+FULL = {"rowcount": -2, "error": {"code": 5000, "message": "rejected execution of write"}}
+DUPLICATE = {"rowcount": -2, "error": {"code": 4091, "message": "DuplicateKeyException[…]"}}
+OLDER_DUPLICATE = {"rowcount": -2, "error_message": "DuplicateKeyException[…]"}
+UNEXPLAINED = {"rowcount": -2}
+WRONG = {"rowcount": -2, "error": {"code": 4003, "message": "Cannot cast"}}
+
+
+@pytest.mark.parametrize(
+    ("results", "sent_before", "kept"),
+    [
+        ([STORED, STORED, STORED], False, []),
+        ([STORED, FULL, STORED], False, [1]),
+        ([FULL, STORED, UNEXPLAINED], False, [0, 2]),
+        ([DUPLICATE, STORED, OLDER_DUPLICATE], True, []),
+        ([DUPLICATE, FULL, STORED], True, [1]),
+    ],
+)
+def test_only_rows_that_were_refused_are_sent_again(
+    results: list[Any], sent_before: bool, kept: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = after({"cols": [], "results": results}, monkeypatch, sent_before=sent_before)
+    assert list(part.rows) == kept
+    # Each try again begins with a look at what is stored.
+    assert part.in_doubt == bool(kept)
+
+
+@pytest.mark.parametrize(
+    ("results", "text"),
+    [
+        ([STORED, DUPLICATE, STORED], "an earlier run has stored the event"),
+        ([STORED, OLDER_DUPLICATE, STORED], "an earlier run has stored the event"),
+        ([STORED, FULL, WRONG], "4003 Cannot cast"),
+    ],
+)
+def test_rows_that_are_refused_for_good_end_the_run(
+    results: list[Any], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SimulatorError, match=text):
+        after({"cols": [], "results": results}, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"endpoint": "crate:4200"}, "option endpoint: must be URLs like http://"),
+        ({"endpoint": "http://me:hush@host"}, "must not hold user or password"),
+        ({"endpoint": "http://host", "replicas": "many"}, "option replicas:"),
+        ({"endpoint": "http://host", "default_schema": "x-y"}, "option default_schema:"),
+    ],
+)
+def test_options_that_can_not_work(values: dict[str, str], problem: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        parse_options(CratedbOptions, values, lambda _: "target x")
+    assert problem in str(refused.value)
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("replicas", [0, "1", "0-1", "0-all"])
+def test_replicas_are_a_number_or_a_range(replicas: object) -> None:
+    options = parse_options(CratedbOptions, {"endpoint": "http://host", "replicas": replicas}, str)
+    assert options.replicas == str(replicas)
+
+
+def test_a_batch_has_a_limit() -> None:
+    assert EncodingOptions().mode(20_000) is InsertMode.BULK
+    with pytest.raises(OptionError, match="20,000 at most"):
+        EncodingOptions().mode(20_001)
