@@ -17,7 +17,7 @@ from .output import note, open_closed_streams
 from .signals import Interrupted, Interrupts
 
 COMMANDS = (
-    "insert", "query", "results", "compare", "targets", "ceiling", "doctor",
+    "insert", "query", "results", "compare", "plot", "report", "targets", "ceiling", "doctor",
     "clean",
 )  # fmt: skip
 DEFAULT_COMMAND = "insert"

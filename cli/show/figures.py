@@ -1,0 +1,498 @@
+"""Figures of stored results, as Vega-Lite specifications (https://vega.github.io/vega-lite/docs/).
+
+They show what is stored and compute nothing but where to draw it. Each mark carries its exact figures
+as a text (`description`), which a page shows on hover and a screen reader reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any
+
+from simulator.contract import InsertRun
+
+from ..results import InsertSummary, Result
+from ..stats import events_per_cost
+from .theme import INK, MUTED, PAPER, PHASES, SERIES, SHAPES
+
+WIDTH, HEIGHT = 640, 320
+MOST_TICKS = 12
+"""Up to so many fill levels, each has its tick."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A result under the name that it has in a figure."""
+
+    name: str
+    result: Result
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure; `spec` has no title of its own."""
+
+    kind: str
+    title: str
+    note: str
+    """What is shown, in a sentence."""
+    spec: dict[str, Any]
+
+
+def by_workers(results: Sequence[Named]) -> Figure | None:
+    """Inserts per second by worker count, with the interval of each mean."""
+    rows: list[Row] = []
+    for named in results:
+        if not named.result.by_fill_level:
+            rows += [_rate_row(named, entry) for entry in named.result.insert_summary]
+    if not rows:
+        return None
+    counts = sorted({row["workers"] for row in rows})
+    x = _quantity("workers", "Workers", axis={"values": counts, "format": "d"}, zero=False)
+    return Figure(
+        "workers",
+        "Throughput by number of workers",
+        "Mean over the valid runs of each worker count, with its 95 % interval (Student's t) where"
+        " there are two runs or more.",
+        _spec(
+            rows,
+            [
+                _intervals(x, _quantity("low", RATE), "high", rows),
+                _lines(x, _quantity("rate", RATE), rows),
+                _points(x, _quantity("rate", RATE), rows),
+            ],
+        ),
+    )
+
+
+def by_fill_level(results: Sequence[Named]) -> Figure | None:
+    """Inserts per second by what was stored before."""
+    rows: list[Row] = []
+    for named in results:
+        if named.result.by_fill_level:
+            rows += [_rate_row(named, entry) for entry in named.result.insert_summary]
+    if not rows:
+        return None
+    levels = sorted({row["level"] for row in rows})
+    ticks: Row = {"format": "~s"} | ({"values": levels} if len(levels) <= MOST_TICKS else {})
+    x = _quantity("level", "Events in the database before the run", axis=ticks)
+    return Figure(
+        "fill-level",
+        "Throughput by fill level",
+        "One run at each level: how much it would vary from run to run is not known.",
+        _spec(
+            rows,
+            [
+                _lines(x, _quantity("rate", RATE), rows),
+                _points(x, _quantity("rate", RATE), rows),
+            ],
+        ),
+    )
+
+
+def over_time(results: Sequence[Named]) -> Figure | None:
+    """Events acknowledged in each second by all workers, and by the slowest."""
+    rows: list[Row] = []
+    for named in results:
+        for name, run in _examples(named, alone=len(results) == 1):
+            rows += _timeline(name, "all", run.timeline)
+            if run.slowest_worker:
+                slowest = run.slowest_worker
+                rows += _timeline(name, "slowest", slowest.timeline, f"worker {slowest.worker}")
+    if not rows:
+        return None
+    panels = []
+    for part, text in (("all", "All workers: events/s"), ("slowest", "Slowest worker: events/s")):
+        own = [row for row in rows if row["part"] == part]
+        if own:
+            whole = {"format": "d", "tickMinStep": 1}
+            x = _quantity("second", "Seconds since the common start", axis=whole)
+            y = _quantity("events", text)
+            panel = [_lines(x, y, rows), _points(x, y, rows, size=24)]
+            height = HEIGHT if part == "all" else HEIGHT // 2
+            panels.append(
+                {"width": WIDTH, "height": height, "data": {"values": own}, "layer": panel}
+            )
+    return Figure(
+        "time",
+        "Throughput over time",
+        "Events acknowledged in each second of the slowest valid run; the first and the last second"
+        " are not whole. The slowest worker is the one with the fewest events per second.",
+        {"vconcat": panels},
+    )
+
+
+PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max": "max"}
+
+
+def latencies(results: Sequence[Named]) -> Figure | None:
+    """Percentiles of the requests' latency."""
+    rows: list[Row] = []
+    for named in results:
+        for name, run in _slowest_answers(named, alone=len(results) == 1):
+            assert run.latency_ms is not None
+            for field, percentile in PERCENTILES.items():
+                value = getattr(run.latency_ms, field)
+                text = f"{name}\n{percentile}: {value:,.3f} ms"
+                rows.append({"series": name, "percentile": percentile, "ms": value, "text": text})
+    if not rows:
+        return None
+    order = list(PERCENTILES.values())
+    x = {"field": "percentile", "type": "ordinal", "title": "Percentile of the requests",
+         "sort": order, "axis": {"labelAngle": 0}}  # fmt: skip
+    y = _quantity("ms", "Latency, ms", log=_spreads([row["ms"] for row in rows]))
+    return Figure(
+        "latency",
+        "Latency of a request",
+        "Of the run with the highest p99 at each worker count, retries included. A request is a whole"
+        " batch.",
+        _spec(rows, [_lines(x, y, rows), _points(x, y, rows)]),
+    )
+
+
+def queries(results: Sequence[Named]) -> Figure | None:
+    """Query times by database."""
+    rows: list[Row] = []
+    for named in results:
+        for entry in named.result.query_summary:
+            text = (
+                f"{named.name}\n{entry.query}: mean {_seconds(entry.avg)} s\n"
+                f"{_seconds(entry.min)} to {_seconds(entry.max)} s in {_times(entry.runs)}"
+            )
+            rows.append(
+                {"series": named.name, "query": entry.query, "mean": entry.avg, "low": entry.min,
+                 "high": entry.max, "text": text}
+            )  # fmt: skip
+    if not rows:
+        return None
+    names = list(dict.fromkeys(row["query"] for row in rows))
+    series = _names(rows)
+    log = _spreads([float(row[end]) for row in rows for end in ("low", "high")])
+    y = {
+        "field": "query",
+        "type": "nominal",
+        "title": "Query",
+        "sort": names,
+        "axis": {"grid": True},
+    }
+    aside = {"yOffset": {"field": "series", "sort": series}} if len(series) > 1 else {}
+    x = _quantity("low", "Seconds", log=log)
+    bars = _mark("rule", rows, x=x, y=y, x2={"field": "high"}, text=True, strokeWidth=2)
+    points = _points(_quantity("mean", "Seconds", log=log), y, rows)
+    for layer in (bars, points):
+        layer["encoding"] |= aside
+    height = max(160, len(names) * (24 + 14 * len(series)))
+    return Figure(
+        "queries",
+        "Query times",
+        "Mean of the executions, and the range from the fastest to the slowest"
+        + (" (logarithmic axis)." if log else "."),
+        _spec(rows, [bars, points], height=height),
+    )
+
+
+MOST_BARS = 30
+
+
+def phases(results: Sequence[Named]) -> Figure | None:
+    """How long each phase of each run took."""
+    bars: list[tuple[str, Mapping[str, float]]] = []
+    for named in results:
+        prefix = "" if len(results) == 1 else f"{named.name}, "
+        if named.result.phases_s:
+            bars.append((f"{prefix}all queries", named.result.phases_s))
+        own = [
+            (f"{prefix}{_run_text(named.result, run)}", run.phases_s)
+            for run in named.result.insert_runs
+            if run.phases_s
+        ]
+        if len(own) * len(results) > MOST_BARS:
+            firsts = {
+                (run.workers, run.run == 1): run for run in reversed(named.result.insert_runs)
+            }
+            shown = [run for run in firsts.values() if run.run == 1 and run.phases_s]
+            own = [
+                (f"{prefix}{_run_text(named.result, run)}", run.phases_s)
+                for run in sorted(shown, key=lambda run: run.workers)
+            ]
+        bars += own
+    rows = [
+        {"run": name, "phase": phase.replace("_", " "), "order": number, "seconds": taken[phase],
+         "text": f"{name}\n{phase.replace('_', ' ')}: {taken[phase]:,.3f} s"}
+        for name, taken in bars
+        for number, phase in enumerate(PHASES)
+        if phase in taken
+    ]  # fmt: skip
+    if not rows:
+        return None
+    shown_phases = [phase for phase in PHASES if any(phase in taken for _, taken in bars)]
+    color = {
+        "field": "phase",
+        "type": "nominal",
+        "scale": {
+            "domain": [phase.replace("_", " ") for phase in shown_phases],
+            "range": [PHASES[phase] for phase in shown_phases],
+        },
+        "legend": {"direction": "horizontal", "columns": len(shown_phases)},
+    }
+    bar = {
+        "mark": {"type": "bar", "stroke": PAPER, "strokeWidth": 1},
+        "encoding": {
+            "y": {"field": "run", "type": "nominal", "title": "Run", "sort": [b[0] for b in bars]},
+            "x": _quantity("seconds", "Seconds"),
+            "color": color,
+            "order": {"field": "order"},
+            "description": {"field": "text"},
+        },
+    }
+    return Figure(
+        "phases",
+        "Phases of a run",
+        "From starting collector and workers to removing them. The measured window is within the"
+        " phase `run`.",
+        _spec(rows, [bar], height=max(80, 20 * len(bars))),
+    )
+
+
+def client_share(results: Sequence[Named]) -> Figure | None:
+    """How busy the load generator was itself."""
+    rows: list[Row] = []
+    for named in results:
+        counts = dict.fromkeys(run.workers for run in named.result.insert_runs)
+        for workers in counts:
+            own = [r for r in named.result.insert_runs if r.workers == workers and r.client]
+            if own:
+                run = max(own, key=lambda run: run.client.cpu_share if run.client else 0.0)
+                assert run.client is not None
+                bound = f"\nclient-bound: {run.client.bound_reason}" if run.client.bound else ""
+                share = 100 * run.client.cpu_share
+                text = f"{named.name}\n{_run_text(named.result, run)}: {share:.2f} %{bound}"
+                rows.append(
+                    {"series": named.name, "workers": workers, "share": share, "text": text}
+                )
+    if not rows:
+        return None
+    counts_shown = sorted({row["workers"] for row in rows})
+    x = _quantity("workers", "Workers", axis={"values": counts_shown, "format": "d"}, zero=False)
+    y = _quantity("share", "Client CPU, % of a core per worker")
+    limit = {
+        "data": {"values": [{"limit": 80}]},
+        "mark": {"type": "rule", "stroke": MUTED, "strokeDash": [4, 4], "aria": False},
+        "encoding": {"y": {"field": "limit", "type": "quantitative"}},
+    }
+    word = {
+        "data": {"values": [{"limit": 80}]},
+        "mark": {"type": "text", "text": "client-bound from here on", "align": "left", "x": 4,
+                 "dy": -7, "fill": INK, "aria": False},
+        "encoding": {"y": {"field": "limit", "type": "quantitative"}},
+    }  # fmt: skip
+    return Figure(
+        "client",
+        "What the client cost",
+        "CPU time of the workers ÷ (workers × window), of the busiest run at each worker count. A"
+        " client that is busy itself measures itself.",
+        _spec(rows, [limit, word, _lines(x, y, rows), _points(x, y, rows)]),
+    )
+
+
+KINDS: dict[str, Callable[[Sequence[Named]], Figure | None]] = {
+    "workers": by_workers,
+    "fill-level": by_fill_level,
+    "queries": queries,
+    "time": over_time,
+    "latency": latencies,
+    "client": client_share,
+    "phases": phases,
+}
+"""All kinds of figure; the first that results have data for says most of them."""
+
+
+def draw_all(results: Sequence[Named]) -> list[Figure]:
+    """Every figure that these results have data for."""
+    return [figure for draw in KINDS.values() if (figure := draw(results)) is not None]
+
+
+SUBTITLE_WIDTH = 100
+
+
+def titled(figure: Figure, title: str, remarks: Sequence[str] = ()) -> dict[str, Any]:
+    """The figure's specification with a title and its note, to stand alone."""
+    lines = [line for text in (figure.note, *remarks) for line in wrap(text, SUBTITLE_WIDTH)]
+    return figure.spec | {"title": {"text": title, "subtitle": lines}}
+
+
+def sources(named: Sequence[Named]) -> list[str]:
+    """Where figures come from that this tool did not measure."""
+    found = dict.fromkeys(one.result.source for one in named if one.result.source)
+    return [f"Not measured by this tool: {source}." for source in found]
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+RATE = "Inserts/s"
+
+
+def _rate_row(named: Named, entry: InsertSummary) -> Row:
+    place = f"{entry.workers} worker{'s' if entry.workers != 1 else ''}"
+    if entry.fill_level is not None:
+        place += f", {entry.fill_level:,} events before"
+    lines = [named.name, f"{place}: {entry.avg:,.1f} inserts/s"]
+    if entry.ci95:
+        lines.append(f"95 % interval {entry.ci95[0]:,.1f} to {entry.ci95[1]:,.1f}")
+    if entry.runs > 1:
+        lines.append(f"{entry.runs} runs, median {entry.median:,.1f}")
+    cost = named.result.cost_per_hour
+    if cost:
+        lines.append(f"{events_per_cost(entry.avg, cost):,.0f} events per unit of money")
+    low, high = entry.ci95 or (entry.avg, entry.avg)
+    return {
+        "series": named.name, "workers": entry.workers, "level": entry.fill_level,
+        "rate": entry.avg, "low": low, "high": high, "text": "\n".join(lines),
+    }  # fmt: skip
+
+
+def _timeline(
+    name: str, part: str, timeline: Sequence[tuple[int, int]], who: str = "all workers"
+) -> list[Row]:
+    """A row for each second; one in which nothing was acknowledged is not in the timeline."""
+    events = dict(timeline)
+    return [
+        {"series": name, "part": part, "second": second, "events": events.get(second, 0),
+         "text": f"{name}, {who}\nsecond {second}: {events.get(second, 0):,} events"}
+        for second in range(min(events, default=0), max(events, default=-1) + 1)
+    ]  # fmt: skip
+
+
+def _examples(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
+    """The slowest valid run of each worker count (of a series over fill levels: the first and the
+    last run); beside other results only that of the best worker count."""
+    result = named.result
+    runs = [run for run in result.insert_runs if run.valid and run.timeline and run.inserts_per_s]
+    if result.by_fill_level:
+        return [
+            (_name(named, run, alone), run) for run in (runs[:1] + runs[-1:] if alone else runs[:1])
+        ]
+    if not alone and result.best:
+        runs = [run for run in runs if run.workers == result.best.workers]
+    found: dict[int, InsertRun] = {}
+    for run in runs:
+        known = found.get(run.workers)
+        if known is None or (run.inserts_per_s or 0) < (known.inserts_per_s or 0):
+            found[run.workers] = run
+    return [(_name(named, run, alone), run) for run in found.values()]
+
+
+def _slowest_answers(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
+    """The run with the highest p99 of each worker count; beside other results only that of the best
+    worker count."""
+    result = named.result
+    runs = [run for run in result.insert_runs if run.valid and run.latency_ms]
+    if not alone and result.best and not result.by_fill_level:
+        runs = [run for run in runs if run.workers == result.best.workers]
+    found: dict[int, InsertRun] = {}
+    for run in runs:
+        known = found.get(run.workers)
+        if known is None or _p99(run) > _p99(known):
+            found[run.workers] = run
+    return [(_name(named, run, alone), run) for run in found.values()]
+
+
+def _p99(run: InsertRun) -> float:
+    return run.latency_ms.p99 if run.latency_ms else 0.0
+
+
+def _name(named: Named, run: InsertRun, alone: bool) -> str:
+    text = _run_text(named.result, run)
+    return text if alone else f"{named.name}, {text}"
+
+
+def _run_text(result: Result, run: InsertRun) -> str:
+    if result.by_fill_level:
+        return f"level {run.fill_level:,}"
+    return f"{run.workers} worker{'s' if run.workers != 1 else ''}, run {run.run}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.4f}"
+
+
+def _times(count: int) -> str:
+    return f"{count} execution{'s' if count != 1 else ''}"
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row["series"] for row in rows))
+
+
+def _spreads(values: Sequence[float]) -> bool:
+    """Whether values are so far apart that only a logarithmic axis shows them all."""
+    return min(values) > 0 and max(values) / min(values) > 20
+
+
+# --- Vega-Lite ------------------------------------------------------------------------------------
+
+
+def _spec(rows: Sequence[Row], layers: Sequence[Row], height: int = HEIGHT) -> dict[str, Any]:
+    return {
+        "width": WIDTH, "height": height, "data": {"values": list(rows)}, "layer": list(layers),
+    }  # fmt: skip
+
+
+def _quantity(
+    field: str, title: str, axis: Row | None = None, zero: bool = True, log: bool = False
+) -> Row:
+    scale: Row = {"type": "log", "nice": True} if log else {"zero": zero, "nice": True}
+    if not zero:
+        scale |= {"nice": False, "padding": 16}
+    return {
+        "field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis or {},
+    }  # fmt: skip
+
+
+def _series(rows: Sequence[Row], channel: str) -> Row:
+    """The scale of the series for colour or shape, the same in all layers, so that they share one
+    legend; none for a single series."""
+    names = _names(rows)
+    count = len(SERIES)
+    if channel == "stroke":
+        values = [SERIES[number % count] for number in range(len(names))]
+    else:
+        # Moved on by one for each time that the colours begin anew.
+        values = [SHAPES[(number + number // count) % count] for number in range(len(names))]
+    return {
+        "field": "series",
+        "type": "nominal",
+        "scale": {"domain": names, "range": values},
+        "legend": {} if len(names) > 1 else None,
+    }
+
+
+def _mark(
+    kind: str, rows: Sequence[Row], text: bool = False, *, x: Row, y: Row, **more: Any
+) -> Row:
+    channels: Row = {
+        name: more.pop(name) for name in ("x2", "y2", "shape", "order") if name in more
+    }
+    encoding: Row = {"x": x, "y": y, "stroke": _series(rows, "stroke"), **channels}
+    if text:
+        encoding["description"] = {"field": "text"}
+    return {"mark": {"type": kind, "aria": text, **more}, "encoding": encoding}
+
+
+def _lines(x: Row, y: Row, rows: Sequence[Row]) -> Row:
+    return _mark("line", rows, x=x, y=y, strokeWidth=2)
+
+
+def _intervals(x: Row, y: Row, high: str, rows: Sequence[Row]) -> Row:
+    return _mark("rule", rows, x=x, y=y, y2={"field": high}, strokeWidth=2, opacity=0.6)
+
+
+def _points(x: Row, y: Row, rows: Sequence[Row], size: int = 70) -> Row:
+    return _mark(
+        "point", rows, text=True, x=x, y=y, shape=_series(rows, "shape"), size=size, fill=PAPER,
+        opacity=1, strokeWidth=2,
+    )  # fmt: skip

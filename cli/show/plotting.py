@@ -1,0 +1,49 @@
+"""One figure as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..comparing import labels
+from ..errors import ConfigError
+from ..output import write_whole
+from ..results import StoredResult
+from .drawing import standalone_svg, to_png
+from .figures import KINDS, Figure, Named, sources, titled
+
+ENDINGS = (".svg", ".png")
+
+
+def write_plot(
+    stored: Sequence[StoredResult],
+    kind: str | None,
+    output: Path | None,
+    title: str | None,
+    theme: str,
+) -> Path:
+    """Draw and write; the file. ConfigError if there is nothing to draw or the file's name is wrong."""
+    if output is not None and output.suffix.lower() not in ENDINGS:
+        raise ConfigError(f"--output {output}: name a file that ends in {' or '.join(ENDINGS)}")
+    named = [
+        Named(name, one.result) for name, one in zip(labels(stored), stored, strict=True)
+    ]  # fmt: skip
+    figure = _figure(named, kind)
+    output = output or Path(f"{figure.kind}.svg")
+    spec = titled(figure, title or figure.title, sources(named))
+    png = output.suffix.lower() == ".png"
+    write_whole(output, to_png(spec, theme) if png else standalone_svg(spec, theme))
+    return output
+
+
+def _figure(named: Sequence[Named], kind: str | None) -> Figure:
+    for name in KINDS if kind is None else [kind]:
+        figure = KINDS[name](named)
+        if figure is not None:
+            return figure
+    possible = [name for name, draw in KINDS.items() if draw(named) is not None]
+    if not possible:
+        raise ConfigError("these results hold no figure that could be drawn")
+    raise ConfigError(
+        f"these results have no data for --kind {kind}; they have for {', '.join(possible)}"
+    )

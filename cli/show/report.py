@@ -1,0 +1,123 @@
+"""The HTML report: one file that needs nothing else, with everything that is known of its results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulator import __version__
+
+from ..comparing import compared, differences, kind_of, labels
+from ..results import StoredResult
+from . import words
+from .comparison import difference_notes, overview, ratio_table
+from .drawing import inline, to_svg
+from .figures import Named, draw_all, sources
+from .stored import result_tables
+from .tables import Table
+from .theme import dark_style
+
+_PAGE = Path(__file__).parent / "page"
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Results of one kind beside each other."""
+
+    title: str
+    base: str
+    sentences: Sequence[str]
+    notes: Sequence[str]
+    overview: Table
+    ratios: Table
+
+
+@dataclass(frozen=True)
+class _Section:
+    """One result in the report."""
+
+    id: str
+    name: str
+    measured: str
+    answer: str
+    weaknesses: Sequence[words.Weakness]
+    tables: dict[str, Table]
+
+
+def make_report(stored: Sequence[StoredResult], title: str) -> str:
+    """The page."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    names = labels(stored)
+    environment = Environment(
+        loader=FileSystemLoader(_PAGE), autoescape=True, undefined=StrictUndefined
+    )
+    environment.filters["marked"] = marked
+    dark = f"@media screen and (prefers-color-scheme: dark) {{\n{dark_style('figure svg')}\n}}"
+    return environment.get_template("report.html").render(
+        title=title,
+        version=__version__,
+        style=(_PAGE / "report.css").read_text() + dark,
+        script=(_PAGE / "report.js").read_text(),
+        results=[_section(one, name) for one, name in zip(stored, names, strict=True)],
+        comparisons=_comparisons(stored, names),
+        figures=_figures(stored, names),
+    )
+
+
+def marked(value: object) -> str:
+    """A table's text for a page: what Markdown would strike through is."""
+    from markupsafe import Markup, escape
+
+    text = re.sub(r"~~(.*?)~~", r"<s>\1</s>", str(escape(str(value))))
+    return Markup(text)  # noqa: S704 - escaped in the line above
+
+
+def _section(stored: StoredResult, name: str) -> _Section:
+    result = stored.result
+    return _Section(
+        stored.id,
+        name,
+        words.measured(result),
+        words.answer(result),
+        words.weaknesses(result),
+        result_tables(result, terminal=False),
+    )
+
+
+def _comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> list[_Comparison]:
+    """Each kind of which there are two results or more."""
+    found = []
+    for kind in dict.fromkeys(kind_of(one.result) for one in stored):
+        places = [number for number, one in enumerate(stored) if kind_of(one.result) == kind]
+        if len(places) < 2:
+            continue
+        results = [stored[number].result for number in places]
+        own = [names[number] for number in places]
+        ratios = compared(results)
+        found.append(
+            _Comparison(
+                f"Compared: {kind}",
+                own[0],
+                words.comparison(own, ratios),
+                difference_notes(own, differences(results)),
+                overview(own, results),
+                ratio_table(own, results[0].command, ratios),
+            )
+        )
+    return found
+
+
+def _figures(stored: Sequence[StoredResult], names: Sequence[str]) -> list[dict[str, str]]:
+    named = [Named(name, one.result) for one, name in zip(stored, names, strict=True)]
+    return [
+        {
+            "id": figure.kind,
+            "title": figure.title,
+            "note": " ".join([figure.note, *sources(named)]),
+            "svg": inline(to_svg(figure.spec), figure.kind),
+        }
+        for figure in draw_all(named)
+    ]

@@ -1,0 +1,399 @@
+"""Figures hold what is stored, say their units, and can be told apart by everybody."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import struct
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cli.commands.plot import KINDS as OFFERED
+from cli.commands.plot import THEMES as OFFERED_THEMES
+from cli.errors import ConfigError
+from cli.results import Result, read_result
+from cli.show import drawing
+from cli.show.drawing import inline, standalone_svg, to_png, to_svg
+from cli.show.figures import KINDS, WIDTH, Figure, Named, draw_all, titled
+from cli.show.plotting import write_plot
+from cli.show.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
+
+from .made import client, inserts, queries, steps, stored
+from .test_tables import STORED
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def named(*results: Result) -> list[Named]:
+    return [Named(f"name {number}", result) for number, result in enumerate(results)]
+
+
+def drawn(kind: str, *results: Result) -> Figure:
+    figure = KINDS[kind](named(*results))
+    assert figure is not None
+    return figure
+
+
+def rows(figure: Figure) -> list[dict[str, Any]]:
+    """The data of a figure's panels."""
+    panels = figure.spec.get("vconcat", [figure.spec])
+    return [row for panel in panels for row in panel["data"]["values"]]
+
+
+def marks(svg: str) -> list[str]:
+    """The exact figures of all marks, as a page shows them on hover."""
+    return [
+        mark.get("aria-label", "")
+        for mark in ET.fromstring(svg).iter()
+        if mark.get("aria-roledescription") in ("point", "bar", "rule mark")
+    ]
+
+
+SWEEP = inserts({1: [100.0, 110.0], 4: [300.0, 330.0, 360.0]})
+OTHER = inserts({1: [50.0, 51.0], 2: [60.0]}, "beta")
+LEVELS = steps({0: 200.0, 5000: 150.5})
+ASKED = queries({"count": [0.5, 0.75], "newest": [40.0]})
+
+OF_EACH_KIND = {
+    "workers": (SWEEP, OTHER),
+    "fill-level": (LEVELS, steps({0: 90.0}, "beta")),
+    "queries": (ASKED, queries({"count": [0.25]}, "beta")),
+    "time": (SWEEP, OTHER),
+    "latency": (SWEEP, OTHER),
+    "client": (SWEEP, OTHER),
+    "phases": (SWEEP, ASKED),
+}
+
+
+def test_all_kinds_are_offered_and_tested() -> None:
+    assert tuple(KINDS) == OFFERED == tuple(OF_EACH_KIND)
+    assert drawing.THEMES == OFFERED_THEMES
+
+
+# --- what they hold -------------------------------------------------------------------------------
+
+
+def test_throughput_by_workers_is_the_summary() -> None:
+    found = {(row["series"], row["workers"]): row for row in rows(drawn("workers", SWEEP, OTHER))}
+    assert list(found) == [("name 0", 1), ("name 0", 4), ("name 1", 1), ("name 1", 2)]
+    for entry in SWEEP.insert_summary:
+        row = found["name 0", entry.workers]
+        assert (row["rate"], (row["low"], row["high"])) == (entry.avg, entry.ci95)
+    # A single run has no interval.
+    assert found["name 1", 2]["low"] == found["name 1", 2]["high"] == 60.0
+
+
+def test_fill_levels_are_the_summary() -> None:
+    found = [(row["level"], row["rate"]) for row in rows(drawn("fill-level", LEVELS))]
+    assert found == [(0, 200.0), (5000, 150.5)]
+
+
+def test_throughput_over_time_shows_a_second_without_an_answer() -> None:
+    """It is not in the timeline, but that is just what one wants to see."""
+    found = rows(drawn("time", inserts({4: [300.0]})))
+    by_part = {
+        part: [(row["second"], row["events"]) for row in found if row["part"] == part]
+        for part in ("all", "slowest")
+    }
+    assert by_part["all"] == [(0, 300), (1, 150), (2, 0), (3, 7)]
+    assert by_part["slowest"] == [(0, 11), (1, 0), (2, 0), (3, 3)]
+    assert "worker 3" in found[-1]["text"]
+
+
+def test_throughput_over_time_is_that_of_the_slowest_valid_run() -> None:
+    result = inserts({4: [300.0, 200.0, 100.0]})
+    result.insert_runs[2].valid = False
+    assert {row["series"] for row in rows(drawn("time", result))} == {"4 workers, run 2"}
+
+
+def test_beside_others_a_result_shows_its_best_worker_count() -> None:
+    found = rows(drawn("time", SWEEP, OTHER))
+    assert list(dict.fromkeys(row["series"] for row in found)) == [
+        "name 0, 4 workers, run 1",
+        "name 1, 2 workers, run 1",
+    ]
+
+
+def test_latencies_are_of_the_run_with_the_highest_p99() -> None:
+    found = rows(drawn("latency", inserts({4: [10.0, 11.0]})))
+    assert [(row["percentile"], row["ms"]) for row in found] == [
+        ("p50", 1.5), ("p90", 2.5), ("p99", 5.0), ("p99.9", 40.25), ("max", 500.125),
+    ]  # fmt: skip
+    assert found[0]["series"] == "4 workers, run 2"
+
+
+def test_query_times_are_the_summary() -> None:
+    found = [
+        (row["query"], row["low"], row["mean"], row["high"])
+        for row in rows(drawn("queries", ASKED))
+    ]
+    assert found == [("count", 0.5, 0.625, 0.75), ("newest", 40.0, 40.0, 40.0)]
+
+
+@pytest.mark.parametrize(("longest", "scale"), [(2.0, "linear"), (40.0, "log")])
+def test_query_times_far_apart_have_a_logarithmic_axis(longest: float, scale: str) -> None:
+    figure = drawn("queries", queries({"a": [0.5], "b": [longest]}))
+    found = figure.spec["layer"][0]["encoding"]["x"]["scale"].get("type", "linear")
+    assert found == scale
+    assert ("logarithmic" in figure.note) is (scale == "log")
+
+
+def test_the_clients_share_is_that_of_the_busiest_run() -> None:
+    result = inserts({4: [10.0, 11.0]})
+    result.insert_runs[0].client = client(0.9, bound=True)
+    (row,) = rows(drawn("client", result))
+    assert row["share"] == pytest.approx(90.0)
+    assert "client-bound: much to do" in row["text"]
+
+
+def test_phases_are_those_of_each_run() -> None:
+    found = [(row["run"], row["phase"], row["seconds"]) for row in rows(drawn("phases", SWEEP))]
+    assert len(found) == 5 * 6
+    assert ("1 worker, run 1", "clean up", 1.5) in found
+    asked = rows(drawn("phases", ASKED))
+    assert {row["run"] for row in asked} == {"all queries"}
+
+
+def test_many_runs_are_shown_by_the_first_of_each_worker_count() -> None:
+    result = inserts({workers: [10.0] * 10 for workers in (1, 2, 4, 8)})
+    assert list(dict.fromkeys(row["run"] for row in rows(drawn("phases", result)))) == [
+        "1 worker, run 1", "2 workers, run 1", "4 workers, run 1", "8 workers, run 1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_data_no_figure(kind: str) -> None:
+    empty = inserts({}, options={"workers": [1]})
+    assert KINDS[kind](named(empty)) is None
+    assert KINDS[kind]([]) is None
+
+
+@pytest.mark.parametrize("name", ["insert", "steps", "query"])
+def test_every_stored_result_can_be_drawn(name: str) -> None:
+    figures = draw_all(named(read_result(STORED / f"{name}.json")))
+    assert figures
+    for figure in figures:
+        assert marks(to_svg(figure.spec))
+
+
+# --- how they look --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_mark_carries_its_figures(kind: str) -> None:
+    figure = drawn(kind, *OF_EACH_KIND[kind])
+    texts = marks(to_svg(figure.spec))
+    assert set(texts) == {row["text"] for row in rows(figure)}
+
+
+def encodings(spec: object) -> Iterator[dict[str, Any]]:
+    if isinstance(spec, dict):
+        if "encoding" in spec:
+            yield spec["encoding"]
+        for inner in spec.values():
+            yield from encodings(inner)
+    elif isinstance(spec, list):
+        for inner in spec:
+            yield from encodings(inner)
+
+
+UNITS = ("Inserts/s", "events/s", "Events", "Seconds", " ms", "%")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_axis_says_what_it_shows(kind: str) -> None:
+    found = [
+        channels[axis]
+        for channels in encodings(drawn(kind, *OF_EACH_KIND[kind]).spec)
+        for axis in ("x", "y")
+        if axis in channels and "limit" not in channels[axis]["field"]
+    ]
+    assert found
+    for axis in found:
+        assert axis["title"]
+        if axis["type"] == "quantitative" and axis["title"] != "Workers":
+            assert any(unit in axis["title"] for unit in UNITS), axis["title"]
+
+
+def test_one_series_needs_no_legend_and_several_have_one() -> None:
+    assert "role-legend" not in to_svg(drawn("workers", SWEEP).spec)
+    svg = to_svg(drawn("workers", SWEEP, OTHER).spec)
+    # One for colour and shape together.
+    assert svg.count('aria-roledescription="legend"') == 1
+    assert ">name 0<" in svg
+    assert ">name 1<" in svg
+
+
+def test_many_series_stay_different() -> None:
+    """By colour and shape, when there are more of them than colours."""
+    figure = drawn("workers", *[inserts({1: [n + 1.0]}) for n in range(20)])
+    (points,) = [layer for layer in figure.spec["layer"] if layer["mark"]["type"] == "point"]
+    scales = [points["encoding"][channel]["scale"]["range"] for channel in ("stroke", "shape")]
+    assert len(set(zip(*scales, strict=True))) == 20
+
+
+def test_names_are_escaped() -> None:
+    result = inserts({1: [5.0]}, '<script>alert("x")</script>&')
+    figure = KINDS["workers"]([Named(result.target, result), *named(OTHER)])
+    assert figure is not None
+    svg = standalone_svg(titled(figure, "<b>&"), "auto")
+    assert "<script" not in svg
+    assert "<b>" not in svg
+    ET.fromstring(svg)
+
+
+# --- colours --------------------------------------------------------------------------------------
+
+# Machado, Oliveira & Fernandes, A physiologically-based model for simulation of color vision
+# deficiency (2009), severity 1.0, on linear RGB.
+SIGHT = {
+    "all three": np.eye(3),
+    "protanopia": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+                            [-0.003882, -0.048116, 1.051998]]),
+    "deuteranopia": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+                              [-0.011820, 0.042940, 0.968881]]),
+    "tritanopia": np.array([[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602],
+                            [0.004733, 0.691367, 0.303900]]),
+}  # fmt: skip
+_TO_XYZ = np.array([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750],
+                    [0.0193339, 0.1191920, 0.9503041]])  # fmt: skip
+
+Colour = np.ndarray[Any, Any]
+
+
+def linear(colour: str) -> Colour:
+    values = np.array([int(colour[n : n + 2], 16) for n in (1, 3, 5)]) / 255
+    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+
+
+def lab(colour: Colour) -> Colour:
+    """CIE L*a*b*, in which equal distances are about equally visible."""
+    xyz = _TO_XYZ @ np.clip(colour, 0, 1) / np.array([0.95047, 1, 1.08883])
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def contrast(one: str, other: str) -> float:
+    """https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio"""
+    low, high = sorted(float(linear(colour) @ _TO_XYZ[1]) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def on_dark(colours: Sequence[str]) -> list[str]:
+    return [DARK[colour] for colour in colours]
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+@pytest.mark.parametrize("colours", [list(SERIES), on_dark(SERIES)], ids=["light", "dark"])
+def test_series_can_be_told_apart(sight: str, colours: Sequence[str]) -> None:
+    for one, other in itertools.combinations(colours, 2):
+        seen = [lab(SIGHT[sight] @ linear(colour)) for colour in (one, other)]
+        # 2.3 is just noticeable.
+        assert np.linalg.norm(seen[0] - seen[1]) > 9, (one, other)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_everything_stands_out_from_the_paper(dark: bool) -> None:
+    def of(colour: str) -> str:
+        return DARK[colour] if dark else colour
+
+    assert contrast(of(INK), of(PAPER)) >= 7
+    assert contrast(of(MUTED), of(PAPER)) >= 4.5
+    for colour in SERIES:
+        assert contrast(of(colour), of(PAPER)) >= 3, colour
+
+
+def test_every_colour_has_one_for_the_dark() -> None:
+    assert set(DARK) == {*SERIES, *PHASES.values(), INK, MUTED, GRID, PAPER}
+    assert len(set(SHAPES)) == len(SERIES) == len(SHAPES)
+    for kind, results in OF_EACH_KIND.items():
+        figure = drawn(kind, *results)
+        svg = standalone_svg(titled(figure, "Title"), "light")
+        used = set(re.findall(r'(?:fill|stroke)="(#[0-9a-f]+|[a-z]+)"', svg)) - {"none"}
+        # What is never seen keeps its default.
+        assert used - {"transparent", "black"} <= set(DARK), kind
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theme", drawing.THEMES)
+def test_an_svg_stands_alone(theme: str) -> None:
+    svg = standalone_svg(titled(drawn("workers", SWEEP), "A title", ["A remark."]), theme)
+    root = ET.fromstring(svg)
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    assert "A title" in texts
+    assert any("A remark." in "".join(element.itertext()) for element in root.iter(f"{SVG}text"))
+    assert re.findall(r'https?://[^" ]+', svg) == [
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    ]
+    assert ("prefers-color-scheme: dark" in svg) is (theme == "auto")
+    paper = next(root.iter(f"{SVG}rect")).get("fill")
+    assert paper == (DARK[PAPER] if theme == "dark" else PAPER)
+
+
+def test_no_figure_is_cut_off_by_a_long_name() -> None:
+    """The legend is above, so the plot keeps its width."""
+    long = inserts({1: [5.0]}, "x" * 60)
+    svg = to_svg(drawn("workers", long, OTHER).spec)
+    width = float(ET.fromstring(svg).get("width", 0))
+    assert WIDTH < width < WIDTH * 1.25
+
+
+def size(png: bytes) -> tuple[int, int]:
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+def test_a_png_is_twice_the_svg() -> None:
+    spec = titled(drawn("workers", SWEEP), "Title")
+    root = ET.fromstring(standalone_svg(spec, "light"))
+    expected = tuple(round(2 * float(root.get(side, 0))) for side in ("width", "height"))
+    assert size(to_png(spec, "light")) == pytest.approx(expected, abs=2)
+    assert to_png(spec, "dark") != to_png(spec, "light") == to_png(spec, "auto")
+
+
+def test_figures_on_one_page_do_not_share_ids() -> None:
+    svg = '<svg width="1" height="2" viewBox="0"><g id="a" clip-path="url(#a)"/></svg>'
+    assert inline(svg, "x") == (
+        '<svg style="max-width:1px" viewBox="0"><g id="x-a" clip-path="url(#x-a)"/></svg>'
+    )
+
+
+def test_the_kind_is_chosen_by_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for result, name in ((SWEEP, "workers"), (LEVELS, "fill-level"), (ASKED, "queries")):
+        assert write_plot([stored(result)], None, None, None, "auto") == Path(f"{name}.svg")
+        ET.fromstring(Path(f"{name}.svg").read_text())
+
+
+def test_a_source_is_named_in_the_picture(tmp_path: Path) -> None:
+    file = tmp_path / "a.svg"
+    one, other = (steps({0: 1.0}, name, source="read off") for name in ("a", "b"))
+    write_plot([stored(one), stored(other)], None, file, None, "auto")
+    assert file.read_text().count(">Not measured by this tool: read off.<") == 1
+
+
+@pytest.mark.parametrize(
+    ("result", "kind", "name", "reason"),
+    [
+        (ASKED, "workers", "a.svg", "no data for --kind workers; they have for queries, phases"),
+        (inserts({}, options={"workers": [1]}), None, "a.svg", "no figure that could be drawn"),
+        (SWEEP, None, "a.gif", r"ends in \.svg or \.png"),
+    ],
+)
+def test_what_can_not_be_drawn(
+    tmp_path: Path, result: Result, kind: str | None, name: str, reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        write_plot([stored(result)], kind, tmp_path / name, None, "auto")
+    assert list(tmp_path.iterdir()) == []

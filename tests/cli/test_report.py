@@ -1,0 +1,150 @@
+"""The HTML report: whole, harmless, and with what is stored. What a browser makes of it is tested in
+tests/e2e/test_report_page.py."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from cli.results import Result
+from cli.show.figures import KINDS
+from cli.show.report import make_report, marked
+
+from .made import inserts, queries, steps, stored
+
+RESULTS = (
+    inserts({1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}),
+    inserts({1: [50.0, 51.0, 49.0]}, "beta", {"batch": 7}),
+    queries({"count": [0.5, 0.75], "newest": [4.0, None]}),
+    steps({0: 200.0, 5000: 150.5}),
+)
+
+
+def report(*results: Result) -> str:
+    return make_report([stored(one, f"id-{n}") for n, one in enumerate(results)], "The title")
+
+
+class Page(HTMLParser):
+    """Checks that what is opened is closed, and gathers texts and attributes."""
+
+    EMPTY = ("meta", "link", "br")
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.texts.append(data.strip())
+
+    @property
+    def text(self) -> str:
+        return "\n".join(filter(None, self.texts))
+
+
+def test_the_head_says_what_was_measured_the_answer_and_what_weakens_it() -> None:
+    text = Page(report(RESULTS[0])).text
+    begin = text.index("In plain words")
+    for part in (
+        "Inserts into alpha (PostgreSQL 18.4) by 1 and 4 workers at once",
+        "Most with 4 workers: 300 inserts/s (median of 3 valid runs",
+        "What weakens it:",
+        "few runs",
+    ):
+        found = text.index(part, begin)
+        assert found > begin
+        begin = found
+    assert begin < text.index("Figures")
+
+
+def test_a_sound_result_is_called_so() -> None:
+    text = Page(report(inserts({1: [100.0, 101.0, 99.0, 100.5, 99.5, 100.0]}))).text
+    assert "Nothing was found that weakens it." in text
+
+
+def test_all_kinds_of_results_in_one_report() -> None:
+    page = Page(report(*RESULTS))
+    figures = [attributes["id"] for tag, attributes in page.tags if tag == "figure"]
+    assert figures == [f"figure-{kind}" for kind in KINDS]
+    assert "Compared: inserts" in page.text
+    assert "1 worker: beta is 0.50 times as fast as alpha, inserts (95 % interval" in page.text
+    assert "warning: batch differs: batch: 100 / 7" in page.text
+    # There is one of the other kinds only.
+    assert "Compared: queries" not in page.text
+
+
+def test_ids_are_unique() -> None:
+    page = Page(report(*RESULTS))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(set(ids)) == len(ids)
+
+
+def test_it_needs_nothing_else() -> None:
+    html = report(*RESULTS)
+    assert set(re.findall(r"https?://[^\"'\s<]+", html)) == {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    for tag, attributes in Page(html).tags:
+        assert "src" not in attributes, tag
+        assert attributes.get("href", "data:,") == "data:,"
+    assert "default-src 'none'" in html
+    # Within reason: a library of plots in it would be megabytes.
+    assert len(html) < 500_000
+
+
+def test_what_a_file_says_does_no_harm() -> None:
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+    result = inserts(
+        {1: [1.0, 2.0]}, evil, {"module": {evil: evil}}, source=evil,
+        environment={"database": {"version": evil}},
+    )  # fmt: skip
+    result.insert_runs[0].valid = False
+    result.insert_runs[0].invalid_reasons = [evil]
+    html = make_report([stored(result, evil), stored(inserts({1: [3.0]}), "b")], evil)
+    page = Page(html)
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert "img" not in [tag for tag, _ in page.tags]
+    assert "onerror" in page.text
+
+
+def test_invalid_figures_are_struck_through() -> None:
+    result = inserts({1: [123.0]})
+    result.insert_runs[0].valid = False
+    html = report(inserts({}, runs=result.runs))
+    assert "<s>123</s>" in html
+    assert "~~" not in html
+    assert marked("~~<b>~~ & ~~2~~") == "<s>&lt;b&gt;</s> &amp; <s>2</s>"
+
+
+@pytest.mark.parametrize("name", ["insert", "steps", "query"])
+def test_every_stored_result_has_a_report(name: str) -> None:
+    from cli.results import open_result
+
+    file = Path(__file__).parent / "stored" / f"{name}.json"
+    html = make_report([open_result(str(file), Path())], "x")
+    assert Page(html).text.count("In plain words") == 1
+
+
+def test_figures_of_others_are_marked() -> None:
+    text = Page(report(steps({0: 1.0, 5: 2.0}, source="read off a picture"))).text
+    assert text.count("ot measured by this tool: read off a picture") >= 2

@@ -1,0 +1,334 @@
+"""The report and the plots in a real browser, and the commands that write them.
+
+The browser is a Chromium: `CHROMIUM` names its program, or it is found on the PATH. Without one its
+tests are skipped, unless REQUIRE_SERVERS names `chromium`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from cli.results import Result
+from cli.show.report import make_report
+from cli.stats import ratio
+
+from ..cli.made import inserts, queries, steps, stored
+from .test_stored_results import Kept, keep
+from .tool import Done, Tool
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+BASE = inserts({1: [100.5, 101.0, 99.0], 4: [300.0, 303.0, 297.25]})
+SLOW = inserts({1: [50.0, 51.0, 49.0], 4: [290.0, 300.0, 310.0]}, "beta")
+ASKED = queries({"count": [0.5, 0.625], "newest": [2.0, None]}, "gamma")
+LEVELS = steps({0: 200.0, 500: 150.5}, "delta")
+RESULTS: dict[str, Result] = {"base": BASE, "slow": SLOW, "asked": ASKED, "levels": LEVELS}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium."""
+    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        if "chromium" in os.environ.get("REQUIRE_SERVERS", "").split(","):
+            pytest.fail("no chromium: set CHROMIUM (REQUIRE_SERVERS demands it)", pytrace=False)
+        pytest.skip("no chromium: set CHROMIUM, or install one")
+    # Root has no sandbox; the pages are our own.
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=arguments)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    """The results, stored."""
+    folder = tmp_path / "kept"
+    return {name: keep(folder, hour, result) for hour, (name, result) in enumerate(RESULTS.items())}
+
+
+def write_report(tool: Tool, kept: Kept, file: Path, *more: object, **keys: Any) -> Done:
+    return tool.run("report", *kept.values(), "--output", file, *more, **keys).ok()
+
+
+class Opened:
+    """A page and what went wrong in it."""
+
+    def __init__(self, page: Page, file: Path) -> None:
+        self.page = page
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        page.on("console", lambda message: self.problems.append(message.text))
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.goto(file.as_uri())
+
+    def hover(self, figure: str, nth: int) -> str:
+        """What is shown when the pointer comes to a mark."""
+        marks = self.page.locator(
+            f'#figure-{figure} :is([aria-roledescription="point"], [aria-roledescription="bar"])'
+        )
+        mark = marks.nth(nth)
+        mark.scroll_into_view_if_needed()
+        box = mark.bounding_box()
+        assert box is not None
+        self.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        tip = self.page.locator("#tip")
+        tip.wait_for(state="visible")
+        return tip.inner_text()
+
+    def column(self, table: int, number: int) -> list[str]:
+        """The cells of a column."""
+        rows = self.page.locator("#tables table").nth(table).locator("tbody tr")
+        return rows.locator(f"td:nth-child({number + 1})").all_inner_texts()
+
+    def sort(self, table: int, number: int) -> None:
+        self.page.locator("#tables table").nth(table).locator("th button").nth(number).click()
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report, as the command writes it."""
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    file.write_text(make_report([stored(one, name) for name, one in RESULTS.items()], "Report"))
+    return file
+
+
+@pytest.fixture
+def opened(browser: Browser, page_file: Path) -> Iterator[Opened]:
+    """The report in a browser without a network."""
+    context = browser.new_context(offline=True, viewport={"width": 1200, "height": 900})
+    yield Opened(context.new_page(), page_file)
+    context.close()
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def test_it_opens_without_errors_and_without_a_network(opened: Opened) -> None:
+    opened.page.wait_for_load_state("networkidle")
+    for figure in ("workers", "fill-level", "queries", "time", "latency", "client", "phases"):
+        assert opened.page.locator(f"#figure-{figure} svg").is_visible()
+    opened.hover("workers", 0)
+    opened.sort(0, 1)
+    assert opened.problems == []
+    assert [url for url in opened.requests if not url.startswith("data:")] == opened.requests[:1]
+
+
+def test_hover_shows_the_stored_figures(opened: Opened) -> None:
+    """Of every mark, by the pointer."""
+    expected = []
+    for result in (BASE, SLOW):
+        for entry in result.insert_summary:
+            assert entry.ci95 is not None
+            lines = [
+                result.target,
+                f"{entry.workers} worker{'s' if entry.workers > 1 else ''}: {entry.avg:,.1f} inserts/s",
+                f"95 % interval {entry.ci95[0]:,.1f} to {entry.ci95[1]:,.1f}",
+                f"3 runs, median {entry.median:,.1f}",
+            ]
+            expected.append("\n".join(lines))
+    shown = [opened.hover("workers", n) for n in range(4)]
+    assert shown[0] == expected[0]
+    assert shown[2] == expected[2]
+    # Four workers were as fast in both: one mark lies on the other, and both are told.
+    assert shown[1] == shown[3] == f"{expected[1]}\n\n{expected[3]}"
+    levels = [opened.hover("fill-level", n).splitlines()[1] for n in range(2)]
+    assert levels == [
+        f"2 workers, {entry.fill_level:,} events before: {entry.avg:,.1f} inserts/s"
+        for entry in LEVELS.insert_summary
+    ]
+    times = [opened.hover("queries", n).splitlines()[1] for n in range(2)]
+    assert times == [f"{entry.query}: mean {entry.avg:.4f} s" for entry in ASKED.query_summary]
+    run = BASE.insert_runs[0]
+    assert opened.hover("phases", 0).splitlines() == [
+        "alpha, 1 worker, run 1", f"start: {run.phases_s['start']:.3f} s",
+    ]  # fmt: skip
+
+
+def test_the_pointer_needs_not_be_on_the_mark(opened: Opened) -> None:
+    opened.hover("workers", 0)
+    expected = opened.page.locator("#tip").inner_text()
+    mark = opened.page.locator("#figure-workers [aria-roledescription=point]").first
+    box = mark.bounding_box()
+    assert box is not None
+    opened.page.mouse.move(box["x"] - 8, box["y"] - 4)
+    assert opened.page.locator("#tip").inner_text() == expected
+    opened.page.mouse.move(box["x"] + 120, box["y"] - 60)
+    assert not opened.page.locator("#tip").is_visible()
+
+
+def test_tables_show_the_stored_figures(opened: Opened) -> None:
+    rates = [f"{round(run.inserts_per_s or 0)}" for run in BASE.insert_runs]
+    assert opened.column(1, 4) == rates
+    page = opened.page.inner_text("main")
+    speed = ratio([50.0, 51.0, 49.0], [100.5, 101.0, 99.0])
+    assert f"{speed.value:.3f}" in page
+    assert speed.ci95 is not None
+    assert "{:.3f} to {:.3f}".format(*speed.ci95) in page
+
+
+def test_tables_sort_by_number_and_back(opened: Opened) -> None:
+    unsorted = opened.column(1, 4)
+    opened.sort(1, 4)
+    assert opened.column(1, 4) == sorted(unsorted, key=float)
+    assert [int(n) for n in opened.column(1, 0)] == [1, 1, 1, 4, 4, 4]
+    opened.sort(1, 4)
+    assert opened.column(1, 4) == sorted(unsorted, key=float, reverse=True)
+    heads = opened.page.locator("#tables table").nth(1).locator("th")
+    assert heads.nth(4).get_attribute("aria-sort") == "descending"
+    assert heads.nth(3).get_attribute("aria-sort") is None
+
+
+def luminance(colour: str) -> float:
+    """Of `rgb(…)`, roughly."""
+    red, green, blue = map(int, colour.removeprefix("rgb(").removesuffix(")").split(", "))
+    return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
+
+
+COLOURS = """() => {
+  const style = (selector, name) =>
+    getComputedStyle(document.querySelector(selector)).getPropertyValue(name);
+  return {
+    paper: style("body", "background-color"),
+    text: style("body", "color"),
+    label: style("#figure-workers .role-axis-label text", "fill"),
+    line: style("#figure-workers .mark-line path", "stroke"),
+  };
+}"""
+
+
+@pytest.mark.parametrize(
+    ("scheme", "media", "dark"),
+    [("light", "screen", False), ("dark", "screen", True), ("dark", "print", False)],
+)
+def test_it_is_readable_in_dark_light_and_on_paper(
+    opened: Opened, scheme: Any, media: Any, dark: bool
+) -> None:
+    opened.page.emulate_media(color_scheme=scheme, media=media)
+    found = {name: luminance(colour) for name, colour in opened.page.evaluate(COLOURS).items()}
+    assert (found["paper"] < 0.2) is dark
+    for name in ("text", "label", "line"):
+        assert abs(found[name] - found["paper"]) > 0.4, (name, found)
+
+
+def test_it_prints_with_all_details(opened: Opened) -> None:
+    assert not opened.page.locator("#tables details table").first.is_visible()
+    opened.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert opened.page.locator("#tables details table").first.is_visible()
+    assert opened.page.pdf().startswith(b"%PDF")
+
+
+def test_it_fits_a_small_screen(opened: Opened) -> None:
+    opened.page.set_viewport_size({"width": 380, "height": 700})
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 380
+
+
+def test_a_plot_follows_the_browsers_colours(
+    tool: Tool, kept: Kept, browser: Browser, tmp_path: Path
+) -> None:
+    file = tmp_path / "plot.svg"
+    tool.run("plot", kept["base"], "--output", file).ok()
+    for scheme, dark in (("light", False), ("dark", True)):
+        context = browser.new_context(color_scheme="dark" if dark else "light")
+        page = Opened(context.new_page(), file)
+        paper = page.page.evaluate("getComputedStyle(document.querySelector('rect')).fill")
+        assert (luminance(paper) < 0.2) is dark, scheme
+        assert page.problems == []
+        context.close()
+
+
+# --- the commands ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("plot.svg", b"<svg "), ("plot.png", b"\x89PNG"), ("plot.PNG", b"\x89PNG")]
+)
+def test_plot_needs_no_browser(
+    tool: Tool, kept: Kept, tmp_path: Path, name: str, start: bytes
+) -> None:
+    file = tmp_path / name
+    nothing = {"PATH": str(tmp_path), "BROWSER": ""}
+    done = tool.run("plot", kept["base"], kept["slow"], "--output", file, env=nothing).ok()
+    assert f"Written: {file}" in done.err
+    assert file.read_bytes().startswith(start)
+
+
+def test_plot_and_report_here_by_default(tool: Tool, kept: Kept) -> None:
+    results = ("--results", kept["base"].parent)
+    tool.run("plot", kept["levels"].name, *results).ok()
+    tool.run("plot", kept["base"].name, "--kind", "latency", *results).ok()
+    tool.run("report", kept["base"].name, *results).ok()
+    for name in ("fill-level.svg", "latency.svg", "report.html"):
+        assert (tool.place / name).stat().st_size > 1000
+
+
+def test_the_command_writes_the_report(tool: Tool, kept: Kept, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    done = write_report(tool, kept, file, "--title", "Mine & yours")
+    assert f"Written: {file}" in done.err
+    assert done.out == ""
+    html = file.read_text()
+    assert "<h1>Mine &amp; yours</h1>" in html
+    for path in kept.values():
+        assert path.name in html
+
+
+def test_report_opens_a_browser(tool: Tool, kept: Kept, tmp_path: Path) -> None:
+    """The one that the user has set: `webbrowser` asks $BROWSER first."""
+    program = tmp_path / "my-browser"
+    program.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    program.chmod(0o755)
+    file = tmp_path / "report.html"
+    write_report(tool, kept, file, "--open", env={"BROWSER": str(program)})
+    assert (tmp_path / "opened").read_text().strip() == file.as_uri()
+
+
+def test_report_without_a_browser(tool: Tool, kept: Kept, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    done = write_report(tool, kept, file, "--open", env={"PATH": str(tmp_path), "DISPLAY": ""})
+    assert f"No browser could be started: open {file} yourself." in done.err
+    assert file.is_file()
+
+
+def test_an_older_report_is_kept_if_the_new_one_can_not_be_made(
+    tool: Tool, kept: Kept, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text("old")
+    (kept["base"] / "result.json").write_text("{")
+    error = tool.run("report", *kept.values(), "--output", file).error(2)
+    assert f"{kept['base']}/result.json" in error
+    assert file.read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "status"),
+    [
+        (("plot",), ["RESULT", "--help"], 2),
+        (("plot", "base", "--kind", "pie"), ["pie", "workers"], 2),
+        (("plot", "base", "--kind", "queries"), ["no data for --kind queries", "workers"], 2),
+        (("plot", "base", "--output", "plot.pdf"), [".svg or .png"], 2),
+        (("plot", "base", "--output", "nowhere/plot.svg"), ["nowhere/plot.svg"], 1),
+        (("plot", "nothing"), ["no result 'nothing'"], 2),
+        (("report",), ["RESULT", "--help"], 2),
+        (("report", "base", "nothing"), ["no result 'nothing'"], 2),
+        (("report", "base", "--output", "nowhere/report.html"), ["nowhere/report.html"], 1),
+    ],
+)
+def test_wrong_usage(
+    tool: Tool, kept: Kept, arguments: Sequence[str], words: Sequence[str], status: int
+) -> None:
+    named = [kept["base"].name if word == "base" else word for word in arguments]
+    done = tool.run(*named, "--results", kept["base"].parent)
+    error = done.error(status)
+    assert [word for word in words if word not in error] == [], error
+    assert done.out == ""
