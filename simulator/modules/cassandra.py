@@ -23,7 +23,9 @@ is simply sent again, and every failure is counted. The driver's own retries are
 Full scans
 ----------
 Counts and statistics over all events are asked range by range of the token ring, several at once:
-one query for all would be one coordinator's work, and exceed its timeouts.
+one query for all would be one coordinator's work, and exceed its timeouts. The timeout is for a whole
+aggregate, however it is paged, so a range with large partitions may still exceed it: that is asked
+again partition by partition in slices of time, and a slice that exceeds it in two halves.
 
 YCQL (`flavor: ycql`) differs, by YugabyteDB's documentation; nothing of it was run on a YugabyteDB:
 no PER PARTITION LIMIT and no GROUP BY (devices are listed by DISTINCT, then asked one by one), no
@@ -53,6 +55,7 @@ from cassandra import (
     DriverException,
     InvalidRequest,
     OperationTimedOut,
+    ReadFailure,
     ReadTimeout,
     Unauthorized,
     Unavailable,
@@ -146,6 +149,7 @@ _BUSY_INTERVAL_S = 0.002
 
 _FIRST_TOKEN, _TOKENS = -(2**63), 2**64
 _QUERIES_AT_ONCE = 16
+_SLICES = 16
 
 _SETTINGS = (
     "commitlog_sync", "commitlog_sync_period", "commitlog_sync_group_window",
@@ -358,6 +362,8 @@ class Cassandra(Module):
         self.options.check(job.batch)
         self._connection: _Connection | None = None
         self._statements: dict[str, PreparedStatement] = {}
+        self._large: set[str] = set()
+        """Tables that proved to be too large to be asked range by range."""
 
     @classmethod
     def encoder(cls, options: Options, job: Job, batch: int) -> CassandraEncoder:
@@ -494,45 +500,40 @@ class Cassandra(Module):
         return {name: queries[name] for name in self.job.schema.queries}
 
     def _counted(self, table: str) -> int:
-        return sum(row[0] for row in self._scan("count(*)", table))
+        return sum(row[0] for _, *row in self._aggregates("count(*)", table))
 
     def _temperature_min_max(self) -> Sequence[tuple[Any, ...]]:
-        rows = self._scan("min(temperature), max(temperature)", "events")
-        return [_minimum_and_maximum(rows)]
+        rows = self._aggregates("min(temperature), max(temperature)", "events")
+        return [_minimum_and_maximum(row for _, *row in rows)]
 
     def _temperature_stats(self) -> Sequence[tuple[Any, ...]]:
-        rows = self._scan(f"min(temperature), max(temperature), {self._sum}, count(*)", "events")
-        return [_statistics(rows)]
+        return [_statistics(row for _, *row in self._aggregates(self._selected, "events"))]
 
     def _temperature_stats_per_device(self) -> Sequence[tuple[Any, ...]]:
-        statistics = f"min(temperature), max(temperature), {self._sum}, count(*)"
-        if self.options.flavor is Flavor.YCQL:
-            rows: Iterable[tuple[Any, ...]] = self._of_each_device(statistics, "")
-        else:
-            rows = self._scan(f"{self._device}, {statistics}", "events", f"GROUP BY {self._device}")
-        return [(device, *_statistics([values])) for device, *values in rows]
+        by_device: dict[str, list[Sequence[Any]]] = {}
+        for device, *row in self._aggregates(self._selected, "events", by_device=True):
+            by_device.setdefault(device, []).append(row)
+        return [(device, *_statistics(rows)) for device, rows in by_device.items()]
 
     @property
-    def _sum(self) -> str:
-        """The temperatures' sum: added up as float, it would lose digits."""
-        if self.options.flavor is Flavor.YCQL:
-            return "sum(temperature)"
-        return "sum(CAST(temperature AS double))"
+    def _selected(self) -> str:
+        """What `_statistics` is computed from. As float, a sum would lose digits."""
+        total = "temperature" if self._ycql else "CAST(temperature AS double)"
+        return f"min(temperature), max(temperature), sum({total}), count(*)"
+
+    @property
+    def _ycql(self) -> bool:
+        return self.options.flavor is Flavor.YCQL
 
     def _newest(self, values: str) -> Sequence[tuple[Any, ...]]:
         """Each device's newest event."""
-        if self.options.flavor is Flavor.YCQL:
-            return self._of_each_device(values, "LIMIT 1")
         table = self.job.schema.table
-        return self._scan(f"{self._device}, {values}", table, "PER PARTITION LIMIT 1")
-
-    def _of_each_device(self, select: str, suffix: str) -> list[tuple[Any, ...]]:
-        """Device and what is selected of it, asked device by device."""
-        devices = self._scan(f"DISTINCT {self._device}", self.job.schema.table)
+        if not self._ycql:
+            return self._scan(f"{self._device}, {values}", table, "PER PARTITION LIMIT 1")
         return self._concurrently(
-            f"SELECT {self._device}, {select} FROM {self._table(self.job.schema.table)}"
-            f" WHERE {self._device} = ? {suffix}",
-            devices,
+            f"SELECT {self._device}, {values} FROM {self._table(table)}"
+            f" WHERE {self._device} = ? LIMIT 1",
+            self._scan(f"DISTINCT {self._device}", table),
         )
 
     def _cpu_max_all(self) -> Sequence[tuple[Any, ...]]:
@@ -565,20 +566,96 @@ class Cassandra(Module):
             token_ranges(self.options.scan_ranges),
         )
 
+    def _aggregates(
+        self, select: str, table: str, by_device: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """Device (or None, unless `by_device`) and aggregates of parts that together are the table."""
+        ranges = token_ranges(self.options.scan_ranges)
+        if table in self._large or (by_device and self._ycql):
+            return self._sliced(select, table, ranges)
+        group = f"GROUP BY {self._device}" if by_device else ""
+        answers = self._answers(
+            f"SELECT {f'{self._device}, ' * by_device}{select} FROM {self._table(table)}"
+            f" WHERE token({self._device}) >= ? AND token({self._device}) <= ? {group}",
+            ranges,
+        )
+        late = [asked for asked, rows in zip(ranges, answers, strict=True) if rows is None]
+        found = [row if by_device else (None, *row) for rows in answers for row in rows or ()]
+        if not late:
+            return found
+        self._large.add(table)
+        return found + self._sliced(select, table, late)
+
+    def _sliced(
+        self, select: str, table: str, ranges: Sequence[tuple[int, int]]
+    ) -> list[tuple[Any, ...]]:
+        """Device and aggregates of slices of time of each partition in these ranges of tokens."""
+        name, time_column = self._table(table), quoted(self.job.schema.time)
+        devices = self._concurrently(
+            f"SELECT DISTINCT {self._device} FROM {name}"
+            f" WHERE token({self._device}) >= ? AND token({self._device}) <= ?",
+            ranges,
+        )
+        ends = [
+            self._concurrently(
+                f"SELECT tounixtimestamp({time_column}) FROM {name} WHERE {self._device} = ?"
+                f" ORDER BY {time_column} {order} LIMIT 1",
+                devices,
+            )
+            for order in ("ASC", "DESC")
+        ]
+        slices: list[tuple[str, int, int]] = []
+        for (device,), (first,), (last,) in zip(devices, *ends, strict=True):
+            slices += [(device, begin, end) for begin, end in time_slices(first, last, _SLICES)]
+        statement = (
+            f"SELECT {select} FROM {name}"
+            f" WHERE {self._device} = ? AND {time_column} >= ? AND {time_column} <= ?"
+        )
+        found: list[tuple[Any, ...]] = []
+        while slices:
+            late = []
+            for asked, rows in zip(slices, self._answers(statement, slices), strict=True):
+                if rows is None:
+                    device, begin, end = asked
+                    if begin == end:
+                        raise Retryable("read_timeout", f"{table}: too slow to be read")
+                    late += [(device, *half) for half in time_slices(begin, end, 2)]
+                else:
+                    found += [(asked[0], *row) for row in rows]
+            slices = late
+        return found
+
     def _concurrently(
         self, statement: str, values: Sequence[Sequence[Any]]
     ) -> list[tuple[Any, ...]]:
         """All rows of the statement with each of `values`, in their order."""
         connection = self._connected()
         try:
-            if statement not in self._statements:
-                self._statements[statement] = connection.session.prepare(statement)
             answers = execute_concurrent_with_args(
-                connection.session, self._statements[statement], values, _QUERIES_AT_ONCE
+                connection.session, self._prepared(statement), values, _QUERIES_AT_ONCE
             )
             return [row for answer in answers for row in answer.result_or_exc]
         except _ERRORS as error:
             raise connection.failed(error) from error
+
+    def _answers(
+        self, statement: str, values: Sequence[Sequence[Any]]
+    ) -> list[list[tuple[Any, ...]] | None]:
+        """The rows with each of `values`; None where the server took too long."""
+        connection = self._connected()
+        try:
+            answers = execute_concurrent_with_args(
+                connection.session, self._prepared(statement), values, _QUERIES_AT_ONCE,
+                raise_on_first_error=False,
+            )  # fmt: skip
+            return [_rows_in_time(answer.result_or_exc) for answer in answers]
+        except _ERRORS as error:
+            raise connection.failed(error) from error
+
+    def _prepared(self, statement: str) -> PreparedStatement:
+        if statement not in self._statements:
+            self._statements[statement] = self._connected().session.prepare(statement)
+        return self._statements[statement]
 
     def server_info(self) -> dict[str, Any]:
         [(version,)] = self._ask("SELECT release_version FROM system.local")
@@ -631,6 +708,25 @@ def token_ranges(count: int) -> list[tuple[int, int]]:
     """The token ring in `count` parts: first and last token of each."""
     begins = [_FIRST_TOKEN + part * _TOKENS // count for part in range(count + 1)]
     return [(begin, after - 1) for begin, after in itertools.pairwise(begins)]
+
+
+def time_slices(first: int, last: int, count: int) -> list[tuple[int, int]]:
+    """The times from `first` to `last` in `count` parts, or as many as there are: ends of each."""
+    count = min(count, last - first + 1)
+    begins = [first + part * (last - first + 1) // count for part in range(count + 1)]
+    return [(begin, after - 1) for begin, after in itertools.pairwise(begins)]
+
+
+def _rows_in_time(answer: Any) -> list[tuple[Any, ...]] | None:
+    """The rows, or None if the server took too long; raises what else went wrong.
+
+    A replica that gives up a read says so by a failure for no reason, the coordinator by a timeout.
+    """
+    if isinstance(answer, (ReadTimeout, ReadFailure)):
+        return None
+    if isinstance(answer, Exception):
+        raise answer
+    return list(answer)
 
 
 def _minimum_and_maximum(rows: Iterable[Sequence[Any]]) -> tuple[Any, Any]:

@@ -252,17 +252,17 @@ def test_a_full_queue_is_waited_for(guarded: Guarded, monkeypatch: pytest.Monkey
         return refused[-1]
 
     monkeypatch.setattr(module_under_test, "_busy", noted)
-    module = module_with(guarded.options(max_sync_calls=100), job)
+    module = module_with(guarded.options(max_sync_calls=50), job)
     prepared(module)
     # A node that reads nothing for a while, and more than sockets have room for.
     with opened(module.writer(5000)) as writer:
         recorder = insert(
-            writer, workload, 500_000, 5000, before={1: lambda: guarded.node.hang(1.0)}
+            writer, workload, 250_000, 5000, before={1: lambda: guarded.node.hang(1.0)}
         )
     assert any(refused), "the queue was never full"
     assert (recorder.retries, recorder.errors) == (0, {})
     module.open()
-    assert module.count() == 500_000
+    assert module.count() == 250_000
     module.close()
 
 
@@ -424,6 +424,33 @@ def test_server_info_has_what_decides_durability(cassandra: CassandraUnderTest) 
     assert settings["durable_writes"] is True
     assert settings["consistency_level"] == "TWO"
     assert settings["nodes"] == 1
+
+
+# --- queries --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flavor", ["cassandra", "ycql"])
+@pytest.mark.parametrize("query", Temperature.schema.queries[:4])
+def test_ranges_that_take_too_long_are_asked_in_slices_of_time(
+    cassandra: CassandraUnderTest, monkeypatch: pytest.MonkeyPatch, query: str, flavor: str
+) -> None:
+    """As if the first six answers had come too late: of all four ranges, then of two slices."""
+    workload = workload_of(query)
+    fill(cassandra, workload)
+    answered: list[int] = []
+
+    def late(answer: Any, rows: Any = module_under_test._rows_in_time) -> Any:
+        answered.append(len(answered))
+        return None if len(answered) <= 6 else rows(answer)
+
+    monkeypatch.setattr(module_under_test, "_rows_in_time", late)
+    with asking(cassandra, workload, {"flavor": flavor}) as module:
+        assert_same(module.queries()[query](), query)
+        assert len(answered) > 16
+        # From now on the ranges are not tried.
+        answered[:] = range(6)
+        assert_same(module.queries()[query](), query)
+        assert len(answered) > 4 + 16
 
 
 # --- YCQL -----------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from simulator.modules.cassandra import (
     _busy,
     _connect_hint,
     _statistics,
+    time_slices,
     token_ranges,
     translated,
 )
@@ -129,6 +130,20 @@ def test_ranges_cover_the_ring_once(count: int) -> None:
     assert ranges[-1][1] == 2**63 - 1
     for (_, end), (begin, _) in itertools.pairwise(ranges):
         assert begin == end + 1
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "count", "slices"),
+    [
+        (10, 10, 16, [(10, 10)]),
+        (10, 12, 2, [(10, 10), (11, 12)]),
+        (0, 99, 4, [(0, 24), (25, 49), (50, 74), (75, 99)]),
+    ],
+)
+def test_slices_cover_the_time_once(
+    first: int, last: int, count: int, slices: list[tuple[int, int]]
+) -> None:
+    assert time_slices(first, last, count) == slices
 
 
 def test_statistics_of_parts() -> None:
