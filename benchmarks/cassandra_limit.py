@@ -1,0 +1,283 @@
+"""One worker's writes to Cassandra: its CPU per event, and its throughput beside the thinnest client.
+
+    python -m benchmarks.cassandra_limit [--quick]
+
+The server is that of CASSANDRA_CONTACT_POINTS (its first node) and CASSANDRA_PORT. Ours is a worker's
+whole path: generating, encoding, sending by the driver, recording. Against it, a program that knows
+of the protocol only what it needs: the same bodies of BATCH and EXECUTE messages, encoded before and
+lying ready, in frames and segments with checksums, sent through one raw socket with as many requests
+under way; of the answers it reads the kind alone. The two take turns of some requests each on
+connections of their own, into the same table, whose rows the second to come writes once more; who
+begins changes. A line's ratio is the median over all turns of ours ÷ the thinnest.
+
+Goals: CPU (all of this process, the driver's threads with it) <= 1.0 µs per event in batches of 1,000
+one at a time, and a throughput of >= 0.9 of the thinnest client's in batches of 1,000 and 10,000.
+`--quick` takes few turns and is meant for any machine: <= 2 µs and >= 0.75. Single inserts are shown;
+nothing is asked of them, as the driver's own work per request is what they cost.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from statistics import median
+from typing import BinaryIO, cast
+
+from cassandra.segment import compute_crc24
+
+from simulator.loop import Feed, insert_all
+from simulator.measure import Recorder
+from simulator.modules.base import Job, Payload
+from simulator.modules.cassandra import Cassandra
+from simulator.modules.options import parse_options
+from simulator.worker import garbage_collection_paused, opened
+from simulator.workloads.base import Workload
+
+from .support import conclude, quick_asked, show, temperature
+
+GOAL_US, QUICK_GOAL_US = 1.0, 2.0
+GOAL, QUICK_GOAL = 0.9, 0.75
+TURNS = 4
+"""In each round, of each way."""
+REQUESTS = {0: 400, 1_000: 64, 10_000: 10}
+"""Batch size -> requests in a turn."""
+
+_VERSION = 5
+_ERROR, _STARTUP, _READY, _RESULT, _EXECUTE, _BATCH = 0x00, 0x01, 0x02, 0x08, 0x0A, 0x0D
+_WRITE_TIMEOUT = (0x1100).to_bytes(4, "big")
+_HEADER = struct.Struct("!BBhBi")
+_MAX_SEGMENT = 0x1FFFF
+
+# A server on a busy machine may answer some writes late; either way sends them again.
+_MAX_RETRIES = 8
+
+Turn = Callable[[int], None]
+"""Sends the requests of one turn; its argument counts the turns of a round."""
+
+
+@dataclass
+class Line:
+    """One line of the table: a case, and each way's seconds in each turn."""
+
+    batch: int
+    in_flight: int
+    turn_s: dict[str, list[float]] = field(default_factory=dict)
+    cpu_s: list[float] = field(default_factory=list)
+    """Of our turns."""
+
+    @property
+    def events(self) -> int:
+        """Events in a turn."""
+        return (self.batch or 1) * REQUESTS[self.batch]
+
+    @property
+    def cpu_us(self) -> float:
+        """Per event: the least, since whatever else the machine does can only add to it."""
+        return min(self.cpu_s) / self.events * 1e6
+
+    def rate(self, way: str) -> float:
+        """Events per second."""
+        return self.events / median(self.turn_s[way])
+
+    @property
+    def ratio(self) -> float:
+        pairs = zip(self.turn_s["ours"], self.turn_s["thinnest"], strict=True)
+        return median(other / ours for ours, other in pairs)
+
+
+def server() -> tuple[str, int]:
+    """The first node that the variables name."""
+    try:
+        hosts, port = os.environ["CASSANDRA_CONTACT_POINTS"], os.environ["CASSANDRA_PORT"]
+    except KeyError as missing:
+        sys.exit(f"set {missing.args[0]}: the benchmark needs a Cassandra")
+    return hosts.split(",")[0], int(port)
+
+
+@contextmanager
+def module_for(workload: Workload, line: Line) -> Iterator[Cassandra]:
+    """The module with an empty table, as a collector has it."""
+    host, port = server()
+    values = {
+        "contact_points": host, "port": port, "keyspace": "benchmark_limit",
+        "replication_factor": 1, "max_sync_calls": line.in_flight,
+    }  # fmt: skip
+    options = parse_options(Cassandra.options_model, values, str)
+    module = Cassandra(options, Job(workload.schema, batch=line.batch))
+    module.open()
+    try:
+        module.prepare()
+        yield module
+    finally:
+        module.close()
+
+
+@contextmanager
+def worker(module: Cassandra, workload: Workload, line: Line) -> Iterator[tuple[Turn, list[bytes]]]:
+    """A worker's path, which pauses when its turn is over; and what it sends, as bodies."""
+    count = REQUESTS[line.batch]
+    with opened(module.writer(line.batch)) as writer:
+
+        def feed() -> Feed:
+            return Feed(
+                lambda first, size: workload.block(0, first, size),
+                writer.encoder, 0, TURNS * line.events, line.batch,
+            )  # fmt: skip
+
+        bodies = [payload.data.body for payload in feed()]
+        payloads: Iterator[Payload] = iter(feed())
+        recorder = Recorder()
+        recorder.begin(time.perf_counter())
+
+        def turn(_: int) -> None:
+            # All that the loop asks of a feed is to be iterated over.
+            part = cast(Feed, islice(payloads, count))
+            insert_all(part, writer, recorder, _MAX_RETRIES, lambda: None)
+
+        yield turn, bodies
+
+
+@contextmanager
+def thinnest(bodies: Sequence[bytes], line: Line) -> Iterator[Turn]:
+    """A raw socket."""
+    count, operation = REQUESTS[line.batch], _BATCH if line.batch else _EXECUTE
+    with socket.create_connection(server()) as connection, connection.makefile("rb") as answers:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        options = b"\0\1\0\x0bCQL_VERSION\0\x053.0.0"
+        connection.sendall(_HEADER.pack(_VERSION, 0, 0, _STARTUP, len(options)) + options)
+        *_, kind, length = _HEADER.unpack(answers.read(_HEADER.size))
+        answers.read(length)
+        if kind != _READY:
+            raise RuntimeError("the server asks for more than the thinnest client knows")
+
+        def turn(number: int) -> None:
+            part = bodies[number * count : (number + 1) * count]
+            waiting = list(reversed(range(len(part))))
+            under_way = 0
+            while waiting or under_way:
+                if waiting and under_way < line.in_flight:
+                    stream = waiting.pop()
+                    body = part[stream]
+                    frame = _HEADER.pack(_VERSION, 0, stream, operation, len(body)) + body
+                    connection.sendall(_segments(frame))
+                    under_way += 1
+                    continue
+                for stream, late in _answered(answers):
+                    under_way -= 1
+                    if late:
+                        waiting.append(stream)
+
+        yield turn
+
+
+def _segments(frame: bytes) -> bytes:
+    """The frame as segments: header, its checksum, payload, its checksum."""
+    parts = []
+    alone = len(frame) <= _MAX_SEGMENT
+    for start in range(0, len(frame), _MAX_SEGMENT):
+        payload = frame[start : start + _MAX_SEGMENT]
+        header = len(payload) | alone << 17
+        parts += [
+            header.to_bytes(3, "little"),
+            compute_crc24(header, 3).to_bytes(3, "little"),
+            payload,
+            zlib.crc32(payload, _CRC32_INITIAL).to_bytes(4, "little"),
+        ]
+    return b"".join(parts)
+
+
+# The checksum of segments begins with that of these bytes (native_protocol_v5.spec, section 2.2).
+_CRC32_INITIAL = zlib.crc32(b"\xfa\x2d\x55\xca")
+
+
+def _answered(answers: BinaryIO) -> list[tuple[int, bool]]:
+    """Read a segment; of each answer in it the stream, and whether the write timed out.
+
+    Raises RuntimeError for any other error.
+    """
+    length = int.from_bytes(answers.read(6)[:3], "little")
+    payload = answers.read((length & _MAX_SEGMENT) + 4)[:-4]
+    found = []
+    while payload:
+        _, _, stream, kind, size = _HEADER.unpack_from(payload)
+        body = payload[_HEADER.size : _HEADER.size + size]
+        late = kind == _ERROR and body[:4] == _WRITE_TIMEOUT
+        if kind != _RESULT and not late:
+            raise RuntimeError(f"refused: {body[:200]!r}")
+        found.append((stream, late))
+        payload = payload[_HEADER.size + size :]
+    return found
+
+
+def one_round(line: Line, shift: int) -> None:
+    """All turns on one new table; `shift` changes who begins."""
+    workload = temperature()
+    with (
+        module_for(workload, line) as module,
+        worker(module, workload, line) as (ours, bodies),
+        thinnest(bodies, line) as raw,
+    ):
+        ways = [("ours", ours), ("thinnest", raw)]
+        with garbage_collection_paused():
+            for number in range(TURNS):
+                for position in range(len(ways)):
+                    name, turn = ways[(position + number + shift) % len(ways)]
+                    cpu, began = time.process_time(), time.perf_counter()
+                    turn(number)
+                    line.turn_s.setdefault(name, []).append(time.perf_counter() - began)
+                    if name == "ours":
+                        line.cpu_s.append(time.process_time() - cpu)
+        # The same rows: whoever comes second writes them over.
+        if module.count() != TURNS * line.events:
+            raise AssertionError("not all events are stored")
+
+
+def main() -> int:
+    """Run all lines; 0 if the goals are met."""
+    quick = quick_asked(__doc__)
+    lines = [
+        Line(batch, in_flight)
+        for batch, in_flight in (
+            (1_000, 1),
+            (1_000, 16),
+            (10_000, 1),
+            (10_000, 4),
+            (0, 1),
+            (0, 120),
+        )
+    ]
+    for shift in range(2 if quick else 8):
+        for line in lines:
+            one_round(line, shift)
+    rows = [
+        [
+            f"{line.batch:,}" if line.batch else "single",
+            f"{line.in_flight}",
+            f"{line.rate('ours'):,.0f}",
+            f"{line.rate('thinnest'):,.0f}",
+            f"{line.ratio:.2f}",
+            f"{line.cpu_us:.2f}",
+        ]
+        for line in lines
+    ]
+    show(["Batch", "In flight", "Ours/s", "Thinnest/s", "Ratio", "CPU µs/event"], rows)
+    goal, goal_us = (QUICK_GOAL, QUICK_GOAL_US) if quick else (GOAL, GOAL_US)
+    ratio = min(line.ratio for line in lines if line.batch)
+    cpu_us = lines[0].cpu_us
+    return conclude(
+        f"cassandra_limit: ratio {ratio:.2f} (goal >= {goal:g}),"
+        f" {cpu_us:.2f} µs CPU per event at batch 1,000 (goal <= {goal_us:g})",
+        ratio >= goal and cpu_us <= goal_us,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
