@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
+import urllib3
 import urllib3.exceptions
 from crate.client.http import Server
 from pydantic import Field, field_validator
@@ -215,9 +216,12 @@ class _Connection:
             url = parts._replace(netloc=f"{parts.netloc}:{_DEFAULT_PORT}").geturl()
         tls: dict[str, Any] = {}
         if parts.scheme == "https":
-            tls = {"cert_reqs": "CERT_NONE"}
             if self._options.verify_certs:
                 tls = {"ssl_context": trusting(self._options.ca_certs)}
+            else:
+                tls = {"cert_reqs": "CERT_NONE"}
+                # It was asked for; a warning with each request would cost time, too.
+                urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         return Server(url, maxsize=connections, block=True, **tls)
 
     def check(self) -> None:

@@ -76,6 +76,16 @@ class CratedbUnderTest(ServerUnderTest):
             yield found
             found.clear()
 
+    @property
+    def trusted(self) -> str:
+        """The PEM text of the authority that the encrypting proxy's certificate is from."""
+        return self.authority.cert_pem.bytes().decode()
+
+    @property
+    def encrypted(self) -> list[str]:
+        """Endpoints that speak TLS."""
+        return self._encrypted.endpoints
+
     def sql(self, statement: str, *values: Any) -> list[list[Any]]:
         """All rows of a statement's answer, not by way of the proxy."""
         body = {"stmt": statement} | ({"args": values} if values else {})
@@ -146,9 +156,9 @@ class CratedbUnderTest(ServerUnderTest):
             )
             for port in (found.getsockname()[1] for found in (self._closed, self._silent))
         ]  # fmt: skip
-        [encrypted] = self._encrypted.endpoints
+        [encrypted] = self.encrypted
         server, here = (url.partition("://")[2] for url in (encrypted, self.url))
-        trusted = {"ca_certs": self.authority.cert_pem.bytes().decode()}
+        trusted = {"ca_certs": self.trusted}
         return [
             *refusals,
             Refusal({"endpoint": self.url, **wrong}, here, "check user and password", secret),
