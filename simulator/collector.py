@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import TypeVar
 
 import uvicorn
@@ -50,8 +51,8 @@ from .contract import (
 from .environment import client_environment
 from .errors import Retryable, SimulatorError
 from .logs import redacted
-from .merge import merge_inserts, merge_queries
-from .modules.base import Module
+from .merge import merge_inserts, merge_queries, queryable
+from .modules.base import Module, settled_count
 from .worker import build
 
 _log = logging.getLogger(__name__)
@@ -233,7 +234,13 @@ class Collector:
             report.queries, report.invalid_reasons = merge_queries(self._results, settings.workers)
             return report
         prefilled = sum(message.prefilled for message in self._ready.values())
-        stored = self._count(self._module)
+        acknowledged = sum(r.insert.events for r in self._results.values() if r.insert)
+        stored = settled_count(
+            partial(self._count, self._module),
+            self._baseline + prefilled + acknowledged,
+            self._module.settle_s,
+        )
+        lag_s = self._since_the_end()
         report.insert = merge_inserts(
             self._results,
             self._offsets,
@@ -243,11 +250,19 @@ class Collector:
             stored,
             stored is not None,
         )
+        if self._module.settle_s:
+            report.insert.queryable = queryable(report.insert, lag_s)
         most_prefilled = max(message.prefilled for message in self._ready.values())
         next_event = self._first_event + most_prefilled + settings.num_inserts
         report.carried = Carried(next_event=next_event, stored=stored)
         report.invalid_reasons = report.insert.invalid_reasons
         return report
+
+    def _since_the_end(self) -> float:
+        """Seconds since the last worker ended, on this clock."""
+        assert self._start_at is not None
+        end_s = max(r.insert.end_s for r in self._results.values() if r.insert)
+        return max(0.0, time.monotonic() - self._start_at - end_s)
 
     def _count(self, module: Module) -> int | None:
         """Count, again if the connection broke during the run."""

@@ -272,6 +272,15 @@ class Verification(Message):
     ok: bool
 
 
+class Queryable(Message):
+    """How fast events could be queried, of a database that acknowledges them before that."""
+
+    lag_s: float
+    """From the last worker's end until all events could be counted, to the time between two counts."""
+    events_per_s: float
+    """Acknowledged events ÷ (window + lag)."""
+
+
 class WorkerSpan(Message):
     """One worker's share of a run."""
 
@@ -316,6 +325,8 @@ class InsertRun(Message):
     retries: int = 0
     errors: dict[str, int] = {}
     verification: Verification | None = None
+    queryable: Queryable | None = None
+    """Only of a database for which this differs from being acknowledged."""
     timeline: list[tuple[int, int]] = []
     """(second since the common start, events acknowledged in it) of all workers together."""
     slowest_worker: WorkerTimeline | None = None

@@ -48,6 +48,28 @@ def digits(numbers: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
     return text
 
 
+def iso_times(times_ms: NDArray[np.int64]) -> NDArray[np.bytes_]:
+    """Milliseconds since 1970 as texts like 2024-01-01T00:00:00.450Z.
+
+    A tenth of what `numpy.datetime_as_string` takes, which works out each date anew.
+    """
+    days, rest = np.divmod(times_ms, 86_400_000)
+    text = np.empty((len(times_ms), 24), dtype=np.uint8)
+    kinds, which = np.unique(days, return_inverse=True)
+    dates = np.datetime_as_string(kinds.astype("datetime64[D]")).astype("S10")
+    text[:, :10] = dates.view(np.uint8).reshape(len(kinds), 10)[which]
+    rest, milliseconds = np.divmod(rest, 1000)
+    rest, seconds = np.divmod(rest, 60)
+    hours, minutes = np.divmod(rest, 60)
+    for place, numbers, width in (
+        (11, hours, 2), (14, minutes, 2), (17, seconds, 2), (20, milliseconds, 3),
+    ):  # fmt: skip
+        text[:, place : place + width] = digits(numbers, width)
+    for place, mark in ((10, "T"), (13, ":"), (16, ":"), (19, "."), (23, "Z")):
+        text[:, place] = ord(mark)
+    return text.view("S24").reshape(len(times_ms))
+
+
 def client_keys(block: EventBlock) -> NDArray[np.bytes_]:
     """A key per event from its natural key: device id, timestamp and sequence number if there is one.
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from .contract import (
     Client,
     InsertRun,
+    Queryable,
     QueryRun,
     Verification,
     WorkerInsert,
@@ -120,6 +121,13 @@ def _slowest(parts: Mapping[int, WorkerInsert]) -> WorkerTimeline:
 
     slowest = min(parts, key=rate)
     return WorkerTimeline(worker=slowest, timeline=parts[slowest].timeline)
+
+
+def queryable(run: InsertRun, lag_s: float) -> Queryable | None:
+    """The rate at which a run's events could be queried, the last of them `lag_s` after the window."""
+    if not (run.events and run.window_s and run.verification and run.verification.ok):
+        return None
+    return Queryable(lag_s=lag_s, events_per_s=run.events / (run.window_s + lag_s))
 
 
 def _inserted(result: WorkerResult) -> WorkerInsert:

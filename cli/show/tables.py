@@ -57,14 +57,19 @@ def insert_table(
         found = [entry for entry in summary if entry.workers == workers]
         if found:
             cost = [_per_cost(found[0].avg, cost_per_hour)] if cost_per_hour else []
-            rows.append([workers, *_figures(found[0]), *_details(own), *cost])
+            rows.append(
+                [workers, *_figures(found[0]), *_details(own), *_queryable(own, runs), *cost]
+            )
         else:
             rates = [run.inserts_per_s for run in own if run.inserts_per_s is not None]
             figures = [min(rates), max(rates), sum(rates) / len(rates)] if rates else []
             shown = [struck(_rate(figure), terminal) for figure in figures] or ["-"] * 3
-            rows.append([workers, *shown, "-", "-", "-", *_details(own), *["-" for _ in more]])
-    headers = ["Workers", "Min", "Max", "Avg", "Median", "95% interval", "CV", *_DETAILS, *more]
-    return Table(headers, rows)
+            none = ["-" for _ in more]
+            rows.append(
+                [workers, *shown, "-", "-", "-", *_details(own), *_queryable(own, runs), *none]
+            )
+    headers = ["Workers", "Min", "Max", "Avg", "Median", "95% interval", "CV", *_DETAILS]
+    return Table([*headers, *_queryable_headers(runs), *more], rows)
 
 
 def steps_table(
@@ -79,8 +84,9 @@ def steps_table(
         if cost_per_hour and run.valid and run.inserts_per_s:
             cost = [_per_cost(run.inserts_per_s, cost_per_hour)]
         shown = rate if run.valid else struck(rate, terminal)
-        rows.append([run.fill_level, shown, *_details([run]), *cost])
-    return Table(["Level", "Inserts/s", *_DETAILS, *more], rows)
+        rows.append([run.fill_level, shown, *_details([run]), *_queryable([run], runs), *cost])
+    headers = ["Level", "Inserts/s", *_DETAILS, *_queryable_headers(runs), *more]
+    return Table(headers, rows)
 
 
 def query_table(summary: Sequence[QuerySummary], failed: Sequence[str]) -> Table:
@@ -203,6 +209,22 @@ def _details(runs: Sequence[InsertRun]) -> list[str]:
         _ms(worst.latency_ms.p99),
         f"{share:.0%}" + (" bound" if bound else ""),
     ]
+
+
+def _queryable_headers(all_runs: Sequence[InsertRun]) -> list[str]:
+    """Columns that only a database has that acknowledges events before they can be queried."""
+    return ["Queryable/s", "Lag s"] if any(run.queryable for run in all_runs) else []
+
+
+def _queryable(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list[str]:
+    """Those columns of some of the runs: of the one whose events took longest to appear."""
+    if not _queryable_headers(all_runs):
+        return []
+    found = [run.queryable for run in runs if run.queryable]
+    if not found:
+        return ["-", "-"]
+    slowest = max(found, key=lambda queryable: queryable.lag_s)
+    return [_rate(slowest.events_per_s), f"{slowest.lag_s:.1f}"]
 
 
 def _figures(entry: InsertSummary) -> list[str]:

@@ -9,6 +9,7 @@ A module is one file with one class. It says what it can do (`CAPABILITIES`), wh
 from __future__ import annotations
 
 import difflib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +23,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from ..contract import PrimaryKey, RunSettings, Tables
 from ..errors import OptionError
 from ..workloads.base import MAX_DEVICES, EventBlock, Schema
+
+_COUNT_INTERVAL_S = 0.25
 
 TABLE_COUNT = 4
 """How many tables `--tables multiple` writes to."""
@@ -228,6 +231,9 @@ class Module(ABC):
     """The part of the options that `encoder` needs."""
     CAPABILITIES: ClassVar[Capabilities]
     ENCODINGS: ClassVar[Sequence[Encoding]]
+    settle_s: float = 0.0
+    """With a database that acknowledges events before they can be queried: how long a count may stand
+    still below the expected number before it is believed."""
 
     def __init__(self, options: Options, job: Job) -> None:
         """Connects to nothing. Raises OptionError for a combination that can't work."""
@@ -301,6 +307,19 @@ class Module(ABC):
     @abstractmethod
     def writer(self, batch: int, prefill: bool = False) -> Writer:
         """A writer for requests of `batch` events (0: one each); `prefill`: by the fastest way."""
+
+
+def settled_count(count: Callable[[], int | None], expected: int, settle_s: float) -> int | None:
+    """Count until `expected` events are there, or no more have appeared for `settle_s` seconds."""
+    stored = count()
+    grown = time.monotonic()
+    while stored is not None and stored < expected and time.monotonic() < grown + settle_s:
+        # No database tells when the last of its events has become visible.
+        time.sleep(_COUNT_INTERVAL_S)
+        before, stored = stored, count()
+        if stored != before:
+            grown = time.monotonic()
+    return stored
 
 
 def require(support: Support | None, what: str, module: str) -> None:

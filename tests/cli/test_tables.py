@@ -18,7 +18,7 @@ from cli.show.tables import (
     steps_table,
     struck,
 )
-from simulator.contract import Client, InsertRun, QueryRun
+from simulator.contract import Client, InsertRun, Queryable, QueryRun
 
 from ..helpers import insert_run
 
@@ -52,6 +52,28 @@ def test_insert_table() -> None:
         ["8", "~~50000~~", "~~50000~~", "~~50000~~", "-", "-", "-", "1", "3", "12%"],
         ["12", "-", "-", "-", "-", "-", "-", "-", "-", "-"],
     ]  # fmt: skip
+
+
+def test_what_can_be_queried_later_is_shown_where_there_is_such_a_thing() -> None:
+    runs = [
+        insert_run(workers=workers, run=run, queryable=queryable)
+        for workers, run, queryable in (
+            (1, 1, Queryable(lag_s=3.0, events_per_s=200.0)),
+            (1, 2, Queryable(lag_s=298.04, events_per_s=3.3)),
+            (4, 1, None),
+        )
+    ]
+    for table in (
+        insert_table(runs, summarize_inserts(runs, by_fill_level=False), terminal=False),
+        steps_table([runs[1], runs[2]], terminal=False),
+    ):
+        found = cells(table.text())
+        head = next(line for line in found if "Lag s" in line)
+        assert head[-2:] == ["Queryable/s", "Lag s"]
+        assert [line[-2:] for line in found[found.index(head) + 1 :]] == [
+            ["3", "298.0"],
+            ["-", "-"],
+        ]
 
 
 def test_invalid_figures_are_struck_through() -> None:

@@ -22,7 +22,11 @@ AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
     "primary_key": lambda entry: key_modes(load_module(entry.module)),
     "tables": lambda entry: table_modes(load_module(entry.module)),
     "workload_name": lambda entry: full(load_module(entry.module).CAPABILITIES.workloads),
-    "query": lambda entry: entry.adapter.queries_of(load_module(entry.module)),
+    "query": lambda entry: [
+        query
+        for query in entry.adapter.queries_of(load_module(entry.module))
+        if query not in entry.adapter.unproven_queries
+    ],
     "fault": lambda entry: entry.adapter.FAULTS,
     "thorough_fault": lambda entry: [fault for fault in entry.adapter.FAULTS if fault.thorough],
 }

@@ -15,6 +15,7 @@ from .cockroachdb import CockroachStandIn, CockroachUnderTest
 from .cratedb import CratedbStandIn, CratedbUnderTest
 from .elasticsearch import SearchUnderTest
 from .influxdb import InfluxUnderTest
+from .kusto import KustoUnderTest
 from .postgres import PostgresUnderTest
 from .server import ServerUnderTest
 from .timescaledb import TimescaleStandIn, TimescaleUnderTest
@@ -103,6 +104,10 @@ def _cratedb(_: pytest.FixtureRequest, values: list[str]) -> Any:
     return CratedbUnderTest.started(values[0])
 
 
+def _kusto(_: pytest.FixtureRequest, values: list[str]) -> Any:
+    return KustoUnderTest.started(*values)
+
+
 ENTRIES = (
     _embedded("postgres-embedded", "postgres", PostgresUnderTest),
     _at_dsn("postgres", "postgres", PostgresUnderTest, "POSTGRES_DSN"),
@@ -115,6 +120,9 @@ ENTRIES = (
     Entry(
         "influxdb", "influxdb", InfluxUnderTest, _influxdb,
         ("INFLUXDB_URL", "INFLUXDB_ORG", "INFLUXDB_TOKEN"),
+    ),
+    Entry(
+        "kusto", "azure_data_explorer", KustoUnderTest, _kusto, ("KUSTO_URL", "KUSTO_DATABASE")
     ),
     Entry(
         "elasticsearch", "elasticsearch", SearchUnderTest, _elasticsearch, ("ELASTICSEARCH_URL",)

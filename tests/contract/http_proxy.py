@@ -1,7 +1,7 @@
 """A proxy between an HTTP client and its server that can lose, refuse or encrypt.
 
-It knows each connection by the `User-Agent` that came over it, which is how an adapter tells a
-run's connections from all others.
+It knows each connection by a header of what came over it (`User-Agent`, unless another is named),
+which is how an adapter tells a run's connections from all others.
 """
 
 from __future__ import annotations
@@ -51,13 +51,18 @@ class HttpProxy(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(
-        self, url: str, writes: Callable[[str, str], bool], certificate: Path | None = None
+        self,
+        url: str,
+        writes: Callable[[str, str], bool],
+        certificate: Path | None = None,
+        agent_header: str = "User-Agent",
     ) -> None:
         """`writes(method, path)`: whether a request is one that can meet a fate; `certificate`: a PEM
         file with certificate and key, to speak TLS with the client."""
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = urlsplit(url)
         self.writes = writes
+        self.agent_header = agent_header
         self.fate: Fate | None = None
         self.refusals = 0
         """So many connections more are closed as soon as they are made."""
@@ -155,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handled(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.server.note(self.connection, self.headers.get("User-Agent", ""))
+        self.server.note(self.connection, self.headers.get(self.server.agent_header, ""))
         fate = None
         if self.server.writes(self.command, self.path):
             fate = self.server.take_fate()

@@ -77,6 +77,10 @@ class ServerUnderTest(ABC):
     """A table is there once it has an event, and not before."""
     reconnects_unasked: ClassVar[bool] = False
     """The driver notices that a connection is closed before it sends, and makes another: no error."""
+    unproven_queries: ClassVar[Sequence[str]] = ()
+    """Queries that a stand-in doesn't understand."""
+    unproven_recoveries: ClassVar[Sequence[str]] = ()
+    """Workloads of which a stand-in can't say, after a lost connection, what is stored."""
     locks: ClassVar[bool] = True
     """A run can keep other runs off."""
     extensible: ClassVar[bool] = True

@@ -90,6 +90,8 @@ RUN: dict[str, Check] = {
     "retries": is_count,
     "errors": lambda value: isinstance(value, dict),
     "verification": lambda value: isinstance(value, dict),
+    # Only of a database that acknowledges events before they can be queried.
+    "queryable": lambda value: value is None,
     "timeline": lambda value: all(is_count(second) and is_count(n) for second, n in value),
     "slowest_worker": lambda value: list(value) == ["worker", "timeline"],
     "phases_s": lambda value: isinstance(value, dict),

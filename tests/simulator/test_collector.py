@@ -218,6 +218,7 @@ def test_a_run_from_start_to_report(database: FakeDatabase) -> None:
         assert report.insert is not None
         assert report.insert.valid, report.invalid_reasons
         assert report.insert.events == 200
+        assert report.insert.queryable is None
         assert report.carried == Carried(next_event=100, stored=200)
         assert report.environment["database"] == {"version": "1.0", "settings": {}}
         assert report.environment["client"]["cpus"]
@@ -424,6 +425,25 @@ def test_a_count_that_does_not_match_is_no_failure_but_invalid(database: FakeDat
         assert report.invalid_reasons == ["the database holds 199 events, 200 were expected"]
 
     database.counts = [199]
+    play(story)
+
+
+def test_events_that_appear_later_are_waited_for(database: FakeDatabase) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        for worker in range(2):
+            await run.result(worker)
+        report = Report.model_validate_json((await run.report()).content)
+        assert report.insert is not None
+        assert report.insert.valid
+        # One wait between two counts, on a run that took 10 s by what its workers say.
+        assert report.insert.queryable is not None
+        assert report.insert.queryable.events_per_s == pytest.approx(
+            200 / (10 + report.insert.queryable.lag_s)
+        )
+
+    database.settle_s = 30
+    database.counts = [150, 200]
     play(story)
 
 

@@ -11,6 +11,7 @@ from simulator.encoding import (
     digits,
     escaped,
     format_rows,
+    iso_times,
     text_format,
     with_client_key,
 )
@@ -25,6 +26,18 @@ def test_digits_are_zero_padded() -> None:
     numbers = [0, 7, 10, 99, 12345, 10**12 - 1]
     text = digits(np.array(numbers), 12)
     assert [bytes(row) for row in text] == [b"%012d" % number for number in numbers]
+
+
+def test_times_as_texts() -> None:
+    """Over the ends of days, months and years, in any order."""
+    times = [1_704_067_199_999, 1_704_067_200_000, 0, 1_709_164_800_045, 4_102_444_799_999]
+    assert iso_times(np.array(times)).tolist() == [
+        b"2023-12-31T23:59:59.999Z",
+        b"2024-01-01T00:00:00.000Z",
+        b"1970-01-01T00:00:00.000Z",
+        b"2024-02-29T00:00:00.045Z",
+        b"2099-12-31T23:59:59.999Z",
+    ]
 
 
 def test_client_keys_are_made_of_the_natural_key() -> None:

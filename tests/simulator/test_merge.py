@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from simulator.contract import InsertRun, QueryRun, WorkerResult
+from simulator.contract import InsertRun, Queryable, QueryRun, WorkerResult
 from simulator.measure import merge_histograms
-from simulator.merge import client_cost, merge_inserts, merge_queries
+from simulator.merge import client_cost, merge_inserts, merge_queries, queryable
 
 from ..helpers import histogram_of, worker_insert, worker_result
 
@@ -118,6 +118,15 @@ def test_no_window_no_figure() -> None:
 def test_all_reasons_are_told() -> None:
     run = merged({"end_s": 5}, {"events": 1}, stored=7, clock_offsets_s={0: 9.0})
     assert len(run.invalid_reasons) == 4
+
+
+def test_what_can_be_queried_later_has_a_rate_of_its_own() -> None:
+    run = merged({"start_s": 0, "end_s": 10}, {"start_s": 0, "end_s": 10}, stored=200, fill_level=0)
+    assert queryable(run, 30.0) == Queryable(lag_s=30.0, events_per_s=5.0)
+
+
+def test_what_can_not_be_queried_has_no_rate() -> None:
+    assert queryable(merged({}, {}, stored=199, fill_level=0), 30.0) is None
 
 
 def test_a_missing_result_is_no_run() -> None:

@@ -13,7 +13,7 @@ from simulator import modules
 from simulator.contract import PrimaryKey, Tables
 from simulator.errors import OptionError
 from simulator.modules import load_module, module_names
-from simulator.modules.base import CommaList, Job, Module, Options, Support, require
+from simulator.modules.base import CommaList, Job, Module, Options, Support, require, settled_count
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
@@ -24,6 +24,44 @@ from simulator.workloads.temperature import Temperature
 from ..helpers import insert_with, requests_at_once
 
 JOB = Job(Temperature.schema, batch=10)
+
+
+# --- counting -------------------------------------------------------------------------------------
+
+
+def counted(answers: list[int | None], expected: int, settle_s: float) -> int | None:
+    """`settled_count` of a database that gives these answers, the last of them for ever."""
+
+    def count() -> int | None:
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    return settled_count(count, expected, settle_s)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.modules.base._COUNT_INTERVAL_S", 0.001)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_count_is_awaited_while_it_grows() -> None:
+    assert counted([0, 0, 5, 9, 10, 11], 10, 30) == 10
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_count_that_stands_still_is_believed() -> None:
+    assert counted([0, 7], 10, 0.05) == 7
+
+
+@pytest.mark.parametrize("found", [10, 12, None])
+def test_a_count_that_needs_no_waiting(found: int | None) -> None:
+    began = time.monotonic()
+    assert counted([found, 99], 10, 30) == found
+    assert time.monotonic() - began < 0.2
+
+
+def test_a_database_that_counts_what_it_acknowledged_is_asked_once() -> None:
+    assert counted([7, 10], 10, 0) == 7
 
 
 # --- registry -------------------------------------------------------------------------------------

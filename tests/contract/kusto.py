@@ -1,0 +1,186 @@
+"""How to look into a Kusto cluster, and how to make it fail.
+
+The server is a stand-in: its protocol, blobs and queues are real, its query language is hardly there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, ClassVar
+
+import httpx
+import pytest
+from azure.storage.queue import QueueClient
+
+from simulator.workloads.base import ColumnType, Schema
+
+from ..helpers import eventually
+from .http_proxy import DropAnswer, DropRequest, Fate, HttpProxy, Refuse
+from .server import Fault, Refusal, ServerUnderTest, Strike
+
+
+def streams(method: str, path: str) -> bool:
+    """Whether a request is streaming ingestion."""
+    return method == "POST" and path.startswith("/v1/rest/ingest/")
+
+
+def refuse(status: int, permanent: bool = False) -> Refuse:
+    """An error in Kusto's format."""
+    error = {"code": "Internal", "message": "no", "@message": "not now", "@permanent": permanent}
+    return Refuse(
+        status, json.dumps({"error": error}).encode(), {"Content-Type": "application/json"}
+    )
+
+
+class KustoUnderTest(ServerUnderTest):
+    """A database of its own, reached by a proxy. It exists as soon as it is named."""
+
+    column_types: ClassVar = {
+        ColumnType.TIMESTAMP_MS: "datetime",
+        ColumnType.INT64: "long",
+        ColumnType.INT32: "int",
+        ColumnType.FLOAT32: "real",
+        ColumnType.TEXT: "string",
+        ColumnType.JSON: "dynamic",
+    }
+    # Their KQL is checked by Microsoft's parser, in tests/simulator/test_azure_data_explorer.py.
+    unproven_queries = ("newest-per-device", "cpu-max-all", "high-cpu", "last-point")
+    # It groups by columns, but by nothing that is computed.
+    unproven_recoveries = ("cpu",)
+    reconnects_unasked = True
+    locks = False
+
+    def __init__(self, url: str, database: str) -> None:
+        self.proxy = HttpProxy(url, streams, agent_header="x-ms-app")
+        self.database = database
+        super().__init__(
+            "azure_data_explorer",
+            {
+                "kusto_uri": self.proxy.url,
+                "kusto_ingest_uri": self.proxy.url,
+                "kusto_db": database,
+                "batch": False,
+            },
+        )
+        self.http = httpx.Client(base_url=url, timeout=30)
+        found = self.asked(".get ingestion resources")
+        [queue] = [uri for kind, uri in found if kind == "SecuredReadyForAggregationQueue"]
+        self._queue = QueueClient.from_queue_url(queue)
+
+    def close(self) -> None:
+        """Drop the tables and disconnect."""
+        self.clear()
+        self.http.close()
+        self._queue.close()
+        self.proxy.close()
+
+    @classmethod
+    @contextmanager
+    def started(cls, url: str, database: str) -> Iterator[KustoUnderTest]:
+        """A database of a name of its own: others may be using the rest."""
+        found = cls(url, f"{database}_test_{os.getpid()}_{uuid.uuid4().hex[:8]}")
+        try:
+            yield found
+        finally:
+            found.close()
+
+    def asked(self, text: str) -> list[list[Any]]:
+        """The rows of a command's or a query's answer."""
+        command = text.startswith(".")
+        path = "/v1/rest/mgmt" if command else "/v2/rest/query"
+        answer = self.http.post(path, json={"db": self.database, "csl": text})
+        answer.raise_for_status()
+        found = answer.json()
+        table = found["Tables"][0] if command else found[1]
+        rows: list[list[Any]] = table["Rows"]
+        return rows
+
+    def drained(self) -> bool:
+        """Whether all that was queued is stored."""
+        return not self._queue.get_queue_properties().approximate_message_count
+
+    def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
+        eventually(self.drained, "empty queue")
+        types = [column.type for column in schema.columns]
+        return [
+            [self._value(kind, value) for kind, value in zip(types, row, strict=True)]
+            for row in self.asked(f"['{table}'] | take 1000000")
+        ]
+
+    def _value(self, kind: ColumnType, value: Any) -> Any:
+        if kind is ColumnType.TIMESTAMP_MS:
+            return round(datetime.fromisoformat(value).timestamp() * 1000)
+        return json.loads(value) if kind is ColumnType.JSON else value
+
+    def keys(self, table: str) -> list[str]:
+        return []
+
+    def tables(self) -> set[str]:
+        return {row[0] for row in self.asked(".show tables")}
+
+    def columns(self, table: str) -> dict[str, str]:
+        [[_, schema, _]] = self.asked(f".show table ['{table}'] cslschema")
+        return dict(part.split(":") for part in schema.split(","))
+
+    def indices(self, table: str) -> set[str]:
+        return set()
+
+    def policy(self, table: str, name: str) -> str:
+        """A policy of a table; "null" if it has none."""
+        return str(self.asked(f".show table ['{table}'] policy {name}")[0][2])
+
+    def clear(self) -> None:
+        # What is in the queue for a table that is gone would fail, and be reported for ever.
+        eventually(self.drained, "empty queue")
+        for table in self.tables():
+            self.asked(f".drop table ['{table}']")
+
+    def connections(self, run_id: str) -> set[str]:
+        return {str(id(found)) for found in self.proxy.connections(f"iot-benchmark/{run_id}")}
+
+    def kill_connections(self, run_id: str) -> int:
+        found = self.proxy.connections(f"iot-benchmark/{run_id}")
+        self.proxy.cut(found)
+        return len(found)
+
+    # --- not getting in ---------------------------------------------------------------------------
+
+    def refusals(self) -> Sequence[Refusal]:
+        secret = "the-wrong-k3y"
+        options = {
+            "kusto_uri": "https://127.0.0.1", "adx_app_key": secret, "adx_authority_id": "t",
+        }  # fmt: skip
+        return [Refusal(options, "https://127.0.0.1", "option adx_aad_app_id is missing", secret)]
+
+    # --- failures ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def fated(self, fate: Fate) -> Iterator[Strike]:
+        """The proxy does something to the next streaming request."""
+
+        def blow() -> None:
+            self.proxy.fate = fate
+
+        with pytest.MonkeyPatch.context() as patch:
+            # The stand-in shows streamed events at once.
+            patch.setattr("simulator.modules.azure_data_explorer._STREAMED_VISIBLE_S", 0.2)
+            yield Strike(blow, {"batch": False})
+        assert self.proxy.fate is None, "no request met its fate"
+
+    FAULTS = (
+        Fault(
+            "answer lost", {"connection_lost": 1},
+            lambda server, job: server.fated(DropAnswer()), thorough=True,
+        ),
+        Fault(
+            "request lost", {"connection_lost": 1},
+            lambda server, job: server.fated(DropRequest()),
+        ),
+        Fault("throttled", {"throttled": 1}, lambda server, job: server.fated(refuse(429))),
+        Fault("server error", {"server_error": 1}, lambda server, job: server.fated(refuse(503))),
+    )  # fmt: skip
