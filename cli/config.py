@@ -51,6 +51,8 @@ class Target:
     """Where that server keeps its data."""
     cost_per_hour: float | None = None
     """What the database costs, in a currency of the user's choice."""
+    recipe: str | None = None
+    """The folder in dbinstall/ that installs this database."""
     kubernetes: Mapping[str, Any] = field(default_factory=dict)
     """Values of the chart: those for all targets with the target's own over them."""
 
@@ -117,6 +119,7 @@ class Config:
             start_server=self._server(name, values.pop("start_server", None)),
             data_dir=values.pop("data_dir", None),
             cost_per_hour=self._cost(name, values.pop("cost_per_hour", None)),
+            recipe=values.pop("recipe", None),
             kubernetes=self._chart_values(name, values.pop("kubernetes", None) or {}),
             options=values,
         )

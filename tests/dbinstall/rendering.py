@@ -1,0 +1,110 @@
+"""What a recipe sends to the cluster, as its scripts print it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import yaml
+
+from cli.errors import ConfigError
+from cli.recipes import LOCAL, SIZES, Recipe, load_recipe, recipe_names
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One way to install one database."""
+
+    recipe: Recipe
+    variant: str
+    nodes: int
+    size: str
+
+    def __str__(self) -> str:
+        return f"{self.recipe.name}-{self.variant}-{self.nodes}-{self.size}"
+
+    @property
+    def arguments(self) -> list[str]:
+        return ["--variant", self.variant, "--nodes", str(self.nodes), "--size", self.size]
+
+
+def recipes() -> list[Recipe]:
+    """All that install on Kubernetes."""
+    found = []
+    for name in recipe_names():
+        try:
+            found.append(load_recipe(name))
+        except ConfigError as error:
+            assert "README.md" in error.message  # noqa: PT017 - those that install elsewhere
+    return found
+
+
+RECIPES = recipes()
+
+
+def combinations() -> Iterator[Combination]:
+    for recipe in RECIPES:
+        for variant in recipe.variants:
+            for nodes in recipe.nodes_of(variant):
+                for size in SIZES:
+                    yield Combination(recipe, variant, nodes, size)
+
+
+COMBINATIONS = list(combinations())
+
+
+def run_script(
+    recipe: Recipe, script: str, *arguments: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a recipe's script; the test fails if it does."""
+    done = subprocess.run(
+        ["bash", str(recipe.folder / script), *arguments],
+        capture_output=True, text=True, env={**os.environ, **(env or {})}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done
+    return done
+
+
+@cache
+def rendered(
+    combination: Combination, storage_class: str = "", node_selector: str = ""
+) -> list[Any]:
+    """The YAML documents: objects, and a chart's values. Not to be changed: they are shared."""
+    env = {"STORAGE_CLASS": storage_class, "NODE_SELECTOR": node_selector}
+    done = run_script(combination.recipe, "install.sh", *combination.arguments, "--render", env=env)
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def objects(documents: list[Any]) -> list[Any]:
+    return [document for document in documents if "kind" in document]
+
+
+def chart_values(documents: list[Any]) -> list[Any]:
+    return [document for document in documents if "kind" not in document]
+
+
+def is_core(document: Any) -> bool:
+    """Whether every cluster knows this kind."""
+    group = document["apiVersion"].rpartition("/")[0]
+    return group in ("", "apps", "batch", "policy")
+
+
+def values_of(document: Any, *keys: str) -> list[Any]:
+    """The values of these keys, wherever in a document they are."""
+    found: list[Any] = []
+    if isinstance(document, dict):
+        for key, value in document.items():
+            if key in keys:
+                found.append(value)
+            found += values_of(value, *keys)
+    elif isinstance(document, list):
+        for item in document:
+            found += values_of(item, *keys)
+    return found
+
+
+LOCAL_COMBINATIONS = [one for one in COMBINATIONS if one.variant == LOCAL]

@@ -1,0 +1,182 @@
+"""The scripts of every recipe from end to end, with kubectl and helm replaced by programs that write down
+what they are told: the vendors' images can't be had everywhere, the commands can be checked anyway."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cli.recipes import LOCAL, Recipe
+
+from .rendering import COMBINATIONS, RECIPES, Combination, chart_values, objects, rendered
+
+PASSWORD = "Sesame0pen"
+# "Sesame0pen" in base64, as a Secret holds it.
+ENCODED = "U2VzYW1lMHBlbg=="
+
+_PROGRAM = """#!/bin/sh
+echo "$(basename "$0") $*" >>"$RECORD/commands"
+case "$*" in
+  *"get secret"*variant*) printf '%s' "$INSTALLED" ;;
+  *"get secret"*jsonpath*) printf '%s' ENCODED ;;
+  *"get secret"*) exit "$SECRET_STATUS" ;;
+  *"get crd"*) exit "$CRD_STATUS" ;;
+  *"filename -"* | *"values -"* | *"--stdin"*) cat >>"$RECORD/input" ;;
+esac
+""".replace("ENCODED", ENCODED)
+
+
+class Recorded:
+    """A folder with the two programs, and what they were told."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        for name in ("kubectl", "helm"):
+            (folder / name).write_text(_PROGRAM)
+            (folder / name).chmod(0o755)
+        for name in ("commands", "input"):
+            (folder / name).touch()
+
+    def run(
+        self,
+        recipe: Recipe,
+        script: str,
+        arguments: Sequence[str],
+        secret_is_there: bool = False,
+        operator_is_there: bool = False,
+        installed: str = "",
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [
+                "bash", recipe.folder / script, "--context", "ctx", "--namespace", "ns", *arguments,
+            ],
+            capture_output=True, text=True, check=False,
+            env={
+                **os.environ,
+                "PATH": f"{self._folder}:{os.environ['PATH']}",
+                "RECORD": str(self._folder),
+                "SECRET_STATUS": "0" if secret_is_there else "1",
+                "CRD_STATUS": "0" if operator_is_there else "1",
+                "INSTALLED": installed,
+            },
+        )  # fmt: skip
+
+    @property
+    def commands(self) -> list[str]:
+        return (self._folder / "commands").read_text().splitlines()
+
+    @property
+    def input(self) -> str:
+        return (self._folder / "input").read_text()
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Recorded:
+    return Recorded(tmp_path)
+
+
+every_combination = pytest.mark.parametrize(
+    "combination", [one for one in COMBINATIONS if one.size == "small"], ids=str
+)
+
+
+@every_combination
+def test_install(combination: Combination, recorded: Recorded) -> None:
+    recipe = combination.recipe
+    done = recorded.run(recipe, "install.sh", combination.arguments)
+    assert done.returncode == 0, done
+    # Every command names the cluster that the user meant.
+    for command in recorded.commands:
+        context = "--kube-context=ctx" if command.startswith("helm ") else "--context=ctx"
+        assert context in command
+    # The password goes through pipes, and is not shown.
+    told = "\n".join(recorded.commands) + done.stdout + done.stderr
+    assert PASSWORD not in told and ENCODED not in told
+    documents = rendered(combination)
+    for one in objects(documents):
+        assert f"kind: {one['kind']}\n" in recorded.input
+    if chart_values(documents):
+        helm = next(one for one in recorded.commands if one.startswith("helm upgrade --install"))
+        assert "--version" in helm and "--namespace ns" in helm and "--wait" in helm
+    if recipe.name in ("cockroachdb", "cratedb"):
+        assert PASSWORD in recorded.input
+    # It ends by waiting, whatever it was.
+    waits = ("wait", "rollout status", "--wait")
+    assert any(wait in command for command in recorded.commands for wait in waits)
+    noted = next(command for command in recorded.commands if " annotate " in command)
+    for note in (
+        f"variant={combination.variant}", f"nodes={combination.nodes}", "size=small",
+    ):  # fmt: skip
+        assert f"iot-database-benchmark/{note}" in noted
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_install_again_keeps_operator_and_secrets(recipe: Recipe, recorded: Recorded) -> None:
+    """The operator may be somebody else's, and the data knows the old password."""
+    done = recorded.run(
+        recipe, "install.sh", ["--size", "small"], secret_is_there=True, operator_is_there=True
+    )
+    assert done.returncode == 0, done
+    assert not any(" create --filename" in command for command in recorded.commands)
+    assert "kind: Secret" not in recorded.input
+    assert not any("--create-namespace" in command for command in recorded.commands)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_uninstall_leaves_the_data_alone(recipe: Recipe, recorded: Recorded) -> None:
+    for variant in recipe.variants:
+        done = recorded.run(recipe, "uninstall.sh", [], installed=variant)
+        assert done.returncode == 0, done
+    changes = [one for one in recorded.commands if "delete" in one or "uninstall" in one]
+    assert len(changes) >= len(recipe.variants)
+    for command in changes:
+        words = command.replace(",", " ").split()
+        assert not {"persistentvolumeclaim", "pvc", "secret", "namespace", "crd"} & set(words)
+
+    done = recorded.run(recipe, "uninstall.sh", ["--delete-volumes"], installed=recipe.variants[0])
+    assert done.returncode == 0, done
+    deleted = [one for one in recorded.commands if "delete persistentvolumeclaim" in one]
+    assert len(deleted) == 1 and recipe.volumes in deleted[0]
+
+
+def test_uninstall_of_what_is_not_there(recorded: Recorded) -> None:
+    recipe = next(recipe for recipe in RECIPES if LOCAL in recipe.variants)
+    done = recorded.run(recipe, "uninstall.sh", [])
+    assert done.returncode == 1
+    assert "not installed in namespace ns" in done.stderr
+    assert not any("delete" in command for command in recorded.commands)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--nodes", "5"], "number of nodes 5"),
+        (["--size", "huge"], "size huge"),
+        (["--variant", "own"], "variant own"),
+        (["--image", "x:1", "--variant", "vendor"], "--variant local only"),
+        (["--nonsense"], "usage:"),
+    ],
+)
+def test_wrong_usage_changes_nothing(recorded: Recorded, arguments: list[str], text: str) -> None:
+    recipe = next(recipe for recipe in RECIPES if LOCAL in recipe.variants)
+    done = recorded.run(recipe, "install.sh", arguments)
+    assert done.returncode in (1, 2) and text in done.stderr, done
+    assert not recorded.commands
+
+
+def test_a_password_is_made_once_and_well(recorded: Recorded) -> None:
+    recipe = next(recipe for recipe in RECIPES if recipe.name == "postgresql")
+    made = set()
+    for _ in range(3):
+        done = recorded.run(recipe, "install.sh", ["--variant", "local", "--size", "small"])
+        assert done.returncode == 0, done
+    for line in recorded.input.splitlines():
+        if line.startswith("  password: "):
+            made.add(line.removeprefix("  password: "))
+    assert len(made) == 3
+    # 24 letters and digits are 32 characters in base64.
+    assert all(len(text) == 32 for text in made)
