@@ -80,7 +80,7 @@ def diagnose(
             target.name, config_file, extra_options, executor, 0, Path(), None,
             namespace, kubeconfig, context,
         )  # fmt: skip
-        healthy = _shown(_connected(request, interrupts))
+        healthy = _shown(database_answers(request, interrupts))
     elif not target:
         say("      name a target with --target to check the way to its database")
     return 0 if healthy else EXIT_FAILED
@@ -214,7 +214,7 @@ def _pods_run(place: Place, values: Any, interrupts: Interrupts) -> Finding:
     return Finding(name, True, "a collector and a worker found each other")
 
 
-def _connected(request: Request, interrupts: Interrupts) -> Finding:
+def database_answers(request: Request, interrupts: Interrupts) -> Finding:
     """A run of one worker that connects to the database and changes nothing."""
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(Request(**{**vars(request), "output": Path(folder)}))

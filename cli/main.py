@@ -18,7 +18,7 @@ from .signals import Interrupted, Interrupts
 
 COMMANDS = (
     "insert", "query", "results", "compare", "plot", "report", "targets", "ceiling", "doctor",
-    "clean",
+    "clean", "db",
 )  # fmt: skip
 DEFAULT_COMMAND = "insert"
 

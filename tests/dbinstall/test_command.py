@@ -1,0 +1,117 @@
+"""`run.py db` as far as it goes without a cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli import recipes
+from cli.cluster import Place
+from cli.config import load_config
+from cli.errors import ConfigError
+from cli.recipes import FOLDER, choose, load_recipe, next_command, read_env, recipe_of
+
+ROOT = FOLDER.parent
+
+
+def db(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, ROOT / "run.py", "db", *arguments],
+        capture_output=True, text=True, cwd=ROOT, check=False, stdin=subprocess.DEVNULL,
+        env={"PATH": "/usr/bin:/bin", "KUBECONFIG": "/nonexistent", **(env or {})},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        (["install", "postgres"], ["no target 'postgres'", "did you mean"]),
+        (["install", "blackhole"], ["config.yaml:", "targets.blackhole", "recipe"]),
+        (["install", "postgresql", "--nodes", "2"], ["--nodes 2", "1 or 3"]),
+        (["install", "postgresql", "--nodes", "3", "--variant", "local"], ["--nodes 3", "use 1"]),
+        (["install", "cockroachdb", "--variant", "local"], ["no variant local", "vendor"]),
+        (["install", "postgresql", "--image", "x:1"], ["--image", "--variant local"]),
+        (["install"], ["missing argument", "--help"]),
+        (["destroy", "postgresql"], ["destroy", "--help"]),
+    ],
+)
+def test_wrong_usage(arguments: list[str], texts: list[str]) -> None:
+    done = db(*arguments)
+    assert done.returncode == 2, done
+    assert not done.stdout
+    for text in texts:
+        assert text in done.stderr, done
+
+
+def test_kubectl_is_missed(tmp_path: Path) -> None:
+    (tmp_path / "bash").symlink_to("/bin/bash")
+    done = db("install", "postgresql", env={"PATH": str(tmp_path)})
+    assert done.returncode == 2
+    assert "kubectl is not installed" in done.stderr and "https://" in done.stderr
+
+
+def test_no_context(tmp_path: Path) -> None:
+    (tmp_path / "kubectl").write_text("#!/bin/sh\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    done = db("install", "postgresql", "--yes", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert done.returncode == 2
+    assert "no Kubernetes context" in done.stderr
+
+
+def test_a_secret_that_the_target_does_not_name(tmp_path: Path) -> None:
+    """The run would not find the password."""
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "targets:\n  x: {module: postgres, recipe: postgresql, connection_string: host=x}\n"
+    )
+    done = db("install", "x", "--config", str(file))
+    assert done.returncode == 2
+    assert "existingSecret" in done.stderr and "postgresql-benchmark" in done.stderr
+
+
+def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("targets:\n  x: {module: postgres, recipe: oracle}\n")
+    with pytest.raises(ConfigError, match=r"'oracle'.*cassandra.*postgresql"):
+        recipe_of(load_config(file), "x")
+
+
+def test_a_database_that_is_installed_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Azure Data Explorer, a service: its folder has no recipe.env."""
+    (tmp_path / "service").mkdir()
+    monkeypatch.setattr(recipes, "FOLDER", tmp_path)
+    assert recipes.recipe_names() == ["service"]
+    with pytest.raises(ConfigError, match=r"dbinstall/service/README\.md"):
+        load_recipe("service")
+
+
+def test_defaults() -> None:
+    """What the shipped targets expect: the reference's numbers of nodes."""
+    for name, nodes in (("postgresql", 1), ("influxdb", 1), ("cassandra", 3), ("cockroachdb", 3)):
+        choice = choose(load_recipe(name), None, None, "default", None)
+        assert (choice.variant, choice.nodes) == ("vendor", nodes)
+    assert choose(load_recipe("cassandra"), "local", 1, "small", "x:1").image == "x:1"
+
+
+def test_next_command() -> None:
+    place = Place("ns", "/my config", "ctx")
+    command = next_command("x", place, Path("other.yaml"), ["a=b c"])
+    assert command == (
+        "python run.py insert --target x --config other.yaml --namespace ns --context ctx"
+        " --kubeconfig '/my config' --extra-option 'a=b c'"
+    )
+    place = Place("ns")
+    assert next_command("x", place, Path("config.yaml"), []) == (
+        "python run.py insert --target x --namespace ns"
+    )
+
+
+def test_read_env(tmp_path: Path) -> None:
+    file = tmp_path / "x.env"
+    file.write_text('# Comment.\nA="1 2"  # more\nB=x=y\n\nC=\n')
+    assert read_env(file) == {"A": "1 2", "B": "x=y", "C": ""}
