@@ -17,6 +17,7 @@ ENTRY_POINTS = "iot_database_benchmark.modules"
 
 # Imported when used: a driver costs up to 0.6 s of CPU.
 _OWN = {
+    "arangodb": "Arangodb",
     "azure_data_explorer": "AzureDataExplorer",
     "blackhole": "Blackhole",
     "cassandra": "Cassandra",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from .arangodb import ArangoStandInUnderTest, ArangoUnderTest
 from .cassandra import CassandraClusterUnderTest, CassandraUnderTest
 from .cockroachdb import CockroachStandIn, CockroachUnderTest
 from .cratedb import CratedbStandIn, CratedbUnderTest
@@ -108,6 +109,14 @@ def _kusto(_: pytest.FixtureRequest, values: list[str]) -> Any:
     return KustoUnderTest.started(*values)
 
 
+def _arangodb(_: pytest.FixtureRequest, values: list[str]) -> Any:
+    return ArangoUnderTest.started(*values)
+
+
+def _arangodb_stand_in(_: pytest.FixtureRequest, __: list[str]) -> Any:
+    return ArangoStandInUnderTest.begun()
+
+
 ENTRIES = (
     _embedded("postgres-embedded", "postgres", PostgresUnderTest),
     _at_dsn("postgres", "postgres", PostgresUnderTest, "POSTGRES_DSN"),
@@ -145,4 +154,6 @@ ENTRIES = (
     ),
     Entry("cratedb-stand-in", "cratedb", CratedbStandIn, _cratedb_stand_in),
     Entry("cratedb", "cratedb", CratedbUnderTest, _cratedb, ("CRATEDB_URL",)),
+    Entry("arangodb-stand-in", "arangodb", ArangoStandInUnderTest, _arangodb_stand_in),
+    Entry("arangodb", "arangodb", ArangoUnderTest, _arangodb, ("ARANGODB_URL", "ARANGODB_PASSWORD")),
 )  # fmt: skip

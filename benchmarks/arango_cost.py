@@ -1,0 +1,138 @@
+"""Client CPU per event: generating, encoding and sending to ArangoDB, without the server's.
+
+    python -m benchmarks.arango_cost [--quick]
+
+The real insert loop with the real writer against a server in a process of its own that reads each
+request and says that all is stored, so no database is measured. Beside it the official client's own
+way, `insert_many` with a dictionary per event. Of each, the best round counts, since whatever else the
+machine does can only add to CPU time.
+
+Goal: <= 0.8 µs at batch 1,000 with keys made by the server. That is for one machine, so `--quick`, meant
+for any, judges the ratio to the official client's way instead: <= 0.35.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from arango.client import ArangoClient
+
+from simulator.contract import PrimaryKey
+from simulator.modules.arangodb import Arangodb, ArangoOptions
+from simulator.modules.base import Job
+from simulator.modules.options import parse_options
+
+from .client_cost import batches, generated
+from .support import Cost, conclude, quick_asked, show, temperature, worker_path
+
+GOAL_US, QUICK_GOAL = 0.8, 0.35
+EVENTS = 100_000
+CASES = [
+    (method, key, batch)
+    for method in ("document", "import")
+    for key in (PrimaryKey.DB, PrimaryKey.CLIENT)
+    for batch in (1_000, 10_000)
+]
+
+
+def _answer_all(ports: Any) -> None:
+    """Take connections and say of each request that all of it is stored."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ports.put(listener.getsockname()[1])
+        while True:
+            client, _ = listener.accept()
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=_answer, args=[client], daemon=True).start()
+
+
+def _answer(client: socket.socket) -> None:
+    with client, client.makefile("rb") as stream:
+        while request := stream.readline():
+            size = 0
+            while (header := stream.readline()) != b"\r\n":
+                name, _, value = header.partition(b":")
+                size = int(value) if name.lower() == b"content-length" else size
+            body = stream.read(size)
+            status, answer = b"202 Accepted", b"{}"
+            if b"/_api/import" in request:
+                status = b"201 Created"
+                answer = b'{"created":%d,"ignored":0}' % (body.count(b"\n") + 1)
+            elif b"/_api/version" in request:
+                status = b"200 OK"
+            head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+            client.sendall(head % (status, len(answer)) + answer)
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """The server's URL."""
+    ports: Any = multiprocessing.Queue()
+    process = multiprocessing.Process(target=_answer_all, args=[ports], daemon=True)
+    process.start()
+    try:
+        yield f"http://127.0.0.1:{ports.get()}"
+    finally:
+        process.terminate()
+        process.join()
+
+
+def ours(url: str, method: str, key: PrimaryKey, batch: int, events: int) -> Cost:
+    """A worker's own path."""
+    values = {"endpoint": url, "insert_method": method}
+    options = parse_options(ArangoOptions, values, str)
+    module = Arangodb(options, Job(temperature().schema, batch=batch, primary_key=key))
+    return worker_path(module.writer(batch), temperature(), events, batch)
+
+
+def official_way(url: str, batch: int, events: int) -> Cost:
+    """`insert_many` with a dictionary per event."""
+    client = ArangoClient(hosts=url)
+    collection = client.db("_system").collection("events")
+    cpu, wall = time.process_time(), time.perf_counter()
+    for chunk in batches(generated(events), batch):
+        collection.insert_many([vars(event) for event in chunk], silent=True)
+    cost = Cost(events, time.perf_counter() - wall, time.process_time() - cpu)
+    client.close()
+    return cost
+
+
+def main() -> int:
+    """Run all cases; 0 if the goal is met."""
+    quick = quick_asked(__doc__)
+    events, rounds = (EVENTS // 5, 2) if quick else (EVENTS, 5)
+    rows = []
+    judged = ratio = 0.0
+    with server() as url:
+        theirs = {
+            batch: min(official_way(url, batch, events).us for _ in range(rounds))
+            for batch in (1_000, 10_000)
+        }
+        for method, key, batch in CASES:
+            costs = [ours(url, method, key, batch, events) for _ in range(rounds)]
+            cost = min(costs, key=lambda found: found.us)
+            if (key, batch) == (PrimaryKey.DB, 1_000) and cost.us > judged:
+                judged, ratio = cost.us, cost.us / theirs[batch]
+            generate, encode = (s / events * 1e6 for s in (cost.generate_s, cost.encode_s))
+            figures = (generate, encode, cost.us - generate - encode, cost.us, theirs[batch])
+            rows.append([method, str(key), f"{batch:,}", *(f"{figure:.3f}" for figure in figures)])
+    show(
+        ["Method", "Key", "Batch", "Generate", "Encode", "Send", "All µs", "insert_many µs"],
+        rows,
+        texts=2,
+    )
+    met = ratio <= QUICK_GOAL if quick else judged <= GOAL_US
+    goal = f"ratio <= {QUICK_GOAL:g}" if quick else f"<= {GOAL_US:g} µs"
+    return conclude(
+        f"arango_cost: {judged:.3f} µs, ratio {ratio:.2f}, at batch 1,000 (goal {goal})", met
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""Requests that store documents in ArangoDB: arrays for the document API, JSON lines for imports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..contract import PrimaryKey
+from ..encoding import bounds, client_keys, format_rows, json_columns, json_object_format
+from ..workloads.base import EventBlock
+from .base import Encoder, Job, Payload
+
+
+class InsertMethod(StrEnum):
+    """How events are sent."""
+
+    DOCUMENT = "document"
+    """The document API with an array, one request per batch and collection."""
+    IMPORT = "import"
+    """The import API with JSON lines, one request per batch and collection."""
+    SINGLE = "single"
+    """The document API with one document, one request per event."""
+
+
+# Between documents. No document has a line break: within strings they are escaped.
+_SEPARATORS = {
+    InsertMethod.DOCUMENT: b",\n",
+    InsertMethod.IMPORT: b"\n",
+    InsertMethod.SINGLE: b"\n",
+}
+
+
+@dataclass(slots=True)
+class Request:
+    """One request to one collection, and what is known of its fate while it is tried again.
+
+    `rows` are the payload's events that it sends, counted from the payload's first; `stored` is how
+    many of its events are known to be stored.
+    """
+
+    method: InsertMethod
+    table: int
+    body: bytes
+    rows: Sequence[int]
+    stored: int = 0
+    in_doubt: bool = False
+    """Whether the server may have stored a part of it without our knowing."""
+    sent_before: bool = False
+    """Whether an earlier try may have stored some of `rows`, so that they may be found there."""
+
+    def keep(self, kept: Sequence[int]) -> None:
+        """Leave only those of its rows (positions in `rows`) to be sent again."""
+        if self.method is not InsertMethod.SINGLE:
+            separator = _SEPARATORS[self.method]
+            array = self.method is InsertMethod.DOCUMENT
+            documents = (self.body[1:-1] if array else self.body).split(separator)
+            body = separator.join(documents[position] for position in kept)
+            self.body = b"[" + body + b"]" if array else body
+        self.rows = [self.rows[position] for position in kept]
+
+
+class DocumentEncoder(Encoder):
+    """Encodes for one method. A payload's data: a `Request` for each collection that gets some."""
+
+    def __init__(self, job: Job, method: InsertMethod) -> None:
+        self.method = method
+        self._tables = len(job.table_names)
+        self._client_key = job.primary_key is PrimaryKey.CLIENT
+        self._row = json_object_format(job.schema.columns)
+        if self._client_key:
+            self._row = b'{"_key":"%b",' + self._row[1:]
+
+    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
+        size = batch or 1
+        spans = bounds(len(block), size)
+        if self._tables == 1 or size == 1:
+            requests = [[request] for request in self._requests(block, size)]
+        else:
+            requests = [self._dealt(block.part(*span)) for span in spans]
+        return [
+            Payload(data, stop - start, block, stop - 1)
+            for data, (start, stop) in zip(requests, spans, strict=True)
+        ]
+
+    def _requests(self, block: EventBlock, size: int) -> list[Request]:
+        """All to one table, but for single events, which are dealt in turn."""
+        spans = bounds(len(block), size)
+        return [
+            Request(self.method, (block.first + start) % self._tables, body, range(stop - start))
+            for body, (start, stop) in zip(self._bodies(block, spans), spans, strict=True)
+        ]
+
+    def _dealt(self, block: EventBlock) -> list[Request]:
+        """One payload for several tables: event i goes to table i modulo their number."""
+        requests = []
+        for offset in range(min(self._tables, len(block))):
+            part = block.part(offset, len(block), self._tables)
+            (body,) = self._bodies(part, [(0, len(part))])
+            rows = range(offset, len(block), self._tables)
+            requests.append(Request(self.method, (block.first + offset) % self._tables, body, rows))
+        return requests
+
+    def _bodies(self, block: EventBlock, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        columns = json_columns(block)
+        if self._client_key:
+            columns.insert(0, client_keys(block).tolist())
+        separator = _SEPARATORS[self.method]
+        if self.method is InsertMethod.SINGLE:
+            return format_rows(self._row, separator, columns).split(separator)
+        bodies = [
+            format_rows(self._row, separator, [values[start:stop] for values in columns])
+            for start, stop in spans
+        ]
+        if self.method is InsertMethod.DOCUMENT:
+            return [b"[" + body + b"]" for body in bodies]
+        return bodies

@@ -1,0 +1,366 @@
+"""In ArangoDB's place: an HTTP server that checks each request strictly against the documented API, and
+refuses paths, headers, parameters and members that it doesn't know.
+
+https://docs.arangodb.com/stable/develop/http-api/. What it can't show: a cluster, what is written to
+disk and when, what the optimizer makes of a query, speed.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import re
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from .aql import AqlError, execute
+
+_HEADERS = {
+    "host", "user-agent", "authorization", "content-type", "content-length", "accept-encoding",
+    "accept", "connection", "charset", "x-arango-driver",
+}  # fmt: skip
+_COLLECTION = {
+    "name", "type", "waitForSync", "isSystem", "keyOptions", "numberOfShards", "shardKeys",
+    "replicationFactor", "writeConcern", "cacheEnabled", "schema", "computedValues",
+}  # fmt: skip
+_CURSOR = {"query", "count", "batchSize", "ttl", "cache", "bindVars", "memoryLimit", "options"}
+# python-arango sends allowRetry here, too, though it is one of the options: the server ignores it.
+_CURSOR |= {"allowRetry"}
+_INDEX = {"type", "name", "fields", "unique", "sparse", "inBackground"}
+_KEY = re.compile(r"[A-Za-z0-9_\-:.@()+,=;$!*'%]{1,254}")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,255}")
+
+
+class Refused(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, status: int, number: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = {"error": True, "code": status, "errorNum": number, "errorMessage": message}
+
+
+@dataclass
+class _Collection:
+    properties: dict[str, Any]
+    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    indexes: list[dict[str, Any]] = field(default_factory=list)
+
+
+class ArangoStandIn(ThreadingHTTPServer):
+    """Listens on a port of its own; user root, whose password is `password`."""
+
+    daemon_threads = True
+    password = "the-right-passw0rd"
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.lock = threading.Lock()
+        self.databases: dict[str, dict[str, _Collection]] = {"_system": {}}
+        self.cursors: dict[str, list[Any]] = {}
+        self.numbers = itertools.count(1)
+        self.conflicts = 0
+        """So many documents more meet a write conflict."""
+        self.requests: list[tuple[str, str]] = []
+        """Method and target of each."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def answer(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, Any]:
+        """Status and body of an answer."""
+        try:
+            with self.lock:
+                self.requests.append((method, target))
+                return self._answer(method, target, headers, body)
+        except Refused as refusal:
+            return refusal.status, refusal.body
+
+    def _answer(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, Any]:
+        if unknown := {name.lower() for name in headers} - _HEADERS:
+            raise Refused(400, 400, f"unknown headers {unknown}")
+        right = "Basic " + base64.b64encode(f"root:{self.password}".encode()).decode()
+        if headers.get("authorization") != right:
+            raise Refused(401, 11, "not authorized to execute this request")
+        parts = urlsplit(target)
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        found = re.fullmatch(r"/_db/([^/]+)(/_(?:api|admin)/.*)", parts.path)
+        if not found or len(dict(pairs)) != len(pairs):
+            raise Refused(404, 404, f"unknown path {target}")
+        name = unquote(found[1])
+        if name not in self.databases:
+            raise Refused(404, 1228, "database not found")
+        return self._routed(method, name, found[2], dict(pairs), body)
+
+    def _routed(  # noqa: PLR0912 - one case for each path
+        self, method: str, name: str, path: str, params: dict[str, str], body: bytes
+    ) -> tuple[int, Any]:
+        database = self.databases[name]
+        match [method, *path.strip("/").split("/")]:
+            case ["GET", "_api", "version"]:
+                _only(params, {"details"})
+                return 200, {"server": "arango", "license": "stand-in", "version": "3.12.0"}
+            case ["GET", "_admin", "server", "role"]:
+                _only(params, set())
+                return 200, {"error": False, "code": 200, "role": "SINGLE"}
+            case ["POST", "_api", "database"] if name == "_system":
+                _only(params, set())
+                self.databases[_object(body, {"name"})["name"]] = {}
+                return 201, {"error": False, "code": 201, "result": True}
+            case ["DELETE", "_api", "database", other] if name == "_system":
+                _only(params, set())
+                del self.databases[other]
+                return 200, {"error": False, "code": 200, "result": True}
+            case ["GET", "_api", "collection"]:
+                _only(params, {"excludeSystem"})
+                found = [{"name": key, "type": 2, "isSystem": False} for key in database]
+                return 200, {"error": False, "code": 200, "result": found}
+            case ["POST", "_api", "collection"]:
+                _only(params, {"waitForSyncReplication", "enforceReplicationFactor"})
+                return self._create(database, _object(body, _COLLECTION))
+            case ["DELETE", "_api", "collection", collection]:
+                _only(params, {"isSystem"})
+                _collection(database, collection)
+                del database[collection]
+                return 200, {"error": False, "code": 200, "id": "1"}
+            case ["GET", "_api", "collection", collection, "count"]:
+                _only(params, set())
+                count = len(_collection(database, collection).documents)
+                return 200, {"error": False, "code": 200, "count": count}
+            case ["GET", "_api", "collection", collection, "properties"]:
+                _only(params, set())
+                return 200, _collection(database, collection).properties
+            case ["GET", "_api", "index"]:
+                _only(params, {"collection"})
+                indexes = _collection(database, params["collection"]).indexes
+                return 200, {"error": False, "code": 200, "indexes": indexes}
+            case ["POST", "_api", "index"]:
+                _only(params, {"collection"})
+                return _index(_collection(database, params["collection"]), body)
+            case ["POST", "_api", "document", collection]:
+                _only(params, {"silent", "waitForSync"})
+                _booleans(params)
+                return self._store(_collection(database, collection), params, body)
+            case ["POST", "_api", "import"]:
+                _only(params, {"collection", "type", "details", "waitForSync", "onDuplicate"})
+                _booleans(params, "details", "waitForSync")
+                return self._import(_collection(database, params["collection"]), params, body)
+            case ["POST", "_api", "cursor"]:
+                _only(params, set())
+                return self._query(database, _object(body, _CURSOR))
+            case ["POST", "_api", "cursor", cursor] if cursor in self.cursors:
+                _only(params, set())
+                return 200, self._page(cursor)
+            case ["DELETE", "_api", "cursor", cursor] if cursor in self.cursors:
+                del self.cursors[cursor]
+                return 202, {"error": False, "code": 202, "id": cursor}
+        raise Refused(404, 404, f"unknown path {method} {path}")
+
+    def _create(
+        self, database: dict[str, _Collection], body: dict[str, Any]
+    ) -> tuple[int, dict[str, Any]]:
+        name = body["name"]
+        if not _NAME.fullmatch(name):
+            raise Refused(400, 1208, "illegal name")
+        if name in database:
+            raise Refused(409, 1207, "duplicate name")
+        kind = body.get("keyOptions", {}).get("type", "traditional")
+        if kind not in ("traditional", "autoincrement", "uuid", "padded"):
+            raise Refused(400, 1232, "invalid key generator type")
+        defaults = {
+            "id": name, "type": 2, "status": 3, "isSystem": False, "waitForSync": False,
+            "numberOfShards": 1, "replicationFactor": 1, "writeConcern": 1,
+        }  # fmt: skip
+        properties = {"error": False, "code": 200, **defaults, **body}
+        database[name] = _Collection(properties)
+        return 200, properties
+
+    def _insert(
+        self, collection: _Collection, document: Any, on_duplicate: str = "error"
+    ) -> dict[str, Any] | None:
+        """None, or the error; `ignored` in it if it is to be ignored."""
+        if not isinstance(document, dict):
+            return _error(1227, "invalid document type")
+        kind = collection.properties.get("keyOptions", {}).get("type", "traditional")
+        key = document.get("_key")
+        if key is None:
+            key = str(uuid.uuid4()) if kind == "uuid" else str(next(self.numbers))
+        elif not isinstance(key, str) or not _KEY.fullmatch(key):
+            return _error(1221, "illegal document key")
+        if key in collection.documents:
+            return _error(1210, "unique constraint violated") | {
+                "ignored": on_duplicate == "ignore"
+            }
+        if self.conflicts:
+            self.conflicts -= 1
+            return _error(1200, "write-write conflict")
+        collection.documents[key] = {**document, "_key": key}
+        return None
+
+    def _store(
+        self, collection: _Collection, params: dict[str, str], body: bytes
+    ) -> tuple[int, Any]:
+        given = _json(body)
+        stored = 201 if params.get("waitForSync") == "true" else 202
+        if not isinstance(given, list):
+            if error := self._insert(collection, given):
+                raise Refused(
+                    409 if error["errorNum"] in (1200, 1210) else 400,
+                    error["errorNum"],
+                    error["errorMessage"],
+                )
+            return stored, {}
+        results = [self._insert(collection, document) for document in given]
+        errors = [error for error in results if error]
+        if params.get("silent") != "true":
+            raise Refused(501, 9, "only silent here")
+        return stored, errors or {}
+
+    def _import(
+        self, collection: _Collection, params: dict[str, str], body: bytes
+    ) -> tuple[int, Any]:
+        if params.get("type") != "documents":
+            raise Refused(400, 400, "invalid value for 'type'")
+        counts = {"created": 0, "errors": 0, "empty": 0, "updated": 0, "ignored": 0}
+        details = []
+        for position, line in enumerate(body.split(b"\n"), 1):
+            if not line:
+                counts["empty"] += 1
+                continue
+            error = self._insert(collection, _json(line), params.get("onDuplicate", "error"))
+            if error is None:
+                counts["created"] += 1
+            elif error.get("ignored"):
+                counts["ignored"] += 1
+            else:
+                counts["errors"] += 1
+                details.append(
+                    f"at position {position}: creating document failed with error "
+                    f"'{error['errorMessage']}', offending document: {line.decode()}"
+                )
+        answer: dict[str, Any] = {"error": False, **counts}
+        return 201, answer | ({"details": details} if params.get("details") == "true" else {})
+
+    def _query(
+        self, database: dict[str, _Collection], body: dict[str, Any]
+    ) -> tuple[int, dict[str, Any]]:
+        if body.get("cache"):
+            raise Refused(501, 9, "no answers from a cache")
+        documents = {name: list(found.documents.values()) for name, found in database.items()}
+        try:
+            rows = execute(body["query"], body.get("bindVars", {}), documents)
+        except AqlError as error:
+            raise Refused(400, 1501, f"AQL: {error}") from error
+        except KeyError as error:
+            raise Refused(
+                404, 1203, f"AQL: collection or view not found: {error.args[0]}"
+            ) from error
+        cursor = str(next(self.numbers))
+        size = body.get("batchSize", 1000)
+        pages = [rows[start : start + size] for start in range(0, len(rows), size)] or [[]]
+        self.cursors[cursor] = pages
+        return 201, self._page(cursor) | {"code": 201}
+
+    def _page(self, cursor: str) -> dict[str, Any]:
+        pages = self.cursors[cursor]
+        answer = {"error": False, "code": 200, "result": pages.pop(0), "hasMore": bool(pages)}
+        if pages:
+            return answer | {"id": cursor}
+        del self.cursors[cursor]
+        return answer
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ArangoStandIn
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        status, answer = self.server.answer(self.command, self.path, headers, body)
+        content = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json; charset=utf-8")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_DELETE = _serve  # noqa: N815 - as the library wants it
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise Refused(400, 600, "invalid JSON") from error
+
+
+def _object(body: bytes, members: set[str]) -> dict[str, Any]:
+    found = _json(body)
+    if not isinstance(found, dict) or found.keys() - members:
+        raise Refused(400, 400, f"unknown members {set(found) - members}")
+    return found
+
+
+def _only(params: dict[str, str], known: set[str]) -> None:
+    if params.keys() - known:
+        raise Refused(400, 400, f"unknown parameters {params.keys() - known}")
+
+
+def _booleans(params: dict[str, str], *names: str) -> None:
+    for name in names or params:
+        if params.get(name, "true") not in ("true", "false"):
+            raise Refused(400, 400, f"{name} must be true or false")
+
+
+def _error(number: int, message: str) -> dict[str, Any]:
+    return {"error": True, "errorNum": number, "errorMessage": message}
+
+
+def _collection(database: dict[str, _Collection], name: str) -> _Collection:
+    if name not in database:
+        raise Refused(404, 1203, f"collection or view not found: {name}")
+    return database[name]
+
+
+def _index(collection: _Collection, body: bytes) -> tuple[int, dict[str, Any]]:
+    index = _object(body, _INDEX)
+    if index.get("type") != "persistent" or not index.get("fields"):
+        raise Refused(400, 10, "invalid index type or fields")
+    same = [found for found in collection.indexes if found["name"] == index["name"]]
+    if same and same[0]["fields"] != index["fields"]:
+        raise Refused(409, 1207, "duplicate name")
+    if not same:
+        collection.indexes.append({"id": f"x/{len(collection.indexes)}", **index})
+    return 200 if same else 201, {"error": False, "code": 200, "isNewlyCreated": not same} | (
+        same[0] if same else collection.indexes[-1]
+    )
+
+
+@contextmanager
+def arango_stand_in() -> Iterator[ArangoStandIn]:
+    """The stand-in, for a while."""
+    server = ArangoStandIn()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,282 @@
+"""Requests of ArangoDB, taken apart again by json; options; and what only the stand-in can bring about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from simulator.contract import PrimaryKey, Tables
+from simulator.encoding import client_keys
+from simulator.errors import OptionError, Retryable, SimulatorError
+from simulator.modules.arangodb import ArangoHttp, ArangoOptions, EncodingOptions
+from simulator.modules.arangodb_encoding import DocumentEncoder, InsertMethod, Request
+from simulator.modules.base import Job, Payload
+from simulator.modules.options import parse_options
+from simulator.worker import opened
+from simulator.workloads import WORKLOADS
+from simulator.workloads.base import Workload
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.temperature import Temperature
+
+from ..contract.aql import AqlError, execute
+from ..contract.arangodb import ArangoStandInUnderTest
+from ..contract.server import new_job, observing
+from ..helpers import Awkward, Row, insert, insert_with, normalised, requests_at_once, rows_of
+
+KINDS = [*WORKLOADS.values(), Awkward]
+URL = "http://localhost:8529"
+
+
+def documents(request: Request) -> list[dict[str, Any]]:
+    """The documents of a request. Checks its form."""
+    if request.method is InsertMethod.IMPORT:
+        return [json.loads(line) for line in request.body.split(b"\n")]
+    found = json.loads(request.body)
+    assert isinstance(found, dict if request.method is InsertMethod.SINGLE else list)
+    return [found] if isinstance(found, dict) else found
+
+
+def rows(workload: Workload, payload: Payload) -> list[Row]:
+    """The documents of a payload in the order of its events."""
+    names = [column.name for column in workload.schema.columns]
+    dealt: dict[int, list[Any]] = {}
+    for request in payload.data:
+        for row, document in zip(request.rows, documents(request), strict=True):
+            assert [name for name in document if name != "_key"] == names
+            dealt[row] = [document[name] for name in names]
+    assert sorted(dealt) == list(range(payload.events))
+    return normalised(workload.schema, [dealt[row] for row in sorted(dealt)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", InsertMethod)
+@pytest.mark.parametrize("key", [PrimaryKey.DB, PrimaryKey.CLIENT])
+@pytest.mark.parametrize("tables", Tables)
+def test_documents_are_the_events(
+    kind: type[Workload], method: InsertMethod, key: PrimaryKey, tables: Tables
+) -> None:
+    workload = kind(device_spread=3)
+    block = workload.block(1, 7, 91)
+    job = Job(workload.schema, primary_key=key, tables=tables)
+    batch = 0 if method is InsertMethod.SINGLE else 5
+    payloads = DocumentEncoder(job, method).encode(block, batch)
+
+    assert [row for payload in payloads for row in rows(workload, payload)] == rows_of(block)
+    count = len(job.table_names)
+    keys = client_keys(block).astype(str).tolist()
+    event = 0
+    for payload in payloads:
+        assert payload.last == event + payload.events - 1
+        for request in payload.data:
+            for row, document in zip(request.rows, documents(request), strict=True):
+                assert request.table == (block.first + event + row) % count
+                expected = keys[event + row] if key is PrimaryKey.CLIENT else None
+                assert document.get("_key") == expected
+        event += payload.events
+
+
+@pytest.mark.parametrize("method", [InsertMethod.DOCUMENT, InsertMethod.IMPORT])
+def test_only_what_is_missing_is_kept(method: InsertMethod) -> None:
+    workload = Awkward(device_spread=3)
+    job = Job(workload.schema, tables=Tables.MULTIPLE)
+    (payload,) = DocumentEncoder(job, method).encode(workload.block(0, 0, 91), 1000)
+    request = payload.data[1]
+    before = documents(request)
+    request.keep([0, 2, 5])
+    assert documents(request) == [before[0], before[2], before[5]]
+    assert request.rows == [1, 9, 21]
+
+
+@pytest.mark.parametrize(
+    ("values", "batch", "method"),
+    [
+        ({}, 0, InsertMethod.SINGLE),
+        ({}, 1, InsertMethod.DOCUMENT),
+        ({"insert_method": "import"}, 10, InsertMethod.IMPORT),
+        ({"insert_method": "single"}, 0, InsertMethod.SINGLE),
+    ],
+)
+def test_method(values: dict[str, str], batch: int, method: InsertMethod) -> None:
+    assert parse_options(EncodingOptions, values, str).method(batch) is method
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["", "localhost:8529", "ftp://x", "http://", f"{URL}/_db/x", f"{URL}?x=1", "http://u:p@x:1",
+     "http://x:99999"],
+)  # fmt: skip
+def test_what_is_no_endpoint(endpoint: str) -> None:
+    with pytest.raises(OptionError, match="option endpoint: ") as refused:
+        parse_options(ArangoOptions, {"endpoint": endpoint}, str)
+    assert "u:p" not in str(refused.value)
+
+
+def test_the_password_is_not_shown() -> None:
+    options = parse_options(ArangoOptions, {"endpoint": URL, "password": "hush"}, str)
+    assert options.secrets() == ["hush"]
+    assert "hush" not in f"{options.public()} {options!r}"
+    assert options.public()["password"] == "***"
+
+
+def test_authorities_that_are_none_are_told_before_anything_is_asked() -> None:
+    values = {"endpoint": "https://localhost", "ca_certs": "/no/such/file"}
+    with pytest.raises(SimulatorError, match=r"ca_certs can't be used: .*give the path"):
+        ArangoHttp(parse_options(ArangoOptions, values, str), "run")
+
+
+@pytest.mark.parametrize(
+    ("status", "number", "kind"),
+    [
+        (409, 1200, "write_conflict"), (202, 1200, "write_conflict"),
+        (429, None, "too_many_requests"), (503, 21003, "too_many_requests"),
+        (412, 21004, "too_many_requests"), (503, None, "unavailable"), (503, 1429, "unavailable"),
+        (504, None, "unavailable"), (500, 4, "unavailable"), (421, 1496, "unavailable"),
+    ],
+)  # fmt: skip
+def test_what_passes(status: int, number: int | None, kind: str) -> None:
+    http = ArangoHttp(parse_options(ArangoOptions, {"endpoint": URL}, str), "run")
+    found = http.meaning(status, {"errorNum": number, "errorMessage": "why"})
+    assert isinstance(found, Retryable)
+    assert found.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "text"),
+    [
+        (401, {"errorNum": 11, "errorMessage": "not authorized"}, "check username and password"),
+        (403, {"errorNum": 11, "errorMessage": "forbidden"}, "give the user the rights"),
+        (404, {"errorNum": 1228, "errorMessage": "database not found"}, "check database"),
+        (404, {"errorNum": 1203, "errorMessage": "collection not found"}, "run insert first"),
+        (409, {"errorNum": 1210, "errorMessage": "unique"}, "an earlier run has stored"),
+        (413, "too large", "use a smaller --batch"),
+        (400, "<html>\nwhat?", "400 <html> what\\?"),
+    ],
+)
+def test_what_ends_a_run(status: int, answer: object, text: str) -> None:
+    http = ArangoHttp(parse_options(ArangoOptions, {"endpoint": URL}, str), "run")
+    found = http.meaning(status, answer)
+    assert isinstance(found, SimulatorError)
+    with pytest.raises(SimulatorError, match=text):
+        raise found
+
+
+# --- on the stand-in ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def _server() -> Iterator[ArangoStandInUnderTest]:
+    with ArangoStandInUnderTest.begun() as found:
+        yield found
+
+
+@pytest.fixture
+def server(_server: ArangoStandInUnderTest) -> ArangoStandInUnderTest:
+    _server.clear()
+    _server.stand_in.requests.clear()
+    return _server
+
+
+def prepare(server: ArangoStandInUnderTest, job: Job, **options: Any) -> None:
+    module = server.module(observing(job), options=options)
+    module.open()
+    module.prepare()
+    module.close()
+
+
+def test_a_collection_is_made_as_asked_for(server: ArangoStandInUnderTest) -> None:
+    job = new_job(Temperature.schema, primary_key=PrimaryKey.UUID)
+    options = {"replication_factor": "3", "shard_count": "6", "sync": "true"}
+    prepare(server, job, **options)
+    made = server.ask("GET", f"/_db/{server.database}/_api/collection/events/properties")
+    assert (made["replicationFactor"], made["numberOfShards"]) == (3, 6)
+    assert (made["waitForSync"], made["keyOptions"]["type"]) == (True, "uuid")
+    module = server.module(job, options=options)
+    module.open()
+    info = module.server_info()
+    module.close()
+    assert "3.12.0" in info["version"]
+    assert info["settings"]["replication_factor"] == 3
+    assert info["settings"]["shard_count"] == 6
+
+
+@pytest.mark.parametrize("method", ["document", "import"])
+@pytest.mark.parametrize("sync", [True, False])
+def test_documents_are_acknowledged_when_asked_for(
+    server: ArangoStandInUnderTest, method: str, sync: bool
+) -> None:
+    job = new_job(Temperature.schema, batch=5)
+    prepare(server, job)
+    options = {"sync": sync, "insert_method": method}
+    insert_with(server.module(job, options=options), Temperature(), 10)
+    sent = [target for _, target in server.stand_in.requests if f"/_api/{method}" in target]
+    assert len(sent) == 2
+    assert all(f"waitForSync={str(sync).lower()}" in target for target in sent)
+
+
+@pytest.mark.parametrize("method", ["document", "import", "single"])
+def test_an_event_of_an_earlier_run_is_told_from_one_sent_twice(
+    server: ArangoStandInUnderTest, method: str
+) -> None:
+    batch = 0 if method == "single" else 4
+    job = new_job(Temperature.schema, batch=batch, primary_key=PrimaryKey.CLIENT)
+    prepare(server, job)
+    options = {"insert_method": method}
+    insert_with(server.module(job, options=options), Temperature(), 4)
+    with pytest.raises(SimulatorError, match="an earlier run has stored the event"):
+        insert_with(server.module(job, options=options), Temperature(), 4, first=2)
+
+
+@pytest.mark.parametrize("method", ["document", "import"])
+def test_requests_in_flight(server: ArangoStandInUnderTest, method: str) -> None:
+    """All arrive, also when one of them is lost."""
+    job = new_job(Temperature.schema, batch=2)
+    prepare(server, job)
+    module = server.module(job, options={"max_in_flight": 4, "insert_method": method})
+    workload = Temperature()
+
+    def lose() -> None:
+        server.proxy.fate = "drop answer"
+
+    with opened(module.writer(2)) as writer:
+        recorder = insert(writer, workload, 60, 2, before={9: lose})
+    assert recorder.errors == {"connection_lost": 1}
+    assert server.rows(job.schema, "events") == sorted(rows_of(workload.block(0, 0, 60)))
+    assert requests_at_once(recorder) > 1
+
+
+def test_a_long_answer_comes_in_pages(
+    server: ArangoStandInUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.modules.arangodb._PAGE", 7)
+    workload = Cpu(device_spread=3)
+    job = new_job(workload.schema, batch=100)
+    prepare(server, job)
+    insert_with(server.module(job), workload, 400)
+    module = server.module(job)
+    module.open()
+    found = module.queries()["high-cpu"]()
+    module.close()
+    block = workload.block(0, 0, 400)
+    assert len(found) == int((block.columns["usage_user"] > 90).sum()) > 7
+    pages = [target for method, target in server.stand_in.requests if "/_api/cursor/" in target]
+    assert len(pages) == (len(found) - 1) // 7
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "FOR e IN events RETURN",
+        "FOR e IN events COLLECT AGGREGATE m = MEDIAN(e.x) RETURN m",
+        "FOR e IN events RETURN f",
+        "FOR e IN events RETURN e.x e.y",
+        "FOR e IN events FILTER e.x = 1 RETURN e",
+        "FOR e IN events COLLECT d = e.x RETURN e",
+        "RETURN SQRT(2)",
+    ],
+)
+def test_the_stand_in_is_strict_about_aql(query: str) -> None:
+    with pytest.raises(AqlError):
+        execute(query, {}, {"events": [{"x": 1}]})
