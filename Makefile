@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test e2e lint image bench clean
+.PHONY: demo test e2e lint image bench example pictures clean
 
 # An insert sweep and the five queries, against a PostgreSQL that comes with the Python packages.
 demo: $(VENV)/tool
@@ -37,6 +37,27 @@ lint: $(VENV)/development
 bench: $(VENV)/development
 	for name in client_cost arango_cost copy_limit overhead many_workers memory; do \
 	  echo "== $$name"; $(BIN)/python -m benchmarks.$$name || failed=1; done; exit $${failed:-0}
+
+# The measured example of the README: ten minutes or so on a machine that does nothing else.
+EXAMPLE := img/results/example
+example: $(VENV)/tool
+	$(BIN)/python run.py insert --target embedded --workers 1,2,4 --runs 6 --batch 1000 --num-inserts 2000000 \
+	  --json $(EXAMPLE)-insert.json
+	$(BIN)/python run.py query --target embedded --runs 6 --json $(EXAMPLE)-query.json
+	$(BIN)/python run.py insert --target embedded --workers 2 --runs 1 --batch 1000 --num-inserts 1000000 \
+	  --steps 10 --json $(EXAMPLE)-steps.json
+	$(MAKE) pictures
+
+# Every picture of the README and old-results.md, from results that are kept in the repository.
+PLOT := $(BIN)/python run.py plot
+pictures: $(VENV)/tool
+	$(PLOT) --output img/fill_level_performance.png img/results/reference-fill-level-postgresql.json \
+	  img/results/reference-fill-level-arangodb.json img/results/reference-fill-level-cockroachdb.json \
+	  img/results/reference-fill-level-yugabytedb.json
+	$(PLOT) --output img/example_workers.svg $(EXAMPLE)-insert.json
+	$(PLOT) --output img/example_time.svg --kind time $(EXAMPLE)-insert.json
+	$(PLOT) --output img/example_queries.svg $(EXAMPLE)-query.json
+	$(PLOT) --output img/example_fill_level.svg $(EXAMPLE)-steps.json
 
 clean:
 	rm -rf $(VENV)

@@ -105,6 +105,20 @@ def test_throughput_over_time_shows_a_second_without_an_answer() -> None:
     assert "worker 3" in found[-1]["text"]
 
 
+def test_a_long_run_is_drawn_in_steps() -> None:
+    result = inserts({1: [10.0]})
+    run = result.insert_runs[0]
+    run.timeline = [(second, second) for second in range(700)]
+    run.slowest_worker = None
+    found = rows(drawn("time", result))
+    assert len(found) == 234
+    # Steps of three seconds, the last one of a single second.
+    assert [(row["second"], row["events"]) for row in found[:2]] == [(0, 1.0), (3, 4.0)]
+    assert (found[-1]["second"], found[-1]["events"]) == (699, 699.0)
+    assert found[1]["text"].endswith("seconds 3 to 5: 12 events")
+    assert found[-1]["text"].endswith("second 699: 699 events")
+
+
 def test_throughput_over_time_is_that_of_the_slowest_valid_run() -> None:
     result = inserts({4: [300.0, 200.0, 100.0]})
     result.insert_runs[2].valid = False

@@ -1,0 +1,99 @@
+"""Every picture of the documents is made by `make pictures` from results that are kept in the repo."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.commands.plot import plot
+from cli.results import read_result
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = ("README.md", "old-results.md")
+STORED = sorted((ROOT / "img" / "results").glob("*.json"))
+
+
+def shown() -> set[str]:
+    """The pictures in the documents."""
+    return {
+        path
+        for name in DOCUMENTS
+        for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (ROOT / name).read_text())
+    }
+
+
+def made() -> dict[str, list[str]]:
+    """Picture -> arguments of the plot command that `make pictures` draws it by."""
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    example = re.search(r"^EXAMPLE := (.*)$", makefile, re.MULTILINE)
+    assert example is not None
+    lines = re.findall(r"^\t\$\(PLOT\) (.*)$", makefile, re.MULTILINE)
+    commands = [shlex.split(line.replace("$(EXAMPLE)", example[1])) for line in lines]
+    return {words[words.index("--output") + 1]: words for words in commands}
+
+
+def test_every_picture_shown_is_made_and_the_other_way_round() -> None:
+    assert shown() == set(made())
+    for path in shown():
+        assert (ROOT / path).is_file(), path
+
+
+@pytest.mark.parametrize("picture", sorted(made()))
+def test_the_pictures_are_up_to_date(
+    picture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can be read in them is what the stored results give. (Not the same bytes: how wide a text is
+    depends on the fonts that are there.)"""
+    monkeypatch.chdir(ROOT)
+    words = made()[picture]
+    words[words.index("--output") + 1] = str(tmp_path / "now.svg")
+    done = CliRunner().invoke(plot, words, catch_exceptions=False)
+    assert done.exit_code == 0
+    if picture.endswith(".svg"):
+        labels = [
+            [element.get("aria-label") for element in ET.parse(file).iter()]
+            for file in (tmp_path / "now.svg", ROOT / picture)
+        ]
+        assert labels[0] == labels[1], f"{picture} is not of the stored results: make pictures"
+
+
+# What the reference's picture shows, at 0 to 450 million events in steps of 50 million.
+REFERENCE = {
+    "PostgreSQL": [182_000] * 10,
+    "CockroachDB": [32_000] * 8 + [30_000, 32_000],
+    "YugabyteDB": [8_000] * 10,
+}
+
+
+def test_the_references_fill_levels() -> None:
+    results = {
+        result.target: result
+        for file in STORED
+        if file.name.startswith("reference-fill-level")
+        for result in [read_result(file)]
+    }
+    levels = [step * 50_000_000 for step in range(10)]
+    for target, result in results.items():
+        assert [entry.fill_level for entry in result.insert_summary] == levels
+        assert [run.inserts_per_s for run in result.insert_runs] == [
+            entry.avg for entry in result.insert_summary
+        ]
+        assert "read off a picture" in (result.source or ""), target
+    rates = {name: [e.avg for e in one.insert_summary] for name, one in results.items()}
+    arango = rates.pop("ArangoDB")
+    assert rates == REFERENCE
+    assert (arango[0], arango[-1]) == (93_500, 88_000)
+    assert arango == sorted(arango, reverse=True)
+
+
+@pytest.mark.parametrize("file", STORED, ids=lambda file: file.stem)
+def test_what_is_kept_can_be_read_and_says_no_secret(file: Path) -> None:
+    assert read_result(file).runs
+    options = json.loads(file.read_text())["options"].get("module", {})
+    assert not {"password", "token"} & set(options)
