@@ -122,7 +122,8 @@ def over_time(results: Sequence[Named]) -> Figure | None:
         "time",
         "Throughput over time",
         "Events acknowledged in each second (of long runs: mean of several) of the slowest valid run;"
-        " the first and the last second are not whole. The slowest worker is the one with the fewest events per second.",
+        " the first and the last second are not whole. The slowest worker is the one with the fewest"
+        " events per second.",
         {"vconcat": panels},
     )
 
