@@ -51,6 +51,9 @@ TURNS = 4
 BATCHES = {1_000: 24, 10_000: 3}
 """Batch size -> batches in a turn."""
 
+RETRIES = 20
+"""Of either way: a server with a small heap may be out of memory for a moment (429)."""
+
 Turn = Callable[[int], None]
 """Sends the batches of one turn; its argument counts the turns of a round."""
 
@@ -134,7 +137,7 @@ def worker(module: ElasticsearchModule, workload: Workload, line: Line) -> Itera
         def turn(_: int) -> None:
             # All that the loop asks of a feed is to be iterated over.
             part = cast(Feed, islice(payloads, BATCHES[line.batch]))
-            insert_all(part, writer, recorder, 0, lambda: None)
+            insert_all(part, writer, recorder, RETRIES, lambda: None)
 
         yield turn
 
@@ -156,10 +159,15 @@ def thinnest(requests: Sequence[Request], line: Line) -> Iterator[Turn]:
 
     def send(connection: http.client.HTTPConnection, part: Sequence[Request]) -> None:
         for request in part:
-            connection.request(request.method, request.target, request.body, headers)
-            answer = connection.getresponse()
-            if answer.status != 200 or not answer.read().startswith(b'{"errors":false'):
-                raise RuntimeError("the server refused a request")
+            for _ in range(RETRIES):
+                connection.request(request.method, request.target, request.body, headers)
+                answer = connection.getresponse()
+                body = answer.read()
+                if answer.status != 429:
+                    break
+                time.sleep(0.1)
+            if not body.startswith(b'{"errors":false'):
+                raise RuntimeError(f"the server refused a request: {body[:300]!r}")
 
     with ExitStack() as stack, ThreadPoolExecutor(line.in_flight) as threads:
         connections = [
