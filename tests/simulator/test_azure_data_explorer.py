@@ -8,13 +8,21 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.kusto.data.exceptions import KustoAuthenticationError, KustoBlobError
-from azure.kusto.ingest.exceptions import KustoQueueError
+from azure.core.exceptions import (
+    AzureError,
+    HttpResponseError,
+    ServiceRequestError,
+    ServiceResponseError,
+)
+from azure.kusto.data.exceptions import KustoAuthenticationError
+from azure.storage.blob import ContainerClient
+from azure.storage.queue import QueueClient
 
 from simulator.contract import Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
@@ -134,9 +142,6 @@ def test_errors_of_the_clients_say_what_to_do() -> None:
         "can't log in to 127.0.0.1:1: AADSTS7000215: no; check adx_aad_app_id, adx_app_key and"
         " adx_authority_id"
     )
-    # Nothing has been queued without a blob; a message may have been, though its answer is lost.
-    assert isinstance(cluster.meaning(KustoBlobError(OSError("gone"))), Retryable)
-    assert isinstance(cluster.meaning(KustoQueueError()), SimulatorError)
     cluster.close()
 
 
@@ -247,6 +252,56 @@ def test_queued_requests_in_flight(server: KustoUnderTest) -> None:
     assert server.rows(Temperature.schema, "events") == sorted(
         rows_of(Temperature().block(0, 0, 200))
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "failure", "kind"),
+    [
+        ("upload_blob", ServiceResponseError("lost"), "blob_not_stored"),
+        ("send_message", HttpResponseError("busy"), "message_not_queued"),
+        ("send_message", ServiceRequestError("refused"), "message_not_queued"),
+    ],
+)
+def test_what_is_surely_not_queued_is_sent_again(
+    server: KustoUnderTest, method: str, failure: AzureError, kind: str
+) -> None:
+    prepare(server, batch=True)
+    module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
+    with failing(method, failure) as strike, opened(module.writer(10)) as writer:
+        recorder = insert(writer, Temperature(), 30, 10, before={1: strike})
+    assert recorder.errors == {kind: 1}
+    assert server.rows(Temperature.schema, "events") == sorted(
+        rows_of(Temperature().block(0, 0, 30))
+    )
+
+
+def test_a_message_that_may_have_been_queued_ends_the_run(server: KustoUnderTest) -> None:
+    prepare(server, batch=True)
+    module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
+    with (
+        failing("send_message", ServiceResponseError("lost")) as strike,
+        opened(module.writer(10)) as writer,
+        pytest.raises(SimulatorError, match="nobody knows whether it was queued"),
+    ):
+        insert(writer, Temperature(), 30, 10, before={1: strike})
+
+
+@contextmanager
+def failing(method: str, failure: AzureError) -> Iterator[Callable[[], None]]:
+    """The next call of a method of Azure's clients fails, once what is yielded was called."""
+    kind = ContainerClient if method == "upload_blob" else QueueClient
+    real = getattr(kind, method)
+    left: list[AzureError] = []
+
+    def call(client: Any, *values: Any, **named: Any) -> Any:
+        if left:
+            raise left.pop()
+        return real(client, *values, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, method, call)
+        yield lambda: left.append(failure)
+        assert not left
 
 
 def test_an_acknowledged_part_is_not_sent_again(server: KustoUnderTest) -> None:
