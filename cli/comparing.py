@@ -101,6 +101,19 @@ def compared(results: Sequence[Result]) -> list[Compared]:
     return found
 
 
+def failures(names: Sequence[str], results: Sequence[Result], limit: float) -> list[str]:
+    """Why a comparison fails against a limit: each speed ratio below it, unless its interval shows no
+    difference; and a result that has nothing to compare, which must not pass for want of figures."""
+    found = compared(results)
+    failed = [
+        f"{names[one.position]} at {key_text(one.key)}: {one.speed.value:.3f}"
+        for one in found
+        if one.speed.value < limit and one.speed.differs is not False
+    ]
+    absent = set(range(1, len(results))) - {one.position for one in found}
+    return failed + [f"{names[n]} has nothing to compare with {names[0]}" for n in sorted(absent)]
+
+
 def missing(results: Sequence[Result]) -> list[tuple[Key, int]]:
     """(what, position of the result that has no figure for it while another has)."""
     found = [samples(result) for result in results]
@@ -233,6 +246,10 @@ def differing_options(results: Sequence[Result]) -> list[dict[str, Any]]:
     return found
 
 
+MOST_OPTIONS = 3
+"""In a name; results with more differing options are told apart by time."""
+
+
 def labels(results: Sequence[StoredResult]) -> list[str]:
     """Short and distinct names: the target, with what tells its results of one kind apart."""
     kinds = [(one.result.target, kind_of(one.result)) for one in results]
@@ -255,7 +272,8 @@ def kind_of(result: Result) -> str:
 
 def _distinct(base: str, results: Sequence[StoredResult]) -> list[str]:
     options = differing_options([one.result for one in results])
-    by_option = [" ".join([base, *_option_texts(own)]) for own in options]
+    few = all(len(own) <= MOST_OPTIONS for own in options)
+    by_option = [" ".join([base, *_option_texts(own)]) if few else base for own in options]
     by_time = [
         name
         if by_option.count(name) == 1

@@ -25,6 +25,7 @@ COLUMNS: dict[str, str] = {
     "latency_p90_ms": "DOUBLE", "latency_p99_ms": "DOUBLE", "latency_p99_9_ms": "DOUBLE",
     "latency_max_ms": "DOUBLE", "client_cpu_s": "DOUBLE", "client_cpu_share": "DOUBLE",
     "client_bound": "BOOLEAN", "retries": "BIGINT", "errors": "VARCHAR", "stored": "BIGINT",
+    "queryable_lag_s": "DOUBLE", "queryable_events_per_s": "DOUBLE",
     "batch": "BIGINT", "insert_mode": "VARCHAR", "primary_key": "VARCHAR", "tables": "VARCHAR",
     "num_inserts": "BIGINT", "prefill": "BIGINT", "cost_per_hour": "DOUBLE",
     "events_per_cost": "DOUBLE",
@@ -78,6 +79,8 @@ def _insert(run: InsertRun, cost_per_hour: float | None) -> dict[str, Any]:
         "client_bound": client and client.bound,
         "errors": json.dumps(run.errors, sort_keys=True),
         "stored": run.verification and run.verification.stored,
+        "queryable_lag_s": run.queryable and run.queryable.lag_s,
+        "queryable_events_per_s": run.queryable and run.queryable.events_per_s,
         "events_per_cost": events_per_cost(rate, cost_per_hour) if rate and cost_per_hour else None,
     }  # fmt: skip
 

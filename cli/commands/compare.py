@@ -38,10 +38,10 @@ def compare(
     Above 1 is faster, for inserts (their rates) as for queries (their times). RESULT is an ID or its
     beginning, a result's folder, or its JSON file.
     """
-    from ..comparing import check_comparable, labels
+    from ..comparing import check_comparable, failures, labels
     from ..output import note, say, write_whole
     from ..results import open_result
-    from ..show.comparison import comparison_text, failures
+    from ..show.comparison import comparison_text
 
     stored = [open_result(name, results_folder) for name in names]
     check_comparable(stored)

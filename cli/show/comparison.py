@@ -140,16 +140,7 @@ def comparison_text(names: Sequence[str], results: Sequence[Result], markdown: b
     parts = [f"{overview(names, results).text(markdown)}\n{chr(10) * markdown}{unit}"]
     if found:
         parts.append(ratios.text(markdown))
-    lines = [
-        f"not compared at {key_text(key)}: {names[position]} has no valid figure there"
-        for key, position in missing(results)
-    ]
-    lines += [
-        f"warning: {name}: {'; '.join(reasons)}"
-        for name, result in zip(names, results, strict=True)
-        if (reasons := _invalid(result))
-    ]
-    lines += difference_notes(names, differences(results))
+    lines = remarks(names, results)
     if lines:
         parts.append("\n".join(f"- {line}" if markdown else line for line in lines))
     return "\n\n".join(parts)
@@ -161,14 +152,15 @@ def _invalid(result: Result) -> list[str]:
     return reasons + list(result.invalid_reasons)
 
 
-def failures(names: Sequence[str], results: Sequence[Result], limit: float) -> list[str]:
-    """Why a comparison fails against a limit: each speed ratio below it, unless its interval shows no
-    difference; and a result that has nothing to compare, which must not pass for want of figures."""
-    found = compared(results)
-    failed = [
-        f"{names[one.position]} at {key_text(one.key)}: {one.speed.value:.3f}"
-        for one in found
-        if one.speed.value < limit and one.speed.differs is not False
+def remarks(names: Sequence[str], results: Sequence[Result]) -> list[str]:
+    """What keeps results from being compared, or from being compared fairly, one line each."""
+    lines = [
+        f"not compared at {key_text(key)}: {names[position]} has no valid figure there"
+        for key, position in missing(results)
     ]
-    absent = set(range(1, len(results))) - {one.position for one in found}
-    return failed + [f"{names[n]} has nothing to compare with {names[0]}" for n in sorted(absent)]
+    lines += [
+        f"warning: {name}: {'; '.join(reasons)}"
+        for name, result in zip(names, results, strict=True)
+        if (reasons := _invalid(result))
+    ]
+    return lines + difference_notes(names, differences(results))

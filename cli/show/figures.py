@@ -121,7 +121,8 @@ def over_time(results: Sequence[Named]) -> Figure | None:
     return Figure(
         "time",
         "Throughput over time",
-        "Events acknowledged in each second (of long runs: mean of several) of the slowest valid run;"
+        "Events acknowledged in each second (of long runs: mean of several) of the slowest valid run"
+        f" {_places(results)};"
         " the first and the last second are not whole. The slowest worker is the one with the fewest"
         " events per second.",
         {"vconcat": panels},
@@ -150,7 +151,7 @@ def latencies(results: Sequence[Named]) -> Figure | None:
     return Figure(
         "latency",
         "Latency of a request",
-        "Of the run with the highest p99 at each worker count, retries included. A request is a whole"
+        f"Of the run with the highest p99 {_places(results)}, retries included. A request is a whole"
         " batch.",
         _spec(rows, [_lines(x, y, rows), _points(x, y, rows)]),
     )
@@ -411,6 +412,11 @@ def _slowest_answers(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
         if known is None or _p99(run) > _p99(known):
             found[run.workers] = run
     return [(_name(named, run, alone), run) for run in found.values()]
+
+
+def _places(results: Sequence[Named]) -> str:
+    """Where `_examples` and `_slowest_answers` look."""
+    return "at each worker count" if len(results) == 1 else "of each result's best worker count"
 
 
 def _p99(run: InsertRun) -> float:

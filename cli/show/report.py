@@ -9,10 +9,10 @@ from pathlib import Path
 
 from simulator import __version__
 
-from ..comparing import compared, differences, kind_of, labels
+from ..comparing import compared, kind_of, labels
 from ..results import StoredResult
 from . import words
-from .comparison import difference_notes, overview, ratio_table
+from .comparison import overview, ratio_table, remarks
 from .drawing import inline, to_svg
 from .figures import Named, draw_all, sources
 from .stored import result_tables
@@ -102,7 +102,7 @@ def _comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> list[_
                 f"Compared: {kind}",
                 own[0],
                 words.comparison(own, ratios),
-                difference_notes(own, differences(results)),
+                remarks(own, results),
                 overview(own, results),
                 ratio_table(own, results[0].command, ratios),
             )

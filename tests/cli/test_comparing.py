@@ -13,13 +13,14 @@ from cli.comparing import (
     compared,
     differences,
     differing_options,
+    failures,
     labels,
     missing,
     samples,
 )
 from cli.errors import ConfigError
 from cli.results import Result
-from cli.show.comparison import comparison_text, difference_notes, failures, ratio_table
+from cli.show.comparison import comparison_text, difference_notes, ratio_table
 from cli.stats import common_cv, ratio, runs_needed
 from simulator.contract import QueryRun
 
@@ -252,6 +253,18 @@ def test_targets_are_names_enough() -> None:
 def test_results_of_one_target_are_told_apart_by_their_options() -> None:
     results = [inserts({1: SLOW}, options={"batch": size}) for size in (10, 1000)]
     assert labels([stored(result) for result in results]) == ["alpha batch=10", "alpha batch=1000"]
+
+
+def test_a_name_holds_a_few_options_only() -> None:
+    results = [
+        inserts({1: SLOW}, options=dict.fromkeys(("batch", "prefill", "seed", "clean"), value),
+                started_at=f"2025-01-02T03:04:0{value}+00:00")
+        for value in (1, 2)
+    ]  # fmt: skip
+    assert labels([stored(result) for result in results]) == [
+        "alpha 2025-01-02 03:04:01",
+        "alpha 2025-01-02 03:04:02",
+    ]
 
 
 def test_results_of_one_target_and_options_are_told_apart_by_time() -> None:

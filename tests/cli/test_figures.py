@@ -205,6 +205,27 @@ def test_each_mark_carries_its_figures(kind: str) -> None:
     assert set(texts) == {row["text"] for row in rows(figure)}
 
 
+def test_marks_are_where_their_figures_are() -> None:
+    """Heights on the page are those of the stored rates, from zero."""
+    figure = drawn("workers", SWEEP, OTHER)
+    height = figure.spec["height"]
+    points = [
+        mark
+        for mark in ET.fromstring(to_svg(figure.spec)).iter()
+        if mark.get("aria-roledescription") == "point"
+    ]
+    places = [re.findall(r"[\d.]+", point.get("transform", ""))[:2] for point in points]
+    rates = {row["text"]: row["rate"] for row in rows(figure)}
+    drawn_rates = [rates[point.get("aria-label", "")] for point in points]
+    heights = [height - float(y) for _, y in places]
+    scale = heights[0] / drawn_rates[0]
+    assert heights == pytest.approx([rate * scale for rate in drawn_rates], abs=0.01)
+    counts = {row["text"]: row["workers"] for row in rows(figure)}
+    across = [(counts[point.get("aria-label", "")], float(x)) for point, (x, _) in
+              zip(points, places, strict=True)]  # fmt: skip
+    assert [count for count, _ in sorted(across, key=lambda pair: pair[1])] == [1, 1, 2, 4]
+
+
 def encodings(spec: object) -> Iterator[dict[str, Any]]:
     if isinstance(spec, dict):
         if "encoding" in spec:

@@ -88,6 +88,7 @@ def test_all_kinds_of_results_in_one_report() -> None:
     assert "Compared: inserts" in page.text
     assert "1 worker: beta is 0.50 times as fast as alpha, inserts (95 % interval" in page.text
     assert "warning: batch differs: batch: 100 / 7" in page.text
+    assert "not compared at 4 workers: beta has no valid figure there" in page.text
     # There is one of the other kinds only.
     assert "Compared: queries" not in page.text
 
