@@ -245,7 +245,13 @@ def phases(results: Sequence[Named]) -> Figure | None:
     bar = {
         "mark": {"type": "bar", "stroke": PAPER, "strokeWidth": 1},
         "encoding": {
-            "y": {"field": "run", "type": "nominal", "title": "Run", "sort": [b[0] for b in bars]},
+            "y": {
+                "field": "run",
+                "type": "nominal",
+                "title": "Run",
+                "axis": {"labelLimit": 420},
+                "sort": [b[0] for b in bars],
+            },
             "x": _quantity("seconds", "Seconds"),
             "color": color,
             "order": {"field": "order"},
@@ -328,9 +334,11 @@ def titled(figure: Figure, title: str, remarks: Sequence[str] = ()) -> dict[str,
     return figure.spec | {"title": {"text": title, "subtitle": lines}}
 
 
-def sources(named: Sequence[Named]) -> list[str]:
-    """Where figures come from that this tool did not measure."""
-    found = dict.fromkeys(one.result.source for one in named if one.result.source)
+def sources(kind: str, named: Sequence[Named]) -> list[str]:
+    """Where figures in such a figure come from that this tool did not measure."""
+    found = dict.fromkeys(
+        one.result.source for one in named if one.result.source and KINDS[kind]([one]) is not None
+    )
     return [f"Not measured by this tool: {source}." for source in found]
 
 

@@ -30,7 +30,7 @@ def write_plot(
     ]  # fmt: skip
     figure = _figure(named, kind)
     output = output or Path(f"{figure.kind}.svg")
-    spec = titled(figure, title or figure.title, sources(named))
+    spec = titled(figure, title or figure.title, sources(figure.kind, named))
     png = output.suffix.lower() == ".png"
     write_whole(output, to_png(spec, theme) if png else standalone_svg(spec, theme))
     return output

@@ -116,7 +116,7 @@ def _figures(stored: Sequence[StoredResult], names: Sequence[str]) -> list[dict[
         {
             "id": figure.kind,
             "title": figure.title,
-            "note": " ".join([figure.note, *sources(named)]),
+            "note": " ".join([figure.note, *sources(figure.kind, named)]),
             "svg": inline(to_svg(figure.spec), figure.kind),
         }
         for figure in draw_all(named)

@@ -147,5 +147,7 @@ def test_every_stored_result_has_a_report(name: str) -> None:
 
 
 def test_figures_of_others_are_marked() -> None:
-    text = Page(report(steps({0: 1.0, 5: 2.0}, source="read off a picture"))).text
-    assert text.count("ot measured by this tool: read off a picture") >= 2
+    """In the head and in the figure that shows them, but in no other."""
+    text = Page(report(steps({0: 1.0, 5: 2.0}, source="read off a picture"), RESULTS[2])).text
+    assert "Figures for alpha (PostgreSQL 18.4), not measured by this tool: read off a pic" in text
+    assert text[text.index("\nFigures\n") :].count("Not measured by this tool: read off a pic") == 3
