@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test e2e lint image bench example pictures clean
+.PHONY: demo test test-images e2e lint image bench example pictures clean
 
 # An insert sweep and the five queries, against a PostgreSQL that comes with the Python packages.
 demo: $(VENV)/tool
@@ -14,6 +14,11 @@ demo: $(VENV)/tool
 # All tests that need nothing but Python. Database servers come from variables such as POSTGRES_DSN.
 test: $(VENV)/development
 	$(BIN)/python -m pytest -n 2 -m "not cluster"
+
+# The contract suite on the official images of tests/compose.yaml, for which Docker is needed: all
+# systems one after another, or SYSTEMS="timescaledb cockroachdb".
+test-images: $(VENV)/development
+	$(BIN)/python -m tests.on_images $(SYSTEMS)
 
 # Tests on the Kubernetes cluster of the current context, in namespaces of their own.
 e2e: $(VENV)/development

@@ -17,10 +17,10 @@ from simulator.workloads.base import EventBlock, Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import INTERVAL_MS, Temperature
 
-from ..contract.postgres import PostgresUnderTest
-from ..contract.server import new_job
-from ..contract.timescaledb import TimescaleStandIn, TimescaleUnderTest
 from ..helpers import insert_with
+from .postgres import PostgresUnderTest
+from .server import new_job
+from .timescaledb import TimescaleStandIn, TimescaleUnderTest
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +35,17 @@ def _server(request: pytest.FixtureRequest) -> Iterator[PostgresUnderTest]:
 
 
 @pytest.fixture
-def server(_server: TimescaleUnderTest) -> TimescaleUnderTest:
+def timescale(_server: TimescaleUnderTest) -> TimescaleUnderTest:
     _server.clear()
     return _server
 
 
 def prepared(
-    server: TimescaleUnderTest, workload: Workload, count: int, **changes: Any
+    timescale: TimescaleUnderTest, workload: Workload, count: int, **changes: Any
 ) -> Timescaledb:
     """A module, open, with so many events inserted; `changes`: options and parts of the job."""
     parts = {key: changes.pop(key) for key in ("primary_key", "tables", "clean") if key in changes}
-    module = server.module(new_job(workload.schema, batch=100, **parts), options=changes)
+    module = timescale.module(new_job(workload.schema, batch=100, **parts), options=changes)
     assert isinstance(module, Timescaledb)
     module.open()
     module.prepare()
@@ -53,26 +53,26 @@ def prepared(
     return module
 
 
-@pytest.mark.parametrize("workload_name", WORKLOADS)
+@pytest.mark.parametrize("kind", WORKLOADS)
 def test_each_table_is_a_hypertable_of_the_interval_asked_for(
-    server: TimescaleUnderTest, workload_name: str
+    timescale: TimescaleUnderTest, kind: str
 ) -> None:
-    workload = WORKLOADS[workload_name]()
-    prepared(server, workload, 8, tables=Tables.MULTIPLE, chunk_time_interval="3600000").close()
+    workload = WORKLOADS[kind]()
+    prepared(timescale, workload, 8, tables=Tables.MULTIPLE, chunk_time_interval="3600000").close()
     table = workload.schema.table
-    assert server.chunk_intervals() == {f"{table}{number}": 3_600_000 for number in range(4)}
+    assert timescale.chunk_intervals() == {f"{table}{number}": 3_600_000 for number in range(4)}
 
 
 def test_a_day_of_events_is_a_chunk_by_default_as_in_the_reference(
-    server: TimescaleUnderTest,
+    timescale: TimescaleUnderTest,
 ) -> None:
-    prepared(server, Temperature(), 1).close()
-    assert server.chunk_intervals() == {"events": 86_400_000}
+    prepared(timescale, Temperature(), 1).close()
+    assert timescale.chunk_intervals() == {"events": 86_400_000}
 
 
-def test_a_hypertable_stays_one_without_cleaning(server: TimescaleUnderTest) -> None:
-    prepared(server, Temperature(), 10).close()
-    again = server.module(new_job(Temperature.schema, clean=False))
+def test_a_hypertable_stays_one_without_cleaning(timescale: TimescaleUnderTest) -> None:
+    prepared(timescale, Temperature(), 10).close()
+    again = timescale.module(new_job(Temperature.schema, clean=False))
     again.open()
     again.prepare()
     assert again.count() == 10
@@ -89,36 +89,38 @@ def test_a_hypertable_stays_one_without_cleaning(server: TimescaleUnderTest) -> 
     ],
 )
 def test_no_table_has_a_primary_key(
-    server: TimescaleUnderTest, key: PrimaryKey, identity: bool
+    timescale: TimescaleUnderTest, key: PrimaryKey, identity: bool
 ) -> None:
-    prepared(server, Temperature(), 10, primary_key=key).close()
-    columns = server.ask(
+    prepared(timescale, Temperature(), 10, primary_key=key).close()
+    columns = timescale.ask(
         "SELECT column_name FROM information_schema.columns"
         " WHERE table_name = 'events' AND is_identity = 'YES'"
     )
     assert columns == ([("id",)] if identity else [])
-    assert not server.ask("SELECT FROM pg_constraint WHERE contype IN ('p', 'u')"
+    assert not timescale.ask("SELECT FROM pg_constraint WHERE contype IN ('p', 'u')"
                           " AND conrelid = 'events'::regclass")  # fmt: skip
 
 
-def test_a_key_with_the_time_can_be_asked_for(server: TimescaleUnderTest) -> None:
+def test_a_key_with_the_time_can_be_asked_for(timescale: TimescaleUnderTest) -> None:
     constraint = "PRIMARY KEY (id, timestamp)"
     key = PrimaryKey.SQL
-    prepared(server, Temperature(), 10, primary_key=key, primary_key_constraint=constraint).close()
+    prepared(
+        timescale, Temperature(), 10, primary_key=key, primary_key_constraint=constraint
+    ).close()
     with pytest.raises(SimulatorError, match="without the column"):
-        prepared(server, Temperature(), 0, primary_key=key, primary_key_constraint="UNIQUE (id)")
+        prepared(timescale, Temperature(), 0, primary_key=key, primary_key_constraint="UNIQUE (id)")
 
 
 @pytest.mark.parametrize(
     "workload", [Temperature(device_spread=3), Cpu(device_spread=3)], ids=["temperature", "cpu"]
 )
 def test_chunks_are_in_the_columnstore_when_the_queries_are_asked(
-    server: TimescaleUnderTest, workload: Workload
+    timescale: TimescaleUnderTest, workload: Workload
 ) -> None:
     options = {"columnstore": "true", "chunk_time_interval": 10 * INTERVAL_MS}
-    module = prepared(server, workload, 100, **options)
+    module = prepared(timescale, workload, 100, **options)
     module.prepare_queries()
-    chunks = server.chunks(workload.schema.table)
+    chunks = timescale.chunks(workload.schema.table)
     assert len(chunks) >= 10
     assert all(chunks)
     for name, ask in module.queries().items():
@@ -128,10 +130,10 @@ def test_chunks_are_in_the_columnstore_when_the_queries_are_asked(
     module.close()
 
 
-def test_chunks_stay_as_they_are_otherwise(server: TimescaleUnderTest) -> None:
-    module = prepared(server, Temperature(), 100)
+def test_chunks_stay_as_they_are_otherwise(timescale: TimescaleUnderTest) -> None:
+    module = prepared(timescale, Temperature(), 100)
     module.prepare_queries()
-    assert not any(server.chunks("events"))
+    assert not any(timescale.chunks("events"))
     module.close()
 
 
@@ -146,15 +148,15 @@ class Restarting(Temperature):
     ("second", "chunks"), [(Restarting(), 2), (Temperature(), 4)], ids=["restart", "continue"]
 )
 def test_more_events_go_to_the_same_chunks_or_on_in_time(
-    server: TimescaleUnderTest, second: Workload, chunks: int
+    timescale: TimescaleUnderTest, second: Workload, chunks: int
 ) -> None:
     options = {"columnstore": True, "chunk_time_interval": 25 * INTERVAL_MS}
-    module = prepared(server, Temperature(), 50, **options)
+    module = prepared(timescale, Temperature(), 50, **options)
     insert_with(module, second, 50, first=50)
     assert module.count() == 100
     module.prepare_queries()
     # Jitter may put an event or two into a chunk more.
-    assert len(server.chunks("events")) in (chunks, chunks + 1)
+    assert len(timescale.chunks("events")) in (chunks, chunks + 1)
     module.close()
 
 
@@ -167,8 +169,8 @@ def test_a_database_without_timescaledb_says_what_to_do(postgres_dsn: str) -> No
         module.close()
 
 
-def test_the_version_of_the_extension_is_told(server: TimescaleUnderTest) -> None:
-    module = server.module(new_job(Temperature.schema))
+def test_the_version_of_the_extension_is_told(timescale: TimescaleUnderTest) -> None:
+    module = timescale.module(new_job(Temperature.schema))
     module.open()
     assert "; TimescaleDB 2." in module.server_info()["version"]
     module.close()

@@ -1,0 +1,68 @@
+"""The compose file of the official images fits the suite: it can't be tried where there is no Docker."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from ..on_images import main, services, suite_of
+from .entries import ENTRIES, Entry
+
+# Of Azure Data Explorer there is no image that would do; and three nodes are more than a test needs.
+WITHOUT_IMAGE = {"kusto"}
+REAL = [
+    entry
+    for entry in ENTRIES
+    if entry.variables and entry.name not in WITHOUT_IMAGE and "three" not in entry.name
+]
+
+
+def test_there_is_an_image_for_each_real_server() -> None:
+    assert {entry.name for entry in REAL} == set(services())
+
+
+@pytest.mark.parametrize("entry", REAL, ids=lambda entry: entry.name)
+def test_the_variables_are_those_that_the_suite_asks_for(entry: Entry) -> None:
+    service = services()[entry.name]
+    assert set(service["x-variables"]) == set(entry.variables)
+    # Where they point is a port that the service publishes, on this machine only.
+    (port,) = service["ports"]
+    host, published, _ = port.split(":")
+    assert host == "127.0.0.1"
+    assert published in re.findall(r"\d+", " ".join(service["x-variables"].values()))
+
+
+@pytest.mark.parametrize("name", services())
+def test_versions_are_pinned_and_readiness_is_known(name: str) -> None:
+    service = services()[name]
+    assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+[\w.-]*", service["image"])
+    assert service["healthcheck"]["test"]
+
+
+def test_no_two_share_a_port() -> None:
+    ports = [port for service in services().values() for port in service["ports"]]
+    assert len({port.rpartition(":")[0] for port in ports}) == len(ports)
+
+
+@pytest.mark.parametrize("system", ["postgres", "elasticsearch"])
+def test_the_command_chooses_the_tests_of_one_server(system: str) -> None:
+    """Though its name is a part of others, or of a module's with other servers."""
+    command, variables = suite_of(system)
+    found = subprocess.run(
+        [*command, "--collect-only", "-n", "0", "-p", "no:cacheprovider"],
+        env=os.environ | variables, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout + found.stderr
+    suite = r"test_(?:inserts|options|queries|recovery|schema)\.py::\w+\[([^]]+)\]"
+    cases = re.findall(suite, found.stdout)
+    assert len(cases) > 50
+    assert all(case.startswith(system) for case in cases), shlex.join(command)
+
+
+def test_an_unknown_system_names_the_known(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["oracle"]) == 2
+    assert "unknown: oracle (known: postgres, " in capsys.readouterr().err
