@@ -53,7 +53,9 @@ def by_workers(results: Sequence[Named]) -> Figure | None:
     if not rows:
         return None
     counts = sorted({row["workers"] for row in rows})
-    x = _quantity("workers", "Workers", axis={"values": counts, "format": "d"}, zero=False)
+    x = _quantity(
+        "workers", "Number of workers", axis={"values": counts, "format": "d"}, zero=False
+    )
     return Figure(
         "workers",
         "Throughput by number of workers",
@@ -286,7 +288,9 @@ def client_share(results: Sequence[Named]) -> Figure | None:
     if not rows:
         return None
     counts_shown = sorted({row["workers"] for row in rows})
-    x = _quantity("workers", "Workers", axis={"values": counts_shown, "format": "d"}, zero=False)
+    x = _quantity(
+        "workers", "Number of workers", axis={"values": counts_shown, "format": "d"}, zero=False
+    )
     y = _quantity("share", "Client CPU, % of a core per worker")
     limit = {
         "data": {"values": [{"limit": 80}]},

@@ -251,7 +251,7 @@ def test_every_axis_says_what_it_shows(kind: str) -> None:
     assert found
     for axis in found:
         assert axis["title"]
-        if axis["type"] == "quantitative" and axis["title"] != "Workers":
+        if axis["type"] == "quantitative" and axis["title"] != "Number of workers":
             assert any(unit in axis["title"] for unit in UNITS), axis["title"]
 
 
