@@ -124,7 +124,7 @@ def _default(field: FieldInfo) -> str:
 
 def cell(supported: Mapping[PrimaryKey, Support] | Mapping[str, Support]) -> str:
     """`full`, or which are what: `full: copy, single; missing: transaction`."""
-    kinds = list(dict.fromkeys(supported.values()))
+    kinds = sorted(set(supported.values()))
     if len(kinds) == 1:
         return str(kinds[0])
     return "; ".join(
