@@ -171,7 +171,9 @@ class YugabyteStandIn(PostgresUnderTest):
                 eventually(lambda: self.waiting(job.run_id, but=first), "request sent again")
                 ask(holder, "COMMIT")
 
-            yield Strike(blow, {"connection_string": proxy.dsn})
+            # A COPY would wait before it has the events, and store none once its client is gone.
+            mode = {"insert_mode": "values_lists"} if job.batch else {}
+            yield Strike(blow, {"connection_string": proxy.dsn, **mode})
         holder.close()
 
     FAULTS = (
