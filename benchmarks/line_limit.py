@@ -109,13 +109,12 @@ def thin(module: Influxdb, payloads: Sequence[bytes], line: Line) -> Iterator[Tu
     """http.client alone."""
     count = BATCHES[line.batch]
     server = InfluxServer(module.options, "none")
-    url = urlsplit(server.write_url)
-    path = f"{url.path}?{url.query}"
+    url = urlsplit(module.options.endpoint)
     connection = http.client.HTTPConnection(url.hostname or "", url.port)
 
     def turn(number: int) -> None:
         for payload in payloads[number * count : (number + 1) * count]:
-            connection.request("POST", path, payload, server.write_headers)
+            connection.request("POST", server.write_path, payload, server.write_headers)
             answer = connection.getresponse()
             answer.read()
             if answer.status != http.HTTPStatus.NO_CONTENT:

@@ -27,7 +27,8 @@ from urllib.parse import quote, urlencode, urlsplit
 from influxdb_client.client.influxdb_client import InfluxDBClient
 from influxdb_client.rest import ApiException
 from pydantic import Field, field_validator
-from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3 import Timeout
+from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 
 from ..contract import PrimaryKey
 from ..errors import OptionError, Retryable, SimulatorError
@@ -169,8 +170,8 @@ class InfluxServer:
             "Content-Type": "application/json",
         }
         write = {"org": options.org, "bucket": options.bucket, "precision": PRECISION}
-        self.write_url = f"{options.endpoint}/api/v2/write?{urlencode(write)}"
-        # Bytes are passed on as they are only if they are not said to be JSON.
+        self.write_path = f"{urlsplit(options.endpoint).path}/api/v2/write?{urlencode(write)}"
+        self._pool = self._http.pool_manager.connection_from_url(options.endpoint)
         self.write_headers = self.headers | {"Content-Type": "text/plain; charset=utf-8"}
         if options.gzip:
             self.write_headers["Content-Encoding"] = "gzip"
@@ -191,14 +192,30 @@ class InfluxServer:
 
     def write(self, body: bytes) -> None:
         """One write request; Retryable if it may be sent again."""
-        answer = self._translated(
-            "POST", self.write_url, self.write_headers, body, self._options.request_timeout_s
-        )
-        if answer.status != 204:
-            raise SimulatorError(
-                f"InfluxDB at {self.name} answered a write by {answer.status} instead of 204:"
-                " check that endpoint names the server itself"
+        timeout_s = self._options.request_timeout_s
+        try:
+            # By the connection pool itself, which spares a sixth of a request's CPU.
+            answer = self._pool.urlopen(
+                "POST",
+                self.write_path,
+                body,
+                self.write_headers,
+                retries=False,
+                redirect=False,
+                timeout=Timeout(connect=_CONNECT_TIMEOUT_S, read=timeout_s),
             )
+        except HTTPError as error:
+            raise self._lost(error, timeout_s) from error
+        if answer.status == 204:
+            return
+        refused = ApiException(answer.status, answer.reason)
+        refused.body, refused.headers = answer.data.decode(errors="replace"), answer.headers
+        if answer.status >= 400:
+            raise self.meaning(refused) from refused
+        raise SimulatorError(
+            f"InfluxDB at {self.name} answered a write by {answer.status} instead of 204:"
+            " check that endpoint names the server itself"
+        )
 
     def ask(
         self,
@@ -232,19 +249,28 @@ class InfluxServer:
             )
         except ApiException as error:
             raise self.meaning(error) from error
-        except ReadTimeoutError as error:
-            raise Retryable("timeout", f"no answer from {self.name} in {timeout_s:g} s") from error
         except HTTPError as error:
-            raise Retryable(_LOST, f"{self.name}: {_one_line(error)}") from error
+            raise self._lost(error, timeout_s) from error
+
+    def _lost(self, error: HTTPError, timeout_s: float) -> Retryable | SimulatorError:
+        """What it means that there was no answer."""
+        if isinstance(error, SSLError):
+            return self._untrusted(str(error))
+        if isinstance(error, ReadTimeoutError):
+            return Retryable("timeout", f"no answer from {self.name} in {timeout_s:g} s")
+        return Retryable(_LOST, f"{self.name}: {_one_line(error)}")
+
+    def _untrusted(self, reason: str) -> SimulatorError:
+        return SimulatorError(
+            f"can't connect to InfluxDB at {self.name}: {_one_line(reason)};"
+            " name the authority's certificate in ssl_ca_cert, or set verify_ssl=false"
+        )
 
     def meaning(self, error: ApiException) -> Retryable | SimulatorError:
         """What an error means: worth another try, or the end of the run."""
         options = self._options
         if not error.status:
-            return SimulatorError(
-                f"can't connect to InfluxDB at {self.name}: {_one_line(error.reason)};"
-                " name the authority's certificate in ssl_ca_cert, or set verify_ssl=false"
-            )
+            return self._untrusted(str(error.reason))
         text = _message(error)
         if kind := _PASSING.get(error.status):
             if _CACHE_FULL in text:
