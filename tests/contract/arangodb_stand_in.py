@@ -284,6 +284,8 @@ class ArangoStandIn(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Header and body are sent apart: the latter would wait for the former's acknowledgement.
+    disable_nagle_algorithm = True
     server: ArangoStandIn
 
     def _serve(self) -> None:
