@@ -21,7 +21,8 @@ COLUMNS: dict[str, str] = {
     "workers": "BIGINT", "run": "BIGINT", "valid": "BOOLEAN", "invalid_reasons": "VARCHAR",
     # Of inserts.
     "fill_level": "BIGINT", "events": "BIGINT", "window_s": "DOUBLE", "inserts_per_s": "DOUBLE",
-    "inserts_per_s_mean_duration": "DOUBLE", "overlap": "DOUBLE", "latency_p50_ms": "DOUBLE",
+    "inserts_per_s_mean_duration": "DOUBLE", "metrics_per_s": "DOUBLE", "overlap": "DOUBLE",
+    "latency_p50_ms": "DOUBLE",
     "latency_p90_ms": "DOUBLE", "latency_p99_ms": "DOUBLE", "latency_p99_9_ms": "DOUBLE",
     "latency_max_ms": "DOUBLE", "client_cpu_s": "DOUBLE", "client_cpu_share": "DOUBLE",
     "client_bound": "BOOLEAN", "retries": "BIGINT", "errors": "VARCHAR", "stored": "BIGINT",
@@ -71,7 +72,7 @@ def _insert(run: InsertRun, cost_per_hour: float | None) -> dict[str, Any]:
     return {
         **{name: getattr(run, name) for name in (
             "workers", "run", "valid", "fill_level", "events", "window_s", "inserts_per_s",
-            "inserts_per_s_mean_duration", "overlap", "retries")},
+            "inserts_per_s_mean_duration", "metrics_per_s", "overlap", "retries")},
         "invalid_reasons": "; ".join(run.invalid_reasons),
         **{f"latency_{name}_ms": value for name, value in percentiles.items()},
         "client_cpu_s": client and client.cpu_s,

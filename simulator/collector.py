@@ -250,6 +250,9 @@ class Collector:
             stored,
             stored is not None,
         )
+        if report.insert.inserts_per_s is not None:
+            metrics = self._module.job.schema.metrics
+            report.insert.metrics_per_s = report.insert.inserts_per_s * metrics
         if self._module.settle_s:
             report.insert.queryable = queryable(report.insert, lag_s)
         most_prefilled = max(message.prefilled for message in self._ready.values())

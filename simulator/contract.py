@@ -316,6 +316,8 @@ class InsertRun(Message):
     inserts_per_s: float | None = None
     """Acknowledged events ÷ (last worker's end − first worker's start)."""
     inserts_per_s_mean_duration: float | None = None
+    metrics_per_s: float | None = None
+    """Measured values per second: `inserts_per_s` times those of an event (workload cpu: ten)."""
     """Acknowledged events ÷ mean worker duration: the formula of the published comparison."""
     overlap: float | None = None
     """Mean share of the window in which a worker was active."""

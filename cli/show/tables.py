@@ -57,19 +57,15 @@ def insert_table(
         found = [entry for entry in summary if entry.workers == workers]
         if found:
             cost = [_per_cost(found[0].avg, cost_per_hour)] if cost_per_hour else []
-            rows.append(
-                [workers, *_figures(found[0]), *_details(own), *_queryable(own, runs), *cost]
-            )
+            rows.append([workers, *_figures(found[0]), *_details(own), *_more(own, runs), *cost])
         else:
             rates = [run.inserts_per_s for run in own if run.inserts_per_s is not None]
             figures = [min(rates), max(rates), sum(rates) / len(rates)] if rates else []
             shown = [struck(_rate(figure), terminal) for figure in figures] or ["-"] * 3
             none = ["-" for _ in more]
-            rows.append(
-                [workers, *shown, "-", "-", "-", *_details(own), *_queryable(own, runs), *none]
-            )
+            rows.append([workers, *shown, "-", "-", "-", *_details(own), *_more(own, runs), *none])
     headers = ["Workers", "Min", "Max", "Avg", "Median", "95% interval", "CV", *_DETAILS]
-    return Table([*headers, *_queryable_headers(runs), *more], rows)
+    return Table([*headers, *_more_headers(runs), *more], rows)
 
 
 def steps_table(
@@ -84,8 +80,8 @@ def steps_table(
         if cost_per_hour and run.valid and run.inserts_per_s:
             cost = [_per_cost(run.inserts_per_s, cost_per_hour)]
         shown = rate if run.valid else struck(rate, terminal)
-        rows.append([run.fill_level, shown, *_details([run]), *_queryable([run], runs), *cost])
-    headers = ["Level", "Inserts/s", *_DETAILS, *_queryable_headers(runs), *more]
+        rows.append([run.fill_level, shown, *_details([run]), *_more([run], runs), *cost])
+    headers = ["Level", "Inserts/s", *_DETAILS, *_more_headers(runs), *more]
     return Table(headers, rows)
 
 
@@ -211,20 +207,29 @@ def _details(runs: Sequence[InsertRun]) -> list[str]:
     ]
 
 
-def _queryable_headers(all_runs: Sequence[InsertRun]) -> list[str]:
-    """Columns that only a database has that acknowledges events before they can be queried."""
-    return ["Queryable/s", "Lag s"] if any(run.queryable for run in all_runs) else []
+def _more_headers(all_runs: Sequence[InsertRun]) -> list[str]:
+    """Columns for what only some have: events of several metrics, and a database that acknowledges
+    events before they can be queried."""
+    metrics = any(run.metrics_per_s != run.inserts_per_s for run in all_runs if run.metrics_per_s)
+    queryable = any(run.queryable for run in all_runs)
+    return [
+        *(["Metrics/s"] if metrics else []),
+        *(["Queryable/s", "Lag s"] if queryable else []),
+    ]
 
 
-def _queryable(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list[str]:
-    """Those columns of some of the runs: of the one whose events took longest to appear."""
-    if not _queryable_headers(all_runs):
-        return []
+def _more(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list[str]:
+    """Those columns of some of the runs: the mean of the valid ones' metrics, and the run whose
+    events took longest to appear."""
+    shown = {"Metrics/s": "-", "Queryable/s": "-", "Lag s": "-"}
+    metrics = [run.metrics_per_s for run in runs if run.valid and run.metrics_per_s]
+    if metrics:
+        shown["Metrics/s"] = _rate(sum(metrics) / len(metrics))
     found = [run.queryable for run in runs if run.queryable]
-    if not found:
-        return ["-", "-"]
-    slowest = max(found, key=lambda queryable: queryable.lag_s)
-    return [_rate(slowest.events_per_s), f"{slowest.lag_s:.1f}"]
+    if found:
+        slowest = max(found, key=lambda queryable: queryable.lag_s)
+        shown |= {"Queryable/s": _rate(slowest.events_per_s), "Lag s": f"{slowest.lag_s:.1f}"}
+    return [shown[header] for header in _more_headers(all_runs)]
 
 
 def _figures(entry: InsertSummary) -> list[str]:

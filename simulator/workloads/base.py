@@ -72,6 +72,12 @@ class Schema:
         raise KeyError(name)
 
     @property
+    def metrics(self) -> int:
+        """How many measured values an event has."""
+        measured = (ColumnType.FLOAT32, ColumnType.INT32)
+        return sum(column.type in measured for column in self.columns)
+
+    @property
     def sequence(self) -> str | None:
         """The key's INT64 column, which numbers a worker's events, or None."""
         return next((name for name in self.key if self.column(name).type is ColumnType.INT64), None)

@@ -76,6 +76,20 @@ def test_what_can_be_queried_later_is_shown_where_there_is_such_a_thing() -> Non
         ]
 
 
+def test_metrics_are_shown_where_an_event_has_several() -> None:
+    runs = [
+        insert_run(run=1, metrics_per_s=5000.0),
+        insert_run(run=2, inserts_per_s=700.0, metrics_per_s=7000.0),
+        insert_run(run=3, inserts_per_s=900.0, metrics_per_s=9000.0, valid=False),
+        insert_run(run=1, workers=8, inserts_per_s=900.0, metrics_per_s=9000.0, valid=False),
+    ]
+    table = insert_table(runs, summarize_inserts(runs, by_fill_level=False), terminal=False)
+    assert [line[-1] for line in cells(table.text())] == ["Metrics/s", "6000", "-"]
+    one = [insert_run(metrics_per_s=500.0)]
+    table = insert_table(one, summarize_inserts(one, by_fill_level=False), terminal=False)
+    assert "Metrics/s" not in table.text()
+
+
 def test_invalid_figures_are_struck_through() -> None:
     """By the terminal where there is one, else as in Markdown."""
     runs, summary = stored_inserts("insert")

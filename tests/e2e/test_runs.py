@@ -83,6 +83,7 @@ RUN: dict[str, Check] = {
     "window_s": is_seconds,
     "inserts_per_s": is_seconds,
     "inserts_per_s_mean_duration": is_seconds,
+    "metrics_per_s": is_seconds,
     "overlap": lambda value: 0 < value <= 1,
     "latency_ms": lambda value: list(value) == ["p50", "p90", "p99", "p99_9", "max"],
     "histogram": is_text,
@@ -468,6 +469,7 @@ def test_workload_cpu(tool: Tool, server: Server) -> None:
     ).ok()  # fmt: skip
     (run,) = tool.result()["runs"]
     check_run(run, 500, 100)
+    assert run["metrics_per_s"] == pytest.approx(10 * run["inserts_per_s"])
     check_stored(run, 0)
     found = server.ask(
         "SELECT count(*), count(DISTINCT tags ->> 'hostname'), min(usage_user), max(usage_user),"
