@@ -84,7 +84,7 @@ begin() {
   fi
   if [ "$verb" = install ]; then
     if [ "$MODE" = plan ]; then describe; fi
-    if [ "$MODE" = run ]; then trap 'explain_failure' ERR; fi
+    if [ "$MODE" = run ]; then trap explain_failure EXIT; fi
   fi
 }
 
@@ -253,9 +253,10 @@ volumes() {
 }
 
 explain_failure() {
-  trap - ERR
+  local status=$?
+  [ "$status" != 0 ] || return 0
   {
-    echo "The installation did not get ready. Its pods, and the last warnings in the namespace:"
+    echo "It did not get ready. Its pods, and the last warnings in the namespace:"
     cluster kubectl get pods --selector "$LABEL=$DATABASE" || true
     cluster kubectl get events --field-selector type=Warning --sort-by .lastTimestamp |
       tail -n 5 || true
@@ -265,7 +266,7 @@ explain_failure() {
 # Delete a cluster of CloudNativePG. Its volumes belong to it and would go with it; orphaned, they stay,
 # and a new cluster of that name takes them up again.
 cloudnative_pg_delete() { # name
-  step kubectl delete cluster.postgresql.cnpg.io "$1" --cascade orphan --ignore-not-found
+  step kubectl delete cluster.postgresql.cnpg.io "$1" --cascade=orphan --ignore-not-found
   step kubectl delete pod,service,poddisruptionbudget,configmap,serviceaccount,role,rolebinding \
     --selector "$LABEL=$DATABASE" --ignore-not-found
 }

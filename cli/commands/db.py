@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..recipes import Choice, Recipe
 
+# After its pods are ready: for the Service's addresses to get around, and users to be made.
+_ANSWER_PATIENCE_S = 30.0
+
 
 def _of_all(function: Function) -> Function:
     """Options of every subcommand."""
@@ -143,7 +146,7 @@ def _await(
         place.namespace, place.kubeconfig, place.context,
     )  # fmt: skip
     try:
-        finding = await_answer(lambda: database_answers(request, interrupts), 60)
+        finding = await_answer(lambda: database_answers(request, interrupts), _ANSWER_PATIENCE_S)
     except ConfigError as error:
         raise RunFailed(
             f"{recipe.name} is installed and its pods are ready, but it could not be asked:"

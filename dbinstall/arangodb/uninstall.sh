@@ -9,7 +9,7 @@ if [ "$DELETE_VOLUMES" ]; then
 else
   # The volumes belong to the deployment and would go with it; orphaned, they stay. A new deployment has
   # members of other names, and doesn't take them up.
-  step kubectl delete arangodeployment.database.arangodb.com arangodb --cascade orphan \
+  step kubectl delete arangodeployment.database.arangodb.com arangodb --cascade=orphan \
     --ignore-not-found
   step kubectl delete pod,service --selector arango_deployment=arangodb --ignore-not-found
 fi

@@ -5,7 +5,7 @@
 begin uninstall "$@"
 
 if [ "$VARIANT" = local ]; then
-  step kubectl delete --ignore-not-found --cascade foreground statefulset/cassandra \
+  step kubectl delete --ignore-not-found --cascade=foreground statefulset/cassandra \
     service/cassandra-dc1-service service/cassandra-nodes
 else
   step kubectl delete cassandradatacenter.cassandra.datastax.com dc1 --ignore-not-found

@@ -3,5 +3,5 @@
 # shellcheck source=dbinstall/lib.sh
 . "$(dirname "$0")/../lib.sh"
 begin uninstall "$@"
-step kubectl delete --ignore-not-found --cascade foreground statefulset/cratedb service/cratedb service/cratedb-nodes
+step kubectl delete --ignore-not-found --cascade=foreground statefulset/cratedb service/cratedb service/cratedb-nodes
 volumes

@@ -5,7 +5,7 @@
 begin uninstall "$@"
 
 if [ "$VARIANT" = local ]; then
-  step kubectl delete --ignore-not-found --cascade foreground statefulset/influxdb service/influxdb
+  step kubectl delete --ignore-not-found --cascade=foreground statefulset/influxdb service/influxdb
 else
   # The chart keeps its volume by itself.
   release_delete influxdb

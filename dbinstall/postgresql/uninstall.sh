@@ -5,7 +5,7 @@
 begin uninstall "$@"
 
 if [ "$VARIANT" = local ]; then
-  step kubectl delete --ignore-not-found --cascade foreground statefulset/postgresql service/postgresql-rw
+  step kubectl delete --ignore-not-found --cascade=foreground statefulset/postgresql service/postgresql-rw
 else
   cloudnative_pg_delete postgresql
 fi

@@ -1,0 +1,446 @@
+"""`db install`, `status` and `uninstall` on the cluster: the plain manifests with real servers, benchmarked
+as config.yaml is shipped; the vendors' recipes as far as the API server goes, without their operators."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from cli.recipes import DATABASE_LABEL, Recipe, load_recipe
+from tests.dbinstall.rendering import COMBINATIONS, Combination, is_core, objects, rendered
+from tests.e2e.tool import ROOT, Done, Running, eventually
+
+from .cluster import IMAGE, POSTGRES_IMAGE, Cluster, Namespace
+from .tool import COLLECTOR, WORKER, ClusterTool
+
+pytestmark = pytest.mark.cluster
+
+DATABASE_PATIENCE_S = 600
+
+
+# --- volumes --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def storage_class(cluster: Cluster) -> Iterator[str]:
+    """What $STORAGE_CLASS has to be: nothing if the cluster makes volumes by itself; else the class of
+    some that are made here, folders of the node."""
+    listed: Any = client.StorageV1Api(cluster.api).list_storage_class()
+    default = "storageclass.kubernetes.io/is-default-class"
+    if any((one.metadata.annotations or {}).get(default) == "true" for one in listed.items):
+        yield ""
+        return
+    name = f"iotb-test-{uuid.uuid4().hex[:8]}"
+    numbers = range(3)
+    with cluster.namespace() as helper:
+        folders = " ".join(f"/host/{name}/{number}" for number in numbers)
+        # Any user may write there: fsGroup is not for folders of the node.
+        on_the_node(helper, f"mkdir -p {folders} && chmod 777 {folders}")
+        for number in numbers:
+            cluster.core.create_persistent_volume(
+                {
+                    "metadata": {"name": f"{name}-{number}"},
+                    "spec": {
+                        "capacity": {"storage": "2Gi"},
+                        "accessModes": ["ReadWriteOnce"],
+                        "storageClassName": name,
+                        "hostPath": {"path": f"/var/tmp/{name}/{number}"},
+                    },
+                }
+            )
+        try:
+            yield name
+        finally:
+            for number in numbers:
+                cluster.core.delete_persistent_volume(f"{name}-{number}")
+            on_the_node(helper, f"rm -rf /host/{name}")
+
+
+def on_the_node(namespace: Namespace, command: str) -> None:
+    """Run a shell command with the node's /var/tmp at /host."""
+    core = namespace.cluster.core
+    name = f"node-{uuid.uuid4().hex[:8]}"
+    core.create_namespaced_pod(
+        namespace.name,
+        {
+            "metadata": {"name": name},
+            "spec": {
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 0,
+                "containers": [
+                    {
+                        "name": "shell",
+                        "image": IMAGE,
+                        "command": ["sh", "-c", command],
+                        "securityContext": {"runAsUser": 0},
+                        "volumeMounts": [{"name": "host", "mountPath": "/host"}],
+                    }
+                ],
+                "volumes": [{"name": "host", "hostPath": {"path": "/var/tmp"}}],
+            },
+        },
+    )
+
+    def ended() -> bool:
+        phase = core.read_namespaced_pod(name, namespace.name).status.phase
+        assert phase != "Failed", command
+        return bool(phase == "Succeeded")
+
+    eventually(ended, f"the end of {command!r} on the node", 60, 0.3)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shipped(tool: ClusterTool) -> ClusterTool:
+    """The tool with config.yaml as shipped, but for image and size of the runs' pods."""
+    ours = tool.document["kubernetes"]
+    tool.document = yaml.safe_load((ROOT / "config.yaml").read_text())
+    tool.document["namespace"] = tool.namespace.name
+    tool.configure(image=ours["image"], resources=dict(WORKER), collectorResources=dict(COLLECTOR))
+    tool.may_lack_results = True
+    return tool
+
+
+class Databases:
+    """`run.py db` in one namespace."""
+
+    def __init__(self, tool: ClusterTool, storage_class: str) -> None:
+        self._tool = tool
+        self._storage_class = storage_class
+
+    def start(self, *arguments: object) -> Running:
+        return self._tool.start(
+            "db", *arguments, "--config", self._tool.config,
+            env={"STORAGE_CLASS": self._storage_class},
+        )  # fmt: skip
+
+    def run(self, *arguments: object, within_s: float = 120) -> Done:
+        return self.start(*arguments).wait(within_s)
+
+    def install(self, target: str, image: str, *arguments: object) -> Done:
+        """Install the plain manifests; it answers, and the next command is printed."""
+        done = self.run(
+            "install", target, "--variant", "local", "--size", "small", "--image", image, "--yes",
+            "--timeout", DATABASE_PATIENCE_S, *arguments, within_s=DATABASE_PATIENCE_S + 120,
+        )  # fmt: skip
+        assert done.status == 0, done
+        assert "answers collector and worker" in done.out
+        assert f"Next: python run.py insert --target {target}" in done.out
+        return done
+
+    def status(self, target: str) -> list[str]:
+        """The line of a target's database."""
+        return self.run("status", target).ok().out.splitlines()[1].split()
+
+
+@pytest.fixture
+def databases(shipped: ClusterTool, storage_class: str) -> Databases:
+    return Databases(shipped, storage_class)
+
+
+def benchmarked(tool: ClusterTool, target: str, events: int = 2000) -> None:
+    """Insert as config.yaml has it, and query."""
+    tool.insert("--batch", 100, "--num-inserts", events, "--json", tool.json, target=target)
+    run = tool._read(tool.json)["runs"][0]
+    assert run["events"] == events and run["verification"]["stored"] == events
+    asked = tool.run(
+        "query", "--target", target, "--runs", 1, "--config", tool.config, "--json", tool.json,
+        within_s=120,
+    )  # fmt: skip
+    assert asked.status == 0, asked
+    assert "count-events" in asked.out
+
+
+def password_of(namespace: Namespace, recipe: Recipe, key: str) -> str:
+    secret = namespace.cluster.core.read_namespaced_secret(recipe.secret, namespace.name)
+    assert list(secret.data) == [key]
+    return base64.b64decode(secret.data[key]).decode()
+
+
+@pytest.mark.timeout(600)
+def test_postgresql(databases: Databases, shipped: ClusterTool, namespace: Namespace) -> None:
+    """Refused, installed, benchmarked, removed, and found again with its data; in a namespace that
+    enforces the restricted Pod Security Standard."""
+    recipe = load_recipe("postgresql")
+    words = ("install", "postgresql", "--variant", "local", "--size", "small")
+    context = yaml.safe_load(Path(shipped.kubeconfig.split(":")[0]).read_text())["current-context"]
+
+    # Nobody is there to confirm; another context is meant. It says what it would do, and does nothing.
+    refused = databases.run(*words)
+    assert f"--confirm-context {context}" in refused.error(2)
+    assert "kubectl apply" in refused.out and recipe.secret in refused.out
+    refused = databases.run(*words, "--confirm-context", "production")
+    assert "production" in refused.error(2) and context in refused.err
+    assert databases.status("postgresql")[:3] == ["postgresql", "not", "installed"]
+
+    installed = databases.install("postgresql", POSTGRES_IMAGE)
+    status = databases.status("postgresql")
+    assert status == ["postgresql", "ready", "1/1", "local", "1", "small", "1"]
+    benchmarked(shipped, "postgresql")
+    password = password_of(namespace, recipe, "password")
+    for text in (namespace.everything(), installed.out, installed.err, shipped.json.read_text()):
+        assert password not in text
+
+    other = databases.run(*words, "--yes", "--size", "default").error(2)
+    assert "uninstall it first" in other
+
+    removed = databases.run("uninstall", "postgresql", "--confirm-context", context)
+    assert removed.status == 0 and "Kept: data-postgresql-0" in removed.out, removed
+    assert databases.status("postgresql")[:4] == ["postgresql", "removed,", "data", "kept"]
+
+    again = databases.install("postgresql", POSTGRES_IMAGE)
+    assert "Data volumes of an earlier installation" in again.out
+    assert password_of(namespace, recipe, "password") == password
+    shipped.insert(
+        "--no-clean", "--batch", 100, "--num-inserts", 500, "--json", shipped.json,
+        target="postgresql",
+    )  # fmt: skip
+    assert shipped._read(shipped.json)["runs"][0]["fill_level"] == 2000
+
+    removed = databases.run("uninstall", "postgresql", "--yes", "--delete-volumes")
+    assert removed.status == 0 and "will be lost" in removed.out, removed
+    assert databases.status("postgresql")[:3] == ["postgresql", "not", "installed"]
+    core = namespace.cluster.core
+    assert not core.list_namespaced_secret(namespace.name, label_selector=DATABASE_LABEL).items
+    nothing = databases.run("uninstall", "postgresql", "--yes").ok()
+    assert "is not installed" in nothing.out
+
+
+def image_of(variable: str) -> str:
+    """The image that a variable names, official or of tests/kubernetes/; without one, a test is skipped."""
+    image = os.environ.get(variable)
+    if image is None:
+        pytest.skip(f"{variable} names no image")
+    return image
+
+
+@pytest.mark.timeout(600)
+def test_influxdb(databases: Databases, shipped: ClusterTool, namespace: Namespace) -> None:
+    databases.install("influxdb", image_of("E2E_INFLUXDB_IMAGE"))
+    benchmarked(shipped, "influxdb")
+    token = password_of(namespace, load_recipe("influxdb"), "token")
+    assert token not in namespace.everything()
+    databases.run("uninstall", "influxdb", "--yes", "--delete-volumes").ok()
+
+
+@pytest.mark.timeout(1200)
+def test_cassandra_on_three_nodes(
+    databases: Databases, shipped: ClusterTool, namespace: Namespace
+) -> None:
+    databases.install("cassandra_async", image_of("E2E_CASSANDRA_IMAGE"))
+    assert databases.status("cassandra_async")[:5] == ["cassandra", "ready", "3/3", "local", "3"]
+    benchmarked(shipped, "cassandra_async")
+    databases.run("uninstall", "cassandra_async", "--yes", "--delete-volumes").ok()
+
+
+@pytest.mark.timeout(600)
+def test_installed_without_the_benchmarks_image(
+    databases: Databases, shipped: ClusterTool, namespace: Namespace
+) -> None:
+    """The database is there; only nobody can ask it."""
+    image = {**shipped.document["kubernetes"]["image"], "tag": "no-such-tag"}
+    shipped.configure(image=image)
+    done = databases.run(
+        "install", "postgresql", "--variant", "local", "--size", "small", "--image",
+        POSTGRES_IMAGE, "--yes", within_s=240,
+    )  # fmt: skip
+    assert done.status == 1
+    assert "is installed and its pods are ready" in done.err and "no-such-tag" in done.err
+    databases.run("uninstall", "postgresql", "--yes", "--delete-volumes").ok()
+
+
+@pytest.mark.timeout(300)
+def test_an_image_that_can_not_be_had(databases: Databases) -> None:
+    """It ends when its time is over, with what Kubernetes says; or interrupted, with what to do."""
+    words = (
+        "install", "postgresql", "--variant", "local", "--size", "small", "--image",
+        "no-such-image:1.0", "--yes",
+    )  # fmt: skip
+    done = databases.run(*words, "--timeout", 10)
+    assert done.status == 1, done
+    assert "install.sh ended with status 1" in done.err.splitlines()[-1]
+    assert "postgresql-0" in done.err and "no-such-image" in done.err
+    assert databases.status("postgresql")[:4] == ["postgresql", "not", "ready", "0/1"]
+
+    running = databases.start(*words)
+    running.await_err("kubectl rollout status", 60)
+    running.send_group(signal.SIGINT)
+    done = running.wait(30)
+    assert done.status == 128 + signal.SIGINT, done
+    assert "python run.py db status" in done.err
+    databases.run("uninstall", "postgresql", "--yes", "--delete-volumes").ok()
+
+
+# --- what the API server takes --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "combination", [one for one in COMBINATIONS if one.size == "default"], ids=str
+)
+def test_core_objects_are_taken(combination: Combination, namespace: Namespace) -> None:
+    """By a dry run of the API server: with its defaults, admission and Pod Security."""
+    documents = [one for one in objects(rendered(combination)) if is_core(one)]
+    done = subprocess.run(
+        [
+            "kubectl", "apply", "--namespace", namespace.name, "--dry-run=server",
+            "--validate=strict", "--filename", "-",
+        ],
+        input=yaml.safe_dump_all(documents), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr, done.stderr
+    assert done.stdout.count("(server dry run)") == len(documents)
+
+
+CUSTOM = {
+    "postgresql": ("postgresql.cnpg.io", "v1", "clusters", "Cluster"),
+    "timescaledb": ("postgresql.cnpg.io", "v1", "clusters", "Cluster"),
+    "cassandra": (
+        "cassandra.datastax.com", "v1beta1", "cassandradatacenters", "CassandraDatacenter",
+    ),
+    "elasticsearch": (
+        "elasticsearch.k8s.elastic.co", "v1", "elasticsearches", "Elasticsearch",
+    ),
+    "arangodb": ("database.arangodb.com", "v1", "arangodeployments", "ArangoDeployment"),
+}  # fmt: skip
+READY = {
+    "phase": "Ready",
+    "conditions": [
+        {
+            "type": "Ready", "status": "True", "reason": "test", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def custom_resources(cluster: Cluster) -> Iterator[None]:
+    """Stand-ins for the operators' CRDs, which take anything; skipped where there are real ones."""
+    api: Any = client.ApiextensionsV1Api(cluster.api)
+    made = []
+    try:
+        for group, version, plural, kind in dict.fromkeys(CUSTOM.values()):
+            body = {
+                "metadata": {"name": f"{plural}.{group}"},
+                "spec": {
+                    "group": group,
+                    "scope": "Namespaced",
+                    "names": {"plural": plural, "singular": kind.lower(), "kind": kind},
+                    "versions": [
+                        {
+                            "name": version,
+                            "served": True,
+                            "storage": True,
+                            "schema": {
+                                "openAPIV3Schema": {
+                                    "type": "object",
+                                    "x-kubernetes-preserve-unknown-fields": True,
+                                }
+                            },
+                        }
+                    ],
+                },
+            }
+            try:
+                api.create_custom_resource_definition(body)
+            except ApiException as error:
+                if error.status != 409:
+                    raise
+                pytest.skip(f"{plural}.{group} is there")
+            made.append(body["metadata"]["name"])  # type: ignore[index]
+
+        def established() -> bool:
+            return all(
+                any(
+                    one.type == "Established" and one.status == "True"
+                    for one in api.read_custom_resource_definition(name).status.conditions or []
+                )
+                for name in made
+            )
+
+        eventually(established, "the custom resources", 30, 0.2)
+        yield
+    finally:
+        for name in made:
+            api.delete_custom_resource_definition(name)
+
+
+@pytest.mark.timeout(300)
+def test_the_vendors_recipes_without_their_operators(
+    custom_resources: None, namespace: Namespace
+) -> None:
+    """Their scripts with the real kubectl, and a hand that says the resource is ready. Whether an operator
+    makes a database of it is not tested here."""
+    for name, (group, version, plural, _) in CUSTOM.items():
+        recipe = load_recipe(name)
+        stopped = threading.Event()
+        readier = threading.Thread(
+            target=keep_ready, args=[namespace, group, version, plural, stopped], daemon=True
+        )
+        readier.start()
+        try:
+            script(recipe, "install.sh", namespace, "--variant", "vendor", "--timeout", "30")
+        finally:
+            stopped.set()
+            readier.join()
+        made = listed(namespace, group, version, plural)
+        assert len(made) == 1 and made[0]["metadata"].get("name"), name
+        core = namespace.cluster.core
+        selector = f"{DATABASE_LABEL}={name}"
+        secrets = core.list_namespaced_secret(namespace.name, label_selector=selector).items
+        assert recipe.secret in [secret.metadata.name for secret in secrets]
+        # The same password in each form.
+        wanted = next(one for one in secrets if one.metadata.name == recipe.secret).data["password"]
+        assert all(secret.data["password"] == wanted for secret in secrets)
+
+        script(recipe, "uninstall.sh", namespace)
+        assert not listed(namespace, group, version, plural), name
+        assert len(core.list_namespaced_secret(namespace.name, label_selector=selector).items) == 2
+        script(recipe, "uninstall.sh", namespace, "--delete-volumes")
+        assert not core.list_namespaced_secret(namespace.name, label_selector=selector).items
+
+
+def script(recipe: Recipe, name: str, namespace: Namespace, *arguments: str) -> None:
+    done = subprocess.run(
+        ["bash", recipe.folder / name, "--namespace", namespace.name, *arguments],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done
+
+
+def listed(namespace: Namespace, group: str, version: str, plural: str) -> list[Any]:
+    api: Any = client.CustomObjectsApi(namespace.cluster.api)
+    found = api.list_namespaced_custom_object(group, version, namespace.name, plural)
+    return list(found["items"])
+
+
+def keep_ready(
+    namespace: Namespace, group: str, version: str, plural: str, stopped: threading.Event
+) -> None:
+    """What an operator would do last."""
+    api: Any = client.CustomObjectsApi(namespace.cluster.api)
+    while not stopped.wait(0.3):
+        # For a moment after a CRD was made, its objects can't be listed.
+        with suppress(ApiException):
+            for item in listed(namespace, group, version, plural):
+                if "status" not in item:
+                    api.patch_namespaced_custom_object(
+                        group, version, namespace.name, plural, item["metadata"]["name"],
+                        {"status": READY},
+                    )  # fmt: skip
