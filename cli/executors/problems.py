@@ -87,6 +87,8 @@ def event_problem(event: Any) -> Problem | None:
     message = event.message or ""
     if event.reason in _NODE_EVENTS:
         text = f"pod {event.involved_object.name}: {event.reason}: {message}"
+        if 'secret "' in message and "not found" in message:
+            text += "; a shipped target's Secret comes from: python run.py db install TARGET"
         return Problem(text, _NODE_EVENT_PATIENCE_S)
     if event.reason != "FailedCreate":
         return None

@@ -221,6 +221,12 @@ def test_postgresql(databases: Databases, shipped: ClusterTool, namespace: Names
     assert "is not installed" in nothing.out
 
 
+def test_a_database_that_is_not_installed(shipped: ClusterTool) -> None:
+    """The run ends soon, and names what would help."""
+    text = shipped.start_insert(target="postgresql").wait(60).error(1)
+    assert "postgresql-benchmark" in text and "python run.py db install" in text
+
+
 def image_of(variable: str) -> str:
     """The image that a variable names, official or of tests/kubernetes/; without one, a test is skipped."""
     image = os.environ.get(variable)

@@ -1,0 +1,153 @@
+"""Recipes against the vendors' own files: custom resources by the schemas of their CRDs, values by their
+charts.
+
+Needs checkouts of the vendors' repositories, as $VENDORS/OWNER/NAME; without them, skipped. Worth its time
+whenever a version in dbinstall/ is changed:
+
+    for name in cloudnative-pg/charts k8ssandra/cass-operator elastic/cloud-on-k8s arangodb/kube-arangodb \\
+        cockroachdb/helm-charts yugabyte/charts influxdata/helm-charts; do
+      git clone --depth 1 https://github.com/$name vendors/$name; done
+    VENDORS=vendors pytest tests/dbinstall/test_vendors.py
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from cli.recipes import DATABASE_LABEL, VENDOR
+
+from .rendering import (
+    COMBINATIONS,
+    Combination,
+    chart_values,
+    is_core,
+    objects,
+    rendered,
+    values_of,
+)
+
+CRDS = {
+    "Cluster": "cloudnative-pg/charts/charts/cloudnative-pg/templates/crds/crds.yaml",
+    "CassandraDatacenter": "k8ssandra/cass-operator/config/crd/bases/"
+    "cassandra.datastax.com_cassandradatacenters.yaml",
+    "Elasticsearch": "elastic/cloud-on-k8s/config/crds/v1/all-crds.yaml",
+    "ArangoDeployment": "arangodb/kube-arangodb/pkg/crd/crds/database-deployment.schema.generated.yaml",
+}  # fmt: skip
+CHARTS = {
+    "cockroachdb": "cockroachdb/helm-charts/cockroachdb",
+    "yugabytedb": "yugabyte/charts/stable/yugabyte",
+    "influxdb": "influxdata/helm-charts/charts/influxdb2",
+}
+
+OPERATED = ("postgresql", "timescaledb", "cassandra", "elasticsearch", "arangodb")
+
+CUSTOM = [one for one in COMBINATIONS if one.variant == VENDOR and one.recipe.name in OPERATED]
+BY_CHART = [one for one in COMBINATIONS if one.variant == VENDOR and one.recipe.name in CHARTS]
+
+
+def checkout(path: str) -> Path:
+    """A file or folder of a vendor's; the test is skipped without it."""
+    folder = os.environ.get("VENDORS")
+    if folder is None:
+        pytest.skip("$VENDORS names no folder with the vendors' repositories")
+    found = Path(folder) / path
+    assert found.exists(), found
+    return found
+
+
+@cache
+def schema_of(kind: str, version: str, path: Path) -> Any:
+    """The schema of a custom resource, as strict as the API server can be asked to be."""
+    # A chart's template: the lines of its language are no YAML.
+    lines = [line for line in path.read_text().splitlines() if "{{" not in line]
+    for document in yaml.safe_load_all("\n".join(lines)):
+        if kind == "ArangoDeployment":
+            found = document[version]["openAPIV3Schema"]
+        elif document and document.get("spec", {}).get("names", {}).get("kind") == kind:
+            versions = document["spec"]["versions"]
+            found = next(one for one in versions if one["name"] == version)["schema"]
+            found = found["openAPIV3Schema"]
+        else:
+            continue
+        schema = strict(found)
+        schema["properties"] |= {"apiVersion": {}, "kind": {}, "metadata": {}}
+        return schema
+    raise AssertionError(f"{path} has no {kind}")
+
+
+def strict(schema: Any) -> Any:
+    """With unknown fields forbidden, and Kubernetes' own words put into JSON Schema's."""
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return {}
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    made = dict(schema)
+    if "properties" in made:
+        made["properties"] = {key: strict(value) for key, value in made["properties"].items()}
+        made.setdefault("additionalProperties", False)
+    for key in ("items", "additionalProperties"):
+        if isinstance(made.get(key), dict):
+            made[key] = strict(made[key])
+    return made
+
+
+def without_nulls(value: Any) -> Any:
+    """As the API server takes it: null is as good as absent."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
+@pytest.mark.parametrize("combination", CUSTOM, ids=str)
+def test_custom_resources(combination: Combination) -> None:
+    checked = 0
+    for document in objects(rendered(combination)):
+        if not is_core(document):
+            kind, version = document["kind"], document["apiVersion"].rpartition("/")[2]
+            schema = schema_of(kind, version, checkout(CRDS[kind]))
+            jsonschema.validate(without_nulls(document), schema)
+            checked += 1
+    assert checked == 1
+
+
+@pytest.mark.parametrize("combination", BY_CHART, ids=str)
+def test_charts(combination: Combination) -> None:
+    """They take the values, and make of them what config.yaml expects."""
+    recipe = combination.recipe
+    chart = checkout(CHARTS[recipe.name])
+    (values,) = chart_values(rendered(combination, "fast", "{pool: databases}"))
+    done = subprocess.run(
+        ["helm", "template", recipe.name, chart, "--namespace", "ns", "--values", "-"],
+        input=yaml.safe_dump(values), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    documents = [document for document in yaml.safe_load_all(done.stdout) if document]
+    service = next(
+        one
+        for one in documents
+        if one["kind"] == "Service" and one["metadata"]["name"] == recipe.service
+    )
+    ports = {port["port"] for port in service["spec"]["ports"]}
+    assert set(recipe.ports) <= ports
+    assert not [one for one in documents if one.get("spec", {}).get("type") == "LoadBalancer"]
+    sets = [one for one in documents if one["kind"] == "StatefulSet"]
+    for one in sets:
+        pod = one["spec"]["template"]
+        assert pod["metadata"]["labels"][DATABASE_LABEL] == recipe.name
+        assert pod["spec"]["nodeSelector"] == {"pool": "databases"}
+    assert combination.nodes in [one["spec"]["replicas"] for one in sets]
+    assert set(values_of(documents, "storageClassName")) == {"fast"}
+    key, _, value = recipe.volumes.partition("=")
+    claims = [claim for one in sets for claim in one["spec"].get("volumeClaimTemplates", [])]
+    claims += [one for one in documents if one["kind"] == "PersistentVolumeClaim"]
+    assert claims and all(claim["metadata"]["labels"][key] == value for claim in claims)
