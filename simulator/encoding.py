@@ -106,11 +106,22 @@ def _repeated(row: bytes, separator: bytes, count: int) -> bytes:
     return separator.join([row] * count)
 
 
+_ROWS_AT_ONCE = 256
+"""Formatted by one operation, during which no other thread runs: some 70 µs."""
+
+
 def format_rows(row: bytes, separator: bytes, columns: Sequence[Sequence[Any]]) -> bytes:
-    """`row` % the values, once per row, joined by `separator`: one formatting pass for all rows.
+    """`row` % the values, once per row, joined by `separator`: a formatting pass for many rows.
 
     `columns` are lists of Python values (`ndarray.tolist()`), all of the same length.
     """
+    return separator.join(
+        _formatted(row, separator, [column[start:stop] for column in columns])
+        for start, stop in bounds(len(columns[0]), _ROWS_AT_ONCE)
+    )
+
+
+def _formatted(row: bytes, separator: bytes, columns: Sequence[Sequence[Any]]) -> bytes:
     width, count = len(columns), len(columns[0])
     values: list[Any] = [None] * (width * count)
     for position, column in enumerate(columns):

@@ -8,10 +8,12 @@ from __future__ import annotations
 import heapq
 import logging
 import random
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
@@ -29,9 +31,14 @@ _CHUNK_EVENTS = 8192
 _MAX_BACKOFF_S = 2.0
 
 
+# How long a thread that has an answer to take waits for the one that encodes (Python's default is 5 ms,
+# as long as many a request; https://docs.python.org/3/library/sys.html#sys.setswitchinterval).
+_SWITCH_INTERVAL_S = 0.0002
+
+
 class Feed:
-    """A worker's payloads in order, made chunk by chunk: when needed, or one chunk ahead in a thread
-    if the encoder allows.
+    """A worker's payloads in order, made chunk by chunk: batches one chunk ahead in a thread if the
+    encoder allows, others when they are needed, as single requests are too short to be disturbed.
 
     Keeps the CPU time of generating and encoding (of this thread: waiting for a busy machine's
     processor is not the encoder's cost).
@@ -70,19 +77,20 @@ class Feed:
         self.generate_s = self.encode_s = 0.0
 
     def __iter__(self) -> Iterator[Payload]:
-        if not self._encoder.overlaps:
+        if not (self._batch and self._encoder.overlaps):
             while self._ready or self._make_chunk():
                 while self._ready:
                     yield self._ready.popleft()
             return
-        with ThreadPoolExecutor(1, "encode") as thread:
+        with _switching_soon(), ThreadPoolExecutor(1, "encode") as thread:
             if not self._ready:
                 self._make_chunk()
             while self._ready:
                 # A list of its own: the thread fills `_ready` while these are being sent.
                 current, self._ready = self._ready, deque()
                 more = thread.submit(self._make_chunk)
-                yield from current
+                while current:
+                    yield current.popleft()
                 more.result()
 
     def _make_chunk(self) -> bool:
@@ -180,6 +188,17 @@ class _Request:
     sent: float
     attempts: int = 0
     answered: float = 0.0
+
+
+@contextmanager
+def _switching_soon() -> Iterator[None]:
+    """Let a thread wait only `_SWITCH_INTERVAL_S` for one that computes."""
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual_s)
 
 
 class _InFlight:

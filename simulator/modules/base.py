@@ -150,10 +150,10 @@ class Payload:
 class Encoder(ABC):
     """Builds payloads: pure CPU work, no connection, no per-event objects where it can be helped."""
 
-    overlaps: bool = False
-    """Whether the next payloads may be built in a thread while the last are being sent: only if
-    that never holds the interpreter's lock for long (numpy's loops give it up, a formatting pass
-    doesn't), or a request's answer would have to wait for it, and so would its latency."""
+    overlaps: bool = True
+    """Whether the next batches may be built in a thread while the last are being sent. It must never
+    hold the interpreter's lock for long (numpy's loops give it up, `format_rows` works in small
+    steps), or a request's answer would have to wait for it, and so would its latency."""
 
     unit_events: int = 0
     """`encode` should be given a multiple of so many events (0: of `batch`): for an encoder that

@@ -857,7 +857,7 @@ class CassandraWriter(Writer):
         """The request, on its way. Waits while the driver's socket takes no more."""
         assert self._connection is not None
         session = self._connection.session
-        kind = _BatchBytes if self.encoder.overlaps else _ExecuteBytes
+        kind = _BatchBytes if self.encoder.batched else _ExecuteBytes
         target = _Target(self._options.keyspace, request.partition)
         profile = session.get_execution_profile(EXEC_PROFILE_DEFAULT)
         while True:

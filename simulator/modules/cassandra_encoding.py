@@ -87,7 +87,7 @@ class CassandraEncoder(Encoder):
         self._job = job
         self._batch_type = batch_type
         self._consistency = struct.pack("!H", CONSISTENCY_CODES[consistency])
-        self.overlaps = batch > 0
+        self.batched = batch > 0
         self.unit_events = min(batch * device_spread, _MAX_UNIT_EVENTS)
         self.prepared([_NOT_PREPARED] * len(job.table_names), _INT_FLAGS_SINCE)
 

@@ -65,7 +65,8 @@ class PostgresEncoder(Encoder):
     def __init__(self, job: Job, mode: InsertMode, copy_format: CopyFormat) -> None:
         self.mode = mode
         self.copy_format = copy_format
-        self.overlaps = mode is InsertMode.COPY and copy_format is CopyFormat.BINARY
+        # Of a transaction, each statement would have to wait.
+        self.overlaps = mode is not InsertMode.TRANSACTION
         self._tables = job.table_names
         self._client_key = job.primary_key is PrimaryKey.CLIENT
         names = [column.name for column in job.schema.columns]

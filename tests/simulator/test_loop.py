@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import weakref
@@ -102,19 +103,61 @@ def test_a_feed_gives_each_event_once_and_in_order(count: int, batch: int) -> No
     assert max((size for _, size in asked), default=0) <= max(8192, batch)
 
 
-def test_a_feed_makes_nothing_before_it_is_needed() -> None:
-    source, asked = feed(20_000, 1000)
+def test_single_events_are_made_when_they_are_needed() -> None:
+    source, asked = feed(20_000, 0)
     assert asked == []
     source.prime()
     source.prime()
-    assert asked == [(0, 8000)]
+    assert asked == [(0, 8192)]
     payloads = iter(source)
-    for _ in range(8):
+    for _ in range(8192):
         next(payloads)
     assert len(asked) == 1
     next(payloads)
     assert len(asked) == 2
-    assert sum(payload.events for payload in payloads) == 20_000 - 9000
+    assert sum(payload.events for payload in payloads) == 20_000 - 8193
+
+
+def test_batches_are_made_one_chunk_ahead_in_a_thread() -> None:
+    """While those of the last chunk are being sent; a thread that has an answer then waits briefly."""
+    threads: list[int] = []
+    made = threading.Semaphore(0)
+
+    def generate(start: int, size: int) -> EventBlock:
+        threads.append(threading.get_ident())
+        made.release()
+        return Temperature().block(0, start, size)
+
+    usual_s = sys.getswitchinterval()
+    source = Feed(generate, NumberEncoder(), 0, 30_000, 1000)
+    source.prime()
+    assert made.acquire(blocking=False)
+    payloads = iter(source)
+    sent = [next(payloads)]
+    assert made.acquire(timeout=10)
+    assert sys.getswitchinterval() < usual_s
+    sent += [next(payloads) for _ in range(7)]
+    # The one after that only when this one is needed.
+    assert not made.acquire(blocking=False)
+    sent += payloads
+    assert [number for payload in sent for number in payload.data] == list(range(30_000))
+    assert threads[0] == threading.get_ident()
+    assert threading.get_ident() not in threads[1:]
+    assert sys.getswitchinterval() == usual_s
+
+
+def test_an_encoder_can_keep_to_the_loops_own_thread() -> None:
+    class Tied(NumberEncoder):
+        overlaps = False
+
+    asked: list[int] = []
+
+    def generate(start: int, size: int) -> EventBlock:
+        asked.append(threading.get_ident())
+        return Temperature().block(0, start, size)
+
+    assert sum(payload.events for payload in Feed(generate, Tied(), 0, 30_000, 1000)) == 30_000
+    assert set(asked) == {threading.get_ident()}
 
 
 def test_a_primed_feeds_clock_starts_anew_but_its_ceiling_knows_all() -> None:
