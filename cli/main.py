@@ -96,7 +96,7 @@ def _status(arguments: list[str]) -> int:
         error.show()
         return error.exit_code
     except Interrupted as end:
-        note(f"ended by {end}: nothing is left running")
+        note(f"ended by {end}: {end.left}")
         return end.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

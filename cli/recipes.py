@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .cluster import Place, asked
 from .config import Config
 from .errors import ConfigError, RunFailed
-from .output import note
+from .signals import Interrupted
 
 if TYPE_CHECKING:
     from .diagnosis import Finding
@@ -205,10 +205,10 @@ class Scripts:
         )  # fmt: skip
         try:
             status = running.wait()
-        except BaseException:
+        except Interrupted as end:
             _end(running)
-            note(
-                f"{self._recipe.name}: interrupted half-way; what is there: python run.py db status"
+            end.left = (
+                f"{script} of {self._recipe.name} was not finished; see python run.py db status"
             )
             raise
         if status:

@@ -17,6 +17,8 @@ class Interrupted(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.number = number
+        self.left = "nothing is left running"
+        """What the user is told of what was under way."""
 
     @property
     def exit_code(self) -> int:

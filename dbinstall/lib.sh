@@ -273,7 +273,11 @@ cloudnative_pg_delete() { # name
 
 # Uninstall a release of helm; fine if it is gone already.
 release_delete() { # release
-  step helm uninstall "$1" --namespace "$NAMESPACE" --ignore-not-found --wait
+  if [ "$MODE" = run ]; then
+    need_helm
+    cluster helm status "$1" --namespace "$NAMESPACE" >/dev/null 2>&1 || return 0
+  fi
+  step helm uninstall "$1" --namespace "$NAMESPACE"
 }
 
 # Give statements to a program in a pod: pod statements program…

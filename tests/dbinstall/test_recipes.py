@@ -287,8 +287,11 @@ def test_pods_and_secret_are_labelled(combination: Combination) -> None:
     documents = rendered(combination)
     secrets = [one for one in documents if one.get("kind") == "Secret"]
     assert recipe.secret in [secret["metadata"]["name"] for secret in secrets]
+    (password,) = secret_of(combination).values()
     for secret in secrets:
         assert secret["metadata"]["labels"] == {DATABASE_LABEL: recipe.name}
+        # What the database is told is what the runs will say.
+        assert base64.b64encode(password.encode()).decode() in secret["data"].values()
     others = [one for one in documents if one.get("kind") not in ("Secret", "Service")]
     assert others
     for document in others:
