@@ -57,8 +57,10 @@ begin() {
     esac
     shift
   done
-  command -v kubectl >/dev/null ||
-    fail "kubectl is not installed: https://kubernetes.io/docs/tasks/tools/"
+  if [ "$MODE" = run ]; then
+    command -v kubectl >/dev/null ||
+      fail "kubectl is not installed: https://kubernetes.io/docs/tasks/tools/"
+  fi
   if [ -z "$VARIANT" ] && [ "$verb" = uninstall ]; then
     installed=$(cluster kubectl get secret "$SECRET" --ignore-not-found \
       --output 'jsonpath={.metadata.annotations.iot-database-benchmark/variant}')
