@@ -13,7 +13,7 @@ demo: $(VENV)/tool
 
 # All tests that need nothing but Python. Database servers come from variables such as POSTGRES_DSN.
 test: $(VENV)/development
-	$(BIN)/python -m pytest -n 2 -m "not cluster"
+	$(BIN)/python -m pytest -n 4 -m "not cluster"
 
 # The contract suite on the official images of tests/compose.yaml, for which Docker is needed: all
 # systems one after another, or SYSTEMS="timescaledb cockroachdb".

@@ -69,8 +69,12 @@ class Interrupts:
     def ignore(self) -> None:
         """Ignore signals from now on: there is nothing left that they could end, and a late one
         must not change the exit status."""
+        # Python complains of a signal that has come and is ignored before its handler has run, so none
+        # may come in between.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._before)
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._before.clear()
 
     def _handle(self, number: int, _: FrameType | None) -> None:

@@ -161,9 +161,10 @@ class _Line:
 
     def _read(self, incoming: BinaryIO) -> HttpRequest | None:
         line = incoming.readline().decode("latin-1")
-        if not line:
-            return None
-        method, target, _ = line.split(" ")
+        words = line.split(" ")
+        if len(words) != 3 or not words[0].isalpha():
+            return None  # the end, or TLS where there is none
+        method, target, _ = words
         self._headers = http.client.parse_headers(incoming)
         body = incoming.read(int(self._headers.get("content-length", 0)))
         return HttpRequest(method, target, self._headers, body)

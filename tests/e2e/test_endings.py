@@ -151,7 +151,7 @@ def test_signal_during_a_run_keeps_those_before(
     done = running.wait(8)
     assert done.status == status
     assert done.err.splitlines()[-1] == f"ended by {number.name}: nothing is left running"
-    assert "Traceback" not in done.err
+    assert "Traceback" not in done.err, done.err
     # They get no time to end by themselves: the message says it is over.
     tool.check_nothing_runs(within_s=0.5)
     result = tool.result()
@@ -178,7 +178,7 @@ def test_second_signal_hurries_the_end_of_a_worker_that_hangs(tool: Tool) -> Non
     running.send_group(signal.SIGINT)
     done = running.wait(2.5)  # less than the patience with a worker
     assert done.status == 130
-    assert "Traceback" not in done.err
+    assert "Traceback" not in done.err, done.err
     tool.check_nothing_runs(within_s=0.5)
 
 
@@ -200,7 +200,7 @@ def test_second_signal_hurries_an_embedded_server_that_hangs(tool: Tool) -> None
     running.send_group(signal.SIGINT)
     done = running.wait(10)
     assert done.status == 130
-    assert "Traceback" not in done.err
+    assert "Traceback" not in done.err, done.err
     tool.check_nothing_runs()
     tool.run(*EMBEDDED, "--num-inserts", 100, "--output", tool.place / "next").ok()
 
@@ -211,7 +211,7 @@ def test_many_signals(tool: Tool) -> None:
         running.send_group(signal.SIGINT)
     done = running.wait(1)
     assert done.status == 130
-    assert "Traceback" not in done.err
+    assert "Traceback" not in done.err, done.err
 
 
 def test_signal_while_the_embedded_data_are_made(tool: Tool) -> None:
@@ -235,7 +235,7 @@ def test_signal_while_things_start(tool: Tool, what: str) -> None:
     running.send_group(signal.SIGINT)
     done = running.wait(10)
     assert done.status == 130, done
-    assert "Traceback" not in done.err
+    assert "Traceback" not in done.err, done.err
     tool.check_nothing_runs(within_s=1)
     assert tool.folders() == []
 
@@ -259,7 +259,7 @@ def test_signal_during_clean_up(tool: Tool) -> None:
     running.send_group(signal.SIGINT)
     done = running.wait(8)
     assert done.status in (0, 130), done
-    assert "Traceback" not in done.err
+    assert "Traceback" not in done.err, done.err
     (run,) = tool.result()["runs"]
     check_run(run, 100, 10)
 

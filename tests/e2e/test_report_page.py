@@ -78,6 +78,8 @@ class Opened:
         )
         mark = marks.nth(nth)
         mark.scroll_into_view_if_needed()
+        # The page hears of its scrolling with the next frame, and then hides what is shown.
+        self.page.evaluate("new Promise((go) => requestAnimationFrame(() => setTimeout(go)))")
         box = mark.bounding_box()
         assert box is not None
         self.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
