@@ -30,7 +30,7 @@ from .session import (
     tool_environment,
 )
 from .show.progress import Display, make_display
-from .show.tables import insert_notes, insert_table, steps_table
+from .show.tables import insert_notes, insert_table, steps_table, workers_text
 from .signals import Interrupted, Interrupts
 
 
@@ -195,7 +195,7 @@ def joined(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, A
 
 
 def _label(planned: PlannedRun, options: InsertOptions) -> str:
-    workers = f"{planned.workers} worker{'s' if planned.workers > 1 else ''}"
+    workers = workers_text(planned.workers)
     if options.steps:
         return f"{workers}, step {planned.run} of {options.steps}"
     return f"{workers}, run {planned.run} of {options.runs}"

@@ -10,7 +10,7 @@ from .plan import check_query
 from .results import Result, summarize_queries
 from .session import Request, new_run_id, new_token, open_session, tool_environment
 from .show.progress import make_display
-from .show.tables import DURATIONS, failed_queries, query_table
+from .show.tables import DURATIONS, failed_queries, query_table, workers_text
 from .signals import Interrupts
 
 
@@ -22,7 +22,7 @@ def run_queries(
     check_query(workload, session.module, session.options)
 
     with session.running("query", interrupts) as running, make_display("queries") as display:
-        display.begin(f"{workers} worker{'s' if workers > 1 else ''}, {query_runs} runs")
+        display.begin(f"{workers_text(workers)}, {query_runs} runs")
         settings = RunSettings(
             run_id=new_run_id(),
             token=new_token(),

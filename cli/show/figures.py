@@ -16,6 +16,7 @@ from simulator.contract import InsertRun
 
 from ..results import InsertSummary, Result
 from ..stats import events_per_cost
+from .tables import workers_text
 from .theme import INK, MUTED, PAPER, PHASES, SERIES, SHAPES
 
 WIDTH, HEIGHT = 640, 320
@@ -352,7 +353,7 @@ RATE = "Inserts/s"
 
 
 def _rate_row(named: Named, entry: InsertSummary) -> Row:
-    place = f"{entry.workers} worker{'s' if entry.workers != 1 else ''}"
+    place = workers_text(entry.workers)
     if entry.fill_level is not None:
         place += f", {entry.fill_level:,} events before"
     lines = [named.name, f"{place}: {entry.avg:,.1f} inserts/s"]
@@ -443,7 +444,7 @@ def _name(named: Named, run: InsertRun, alone: bool) -> str:
 def _run_text(result: Result, run: InsertRun) -> str:
     if result.by_fill_level:
         return f"level {run.fill_level:,}"
-    return f"{run.workers} worker{'s' if run.workers != 1 else ''}, run {run.run}"
+    return f"{workers_text(run.workers)}, run {run.run}"
 
 
 def _seconds(value: float) -> str:

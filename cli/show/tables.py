@@ -38,6 +38,11 @@ class Table:
         )
 
 
+def workers_text(count: int) -> str:
+    """`1 worker`, `4 workers`."""
+    return f"{count} worker{'' if count == 1 else 's'}"
+
+
 def struck(text: str, terminal: bool) -> str:
     """Struck through: by the terminal, or in a pipe by ~~ as in Markdown."""
     return f"\x1b[9m{text}\x1b[29m" if terminal else f"~~{text}~~"
@@ -119,7 +124,9 @@ def insert_notes(
     notes = []
     for run in runs:
         place = (
-            f"level {run.fill_level}" if by_fill_level else f"{run.workers} workers, run {run.run}"
+            f"level {run.fill_level}"
+            if by_fill_level
+            else f"{workers_text(run.workers)}, run {run.run}"
         )
         if not run.valid:
             rate = (
@@ -133,7 +140,7 @@ def insert_notes(
             place = (
                 f"level {run.fill_level}"
                 if by_fill_level
-                else f"{run.workers} workers, run {run.run}"
+                else f"{workers_text(run.workers)}, run {run.run}"
             )
             notes.append(
                 f"client-bound: {place}: {run.client.bound_reason}:"
@@ -142,7 +149,9 @@ def insert_notes(
     for run in runs:
         if run.retries:
             kinds = ", ".join(f"{count} {kind}" for kind, count in run.errors.items())
-            notes.append(f"retries: {run.workers} workers, run {run.run}: {run.retries} ({kinds})")
+            notes.append(
+                f"retries: {workers_text(run.workers)}, run {run.run}: {run.retries} ({kinds})"
+            )
     return notes + _short_notes(runs) + _spread_notes(summary)
 
 
@@ -163,7 +172,7 @@ def _short_notes(runs: Sequence[InsertRun]) -> list[str]:
 
 def _spread_notes(summary: Sequence[InsertSummary]) -> list[str]:
     notes = [
-        f"unstable: {entry.workers} workers: the runs differ by {entry.cv:.0%} (CV;"
+        f"unstable: {workers_text(entry.workers)}: the runs differ by {entry.cv:.0%} (CV;"
         f" {UNSTABLE_CV:.0%} is much): find out why before you use this number"
         for entry in summary
         if entry.stable is False and entry.cv is not None

@@ -10,7 +10,7 @@ from typing import Any
 from ..comparing import Compared, key_text
 from ..results import InsertSummary, Result
 from ..stats import events_per_cost
-from .tables import insert_notes, query_notes
+from .tables import insert_notes, query_notes, workers_text
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def headline(result: Result) -> str:
         return f"{first.median:,.0f} to {last.median:,.0f} inserts/s, {levels}"
     if result.best is None:
         return "no valid run"
-    return f"{result.best.median:,.0f} inserts/s with {_workers(result.best.workers)}"
+    return f"{result.best.median:,.0f} inserts/s with {workers_text(result.best.workers)}"
 
 
 def stable(result: Result) -> str:
@@ -81,12 +81,12 @@ def measured(result: Result) -> str:
     if result.command == "query":
         workers = options.get("workers", 1)
         return (
-            f"Queries to {where} by {_workers(workers)}{' at once' if workers != 1 else ''}, each"
+            f"Queries to {where} by {workers_text(workers)}{' at once' if workers != 1 else ''}, each"
             f" query {_count(options.get('runs'), 'time', 'times')}, {place} on {day}."
         )
     counts = list(dict.fromkeys(run.workers for run in result.insert_runs))
-    workers_text = _and([str(count) for count in counts]) or "0"
-    parts = [f"Inserts into {where} by {workers_text} worker{'s' if counts != [1] else ''} at once"]
+    spelled = _and([str(count) for count in counts]) or "0"
+    parts = [f"Inserts into {where} by {spelled} worker{'s' if counts != [1] else ''} at once"]
     if "num_inserts" in options:
         parts.append(f"{_number(options['num_inserts'])} events each")
     if "batch" in options:
@@ -125,7 +125,7 @@ def answer(result: Result) -> str:
             f" {last.fill_level:,}: {change:+.0%}."
         )
     best = result.best
-    return f"Most with {_workers(best.workers)}: {_rate(best)}{_cost(result, best)}."
+    return f"Most with {workers_text(best.workers)}: {_rate(best)}{_cost(result, best)}."
 
 
 def weaknesses(result: Result) -> list[Weakness]:
@@ -195,10 +195,6 @@ def _cost(result: Result, entry: InsertSummary) -> str:
         f"; at a cost of {result.cost_per_hour:g} an hour, one unit of money pays for"
         f" {events:,.0f} events"
     )
-
-
-def _workers(count: int) -> str:
-    return f"{count} worker{'s' if count != 1 else ''}"
 
 
 def _count(number: Any, one: str, many: str) -> str:

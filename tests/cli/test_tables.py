@@ -111,12 +111,12 @@ def test_insert_notes_tell_what_weakens_the_figures() -> None:
     apart = "the workers overlapped only 50% (at least 90% is needed): use more --num-inserts"
     busy = "a worker's CPU was busy 90% of the time"
     assert notes[:6] == [
-        f"invalid: 1 workers, run 3: ~~12000~~ {lost}",
+        f"invalid: 1 worker, run 3: ~~12000~~ {lost}",
         f"invalid: 8 workers, run 1: ~~50000~~ {apart}",
         "invalid: 8 workers, run 2: worker 3 was killed by SIGKILL in mid-run",
         "invalid: 12 workers, run 1: no word from worker 0 for 60 s",
         f"client-bound: 4 workers, run 1: {busy}: this is your client's speed, not your database's",
-        "retries: 1 workers, run 2: 2 (2 deadlock_detected)",
+        "retries: 1 worker, run 2: 2 (2 deadlock_detected)",
     ]
     assert any(note.startswith("short: runs of 0.1 s") for note in notes)
     assert any(note.startswith("unstable: 4 workers: the runs differ by 47%") for note in notes)
