@@ -172,7 +172,7 @@ class ArangoUnderTest(ServerUnderTest):
             ),
             Refusal({"database": "no-such-database"}, here, "check database", self.password),
             Refusal({"endpoint": self.encrypted, **wrong}, there, "ca_certs", secret),
-            Refusal({"endpoint": f"https://{here}", **wrong}, here, "endpoint names it", secret),
+            Refusal({"endpoint": f"https://{here}", **wrong}, here, "endpoint says https", secret),
         ]  # fmt: skip
 
     # --- failures ---------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import BinaryIO, Literal
+from io import BufferedReader
+from typing import Literal
 from urllib.parse import urlsplit
 
 Fate = Literal[
@@ -159,12 +160,11 @@ class _Line:
         self.close()
         self._server.close()
 
-    def _read(self, incoming: BinaryIO) -> HttpRequest | None:
-        line = incoming.readline().decode("latin-1")
-        words = line.split(" ")
-        if len(words) != 3 or not words[0].isalpha():
+    def _read(self, incoming: BufferedReader) -> HttpRequest | None:
+        if not incoming.peek(1)[:1].isalpha():
             return None  # the end, or TLS where there is none
-        method, target, _ = words
+        line = incoming.readline().decode("latin-1")
+        method, target, _ = line.split(" ")
         self._headers = http.client.parse_headers(incoming)
         body = incoming.read(int(self._headers.get("content-length", 0)))
         return HttpRequest(method, target, self._headers, body)
