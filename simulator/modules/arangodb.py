@@ -53,6 +53,7 @@ from ..workloads.cpu import (
 )
 from .arangodb_encoding import DocumentEncoder, InsertMethod, Request
 from .base import Capabilities, Encoding, Job, Module, Options, Payload, Query, Support, Writer
+from .options import checked_url
 
 _DEFAULT_PORT = 8529
 _CONNECT_S = 5.0
@@ -173,18 +174,7 @@ class ArangoOptions(EncodingOptions):
     @field_validator("endpoint")
     @classmethod
     def _url(cls, value: str) -> str:
-        try:
-            parts = urlsplit(value)
-            usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-            usable = usable and parts.path in ("", "/") and not (parts.query or parts.fragment)
-            usable = usable and parts.port != 0
-        except ValueError:
-            usable = False
-        if not usable:
-            raise ValueError("must be a URL like http://arangodb.example:8529")
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("must not hold user or password: use username and password")
-        return value
+        return checked_url(value, "http://arangodb.example:8529", "username", path=False)
 
     def secrets(self) -> list[str]:
         return [self.password] if self.password else []

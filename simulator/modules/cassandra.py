@@ -125,6 +125,7 @@ from .cassandra_encoding import (
     Request,
     has_key_column,
 )
+from .tls import trusting
 
 _COLUMN_TYPES = {
     ColumnType.TIMESTAMP_MS: "timestamp",
@@ -1024,14 +1025,7 @@ def _named(connection_class: type, name: str) -> type:
 def _ssl_context(options: CassandraOptions) -> ssl.SSLContext | None:
     if not options.tls:
         return None
-    given = options.ca_certs
-    pem = given if given and "-----BEGIN" in given else None
-    try:
-        context = ssl.create_default_context(cafile=None if pem else given, cadata=pem)
-    except (OSError, ssl.SSLError) as error:
-        raise SimulatorError(
-            f"ca_certs can't be read ({error}): it is a file in PEM format, or its text"
-        ) from error
+    context = trusting(options.ca_certs)
     if not options.verify_certs:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -53,6 +53,7 @@ from .base import (
     Writer,
 )
 from .cratedb_encoding import InsertMode, Part, StatementEncoder, is_object, quoted
+from .options import checked_url
 from .tls import trusting
 
 # https://cratedb.com/docs/crate/reference/en/latest/general/ddl/data-types.html
@@ -165,18 +166,7 @@ class CratedbOptions(EncodingOptions):
     @field_validator("endpoint")
     @classmethod
     def _urls(cls, value: list[str]) -> list[str]:
-        for url in value:
-            try:
-                parts = urlsplit(url)
-                usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-                usable = usable and not (parts.query or parts.fragment) and parts.port != 0
-            except ValueError:
-                usable = False
-            if not usable:
-                raise ValueError("must be URLs like http://cratedb.example:4200")
-            if parts.username is not None or parts.password is not None:
-                raise ValueError("must not hold user or password: use user and password")
-        return value
+        return [checked_url(url, "http://cratedb.example:4200", "user") for url in value]
 
     def secrets(self) -> list[str]:
         return [self.password] if self.password else []

@@ -72,6 +72,7 @@ from .base import (
     Writer,
 )
 from .elasticsearch_encoding import DocumentEncoder, InsertMode, Request
+from .options import checked_url
 from .tls import trusting
 
 _FIELD_TYPES: dict[ColumnType, dict[str, Any]] = {
@@ -200,18 +201,7 @@ class ElasticsearchOptions(EncodingOptions):
     @field_validator("endpoint")
     @classmethod
     def _urls(cls, value: list[str]) -> list[str]:
-        for url in value:
-            try:
-                parts = urlsplit(url)
-                usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-                usable = usable and not (parts.query or parts.fragment) and parts.port != 0
-            except ValueError:
-                usable = False
-            if not usable:
-                raise ValueError("must be URLs like https://elastic.example:9200")
-            if parts.username is not None or parts.password is not None:
-                raise ValueError("must not hold user or password: use username and password")
-        return value
+        return [checked_url(url, "https://elastic.example:9200", "username") for url in value]
 
     @model_validator(mode="after")
     def _one_way_in(self) -> ElasticsearchOptions:

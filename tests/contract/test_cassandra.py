@@ -178,7 +178,7 @@ def test_certificates_that_are_none_are_refused(cassandra: CassandraUnderTest) -
     for given in ("/no/such/file", "-----BEGIN CERTIFICATE-----\nnone\n"):
         options = {"tls": True, "ca_certs": given}
         module = cassandra.module(new_job(Temperature.schema), options=options)
-        with pytest.raises(SimulatorError, match="ca_certs can't be read"):
+        with pytest.raises(SimulatorError, match="ca_certs can't be used"):
             module.open()
 
 

@@ -172,7 +172,7 @@ def test_rows_that_are_refused_for_good_end_the_run(
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"endpoint": "crate:4200"}, "option endpoint: must be URLs like http://"),
+        ({"endpoint": "crate:4200"}, "option endpoint: must be a URL like http://"),
         ({"endpoint": "http://me:hush@host"}, "must not hold user or password"),
         ({"endpoint": "http://host", "replicas": "many"}, "option replicas:"),
         ({"endpoint": "http://host", "default_schema": "x-y"}, "option default_schema:"),

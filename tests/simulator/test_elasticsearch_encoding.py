@@ -141,10 +141,10 @@ def test_texts_are_escaped_where_they_must_be(text: str) -> None:
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"endpoint": "elastic:9200"}, "option endpoint: must be URLs like https://"),
-        ({"endpoint": "http://"}, "option endpoint: must be URLs"),
-        ({"endpoint": "http://host:99999"}, "option endpoint: must be URLs"),
-        ({"endpoint": "http://host/?x=1"}, "option endpoint: must be URLs"),
+        ({"endpoint": "elastic:9200"}, "option endpoint: must be a URL like https://"),
+        ({"endpoint": "http://"}, "option endpoint: must be a URL"),
+        ({"endpoint": "http://host:99999"}, "option endpoint: must be a URL"),
+        ({"endpoint": "http://host/?x=1"}, "option endpoint: must be a URL"),
         ({"endpoint": "http://me:hush@host"}, "must not hold user or password"),
         ({"endpoint": ""}, "option endpoint:"),
         ({"endpoint": "http://host", "username": "me"}, "go together"),
