@@ -34,14 +34,12 @@ from simulator.workloads.base import (
 
 Row = tuple[object, ...]
 
-_PATIENCE_S = 20.0
 
-
-def eventually(found: Callable[[], Any], what: str) -> Any:
+def eventually(found: Callable[[], Any], what: str, patience_s: float = 30.0) -> Any:
     """What `found` returns once it is true: for what a server has no event to wait for."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not (result := found()):
-        assert time.monotonic() < deadline, f"no {what} within {_PATIENCE_S} s"
+        assert time.monotonic() < deadline, f"no {what} within {patience_s} s"
         time.sleep(0.003)
     return result
 

@@ -149,6 +149,10 @@ _PROBE = "SELECT key FROM system.local WHERE key = 'local'"
 # The driver refuses requests while its socket's buffer is full, and tells nobody when it no longer is.
 _BUSY_INTERVAL_S = 0.002
 
+# Nagle's algorithm holds back the end of a request until the server has confirmed what came before,
+# which it puts off in its turn: up to 40 ms for each batch (RFC 896, RFC 1122).
+_SOCKET_OPTIONS = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
+
 _FIRST_TOKEN, _TOKENS = -(2**63), 2**64
 _QUERIES_AT_ONCE = 16
 _SLICES = 16
@@ -934,9 +938,7 @@ class _Connection:
             reconnection_policy=ConstantReconnectionPolicy(_RECONNECT_INTERVAL_S, None),
             # Bytes that were built in bulk would only cost CPU to compress.
             compression=False,
-            # Nagle's algorithm holds back the end of a request until the server has confirmed what came
-            # before, which it puts off in its turn: up to 40 ms for each batch (RFC 896, RFC 1122).
-            sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+            sockopts=_SOCKET_OPTIONS,
         )
         self._cluster.connection_class = _named(
             self._cluster.connection_class, f"iot-benchmark {run_id}"

@@ -143,7 +143,7 @@ class ArangoUnderTest(ServerUnderTest):
 
     def connections(self, run_id: str) -> set[str]:
         lines = self.proxy.lines("user-agent", f"iot-benchmark {run_id}")
-        return {str(id(line)) for line in lines}
+        return {str(line.number) for line in lines}
 
     def kill_connections(self, run_id: str) -> int:
         return self.proxy.cut(self.proxy.lines("user-agent", f"iot-benchmark {run_id}"))

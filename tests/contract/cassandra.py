@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -21,10 +20,9 @@ from simulator.contract import PrimaryKey
 from simulator.modules.base import Job
 from simulator.workloads.base import ColumnType, Schema
 
+from ..helpers import eventually
 from .cassandra_proxy import Fate, proxy_to
 from .server import Fault, Refusal, ServerUnderTest, Strike
-
-_PATIENCE_S = 30.0
 
 
 def quoted(name: str) -> str:
@@ -50,15 +48,6 @@ def session_with(host: str, port: int, **options: Any) -> Iterator[Session]:
         yield cluster.connect()
     finally:
         cluster.shutdown()
-
-
-def eventually(found: Callable[[], Any], what: str, patience_s: float = _PATIENCE_S) -> Any:
-    """What `found` returns once it is true: for what a server has no event to wait for."""
-    deadline = time.monotonic() + patience_s
-    while not (result := found()):
-        assert time.monotonic() < deadline, f"no {what} within {patience_s} s"
-        time.sleep(0.01)
-    return result
 
 
 class CassandraUnderTest(ServerUnderTest):

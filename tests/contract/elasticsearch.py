@@ -175,7 +175,7 @@ class SearchUnderTest(ServerUnderTest):
 
     def connections(self, run_id: str) -> set[str]:
         lines = self.proxy.lines("x-opaque-id", f"iot-benchmark {run_id}")
-        return {str(id(line)) for line in lines}
+        return {str(line.number) for line in lines}
 
     def kill_connections(self, run_id: str) -> int:
         return self.proxy.cut(self.proxy.lines("x-opaque-id", f"iot-benchmark {run_id}"))

@@ -11,10 +11,11 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -72,7 +73,8 @@ class HttpProxy(ThreadingHTTPServer):
         """How long the next request that writes takes; 0 again once it has been held."""
         self.write_times: list[float] = []
         """When each request that writes came in."""
-        self._connections: dict[socket.socket, str] = {}
+        self._connections: dict[socket.socket, tuple[str, int]] = {}
+        self._numbers = count()
         self._lock = threading.Lock()
         scheme = "http"
         if certificate:
@@ -91,22 +93,27 @@ class HttpProxy(ThreadingHTTPServer):
         self.server_close()
         self.cut(self.connections())
 
-    def connections(self, agent: str | None = None) -> list[socket.socket]:
-        """Open connections, of all clients or of one."""
+    def connections(self, agent: str | None = None) -> dict[socket.socket, int]:
+        """Open connections, of all clients or of one, and a number that no other will ever have."""
         with self._lock:
             known = list(self._connections.items())
-        return [found for found, name in known if agent in (None, name) and _is_open(found)]
+        return {
+            found: number
+            for found, (name, number) in known
+            if agent in (None, name) and _is_open(found)
+        }
 
-    def cut(self, connections: list[socket.socket]) -> None:
+    def cut(self, connections: Iterable[socket.socket]) -> None:
         """Close connections while nothing is under way on them."""
-        for connection in connections:
+        for connection in list(connections):
             self.forget(connection)
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def note(self, connection: socket.socket, agent: str) -> None:
         with self._lock:
-            self._connections[connection] = agent
+            known = self._connections.get(connection)
+            self._connections[connection] = agent, known[1] if known else next(self._numbers)
 
     def forget(self, connection: socket.socket) -> None:
         with self._lock:

@@ -176,7 +176,7 @@ class InfluxUnderTest(ServerUnderTest):
             self.http.delete(f"/api/v2/buckets/{bucket['id']}").raise_for_status()
 
     def connections(self, run_id: str) -> set[str]:
-        return {str(id(found)) for found in self.proxy.connections(f"iot-benchmark/{run_id}")}
+        return {str(n) for n in self.proxy.connections(f"iot-benchmark/{run_id}").values()}
 
     def kill_connections(self, run_id: str) -> int:
         found = self.proxy.connections(f"iot-benchmark/{run_id}")

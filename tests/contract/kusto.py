@@ -141,7 +141,7 @@ class KustoUnderTest(ServerUnderTest):
             self.asked(f".drop table ['{table}']")
 
     def connections(self, run_id: str) -> set[str]:
-        return {str(id(found)) for found in self.proxy.connections(f"iot-benchmark/{run_id}")}
+        return {str(n) for n in self.proxy.connections(f"iot-benchmark/{run_id}").values()}
 
     def kill_connections(self, run_id: str) -> int:
         found = self.proxy.connections(f"iot-benchmark/{run_id}")

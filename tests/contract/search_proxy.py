@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from io import BufferedReader
+from itertools import count
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -59,6 +60,7 @@ class HttpProxy:
     """So many connections more are closed at once."""
     _listeners: list[socket.socket] = field(default_factory=list)
     _lines: list[_Line] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -117,7 +119,7 @@ class HttpProxy:
             with self._lock:
                 refused = self.refused_connections > 0
                 self.refused_connections -= refused
-                line = _Line(self, client, url)
+                line = _Line(self, client, url, next(self._numbers))
                 if not refused:
                     self._lines.append(line)
             if refused:
@@ -129,8 +131,10 @@ class HttpProxy:
 class _Line:
     """One client's connection."""
 
-    def __init__(self, proxy: HttpProxy, client: socket.socket, url: str) -> None:
+    def __init__(self, proxy: HttpProxy, client: socket.socket, url: str, number: int) -> None:
         self._proxy, self._client = proxy, client
+        self.number = number
+        """No other connection of the proxy has it, unlike an id() or a port, now or later."""
         # Answers are small: they must not wait for more.
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         parts = urlsplit(url)

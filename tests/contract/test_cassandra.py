@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
 
-from ..helpers import insert, requests_at_once, rows_of
+from ..helpers import eventually, insert, requests_at_once, rows_of
 from .cassandra import CassandraClusterUnderTest, CassandraUnderTest
 from .cassandra_server import OwnNode, listening, own_node
 from .entries import ENTRIES
@@ -113,7 +115,21 @@ def guarded(
     with own_node(
         *node_address, authenticator="PasswordAuthenticator", client_encryption_options=encryption
     ) as node:
-        yield Guarded(node, authority)
+        found = Guarded(node, authority)
+        # The superuser is made after the port has been opened.
+        module = module_with(found.options(), new_job(Temperature.schema))
+        eventually(lambda: gets_in(module), "superuser")
+        yield found
+
+
+def gets_in(module: module_under_test.Cassandra) -> bool:
+    """Whether the node lets the module in."""
+    try:
+        module.open()
+    except SimulatorError:
+        return False
+    module.close()
+    return True
 
 
 def module_with(options: dict[str, Any], job: Job) -> module_under_test.Cassandra:
@@ -244,7 +260,7 @@ def test_a_node_that_hangs_costs_retries_only(three_nodes: CassandraClusterUnder
 def test_a_full_queue_is_waited_for(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver refuses requests while its socket is full: that is no error."""
     workload = Temperature()
-    job = new_job(workload.schema, batch=5000)
+    job = new_job(workload.schema, batch=1000)
     refused: list[bool] = []
 
     def noted(error: Any, busy: Any = module_under_test._busy) -> bool:
@@ -254,16 +270,23 @@ def test_a_full_queue_is_waited_for(guarded: Guarded, monkeypatch: pytest.Monkey
     monkeypatch.setattr(module_under_test, "_busy", noted)
     module = module_with(guarded.options(max_sync_calls=50), job)
     prepared(module)
-    # A node that reads nothing for a while, and more than sockets have room for.
-    with opened(module.writer(5000)) as writer:
-        recorder = insert(
-            writer, workload, 250_000, 5000, before={1: lambda: guarded.node.hang(1.0)}
-        )
+    # The driver takes a socket for full only if it could write a part of a request: one that has less
+    # room than that always ends so.
+    small = (socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 12)
+    monkeypatch.setattr(
+        module_under_test, "_SOCKET_OPTIONS", [*module_under_test._SOCKET_OPTIONS, small]
+    )
+    # A node that reads nothing for a while, and more than sockets have room for: at a pace at which the
+    # driver has found them full before the last request comes.
+    hooks: dict[int, Callable[[], object]] = {n: lambda: time.sleep(0.01) for n in range(2, 50)}
+    hooks[1] = lambda: guarded.node.hang(1.5)
+    with opened(module.writer(1000)) as writer:
+        recorder = insert(writer, workload, 50_000, 1000, before=hooks)
     assert any(refused), "the queue was never full"
     # A slow node may say itself that it was too slow; the driver's refusals are not among the errors.
     assert set(recorder.errors) <= {"write_timeout"}
     module.open()
-    assert module.count() == 250_000
+    assert module.count() == 50_000
     module.close()
 
 
