@@ -40,7 +40,6 @@ from __future__ import annotations
 import concurrent.futures
 import itertools
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -931,7 +930,7 @@ class _Connection:
             options.port,
             protocol_version=version,
             auth_provider=auth,
-            ssl_context=_ssl_context(options),
+            ssl_context=trusting(options.ca_certs, options.verify_certs) if options.tls else None,
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
             connect_timeout=options.connect_timeout,
             control_connection_timeout=options.connect_timeout,
@@ -1022,16 +1021,6 @@ def _named(connection_class: type, name: str) -> type:
             return super().send_msg(msg, *args, **kwargs)
 
     return Named
-
-
-def _ssl_context(options: CassandraOptions) -> ssl.SSLContext | None:
-    if not options.tls:
-        return None
-    context = trusting(options.ca_certs)
-    if not options.verify_certs:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def _as_failure(error: Retryable | SimulatorError) -> SimulatorError:

@@ -1,8 +1,8 @@
 """Elasticsearch 8 and 9, and OpenSearch (`flavor: opensearch`).
 
-Both are sent the same requests over elastic-transport, the HTTP layer of Elastic's client. The client
-itself, which refuses whatever isn't Elasticsearch, is used for everything but writing, where bodies
-are built in bulk and nothing is left for it to do; OpenSearch is asked over its transport alone.
+Both are sent the same requests by `wire`: bodies are built in bulk, so that nothing is left for a client
+to do. Everything but writing goes through Elastic's client, if it is Elasticsearch that is asked: the
+client refuses whatever else there is.
 
 Each table is an index of one name with it (after `index_prefix`), written to through an alias, since
 only to an alias can a server be told to write if it exists: a write to an index that is gone would
@@ -31,6 +31,7 @@ index.translog.durability: async) still has them, which the count shows, too.
 from __future__ import annotations
 
 import itertools
+import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ from urllib.parse import urlsplit
 
 import elastic_transport
 import orjson
-from elastic_transport import NodeConfig, Serializer, Transport
+from elastic_transport import NodeConfig
 from elastic_transport.client_utils import basic_auth_to_header
 from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
 from pydantic import Field, field_validator, model_validator
@@ -74,6 +75,7 @@ from .base import (
 from .elasticsearch_encoding import DocumentEncoder, InsertMode, Request
 from .options import checked_url
 from .tls import trusting
+from .wire import Answer, AnswerTimeout, ConnectionLost, HttpPool, NoAnswer, TlsRefused, translated
 
 _FIELD_TYPES: dict[ColumnType, dict[str, Any]] = {
     ColumnType.TIMESTAMP_MS: {"type": "date", "format": "epoch_millis"},
@@ -118,6 +120,7 @@ _FIELDS_LIMIT = 1000
 
 # What is counted as `connection_lost` in a result.
 _LOST = "connection_lost"
+_TRUST = "ca_certs (or set verify_certs=false)"
 
 _OK, _CREATED, _BAD_REQUEST = 200, 201, 400
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 401, 403, 404, 409
@@ -221,18 +224,29 @@ class ElasticsearchOptions(EncodingOptions):
     @property
     def server(self) -> str:
         """The nodes' host:port, for messages."""
-        return ", ".join(f"{node.host}:{node.port}" for node in self.nodes("", 1))
+        return ", ".join(f"{node.host}:{node.port}" for node in self.nodes({}))
 
-    def nodes(self, name: str, connections: int) -> list[NodeConfig]:
-        """How to reach each node; requests are known there as `name`.
-
-        Raises SimulatorError if `ca_certs` can't be used.
-        """
-        headers = {"x-opaque-id": name}
+    def login(self) -> dict[str, str]:
+        """The header that lets a request in."""
         if self.api_key is not None:
-            headers["authorization"] = f"ApiKey {self.api_key}"
-        elif self.username is not None and self.password is not None:
-            headers["authorization"] = basic_auth_to_header((self.username, self.password))
+            return {"authorization": f"ApiKey {self.api_key}"}
+        if self.username is not None and self.password is not None:
+            return {"authorization": basic_auth_to_header((self.username, self.password))}
+        return {}
+
+    def trusted(self) -> ssl.SSLContext | None:
+        """Whom to trust where an endpoint says https; SimulatorError if `ca_certs` can't be used."""
+        if any(url.startswith("https:") for url in self.endpoint):
+            return trusting(self.ca_certs, self.verify_certs)
+        return None
+
+    def nodes(
+        self, headers: Mapping[str, str], tls: ssl.SSLContext | None = None
+    ) -> list[NodeConfig]:
+        """How Elastic's client reaches each node, with these headers in each request."""
+        trust: dict[str, Any] = {"ssl_context": tls}
+        if not self.verify_certs:
+            trust = {"verify_certs": False, "ssl_show_warn": False}
         nodes = []
         for url in self.endpoint:
             parts = urlsplit(url)
@@ -244,30 +258,11 @@ class ElasticsearchOptions(EncodingOptions):
                     parts.port or _DEFAULT_PORT,
                     path_prefix=parts.path.rstrip("/"),
                     headers=headers,
-                    connections_per_node=connections,
                     request_timeout=self.request_timeout_s,
-                    **(self._tls() if parts.scheme == "https" else {}),
+                    **(trust if parts.scheme == "https" else {}),
                 )
             )
         return nodes
-
-    def _tls(self) -> dict[str, Any]:
-        if not self.verify_certs:
-            return {"verify_certs": False, "ssl_show_warn": False}
-        # Read here, or a mistake would only be told by the first request.
-        return {"ssl_context": trusting(self.ca_certs)}
-
-
-class _Bytes(Serializer):
-    """Leaves bodies as they are."""
-
-    mimetype = "application/json"
-
-    def loads(self, data: bytes) -> bytes:
-        return data
-
-    def dumps(self, data: bytes) -> bytes:
-        return data
 
 
 class _NotFound(SimulatorError):
@@ -277,27 +272,22 @@ class _NotFound(SimulatorError):
 class _Connection:
     """Both kinds of server: requests in, answers out, errors translated."""
 
-    def __init__(
-        self,
-        options: ElasticsearchOptions,
-        name: str,
-        connections: int = 1,
-        by_client: bool = False,
-    ) -> None:
-        """Connects to nothing yet. `by_client`: what is asked goes through Elastic's client."""
+    def __init__(self, options: ElasticsearchOptions, name: str, by_client: bool = False) -> None:
+        """Connects to nothing yet; requests are known to the server as `name`.
+
+        `by_client`: what is asked goes through Elastic's client. Raises SimulatorError if `ca_certs`
+        or a header can't be used.
+        """
         self._options = options
         self._server = options.server
-        nodes = options.nodes(name, connections)
-        self._nodes = len(nodes)
-        # Whether a request may be sent again isn't for the transport to decide.
-        once: dict[str, Any] = {"max_retries": 0, "retry_on_status": ()}
-        raw = _Bytes()
-        self._transport = Transport(
-            nodes,
-            meta_header=False,  # it would be built anew for each request
-            serializers={"application/json": raw, "application/x-ndjson": raw, "text/*": raw},
-            **once,
+        self._name = name
+        login, tls = options.login(), options.trusted()
+        self._pool = HttpPool(
+            options.endpoint, _DEFAULT_PORT, login, options.request_timeout_s, tls
         )
+        # Whether a request may be sent again isn't for the client to decide.
+        once: dict[str, Any] = {"max_retries": 0, "retry_on_status": ()}
+        nodes = options.nodes({**login, "x-opaque-id": name}, tls)
         self._client = Elasticsearch(nodes, **once) if by_client else None
 
     def check(self) -> None:
@@ -305,7 +295,7 @@ class _Connection:
         failure: Retryable | None = None
         failures = 0
         timeout_s = min(_CONNECT_S, self._options.request_timeout_s)
-        for _ in range(self._nodes):
+        for _ in self._options.endpoint:
             try:
                 version = self.ask("GET", "/", timeout_s=timeout_s)["version"]
             except Retryable as error:
@@ -316,14 +306,14 @@ class _Connection:
                 raise SimulatorError(
                     f"the server at {self._server} is Elasticsearch: leave flavor out"
                 )
-        if failures == self._nodes:
+        if failures == len(self._options.endpoint):
             raise SimulatorError(
                 f"can't connect to {self._options.flavor} at {failure};"
                 " check that the server runs and that endpoint names it"
             ) from failure
 
     def close(self) -> None:
-        self._transport.close()
+        self._pool.close()
         if self._client is not None:
             self._client.close()
 
@@ -333,36 +323,47 @@ class _Connection:
         Raises Retryable if there is none.
         """
         kind = "x-ndjson" if request.method == "POST" and "/_bulk?" in request.target else "json"
-        try:
-            meta, body = self._transport.perform_request(
-                request.method,
-                request.target,
-                body=request.body,
-                headers={"content-type": f"application/{kind}", "x-opaque-id": name},
-            )
-        except elastic_transport.TransportError as error:
-            raise self._lost(error) from error
-        return meta.status, body or b""
+        headers = {"content-type": f"application/{kind}", "x-opaque-id": name}
+        answer = self._answer(request.method, request.target, request.body, headers)
+        return answer.status, answer.body
 
     def ask(
         self, method: str, target: str, body: object = None, timeout_s: float | None = None
     ) -> Any:
         """A request and its parsed answer; Retryable or SimulatorError if there is none."""
         timeout_s = timeout_s or self._options.request_timeout_s
+        if self._client is not None:
+            return self._asked(self._client, method, target, body, timeout_s)
+        headers = {"x-opaque-id": self._name, "content-type": "application/json"}
+        text = b"" if body is None else orjson.dumps(body)
+        found = self._answer(method, target, text, headers, timeout_s)
+        answer = parsed(found.body)
+        if found.status >= _BAD_REQUEST:
+            raise self.refusal(found.status, answer)
+        return answer
+
+    def _answer(
+        self,
+        method: str,
+        target: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        timeout_s: float | None = None,
+    ) -> Answer:
+        try:
+            return self._pool.request(method, target, body, headers, timeout_s)
+        except NoAnswer as error:
+            raise translated(error, self._options.flavor, self._server, _TRUST) from error
+
+    def _asked(
+        self, client: Elasticsearch, method: str, target: str, body: object, timeout_s: float
+    ) -> Any:
         headers = {"accept": "application/json"}
         if body is not None:
             headers["content-type"] = "application/json"
         try:
-            if self._client is not None:
-                client = self._client.options(request_timeout=timeout_s)
-                return client.perform_request(method, target, headers=headers, body=body).body
-            meta, text = self._transport.perform_request(
-                method,
-                target,
-                body=None if body is None else orjson.dumps(body),
-                headers=headers,
-                request_timeout=timeout_s,
-            )
+            limited = client.options(request_timeout=timeout_s)
+            return limited.perform_request(method, target, headers=headers, body=body).body
         except UnsupportedProductError as error:
             raise SimulatorError(
                 f"the server at {self._server} isn't Elasticsearch; if it is OpenSearch, set"
@@ -372,10 +373,6 @@ class _Connection:
             raise self.refusal(error.status_code, error.body) from error
         except elastic_transport.TransportError as error:
             raise self._lost(error) from error
-        answer = parsed(text)
-        if meta.status >= _BAD_REQUEST:
-            raise self.refusal(meta.status, answer)
-        return answer
 
     def refusal(self, status: int, answer: object) -> Retryable | SimulatorError:
         """What an answer that is an error means."""
@@ -400,16 +397,14 @@ class _Connection:
         return SimulatorError(text)
 
     def _lost(self, error: elastic_transport.TransportError) -> Retryable | SimulatorError:
-        """What it means that there was no answer."""
-        text = f"{self._server}: {' '.join(str(error.message).split())}"
-        if isinstance(error, elastic_transport.TlsError):
-            return SimulatorError(
-                f"no TLS with {text}; check that endpoint says https where the server does, and"
-                " ca_certs (or set verify_certs=false)"
-            )
-        if isinstance(error, elastic_transport.ConnectionTimeout):
-            return Retryable("timeout", text)
-        return Retryable(_LOST, text)
+        """What it means that the client has no answer."""
+        kinds = {
+            elastic_transport.TlsError: TlsRefused,
+            elastic_transport.ConnectionTimeout: AnswerTimeout,
+        }
+        kind = kinds.get(type(error), ConnectionLost)
+        text = " ".join(str(error.message).split())
+        return translated(kind(text), self._options.flavor, self._server, _TRUST)
 
 
 def parsed(body: object) -> Any:
@@ -801,7 +796,7 @@ class ElasticsearchWriter(Writer):
         self._numbers = itertools.count()
 
     def open(self) -> None:
-        connection = _Connection(self._options, self._name, self.max_in_flight)
+        connection = _Connection(self._options, self._name)
         connection.check()
         self._connection = connection
 

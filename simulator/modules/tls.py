@@ -7,17 +7,22 @@ import ssl
 from ..errors import SimulatorError
 
 
-def trusting(ca_certs: str | None) -> ssl.SSLContext:
-    """A client's context that checks certificates and host names.
+def trusting(ca_certs: str | None, verify_certs: bool = True) -> ssl.SSLContext:
+    """A client's context that checks certificates and host names, unless told not to.
 
-    `ca_certs`: authorities to trust besides the system's: the path of a PEM file, or its text (in a
-    pod there may be no place for a file). Raises SimulatorError if it can't be used.
+    `ca_certs`: the authorities to trust, instead of the system's: the path of a PEM file, or its text
+    (in a pod there may be no place for a file). Raises SimulatorError if it can't be used.
     """
     try:
         if ca_certs is not None and "-----BEGIN" in ca_certs:
-            return ssl.create_default_context(cadata=ca_certs)
-        return ssl.create_default_context(cafile=ca_certs)
+            context = ssl.create_default_context(cadata=ca_certs)
+        else:
+            context = ssl.create_default_context(cafile=ca_certs)
     except OSError as error:  # ssl.SSLError is one
         raise SimulatorError(
             f"ca_certs can't be used: {error}; give the path of a PEM file, or its text"
         ) from error
+    if not verify_certs:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

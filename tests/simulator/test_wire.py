@@ -1,0 +1,365 @@
+"""HTTP for requests that are measured: on a server that plays a script, byte by byte."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+
+import pytest
+import trustme
+
+from simulator.errors import Retryable, SimulatorError
+from simulator.modules.wire import (
+    AnswerTimeout,
+    ConnectionLost,
+    HttpPool,
+    NoAnswer,
+    TlsRefused,
+    translated,
+)
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+class Scripted:
+    """Plays one script per connection, in turn; what each connection's client sent is kept."""
+
+    def __init__(self, *scripts: Script, tls: ssl.SSLContext | None = None) -> None:
+        self._scripts = scripts
+        self._tls = tls
+        self.heard: list[bytearray] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        # close() alone would not wake the thread that waits in accept().
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        for script in self._scripts:
+            with suppress(OSError):
+                stream, _ = self._listener.accept()
+                self.heard.append(bytearray())
+                with self._tls.wrap_socket(stream, True) if self._tls else stream as found:
+                    script(self, found)
+
+    def reads(self, stream: socket.socket) -> bool:
+        """Whether a whole request came."""
+        heard = self.heard[-1]
+        begun = len(heard)
+        while b"\r\n\r\n" not in heard[begun:]:
+            if not (piece := stream.recv(1 << 16)):
+                return False
+            heard += piece
+        head, _, _ = bytes(heard[begun:]).partition(b"\r\n\r\n")
+        size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        while len(heard) < begun + len(head) + 4 + size:
+            heard += stream.recv(1 << 16)
+        return True
+
+
+Script = Callable[[Scripted, socket.socket], None]
+
+
+def answers(*texts: bytes) -> Script:
+    """A request is answered by each, in turn; then the connection stays until the client ends it."""
+
+    def script(server: Scripted, stream: socket.socket) -> None:
+        for text in texts:
+            if server.reads(stream):
+                stream.sendall(text)
+        server.reads(stream)
+
+    return script
+
+
+def pool_to(
+    *servers: Scripted, timeout_s: float = 20, tls: ssl.SSLContext | None = None
+) -> HttpPool:
+    scheme = "https" if tls else "http"
+    urls = [f"{scheme}://{server.address}" for server in servers]
+    return HttpPool(urls, 80, {"user-agent": "me"}, timeout_s, tls)
+
+
+@dataclass(frozen=True)
+class Trust:
+    """A server's context, and that of a client that trusts it."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+@pytest.fixture(scope="module")
+def trust() -> Trust:
+    authority = trustme.CA()
+    found = Trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context())
+    authority.issue_cert("127.0.0.1").configure_cert(found.server)
+    authority.configure_trust(found.client)
+    return found
+
+
+def test_requests_go_over_one_connection() -> None:
+    chunked = b"HTTP/1.1 201 Created\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+    empty = b"HTTP/1.1 204 No Content\r\nRetry-After: 7\r\n\r\n"
+    server = Scripted(answers(OK, chunked, empty))
+    with closing(server), closing(pool_to(server)) as pool:
+        first = pool.request("POST", "/a?b=c", b"body", {"content-type": "text/plain"})
+        assert (first.status, first.body) == (200, b"ok")
+        second = pool.request("PUT", "/d", b"z" * 3_000_000)
+        assert (second.status, second.body) == (201, b"abcde")
+        third = pool.request("GET", "/")
+        assert (third.status, third.body, third.header("retry-after")) == (204, b"", "7")
+        assert third.header("content-type") is None
+        [heard] = server.heard
+    begin = (
+        f"POST /a?b=c HTTP/1.1\r\nhost: {server.address}\r\nuser-agent: me\r\n"
+        "content-type: text/plain\r\ncontent-length: 4\r\n\r\nbodyPUT /d HTTP/1.1\r\n"
+    )
+    assert heard.startswith(begin.encode())
+    assert heard.count(b"z") == 3_000_000
+    assert heard.endswith(b"content-length: 0\r\n\r\n")
+
+
+def test_an_answer_in_pieces_and_one_before_the_answer() -> None:
+    def script(server: Scripted, stream: socket.socket) -> None:
+        assert server.reads(stream)
+        for byte in b"HTTP/1.1 100 Continue\r\n\r\n" + OK:
+            stream.sendall(bytes([byte]))
+        server.reads(stream)
+
+    server = Scripted(script)
+    with closing(server), closing(pool_to(server)) as pool:
+        answer = pool.request("GET", "/")
+        assert (answer.status, answer.body) == (200, b"ok")
+
+
+def test_a_connection_that_the_server_ends_is_replaced() -> None:
+    last = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+    ended = threading.Event()
+
+    def hangs_up(server: Scripted, stream: socket.socket) -> None:
+        assert server.reads(stream)
+        stream.sendall(OK)
+        stream.shutdown(socket.SHUT_RDWR)
+        ended.set()
+
+    server = Scripted(answers(last), hangs_up, answers(OK))
+    with closing(server), closing(pool_to(server)) as pool:
+        assert pool.request("GET", "/1").body == b"ok"
+        assert pool.request("GET", "/2").body == b"ok"
+        assert ended.wait(20)
+        assert pool.request("GET", "/3").body == b"ok"
+        assert [bytes(heard[:6]) for heard in server.heard] == [b"GET /1", b"GET /2", b"GET /3"]
+
+
+def test_a_refusal_before_the_request_was_read() -> None:
+    refusal = b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig"
+
+    def refuses(server: Scripted, stream: socket.socket) -> None:
+        stream.recv(1000)
+        stream.sendall(refusal)
+        stream.shutdown(socket.SHUT_WR)
+        # Until the client has seen that nobody reads on: a reset may take the answer with it.
+        stream.recv(1 << 22)
+        stream.recv(1 << 22)
+
+    server = Scripted(refuses, answers(OK))
+    with closing(server), closing(pool_to(server)) as pool:
+        try:
+            answer = pool.request("POST", "/", bytes(30_000_000))
+        except ConnectionLost:
+            # The kernel may drop what has come when the connection is reset.
+            pass
+        else:
+            assert (answer.status, answer.body) == (413, b"big")
+        assert pool.request("GET", "/").body == b"ok"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"", "the server hung up without an answer"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nab", "the server hung up"),
+        (b"SSH-2.0-OpenSSH\r\n", "the answer is not HTTP"),
+    ],
+)
+def test_no_answer(answer: bytes, said: str) -> None:
+    def script(server: Scripted, stream: socket.socket) -> None:
+        assert server.reads(stream)
+        stream.sendall(answer)
+
+    server = Scripted(script, answers(OK))
+    with closing(server), closing(pool_to(server)) as pool:
+        with pytest.raises(ConnectionLost, match=said):
+            pool.request("GET", "/")
+        assert pool.request("GET", "/").body == b"ok"
+
+
+def test_no_answer_in_time() -> None:
+    server = Scripted(answers(b""), answers(OK))
+    with closing(server), closing(pool_to(server, timeout_s=0.2)) as pool:
+        with pytest.raises(AnswerTimeout, match=r"no answer within 0\.2 s"):
+            pool.request("GET", "/")
+        # What comes of it later must not be taken for the next one's answer.
+        assert pool.request("GET", "/", timeout_s=20).body == b"ok"
+
+
+def test_nodes_take_turns_without_those_that_are_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.modules.wire._DOWN_S", 60.0)
+    one, two, down = (Scripted(answers(*[OK] * 9)) for _ in range(3))
+    down.close()
+    with closing(one), closing(two), closing(pool_to(one, two, down)) as pool:
+        lost = 0
+        for _ in range(9):
+            try:
+                assert pool.request("GET", "/").body == b"ok"
+            except ConnectionLost:
+                lost += 1
+        assert lost == 1
+        counts = [server.heard[0].count(b"GET /") for server in (one, two)]
+        assert sorted(counts) == [4, 4] and len(one.heard) == len(two.heard) == 1
+    with closing(pool_to(down)) as pool:
+        for _ in range(2):  # the only one is asked, down or not
+            with pytest.raises(ConnectionLost, match="refused"):
+                pool.request("GET", "/")
+
+
+def test_several_requests_at_once() -> None:
+    together = threading.Barrier(2)
+
+    def script(stream: socket.socket) -> None:
+        """Answers once both requests are there."""
+        stream.recv(1000)
+        together.wait(20)
+        stream.sendall(OK)
+        stream.recv(1000)
+
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        for _ in range(2):
+            threading.Thread(target=script, args=[listener.accept()[0]], daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    bodies: list[bytes] = []
+    with closing(listener), closing(HttpPool([url], 80, {}, 20)) as pool:
+        threads = [
+            threading.Thread(target=lambda: bodies.append(pool.request("GET", "/").body))
+            for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    assert bodies == [b"ok", b"ok"]
+
+
+def test_tls(trust: Trust) -> None:
+    server = Scripted(answers(OK, OK), answers(OK), tls=trust.server)
+    with closing(server):
+        with closing(pool_to(server, tls=trust.client)) as pool:
+            for size in (10, 1_000_000):
+                assert pool.request("POST", "/", bytes(size)).body == b"ok"
+        with (
+            closing(pool_to(server, tls=ssl.create_default_context())) as pool,
+            pytest.raises(TlsRefused, match="certificate verify failed"),
+        ):
+            pool.request("GET", "/")
+
+
+def test_no_tls_where_tls_is_expected(trust: Trust) -> None:
+    def greets(server: Scripted, stream: socket.socket) -> None:
+        stream.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        stream.recv(1 << 16)
+
+    with (
+        closing(Scripted(greets)) as server,
+        closing(pool_to(server, tls=trust.client)) as pool,
+        pytest.raises(TlsRefused),
+    ):
+        pool.request("GET", "/")
+
+
+def test_a_server_that_hangs_up_in_the_handshake_may_come_back(trust: Trust) -> None:
+    """That means no TLS only where there never was any."""
+    last = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+    accepted = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        for answer in (last, b""):
+            stream, _ = accepted.accept()
+            if answer:
+                encrypted = trust.server.wrap_socket(stream, True)
+                encrypted.recv(1000)
+                encrypted.sendall(answer)
+                encrypted.recv(1000)
+            else:
+                stream.recv(1 << 16)
+            stream.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    url = f"https://127.0.0.1:{accepted.getsockname()[1]}"
+    with closing(accepted), closing(HttpPool([url], 443, {}, 20, trust.client)) as pool:
+        assert pool.request("GET", "/").body == b"ok"
+        with pytest.raises(ConnectionLost):
+            pool.request("GET", "/")
+
+
+def test_headers_can_not_be_smuggled_in() -> None:
+    with pytest.raises(SimulatorError, match="sent as authorization must not hold a line break"):
+        HttpPool(["http://127.0.0.1"], 80, {"authorization": "ApiKey a\n"}, 1)
+
+
+def test_default_port_path_and_ipv6() -> None:
+    listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    heard: list[bytes] = []
+
+    def serve() -> None:
+        stream, _ = listener.accept()
+        heard.append(stream.recv(1000))
+        stream.sendall(OK)
+
+    threading.Thread(target=serve, daemon=True).start()
+    port = listener.getsockname()[1]
+    with closing(listener), closing(HttpPool(["http://[::1]/base/"], port, {}, 20)) as pool:
+        assert pool.request("GET", "/x").status == 200
+    assert heard[0].startswith(f"GET /base/x HTTP/1.1\r\nhost: [::1]:{port}\r\n".encode())
+
+
+def test_what_it_means_for_a_run() -> None:
+    def meaning(error: NoAnswer) -> Retryable | SimulatorError:
+        return translated(error, "Thing", "host:1", "ca_certs")
+
+    lost = meaning(ConnectionLost("gone"))
+    assert isinstance(lost, Retryable) and lost.kind == "connection_lost"
+    assert str(lost) == "host:1: gone"
+    late = meaning(AnswerTimeout("late"))
+    assert isinstance(late, Retryable) and late.kind == "timeout"
+    refused = meaning(TlsRefused("who are you"))
+    assert isinstance(refused, SimulatorError)
+    assert "no TLS with Thing at host:1: who are you; check that endpoint says https" in str(
+        refused
+    )
+
+
+def test_closing_leaves_no_connection_open() -> None:
+    over = threading.Event()
+
+    def script(server: Scripted, stream: socket.socket) -> None:
+        answers(OK)(server, stream)
+        over.set()
+
+    with closing(Scripted(script)) as server:
+        pool = pool_to(server)
+        pool.request("GET", "/")
+        assert not over.is_set()
+        pool.close()
+        assert over.wait(20)
