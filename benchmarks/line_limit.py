@@ -110,11 +110,12 @@ def thin(module: Influxdb, payloads: Sequence[bytes], line: Line) -> Iterator[Tu
     count = BATCHES[line.batch]
     server = InfluxServer(module.options, "none")
     url = urlsplit(module.options.endpoint)
+    target = url.path.rstrip("/") + server.write_target
     connection = http.client.HTTPConnection(url.hostname or "", url.port)
 
     def turn(number: int) -> None:
         for payload in payloads[number * count : (number + 1) * count]:
-            connection.request("POST", server.write_path, payload, server.write_headers)
+            connection.request("POST", target, payload, server.write_headers)
             answer = connection.getresponse()
             answer.read()
             if answer.status != http.HTTPStatus.NO_CONTENT:

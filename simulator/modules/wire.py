@@ -23,6 +23,8 @@ from httptools import HttpParserError, HttpResponseParser
 from ..errors import Retryable, SimulatorError
 
 CONNECT_TIMEOUT_S = 5.0
+"""Also for the answer to a question that needs no data."""
+
 _DOWN_S = 1.0
 """So long a node that can't be reached is left out, if there are others."""
 
