@@ -203,7 +203,7 @@ def one_round(line: Line, shift: int) -> None:
             raise AssertionError("not all events are stored")
     with database(workload, line) as module:
         writer = module.writer(line.batch)
-        line.costs.append(worker_path(writer, workload, 2 * line.events, line.batch))
+        line.costs.append(worker_path(writer, workload, 2 * line.events, line.batch, RETRIES))
 
 
 def main() -> int:

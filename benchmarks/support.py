@@ -109,10 +109,13 @@ def new_table(module: Postgres, dsn: str) -> None:
             cursor.execute("CHECKPOINT")
 
 
-def worker_path(writer: Writer, workload: Workload, events: int, batch: int) -> Cost:
+def worker_path(
+    writer: Writer, workload: Workload, events: int, batch: int, max_retries: int = 0
+) -> Cost:
     """Generate, encode, send and record events exactly as a worker does.
 
-    Except that not even the first chunk is made before the clock starts: all of it counts here.
+    Except that not even the first chunk is made before the clock starts: all of it counts here. What a
+    retry costs counts, too.
     """
     with opened(writer):
         feed = Feed(
@@ -122,7 +125,7 @@ def worker_path(writer: Writer, workload: Workload, events: int, batch: int) -> 
         with garbage_collection_paused():
             cpu, wall = time.process_time(), time.perf_counter()
             recorder.begin(wall)
-            insert_all(feed, writer, recorder, 0, lambda: None)
+            insert_all(feed, writer, recorder, max_retries, lambda: None)
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     if recorder.events != events:
         raise AssertionError(f"{recorder.events} of {events} events were acknowledged")
