@@ -16,7 +16,7 @@ shows such copies.
 
 from __future__ import annotations
 
-import itertools
+import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -24,9 +24,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-import urllib3
-import urllib3.exceptions
-from crate.client.http import Server
 from pydantic import Field, field_validator
 
 from ..contract import PrimaryKey
@@ -54,7 +51,8 @@ from .base import (
 )
 from .cratedb_encoding import InsertMode, Part, StatementEncoder, is_object, quoted
 from .options import checked_url
-from .tls import trusting
+from .tls import trusted
+from .wire import HttpPool, NoAnswer, basic_auth, translated
 
 # https://cratedb.com/docs/crate/reference/en/latest/general/ddl/data-types.html
 _COLUMN_TYPES = {
@@ -90,6 +88,7 @@ _QUERIES = {
 }
 
 _DEFAULT_PORT = 4200
+_TRUST = "ca_certs (or set verify_certs=false)"
 _CONNECT_S = 5.0
 _JOBS_END_S = 10.0
 _JOBS_POLL_S = 0.05
@@ -137,7 +136,7 @@ class CratedbOptions(EncodingOptions):
     user: str = Field("crate", min_length=1, description="user name")
     password: str | None = Field(None, repr=False, description="the user's password")
     ca_certs: str | None = Field(
-        None, description="authorities to trust besides the usual ones: a PEM file, or its text"
+        None, description="authorities to trust: a PEM file, or its text (default: the usual ones)"
     )
     verify_certs: bool = Field(True, description="check the server's certificate")
     default_schema: str = Field(
@@ -181,76 +180,65 @@ class CratedbOptions(EncodingOptions):
         parts = [urlsplit(url) for url in self.endpoint]
         return ", ".join(f"{part.hostname}:{part.port or _DEFAULT_PORT}" for part in parts)
 
+    def trusted(self) -> ssl.SSLContext | None:
+        """Whom to trust where an endpoint says https; SimulatorError if `ca_certs` can't be used."""
+        return trusted(self.endpoint, self.ca_certs, self.verify_certs)
+
 
 class _NotFound(SimulatorError):
     """There is no such table."""
 
 
 class _Connection:
-    """The nodes in turn, over the HTTP layer of CrateDB's client.
+    """The nodes in turn: requests in, answers out, errors translated.
 
-    Not over its cursors: they encode each value, and send a request whose fate is unknown to the
-    next node.
+    Not by CrateDB's client: its cursors encode each value, and send a request whose fate is unknown to
+    the next node; the HTTP layer below them takes several times the CPU of ours.
     """
 
-    def __init__(self, options: CratedbOptions, name: str, connections: int = 1) -> None:
-        """Connects to nothing yet; requests are sent under `name`, a user agent."""
-        self._options = options
-        self._name = name
-        self._servers = [self._node(url, connections) for url in options.endpoint]
-        self._turn = itertools.cycle(self._servers)
+    def __init__(self, options: CratedbOptions, name: str) -> None:
+        """Connects to nothing yet; requests are sent under `name`, a user agent.
 
-    def _node(self, url: str, connections: int) -> Server:
-        parts = urlsplit(url)
-        if parts.port is None:
-            url = parts._replace(netloc=f"{parts.netloc}:{_DEFAULT_PORT}").geturl()
-        tls: dict[str, Any] = {}
-        if parts.scheme == "https":
-            if self._options.verify_certs:
-                tls = {"ssl_context": trusting(self._options.ca_certs)}
-            else:
-                tls = {"cert_reqs": "CERT_NONE"}
-                # It was asked for; a warning with each request would cost time, too.
-                urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-        return Server(url, maxsize=connections, block=True, **tls)
+        Raises SimulatorError if `ca_certs`, or a header, can't be used.
+        """
+        self._options = options
+        headers = {
+            "user-agent": name,
+            "authorization": basic_auth(options.user, options.password or ""),
+            "default-schema": options.default_schema,
+            "accept": "application/json",
+            "content-type": "application/json",
+        }
+        self._pool = HttpPool(
+            options.endpoint, _DEFAULT_PORT, headers, options.request_timeout_s, options.trusted()
+        )
 
     def check(self) -> None:
         """Connect to all nodes; SimulatorError with a remedy if none lets us in."""
         failure: Retryable | None = None
         failures = 0
-        for _ in self._servers:
+        for _ in self._options.endpoint:
             try:
                 self.ask("SELECT 1", timeout_s=min(_CONNECT_S, self._options.request_timeout_s))
             except Retryable as error:
                 failure = error
                 failures += 1
-        if failures == len(self._servers):
+        if failures == len(self._options.endpoint):
             raise SimulatorError(
                 f"can't connect to CrateDB at {failure}; check that the server runs and that"
                 " endpoint names it"
             ) from failure
 
     def close(self) -> None:
-        for server in self._servers:
-            server.close()
+        self._pool.close()
 
     def send(self, body: bytes, timeout_s: float | None = None) -> tuple[int, bytes]:
         """A request: the answer's status and body, whatever they are; Retryable if there is none."""
-        options = self._options
         try:
-            answer = next(self._turn).request(
-                "POST",
-                "/_sql",
-                data=body,
-                headers={"User-Agent": self._name},
-                username=options.user,
-                password=options.password,
-                schema=options.default_schema,
-                timeout=timeout_s or options.request_timeout_s,
-            )
-        except urllib3.exceptions.HTTPError as error:
-            raise self._lost(error) from error
-        return answer.status, answer.data
+            answer = self._pool.request("POST", "/_sql", body, timeout_s=timeout_s)
+        except NoAnswer as error:
+            raise translated(error, "CrateDB", self._options.server, _TRUST) from error
+        return answer.status, answer.body
 
     def ask(
         self, statement: str, values: Sequence[Any] = (), timeout_s: float | None = None
@@ -285,18 +273,6 @@ class _Connection:
         if status >= _SERVER_ERROR or code >= 5000:
             return Retryable("unavailable", text)
         return SimulatorError(text)
-
-    def _lost(self, error: urllib3.exceptions.HTTPError) -> Retryable | SimulatorError:
-        cause = getattr(error, "reason", None) or error
-        text = f"{self._options.server}: {' '.join(str(cause).split())}"
-        if isinstance(cause, urllib3.exceptions.SSLError):
-            return SimulatorError(
-                f"no TLS with {text}; check that endpoint says https where the server does, and"
-                " ca_certs (or set verify_certs=false)"
-            )
-        if isinstance(cause, urllib3.exceptions.ReadTimeoutError):
-            return Retryable("timeout", text)
-        return Retryable(_LOST, text)
 
 
 def parsed(body: bytes) -> Any:
@@ -464,7 +440,7 @@ class CratedbWriter(Writer):
 
     def open(self) -> None:
         name = f"iot-benchmark {self._job.run_id}"
-        connection = _Connection(self._options, name, self.max_in_flight)
+        connection = _Connection(self._options, name)
         connection.check()
         self._connection = connection
 

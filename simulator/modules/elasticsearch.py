@@ -74,7 +74,7 @@ from .base import (
 )
 from .elasticsearch_encoding import DocumentEncoder, InsertMode, Request
 from .options import checked_url
-from .tls import trusting
+from .tls import trusted
 from .wire import Answer, AnswerTimeout, ConnectionLost, HttpPool, NoAnswer, TlsRefused, translated
 
 _FIELD_TYPES: dict[ColumnType, dict[str, Any]] = {
@@ -180,7 +180,7 @@ class ElasticsearchOptions(EncodingOptions):
         None, repr=False, description="encoded API key, instead of username and password"
     )
     ca_certs: str | None = Field(
-        None, description="authorities to trust besides the usual ones: a PEM file, or its text"
+        None, description="authorities to trust: a PEM file, or its text (default: the usual ones)"
     )
     verify_certs: bool = Field(True, description="check the server's certificate")
     shards: int | None = Field(
@@ -236,9 +236,7 @@ class ElasticsearchOptions(EncodingOptions):
 
     def trusted(self) -> ssl.SSLContext | None:
         """Whom to trust where an endpoint says https; SimulatorError if `ca_certs` can't be used."""
-        if any(url.startswith("https:") for url in self.endpoint):
-            return trusting(self.ca_certs, self.verify_certs)
-        return None
+        return trusted(self.endpoint, self.ca_certs, self.verify_certs)
 
     def nodes(
         self, headers: Mapping[str, str], tls: ssl.SSLContext | None = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from ..errors import SimulatorError
 
@@ -26,3 +28,12 @@ def trusting(ca_certs: str | None, verify_certs: bool = True) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def trusted(
+    urls: Iterable[str], ca_certs: str | None, verify_certs: bool = True
+) -> ssl.SSLContext | None:
+    """`trusting`, if one of the URLs says https."""
+    if any(urlsplit(url).scheme == "https" for url in urls):
+        return trusting(ca_certs, verify_certs)
+    return None

@@ -9,6 +9,7 @@ connection.
 
 from __future__ import annotations
 
+import base64
 import itertools
 import select
 import socket
@@ -59,6 +60,11 @@ def translated(
         )
     kind = "timeout" if isinstance(error, AnswerTimeout) else "connection_lost"
     return Retryable(kind, f"{server}: {error}")
+
+
+def basic_auth(user: str, password: str) -> str:
+    """The value of the header `authorization`: https://www.rfc-editor.org/rfc/rfc7617"""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
 @dataclass(frozen=True, slots=True)

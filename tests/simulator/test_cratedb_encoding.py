@@ -16,6 +16,7 @@ from simulator.modules.base import Job
 from simulator.modules.cratedb import CratedbOptions, CratedbWriter, EncodingOptions
 from simulator.modules.cratedb_encoding import InsertMode, Part, StatementEncoder
 from simulator.modules.options import parse_options
+from simulator.modules.wire import Answer
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import ColumnType, Workload
 from simulator.workloads.temperature import Temperature
@@ -97,10 +98,10 @@ class Answers:
     """An HTTP layer that has one answer to everything."""
 
     def __init__(self, status: int, body: object) -> None:
-        self.status, self.data = status, json.dumps(body, separators=(",", ":")).encode()
+        self._answer = Answer(status, json.dumps(body, separators=(",", ":")).encode(), [])
 
-    def request(self, *_: object, **__: object) -> Answers:
-        return self
+    def request(self, *_: object, **__: object) -> Answer:
+        return self._answer
 
     def close(self) -> None:
         """Nothing to close."""
@@ -111,7 +112,7 @@ def after(
 ) -> Part:
     """A bulk statement of three events after such an answer, as no server gives it at will."""
     monkeypatch.setattr(
-        "simulator.modules.cratedb.Server", lambda *_, **__: Answers(status, answer)
+        "simulator.modules.cratedb.HttpPool", lambda *_, **__: Answers(status, answer)
     )
     options = parse_options(CratedbOptions, {"endpoint": "http://nowhere"}, str)
     job = Job(Temperature.schema, batch=3)

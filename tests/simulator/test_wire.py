@@ -19,6 +19,7 @@ from simulator.modules.wire import (
     HttpPool,
     NoAnswer,
     TlsRefused,
+    basic_auth,
     translated,
 )
 
@@ -316,6 +317,12 @@ def test_a_server_that_hangs_up_in_the_handshake_may_come_back(trust: Trust) -> 
 def test_headers_can_not_be_smuggled_in() -> None:
     with pytest.raises(SimulatorError, match="sent as authorization must not hold a line break"):
         HttpPool(["http://127.0.0.1"], 80, {"authorization": "ApiKey a\n"}, 1)
+
+
+def test_basic_auth() -> None:
+    """The example of https://www.rfc-editor.org/rfc/rfc7617#section-2, and its one of UTF-8."""
+    assert basic_auth("Aladdin", "open sesame") == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
+    assert basic_auth("test", "123\u00a3") == "Basic dGVzdDoxMjPCow=="
 
 
 def test_default_port_path_and_ipv6() -> None:
