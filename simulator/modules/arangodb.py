@@ -31,7 +31,6 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import orjson
-import urllib3
 from arango.client import ArangoClient
 from arango.collection import StandardCollection
 from arango.database import StandardDatabase
@@ -54,12 +53,13 @@ from ..workloads.cpu import (
 from .arangodb_encoding import DocumentEncoder, InsertMethod, Request
 from .base import Capabilities, Encoding, Job, Module, Options, Payload, Query, Support, Writer
 from .options import checked_url
+from .tls import trusted
+from .wire import HttpPool, NoAnswer, basic_auth, translated
 
 _DEFAULT_PORT = 8529
 _CONNECT_S = 5.0
-
-# What is counted as `connection_lost` in a result.
-_LOST = "connection_lost"
+_JSON = {"content-type": "application/json"}
+_TRUST = "ca_certs (or set verify_certs=false)"
 
 # https://docs.arangodb.com/stable/develop/error-codes/
 _WRITE_CONFLICT, _NO_COLLECTION, _UNIQUE, _NO_DATABASE = 1200, 1203, 1210, 1228
@@ -188,63 +188,39 @@ class ArangoOptions(EncodingOptions):
         parts = urlsplit(self.endpoint)
         return f"{parts.hostname}:{parts.port or _DEFAULT_PORT}"
 
-    def tls(self) -> dict[str, Any]:
-        """How a pool of connections checks the server; SimulatorError if `ca_certs` can't be used."""
-        if urlsplit(self.endpoint).scheme == "http":
-            return {}
-        if not self.verify_certs:
-            return {"cert_reqs": "CERT_NONE", "assert_hostname": False}
-        try:
-            if self.ca_certs is not None and "-----BEGIN" in self.ca_certs:
-                return {"ssl_context": ssl.create_default_context(cadata=self.ca_certs)}
-            return {"ssl_context": ssl.create_default_context(cafile=self.ca_certs)}
-        except OSError as error:  # ssl.SSLError is one
-            raise SimulatorError(
-                f"ca_certs can't be used: {error}; give the path of a PEM file, or its text"
-            ) from error
+    def trusted(self) -> ssl.SSLContext | None:
+        """Whom to trust if the endpoint says https; SimulatorError if `ca_certs` can't be used."""
+        return trusted([self.endpoint], self.ca_certs, self.verify_certs)
 
 
 class ArangoHttp(HTTPClient):
-    """Requests in, answers out, over a pool of connections; what is no answer becomes our errors.
+    """Requests in, answers out; what is no answer becomes our errors.
 
-    The client's own layer would try some requests again by itself, and hides why it can't connect.
+    The client's own layer would try some requests again by itself, hides why it can't connect, and
+    takes several times the CPU.
     """
 
     def __init__(self, options: ArangoOptions, run_id: str) -> None:
-        """Connects to nothing yet."""
+        """Connects to nothing yet. SimulatorError if `ca_certs`, or a header, can't be used."""
         self._options = options
-        parts = urlsplit(options.endpoint)
-        pool = (
-            urllib3.HTTPSConnectionPool if parts.scheme == "https" else urllib3.HTTPConnectionPool
-        )
-        assert parts.hostname is not None
-        self._pool = pool(
-            parts.hostname,
-            parts.port or _DEFAULT_PORT,
-            maxsize=options.max_in_flight,
-            block=True,
-            retries=False,
-            timeout=urllib3.Timeout(_CONNECT_S, options.request_timeout_s),
-            **options.tls(),
-        )
-        self.headers = {
+        headers = {
             "user-agent": f"iot-benchmark {run_id}",
-            **urllib3.make_headers(basic_auth=f"{options.username}:{options.password}"),
+            "authorization": basic_auth(options.username, options.password),
         }
-        self._write_headers = self.headers | {"content-type": "application/json"}
+        self._pool = HttpPool(
+            [options.endpoint], _DEFAULT_PORT, headers, options.request_timeout_s, options.trusted()
+        )
         self._database = f"/_db/{quote(options.database, safe='')}"
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections that nobody uses."""
         self._pool.close()
 
     def check(self) -> None:
         """Connect; SimulatorError with a remedy if that fails."""
         timeout = min(_CONNECT_S, self._options.request_timeout_s)
         try:
-            status, body = self.request(
-                "GET", f"{self._database}/_api/version", None, self.headers, timeout
-            )
+            status, body = self.request("GET", f"{self._database}/_api/version", timeout_s=timeout)
         except Retryable as error:
             raise SimulatorError(
                 f"can't connect to ArangoDB at {error};"
@@ -255,31 +231,22 @@ class ArangoHttp(HTTPClient):
 
     def write(self, path: str, body: bytes) -> tuple[int, bytes]:
         """POST a body to an API of the database; Retryable if there is no answer."""
-        return self.request("POST", self._database + path, body, self._write_headers)
+        return self.request("POST", self._database + path, body, _JSON)
 
     def request(
         self,
         method: str,
         target: str,
-        body: bytes | str | None,
-        headers: Mapping[str, str],
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> tuple[int, bytes]:
         """An answer's status and body, whatever they are; Retryable if there is none."""
-        timeout: Any = {} if timeout_s is None else {"timeout": timeout_s}
         try:
-            answer = self._pool.urlopen(method, target, body, dict(headers), **timeout)
-        except urllib3.exceptions.SSLError as error:
-            raise SimulatorError(
-                f"no TLS with ArangoDB at {self._options.server}: {_one_line(error)}; check that"
-                " endpoint says https where the server does, and ca_certs (or set"
-                " verify_certs=false)"
-            ) from error
-        except urllib3.exceptions.ReadTimeoutError as error:
-            raise Retryable("timeout", f"{self._options.server}: {_one_line(error)}") from error
-        except urllib3.exceptions.HTTPError as error:
-            raise Retryable(_LOST, f"{self._options.server}: {_one_line(error)}") from error
-        return answer.status, answer.data
+            answer = self._pool.request(method, target, body, headers, timeout_s)
+        except NoAnswer as error:
+            raise translated(error, "ArangoDB", self._options.server, _TRUST) from error
+        return answer.status, answer.body
 
     def create_session(self, host: str) -> Any:
         """The client keeps one per host, for what isn't its own layer to keep."""
@@ -298,9 +265,8 @@ class ArangoHttp(HTTPClient):
         """What the client asks. Raises what it can't know to be worth another try, or whose fault."""
         parts = urlsplit(url)
         target = f"{parts.path}?{urlencode(params)}" if params else parts.path
-        status, body = self.request(
-            method.upper(), target, data, {**(headers or {}), **self.headers}
-        )
+        content = data.encode() if isinstance(data, str) else data or b""
+        status, body = self.request(method.upper(), target, content, headers)
         text = body.decode(errors="replace")
         if status in (401, 403) or status in _PASSING or status >= 500:
             raise self.meaning(status, parsed(body))
@@ -500,8 +466,9 @@ def connected(options: ArangoOptions, run_id: str) -> tuple[ArangoHttp, Standard
         http.close()
         raise
     client = ArangoClient(hosts=options.endpoint, http_client=http)
-    # The connection has the password already: the client's idea of it goes nowhere.
-    return http, client.db(options.database, username=options.username, password="")
+    # The connection has the password already: the client's idea of it goes nowhere. Of the database's
+    # name it makes a path as it is.
+    return http, client.db(quote(options.database, safe=""), username=options.username, password="")
 
 
 def asked(http: ArangoHttp, ask: Callable[[], _RESULT]) -> _RESULT:

@@ -121,7 +121,7 @@ class ArangoStandIn(ThreadingHTTPServer):
                 return 201, {"error": False, "code": 201, "result": True}
             case ["DELETE", "_api", "database", other] if name == "_system":
                 _only(params, set())
-                del self.databases[other]
+                del self.databases[unquote(other)]
                 return 200, {"error": False, "code": 200, "result": True}
             case ["GET", "_api", "collection"]:
                 _only(params, {"excludeSystem"})

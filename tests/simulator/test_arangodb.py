@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -200,6 +201,21 @@ def test_a_collection_is_made_as_asked_for(server: ArangoStandInUnderTest) -> No
     assert "3.12.0" in info["version"]
     assert info["settings"]["replication_factor"] == 3
     assert info["settings"]["shard_count"] == 6
+
+
+def test_a_database_may_have_any_name(server: ArangoStandInUnderTest) -> None:
+    """https://docs.arangodb.com/stable/concepts/data-structure/databases/#database-names"""
+    name = "Daten & Bänke? #1 100%"
+    server.ask("POST", "/_db/_system/_api/database", {"name": name})
+    job = new_job(Temperature.schema, batch=5)
+    options = {"database": name}
+    prepare(server, job, **options)
+    insert_with(server.module(job, options=options), Temperature(), 10)
+    module = server.module(job, options=options)
+    module.open()
+    assert module.count() == 10
+    module.close()
+    server.ask("DELETE", f"/_db/_system/_api/database/{quote(name, safe='')}")
 
 
 @pytest.mark.parametrize("method", ["document", "import"])
