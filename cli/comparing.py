@@ -167,11 +167,11 @@ _ADDRESSES = re.compile(
 _HARDWARE = ("cpu_model", "cpus", "cpus_usable", "memory_mb")
 
 CATEGORIES = (
-    "durability", "replication", "batch", "keys", "client", "hardware", "workload", "database",
+    "data", "durability", "replication", "batch", "keys", "client", "hardware", "workload", "database",
 )  # fmt: skip
-"""In the order in which they are named; the first six make figures incomparable."""
+"""In the order in which they are named; the first seven make figures incomparable."""
 
-WARNED = CATEGORIES[:6]
+WARNED = CATEGORIES[:7]
 
 
 def category_of(setting: str, otherwise: str) -> str:
@@ -205,6 +205,7 @@ def conditions(result: Result) -> dict[tuple[str, str], Any]:
             found["hardware", f"nodes: {name}"] = sorted({str(node.get(name)) for node in nodes})
     if not result.by_fill_level and result.command == "query":
         found["client", "workers"] = result.options.get("workers")
+        found["data", "fill level"] = result.fill_level
     return found
 
 

@@ -59,7 +59,9 @@ def rows_of(stored: StoredResult) -> list[dict[str, Any]]:
     rows = [shared | _insert(run, result.cost_per_hour) for run in result.insert_runs]
     invalid = "; ".join(result.invalid_reasons)
     for execution in result.query_runs:
-        row = shared | _query(execution) | {"workers": options.get("workers")}
+        row = shared | _query(execution) | {
+            "workers": options.get("workers"), "fill_level": result.fill_level,
+        }  # fmt: skip
         rows.append(row | {"valid": not invalid, "invalid_reasons": invalid})
     return rows
 

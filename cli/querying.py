@@ -10,7 +10,7 @@ from .plan import check_query
 from .results import Result, summarize_queries
 from .session import Request, new_run_id, new_token, open_session, tool_environment
 from .show.progress import make_display
-from .show.tables import DURATIONS, failed_queries, query_table, workers_text
+from .show.tables import durations_text, failed_queries, query_table, workers_text
 from .signals import Interrupts
 
 
@@ -58,6 +58,7 @@ def run_queries(
                     "module": session.public_options(),
                 },
                 environment={"tool": tool_environment(), "kubernetes": None, **report.environment},
+                fill_level=report.fill_level,
                 invalid_reasons=report.invalid_reasons,
                 phases_s=report.phases_s,
                 runs=runs,
@@ -69,7 +70,7 @@ def run_queries(
             except RunFailed as error:
                 unwritten = error
     say(query_table(summarize_queries(runs), failed_queries(runs)).text())
-    say(DURATIONS)
+    say(durations_text(result.fill_level))
     for reason in report.invalid_reasons:
         say(f"invalid: {reason}")
     if unwritten:

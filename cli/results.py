@@ -73,6 +73,9 @@ class Result(BaseModel):
     """What the target's database costs, in a currency of the user's choice."""
     options: dict[str, Any]
     environment: dict[str, Any]
+    fill_level: int | None = None
+    """Of a query command: events in the database, if they could be counted; an insert's runs have
+    their own."""
     invalid_reasons: list[str] = []
     """Of a query command; an insert's runs have their own."""
     phases_s: dict[str, float] = {}

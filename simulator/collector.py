@@ -232,6 +232,7 @@ class Collector:
             return report
         if settings.command == "query":
             report.queries, report.invalid_reasons = merge_queries(self._results, settings.workers)
+            report.fill_level = self._fill_level(self._module)
             return report
         prefilled = sum(message.prefilled for message in self._ready.values())
         acknowledged = sum(r.insert.events for r in self._results.values() if r.insert)
@@ -260,6 +261,14 @@ class Collector:
         report.carried = Carried(next_event=next_event, stored=stored)
         report.invalid_reasons = report.insert.invalid_reasons
         return report
+
+    def _fill_level(self, module: Module) -> int | None:
+        """Events in the database. Not before the queries: it would read for them what they shall read."""
+        try:
+            return self._count(module)
+        except (SimulatorError, Retryable) as error:
+            _log.warning("the events could not be counted: %s", error)
+            return None
 
     def _since_the_end(self) -> float:
         """Seconds since the last worker ended, on this clock."""

@@ -342,6 +342,8 @@ class Report(Message):
 
     insert: InsertRun | None = None
     queries: list[QueryRun] | None = None
+    fill_level: int | None = None
+    """Of queries: the events in the database, counted after them. None if they could not be counted."""
     invalid_reasons: list[str] = []
     phases_s: dict[str, float]
     environment: dict[str, Any]

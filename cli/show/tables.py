@@ -108,7 +108,11 @@ def query_table(summary: Sequence[QuerySummary], failed: Sequence[str]) -> Table
     return Table(headers, rows)
 
 
-DURATIONS = "Durations in seconds."
+def durations_text(fill_level: int | None) -> str:
+    """What the figures of a query table are."""
+    if fill_level is None:
+        return "Durations in seconds."
+    return f"Durations in seconds, with {fill_level:,} events in the database."
 
 
 def failed_queries(runs: Sequence[QueryRun]) -> list[str]:

@@ -29,7 +29,8 @@ def headline(result: Result) -> str:
         if not times:
             return "no query answered"
         queries = "1 query" if len(times) == 1 else f"{len(times)} queries"
-        return f"{queries}, {min(times):.3g} to {max(times):.3g} s"
+        level = "" if result.fill_level is None else f", level {result.fill_level:,}"
+        return f"{queries}, {min(times):.3g} to {max(times):.3g} s{level}"
     if result.by_fill_level and result.insert_summary:
         first, last = result.insert_summary[0], result.insert_summary[-1]
         levels = f"level {first.fill_level:,} to {last.fill_level:,}"
@@ -80,9 +81,11 @@ def measured(result: Result) -> str:
     place = at.get(result.executor, f"by executor {result.executor}")
     if result.command == "query":
         workers = options.get("workers", 1)
+        level = "" if result.fill_level is None else f" with {result.fill_level:,} events in it"
         return (
-            f"Queries to {where} by {workers_text(workers)}{' at once' if workers != 1 else ''}, each"
-            f" query {_count(options.get('runs'), 'time', 'times')}, {place} on {day}."
+            f"Queries to {where}{level} by {workers_text(workers)}"
+            f"{' at once' if workers != 1 else ''}, each query"
+            f" {_count(options.get('runs'), 'time', 'times')}, {place} on {day}."
         )
     counts = list(dict.fromkeys(run.workers for run in result.insert_runs))
     spelled = _and([str(count) for count in counts]) or "0"

@@ -227,6 +227,14 @@ def test_the_same_conditions_need_no_word() -> None:
     assert difference_notes(["a", "b"], []) == []
 
 
+def test_query_times_on_different_data_are_warned_of() -> None:
+    results = [queries({"q": [1.0, 1.1]}, fill_level=level) for level in (500, 700)]
+    [warning, _] = difference_notes(["a", "b"], differences(results))
+    assert warning == "warning: data differs: fill level: 500 / 700"
+    same = [queries({"q": [1.0, 1.1]}, fill_level=500) for _ in range(2)]
+    assert differences(same) == []
+
+
 def test_where_a_database_is_makes_no_difference() -> None:
     results = [
         inserts({1: SLOW}, options={"module": {"connection_string": host, "endpoint": host}})

@@ -119,6 +119,10 @@ def test_what_weakens_queries() -> None:
 def test_headlines() -> None:
     assert words.headline(inserts({1: MANY, 4: [900.0]})) == "900 inserts/s with 4 workers"
     assert words.headline(inserts({})) == "no valid run"
+    assert words.headline(queries({"q": [1.0]})) == "1 query, 1 to 1 s"
+    assert (
+        words.headline(queries({"q": [1.0]}, fill_level=5000)) == "1 query, 1 to 1 s, level 5,000"
+    )
     assert words.headline(steps({0: 200.0, 5000: 150.0})) == (
         "200 to 150 inserts/s, level 0 to 5,000"
     )

@@ -66,6 +66,7 @@ RESULT: dict[str, Check] = {
     "cost_per_hour": optional(is_seconds),
     "started_at": lambda value: bool(re.fullmatch(r"\d{4}(-\d\d){2}T\d\d(:\d\d){2}\+00:00", value)),
     "complete": is_flag,
+    "fill_level": optional(is_count),
     "options": lambda value: isinstance(value, dict),
     "environment": lambda value: set(value) == {"tool", "client", "database", "kubernetes"},
     "invalid_reasons": lambda value: isinstance(value, list),
@@ -286,6 +287,8 @@ def test_embedded_insert_then_query(tool: Tool) -> None:
     result = tool.result()
     check_keys(result, RESULT)
     assert (result["command"], result["invalid_reasons"]) == ("query", [])
+    assert result["fill_level"] == 20_000
+    assert "Durations in seconds, with 20,000 events in the database." in done.out
     assert result_place(done, tool) == tool.folder()
     assert set(result["phases_s"]) == PHASES
     expected_rows = dict(zip(QUERIES, (1, 1, 1, 3, 3), strict=True))

@@ -365,9 +365,27 @@ def test_queries_are_counted_and_merged(database: FakeDatabase) -> None:
         assert [query.rows for query in report.queries] == [0, 1]
         assert report.invalid_reasons == ["query a gave 0 to 1 rows: the data changed meanwhile"]
         assert report.insert is None
+        assert report.fill_level == 200
 
     play(story, command="query", query_runs=3)
     assert "prepare" not in database.calls
+    assert database.calls.index("prepare_queries") < database.calls.index("count")
+
+
+def test_queries_count_even_if_the_events_can_not_be_counted(database: FakeDatabase) -> None:
+    database.counts = [SimulatorError("too many")]
+
+    async def story(run: Run) -> None:
+        await run.start()
+        for worker in range(2):
+            ran = QueryRun(query="a", run=1, worker=worker, duration_s=0.1, rows=1)
+            answer = WorkerResult(worker=worker, node="n", elapsed_s=1, queries=[ran])
+            await run.post("/result", answer)
+        report = Report.model_validate_json((await run.report()).content)
+        assert report.queries is not None
+        assert (len(report.queries), report.fill_level) == (2, None)
+
+    play(story, command="query", query_runs=1)
 
 
 def test_a_check_changes_nothing(database: FakeDatabase) -> None:
