@@ -29,6 +29,8 @@ CONNECT_TIMEOUT_S = 5.0
 _DOWN_S = 1.0
 """So long a node that can't be reached is left out, if there are others."""
 
+_KEEPALIVE_S = 60
+
 _PIECE = 1 << 18
 """Bytes read at once."""
 
@@ -39,6 +41,10 @@ class NoAnswer(Exception):
 
 class ConnectionLost(NoAnswer):
     """There is no connection, or none any more: the server may have the request."""
+
+
+class NotConnected(ConnectionLost):
+    """No connection could be made: the server has nothing of the request."""
 
 
 class AnswerTimeout(NoAnswer):
@@ -193,9 +199,14 @@ class _Node:
         try:
             stream = socket.create_connection((self._host, self._port), timeout_s)
         except OSError as error:
-            raise ConnectionLost(_one_line(error)) from error
+            raise NotConnected(_one_line(error)) from error
         # The end of a large request must not wait until its beginning is confirmed.
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Or a load balancer on the way forgets a connection that is idle for some minutes.
+        # https://learn.microsoft.com/azure/load-balancer/load-balancer-tcp-idle-timeout
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
         if self._tls is None:
             return _Connection(stream)
         try:
@@ -204,11 +215,11 @@ class _Node:
             stream.close()
             # A server that was talked to and hangs up now is one that ends.
             if isinstance(error, ssl.SSLEOFError) and self._reached:
-                raise ConnectionLost(_one_line(error)) from error
+                raise NotConnected(_one_line(error)) from error
             raise TlsRefused(_one_line(error)) from error
         except OSError as error:
             stream.close()
-            raise ConnectionLost(f"in the TLS handshake: {_one_line(error)}") from error
+            raise NotConnected(f"in the TLS handshake: {_one_line(error)}") from error
 
 
 class _Connection:
