@@ -21,21 +21,15 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
-import threading
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from io import BytesIO
-from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
-from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError
 from azure.kusto.data import ClientRequestProperties, KustoClient, KustoConnectionStringBuilder
-from azure.kusto.data.data_format import DataFormat, IngestionMappingKind
 from azure.kusto.data.exceptions import (
     KustoApiError,
     KustoAuthenticationError,
@@ -44,11 +38,6 @@ from azure.kusto.data.exceptions import (
     KustoServiceError,
     KustoThrottlingError,
 )
-from azure.kusto.ingest import BlobDescriptor, IngestionProperties
-from azure.kusto.ingest.base_ingest_client import BaseIngestClient
-from azure.kusto.ingest.ingestion_blob_info import IngestionBlobInfo
-from azure.storage.blob import ContainerClient
-from azure.storage.queue import QueueClient, TextBase64EncodePolicy
 from pydantic import Field, field_validator, model_validator
 
 from ..contract import PrimaryKey
@@ -62,6 +51,7 @@ from ..workloads.cpu import (
     METRICS,
 )
 from .azure_data_explorer_encoding import CsvEncoder, InsertMode
+from .azure_data_explorer_ingestion import MAPPING, QueuedIngestion, StreamingIngestion, one_line
 from .base import (
     Capabilities,
     Encoding,
@@ -73,6 +63,7 @@ from .base import (
     Support,
     Writer,
 )
+from .wire import NoAnswer, translated
 
 _log = logging.getLogger(__name__)
 
@@ -85,13 +76,10 @@ _COLUMN_TYPES = {
     ColumnType.JSON: "dynamic",
 }
 
-_MAPPING = "iot_benchmark"
-"""Name of the tables' ingestion mapping."""
-
 _LOST = "connection_lost"
 
-# What the clients themselves go by.
-_RESOURCES_GOOD_S = 3600.0
+_UNCLEAR = (_LOST, "timeout")
+"""Kinds of errors after which a request may be stored."""
 
 # Streamed events show up in queries within about ten seconds.
 # https://learn.microsoft.com/azure/data-explorer/ingest-data-streaming
@@ -186,6 +174,16 @@ class AdxOptions(EncodingOptions):
             raise ValueError("max_in_flight is for batch=true")
         return self
 
+    @property
+    def ingest_uri(self) -> str:
+        """The URI for ingestion: what has no name has no other than `kusto_uri`."""
+        if self.kusto_ingest_uri is not None:
+            return self.kusto_ingest_uri
+        host = urlsplit(self.kusto_uri).hostname or ""
+        if "ingest-" in host or host == "localhost" or _is_address(host):
+            return self.kusto_uri
+        return self.kusto_uri.replace("://", "://ingest-", 1)
+
     def check_login(self) -> None:
         """OptionError unless there is a way to log in, or no need to (a stand-in on this machine)."""
         given = {
@@ -207,10 +205,15 @@ class AdxOptions(EncodingOptions):
         return super().public() | ({"adx_app_key": "***"} if self.adx_app_key else {})
 
 
-def _is_loopback(host: str) -> bool:
+def _is_address(host: str) -> bool:
     with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
+        ipaddress.ip_address(host)
+        return True
+    return False
+
+
+def _is_loopback(host: str) -> bool:
+    return ipaddress.ip_address(host).is_loopback if _is_address(host) else host == "localhost"
 
 
 class Cluster:
@@ -221,7 +224,8 @@ class Cluster:
         self.options = options
         self._run_id = run_id
         self._client = KustoClient(self._connection(options.kusto_uri))
-        self._queue: IngestionQueue | None = None
+        self._streaming: StreamingIngestion | None = None
+        self._queue: QueuedIngestion | None = None
         self._properties = ClientRequestProperties()
         # Or an answer of more than 500,000 rows would be an error.
         # https://learn.microsoft.com/azure/data-explorer/kusto/concepts/querylimits
@@ -243,8 +247,9 @@ class Cluster:
     def close(self) -> None:
         """Close all connections."""
         self._client.close()
-        if self._queue is not None:
-            self._queue.close()
+        for ingestion in (self._streaming, self._queue):
+            if ingestion is not None:
+                ingestion.close()
 
     def ask(self, query: str) -> list[list[Any]]:
         """All rows of a query's or a command's answer, as JSON has them."""
@@ -258,24 +263,36 @@ class Cluster:
         rows: list[list[Any]] = answer.primary_results[0].raw_rows
         return rows
 
+    def open_streaming(self) -> None:
+        """Make ready for `stream`."""
+        options = self.options
+        self._streaming = StreamingIngestion(self._client, options.kusto_uri, options.kusto_db)
+        try:
+            self._streaming.reach()
+        except NoAnswer as error:
+            raise self._lost(error) from error
+        except KustoError as error:
+            raise self.meaning(error) from error
+
     def stream(self, table: str, body: bytes) -> None:
         """Streaming ingestion of compressed CSV."""
+        assert self._streaming is not None
         try:
-            self._client.execute_streaming_ingest(
-                self.options.kusto_db, table, BytesIO(body), None, DataFormat.CSV, None, _MAPPING
-            )
+            self._streaming.put(table, body)
+        except NoAnswer as error:
+            raise self._lost(error) from error
         except KustoError as error:
             raise self.meaning(error) from error
 
     def open_queue(self) -> None:
         """Make ready for `enqueue`."""
         options = self.options
-        uri = options.kusto_ingest_uri or BaseIngestClient.get_ingestion_endpoint(options.kusto_uri)
-        self._queue = IngestionQueue(KustoClient(self._connection(uri)), options.kusto_db)
+        client = KustoClient(self._connection(options.ingest_uri))
+        self._queue = QueuedIngestion(client, options.kusto_db)
         try:
             self._queue.renew()
         except KustoError as error:
-            raise self.meaning(error) from error
+            raise self.meaning(error, options.ingest_uri) from error
 
     def enqueue(self, table: str, body: bytes, size: int) -> None:
         """Queued ingestion of compressed CSV that was `size` bytes long."""
@@ -283,122 +300,38 @@ class Cluster:
         try:
             self._queue.put(table, body, size)
         except KustoError as error:
-            raise self.meaning(error) from error
+            raise self.meaning(error, self.options.ingest_uri) from error
 
-    def meaning(self, error: KustoError) -> Retryable | SimulatorError:
-        """What an error means: worth another try, or the end of the run."""
+    def _lost(self, error: NoAnswer) -> Retryable | SimulatorError:
         host = urlsplit(self.options.kusto_uri).netloc
+        return translated(error, "Azure Data Explorer", host, "REQUESTS_CA_BUNDLE")
+
+    def meaning(self, error: KustoError, uri: str | None = None) -> Retryable | SimulatorError:
+        """What an error means, of `uri` (default: `kusto_uri`): worth another try, or the end of the run."""
+        host = urlsplit(uri or self.options.kusto_uri).netloc
         if isinstance(error, KustoThrottlingError):
             return Retryable("throttled", f"{host} is asked for too much at once", backoff_s=1)
         if isinstance(error, KustoNetworkError):
-            return Retryable(_LOST, f"{host}: {_one_line(error.__cause__ or error)}")
+            return Retryable(_LOST, f"{host}: {one_line(error.__cause__ or error)}")
         if isinstance(error, KustoAuthenticationError):
             return SimulatorError(
-                f"can't log in to {host}: {_one_line(error.exception)}; check adx_aad_app_id,"
+                f"can't log in to {host}: {one_line(error.exception)}; check adx_aad_app_id,"
                 " adx_app_key and adx_authority_id"
             )
-        text = _one_line(error)
+        text = one_line(error)
         if isinstance(error, KustoApiError):
             found = error.get_api_error()
-            text = f"{found.code}: {_one_line(found.description or found.message)}"
+            text = f"{found.code}: {one_line(found.description or found.message)}"
             if found.permanent is False:
                 return Retryable("server_error", text, backoff_s=0.5)
         if "Failed to resolve table" in text or "EntityNotFound" in text:
             return SimulatorError(f"{host}: {text}; run insert first, or without --no-clean")
-        if isinstance(error, KustoServiceError) and text.startswith("401"):
+        if isinstance(error, KustoServiceError) and text.startswith(("401", "Forbidden")):
             return SimulatorError(
                 f"{host} refused the login: {text}; let the application be a user, ingestor and admin"
                 f" of the database {self.options.kusto_db}"
             )
         return SimulatorError(f"{host} refused a request: {text}")
-
-
-class IngestionQueue:
-    """Queued ingestion by Azure's clients for blobs and queues, connections kept open.
-
-    What the ingestion client does, too, but that makes new clients for each request, at 10 ms of CPU.
-    https://learn.microsoft.com/azure/data-explorer/kusto/api/netfx/kusto-ingest-client-rest
-    """
-
-    def __init__(self, client: KustoClient, database: str) -> None:
-        """`client` is that of the ingestion URI."""
-        self._client = client
-        self._database = database
-        self._lock = threading.Lock()
-        self._turn = count()
-        self._renew_at = 0.0
-        self._token = ""
-        self._containers: list[ContainerClient] = []
-        self._queues: list[QueueClient] = []
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._client.close()
-        for container in self._containers:
-            container.close()
-        for queue in self._queues:
-            queue.close()
-
-    def renew(self) -> None:
-        """Ask for the containers, queues and the token to use, which are good for a while."""
-        with self._lock:
-            if time.monotonic() < self._renew_at:
-                return
-            rows = self._asked(".get ingestion resources")
-            [[self._token]] = self._asked(".get kusto identity token")
-            # Retries are the loop's affair, which counts them.
-            self._containers = [
-                ContainerClient.from_container_url(uri, retry_total=0)
-                for kind, uri in rows
-                if kind == "TempStorage"
-            ]
-            policy = TextBase64EncodePolicy()
-            self._queues = [
-                QueueClient.from_queue_url(uri, message_encode_policy=policy, retry_total=0)
-                for kind, uri in rows
-                if kind == "SecuredReadyForAggregationQueue"
-            ]
-            self._renew_at = time.monotonic() + _RESOURCES_GOOD_S
-
-    def _asked(self, command: str) -> list[list[str]]:
-        rows: list[list[str]] = self._client.execute_mgmt(None, command).primary_results[0].raw_rows
-        return [row[:2] for row in rows]
-
-    def put(self, table: str, body: bytes, size: int) -> None:
-        """A blob, and a message that names it.
-
-        Raises Retryable if nothing was queued, SimulatorError if nobody knows.
-        """
-        self.renew()
-        turn = next(self._turn)
-        container = self._containers[turn % len(self._containers)]
-        queue = self._queues[turn % len(self._queues)]
-        try:
-            blob = container.upload_blob(f"{self._database}__{table}__{uuid.uuid4()}.csv.gz", body)
-        except AzureError as error:
-            raise Retryable("blob_not_stored", _one_line(error)) from error
-        properties = IngestionProperties(
-            self._database,
-            table,
-            data_format=DataFormat.CSV,
-            ingestion_mapping_kind=IngestionMappingKind.CSV,
-            ingestion_mapping_reference=_MAPPING,
-        )
-        message = IngestionBlobInfo(BlobDescriptor(blob.url, size), properties, self._token)
-        try:
-            queue.send_message(message.to_json())
-        except (HttpResponseError, ServiceRequestError) as error:
-            # Refused, or not even sent.
-            raise Retryable("message_not_queued", _one_line(error)) from error
-        except AzureError as error:
-            raise SimulatorError(
-                "the answer to a message was lost, so nobody knows whether it was queued, and the run"
-                f" can't go on: {_one_line(error)}"
-            ) from error
-
-
-def _one_line(text: object) -> str:
-    return " ".join(str(text).split())[:500]
 
 
 def quoted(name: str) -> str:
@@ -486,7 +419,7 @@ class AzureDataExplorer(Module):
         streaming = "disable" if self.options.batch else "enable"
         commands = [
             f".create-merge table {name} ({types})",
-            f".create-or-alter table {name} ingestion csv mapping '{_MAPPING}' @'{verbatim}'",
+            f".create-or-alter table {name} ingestion csv mapping '{MAPPING}' @'{verbatim}'",
             f".alter table {name} policy streamingingestion {streaming}",
         ]
         if self.options.batch and self.options.batching_time_s:
@@ -533,7 +466,7 @@ class AzureDataExplorer(Module):
             with suppress(SimulatorError):
                 for row in self.cluster.ask(f".show {owner} policy {policy}"):
                     if row[2] not in (None, "", "null"):
-                        return _one_line(row[2])
+                        return one_line(row[2])
         return None
 
 
@@ -557,9 +490,8 @@ class AdxWriter(Writer):
         """Whether the last streaming request may have been stored without our knowing."""
 
     def open(self) -> None:
-        self._cluster = connected(self._options, self._job.run_id)
-        if self._options.batch:
-            self._cluster.open_queue()
+        mode = self._options.mode(self._job.batch)
+        self._cluster = connected(self._options, self._job.run_id, mode)
 
     def close(self) -> None:
         if self._cluster is not None:
@@ -582,7 +514,7 @@ class AdxWriter(Writer):
         try:
             self._cluster.stream(table, body)
         except Retryable as error:
-            self._in_doubt = error.kind == _LOST
+            self._in_doubt = error.kind in _UNCLEAR
             raise
 
     def recover(self, payload: Payload) -> bool:
@@ -616,16 +548,21 @@ def newest_of_each(schema: Schema, table: str) -> str:
     return f"{quoted(table)} | summarize max({quoted(schema.time)}) by {device}"
 
 
-def connected(options: AdxOptions, run_id: str) -> Cluster:
-    """The cluster, once it has let us in; SimulatorError with its name and a remedy if not."""
+def connected(options: AdxOptions, run_id: str, mode: InsertMode | None = None) -> Cluster:
+    """The cluster, once it has let us in, to send events in a mode or only to ask; SimulatorError with
+    its name and a remedy if it doesn't."""
     cluster = Cluster(options, run_id)
     try:
         cluster.ask(".show tables")
+        if mode is InsertMode.QUEUED:
+            cluster.open_queue()
+        elif mode is InsertMode.STREAMING:
+            cluster.open_streaming()
     except Retryable as error:
         cluster.close()
         raise SimulatorError(
-            f"can't connect to Azure Data Explorer at {error}; check that kusto_uri names a running"
-            " cluster"
+            f"can't connect to Azure Data Explorer at {error}; check that kusto_uri and"
+            " kusto_ingest_uri name a running cluster"
         ) from error
     except SimulatorError:
         cluster.close()

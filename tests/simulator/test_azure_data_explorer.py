@@ -5,24 +5,26 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import os
+import re
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from azure.core.exceptions import (
-    AzureError,
-    HttpResponseError,
-    ServiceRequestError,
-    ServiceResponseError,
-)
+import trustme
+from azure.kusto.data.data_format import DataFormat, IngestionMappingKind
 from azure.kusto.data.exceptions import KustoAuthenticationError
-from azure.storage.blob import ContainerClient
-from azure.storage.queue import QueueClient
+from azure.kusto.ingest import BlobDescriptor, IngestionProperties
+from azure.kusto.ingest.base_ingest_client import BaseIngestClient
+from azure.kusto.ingest.ingestion_blob_info import IngestionBlobInfo
 
 from simulator.contract import Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
@@ -34,18 +36,27 @@ from simulator.modules.azure_data_explorer import (
     newest_of_each,
 )
 from simulator.modules.azure_data_explorer_encoding import CsvEncoder
+from simulator.modules.azure_data_explorer_ingestion import (
+    MAPPING,
+    QueuedIngestion,
+    ingestion_message,
+    refusal,
+)
 from simulator.modules.base import Job, settled_count
 from simulator.modules.options import parse_options
+from simulator.modules.wire import Answer
 from simulator.worker import opened
 from simulator.workloads import WORKLOADS
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
 
 from ..contract.entries import ENTRIES
-from ..contract.kusto import KustoUnderTest
+from ..contract.http_proxy import DropAnswer, DropRequest, Fate, HttpProxy, Refuse
+from ..contract.kusto import KustoUnderTest, streams
 from ..contract.server import new_job, observing
-from ..helpers import insert, rows_of
+from ..helpers import eventually, insert, rows_of
 
+INGESTION = "simulator.modules.azure_data_explorer_ingestion"
 JOB = Job(Temperature.schema, batch=10)
 HERE = {"kusto_uri": "http://127.0.0.1:1", "kusto_db": "x"}
 THERE = {"kusto_uri": "https://name.region.kusto.windows.net", "kusto_db": "x"}
@@ -135,6 +146,23 @@ def test_streaming_is_one_request_at_a_time() -> None:
         options(**HERE, max_in_flight=4, batch="false")
 
 
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://name.region.kusto.windows.net",
+        "https://ingest-name.region.kusto.windows.net",
+        "https://10.1.2.3:8443",
+        "http://localhost:8080",
+        "http://127.0.0.1:8080",
+    ],
+)
+def test_where_to_ingest_is_what_microsofts_client_takes_it_for(uri: str) -> None:
+    found = options(kusto_uri=uri, kusto_db="x")
+    assert found.ingest_uri == BaseIngestClient.get_ingestion_endpoint(uri)
+    other = options(kusto_uri=uri, kusto_db="x", kusto_ingest_uri="https://other.example")
+    assert other.ingest_uri == "https://other.example"
+
+
 def test_errors_of_the_clients_say_what_to_do() -> None:
     cluster = Cluster(options(**HERE), "none")
     login = cluster.meaning(KustoAuthenticationError("key", ValueError("AADSTS7000215:\nno"), x=1))
@@ -143,6 +171,54 @@ def test_errors_of_the_clients_say_what_to_do() -> None:
         " adx_authority_id"
     )
     cluster.close()
+
+
+def kusto_error(code: str, permanent: bool, text: str = "why") -> bytes:
+    error = {"code": code, "message": "x", "@message": text, "@permanent": permanent}
+    return json.dumps({"error": error}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "said"),
+    [
+        (429, b"", "throttled", "127.0.0.1:1 is asked for too much at once"),
+        (503, kusto_error("Internal", False), "server_error", "Internal: why"),
+        (400, kusto_error("BadRequest", True), None, "refused a request: BadRequest: why"),
+        (400, kusto_error("BadRequest_EntityNotFound", True), None, "run insert first"),
+        (401, b"", None, "refused the login: 401.*ingestor and admin of the database x"),
+        (403, kusto_error("Forbidden", True), None, "refused the login: Forbidden: why; let the"),
+        (404, b"", None, "404.*enable streaming ingestion on the cluster"),
+        (502, b"<html>bad\ngateway</html>", None, "502.*<html>bad gateway</html>"),
+        (500, b'"oh"', None, '500.*"oh"'),
+        (200, b"<html>welcome</html>", None, "200.*<html>welcome</html>"),
+    ],
+)
+def test_what_an_answer_to_streaming_means(
+    status: int, body: bytes, kind: str | None, said: str
+) -> None:
+    cluster = Cluster(options(**HERE), "none")
+    meaning = cluster.meaning(refusal(Answer(status, body, [])))
+    cluster.close()
+    assert (meaning.kind if isinstance(meaning, Retryable) else None) == kind
+    assert re.search(said, str(meaning))
+
+
+def test_a_message_is_that_of_microsofts_client() -> None:
+    ours = json.loads(ingestion_message("https://a/b?sig=c", 1234, "base", "events", "t0ken"))
+    properties = IngestionProperties(
+        "base",
+        "events",
+        data_format=DataFormat.CSV,
+        ingestion_mapping_kind=IngestionMappingKind.CSV,
+        ingestion_mapping_reference=MAPPING,
+    )
+    blob = BlobDescriptor("https://a/b?sig=c", 1234)
+    theirs = json.loads(IngestionBlobInfo(blob, properties, "t0ken").to_json())
+    for message in (ours, theirs):
+        uuid.UUID(message.pop("Id"))
+        made = datetime.fromisoformat(message.pop("SourceMessageCreationTime"))
+        assert abs(datetime.now(UTC) - made.replace(tzinfo=UTC)) < timedelta(minutes=1)
+    assert ours == theirs
 
 
 # --- KQL ------------------------------------------------------------------------------------------
@@ -254,54 +330,239 @@ def test_queued_requests_in_flight(server: KustoUnderTest) -> None:
     )
 
 
+@dataclass(frozen=True)
+class Storage:
+    """What the module takes for Azure Storage: proxies to the server's."""
+
+    blobs: HttpProxy
+    queues: HttpProxy
+    asked: list[str]
+    """Commands by which the module asked for it."""
+
+
+@pytest.fixture
+def storage(server: KustoUnderTest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
+    found = dict(server.asked(".get ingestion resources"))
+    urls = []
+    for kind in ("TempStorage", "SecuredReadyForAggregationQueue"):
+        parts = urlsplit(found[kind])
+        urls.append(f"{parts.scheme}://{parts.netloc}")
+    blobs = HttpProxy(urls[0], lambda method, path: method == "PUT")
+    queues = HttpProxy(urls[1], lambda method, path: method == "POST")
+    storage = Storage(blobs, queues, [])
+    ask = QueuedIngestion._asked
+
+    def asked(queue: QueuedIngestion, command: str) -> list[list[str]]:
+        storage.asked.append(command)
+        rows = ask(queue, command)
+        places = ((urls[0], blobs.url), (urls[1], queues.url))
+        return [[text.replace(*places[0]).replace(*places[1]) for text in row] for row in rows]
+
+    monkeypatch.setattr(QueuedIngestion, "_asked", asked)
+    yield storage
+    # What was queued names blobs by the proxy.
+    eventually(server.drained, "empty queue")
+    blobs.close()
+    queues.close()
+
+
+def sas(server: KustoUnderTest) -> list[str]:
+    """What nobody may see: the signatures that let requests in."""
+    found = [parse_qs(urlsplit(uri).query) for _, uri in server.asked(".get ingestion resources")]
+    return [signature for query in found for signature in query["sig"]]
+
+
+def storage_refuses(status: int, code: str) -> Refuse:
+    text = f"<Error><Code>{code}</Code><Message>sig=s3cret</Message></Error>"
+    return Refuse(status, text.encode(), {"x-ms-error-code": code})
+
+
 @pytest.mark.parametrize(
-    ("method", "failure", "kind"),
+    ("place", "fate", "kind", "renewed"),
     [
-        ("upload_blob", ServiceResponseError("lost"), "blob_not_stored"),
-        ("send_message", HttpResponseError("busy"), "message_not_queued"),
-        ("send_message", ServiceRequestError("refused"), "message_not_queued"),
+        ("blobs", DropAnswer(), "blob_not_stored", False),
+        ("blobs", DropRequest(), "blob_not_stored", False),
+        ("blobs", storage_refuses(503, "ServerBusy"), "blob_not_stored", False),
+        ("blobs", storage_refuses(500, "OperationTimedOut"), "blob_not_stored", False),
+        ("blobs", storage_refuses(403, "AuthenticationFailed"), "blob_not_stored", True),
+        ("queues", storage_refuses(503, "ServerBusy"), "message_not_queued", False),
+        ("queues", storage_refuses(403, "AuthenticationFailed"), "message_not_queued", True),
+        ("queues", storage_refuses(404, "QueueNotFound"), "message_not_queued", True),
     ],
 )
 def test_what_is_surely_not_queued_is_sent_again(
-    server: KustoUnderTest, method: str, failure: AzureError, kind: str
+    server: KustoUnderTest,
+    storage: Storage,
+    caplog: pytest.LogCaptureFixture,
+    place: str,
+    fate: Fate,
+    kind: str,
+    renewed: bool,
+) -> None:
+    prepare(server, batch=True)
+    proxy: HttpProxy = getattr(storage, place)
+    module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
+    with caplog.at_level(logging.DEBUG), opened(module.writer(10)) as writer:
+        recorder = insert(
+            writer, Temperature(), 30, 10, before={1: lambda: setattr(proxy, "fate", fate)}
+        )
+    assert recorder.errors == {kind: 1}
+    assert len(storage.asked) == (4 if renewed else 2)
+    assert server.rows(Temperature.schema, "events") == sorted(
+        rows_of(Temperature().block(0, 0, 30))
+    )
+    address = urlsplit(proxy.url).netloc
+    if isinstance(fate, Refuse):
+        said = f"retry 1 after {kind}: {address}: {fate.status} {fate.headers['x-ms-error-code']}"
+    else:
+        said = f"retry 1 after {kind}: {address}: the server hung up"
+    assert said in caplog.text
+    assert not any(secret in caplog.text for secret in [*sas(server), "s3cret"])
+
+
+@pytest.mark.parametrize(
+    ("fate", "said"),
+    [
+        (DropAnswer(), "the server hung up"),
+        (DropRequest(), "the server hung up"),
+        (storage_refuses(500, "OperationTimedOut"), "500 OperationTimedOut"),
+    ],
+)
+def test_a_message_that_may_have_been_queued_ends_the_run(
+    server: KustoUnderTest, storage: Storage, fate: Fate, said: str
 ) -> None:
     prepare(server, batch=True)
     module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
-    with failing(method, failure) as strike, opened(module.writer(10)) as writer:
-        recorder = insert(writer, Temperature(), 30, 10, before={1: strike})
-    assert recorder.errors == {kind: 1}
+    with (
+        opened(module.writer(10)) as writer,
+        pytest.raises(SimulatorError, match="nobody knows whether it was queued") as caught,
+    ):
+        insert(
+            writer, Temperature(), 30, 10,
+            before={1: lambda: setattr(storage.queues, "fate", fate)},
+        )  # fmt: skip
+    address = urlsplit(storage.queues.url).netloc
+    assert f"the run can't go on: {address}: {said}" in str(caught.value)
+    assert not any(secret in str(caught.value) for secret in [*sas(server), "s3cret"])
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"), [("blobs", "blob_not_stored"), ("queues", "message_not_queued")]
+)
+def test_storage_that_can_not_be_reached(
+    server: KustoUnderTest, storage: Storage, place: str, kind: str
+) -> None:
+    """Nothing was sent, so it is tried again, for a while."""
+    prepare(server, batch=True)
+    module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
+    getattr(storage, place).close()
+    with (
+        opened(module.writer(10)) as writer,
+        pytest.raises(SimulatorError, match=rf"gave up after 1 retries \({kind}\): .*refused"),
+    ):
+        insert(writer, Temperature(), 30, 10, max_retries=1)
+
+
+def test_storage_connections_outlive_a_renewal(
+    server: KustoUnderTest, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(server, batch=True)
+    module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
+    name = f"iot-benchmark/{module.job.run_id}"
+    monkeypatch.setattr(INGESTION + "._RESOURCES_GOOD_S", 0.0)
+    with opened(module.writer(10)) as writer:
+        insert(writer, Temperature(), 10, 10)
+        first = [proxy.connections(name) for proxy in (storage.blobs, storage.queues)]
+        insert(writer, Temperature(), 20, 10, first=10)
+        assert [proxy.connections(name) for proxy in (storage.blobs, storage.queues)] == first
+    assert [len(found) for found in first] == [1, 1]
+    assert storage.asked.count(".get ingestion resources") == 4
     assert server.rows(Temperature.schema, "events") == sorted(
         rows_of(Temperature().block(0, 0, 30))
     )
 
 
-def test_a_message_that_may_have_been_queued_ends_the_run(server: KustoUnderTest) -> None:
-    prepare(server, batch=True)
-    module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
-    with (
-        failing("send_message", ServiceResponseError("lost")) as strike,
-        opened(module.writer(10)) as writer,
-        pytest.raises(SimulatorError, match="nobody knows whether it was queued"),
-    ):
-        insert(writer, Temperature(), 30, 10, before={1: strike})
+# --- logging in -----------------------------------------------------------------------------------
 
 
-@contextmanager
-def failing(method: str, failure: AzureError) -> Iterator[Callable[[], None]]:
-    """The next call of a method of Azure's clients fails, once what is yielded was called."""
-    kind = ContainerClient if method == "upload_blob" else QueueClient
-    real = getattr(kind, method)
-    left: list[AzureError] = []
+@pytest.mark.parametrize(("kept_s", "token"), [(60.0, "token-1"), (0.0, "token-3")])
+def test_streaming_over_tls_with_the_clients_token(
+    server: KustoUnderTest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    kept_s: float,
+    token: str,
+) -> None:
+    """It is asked for again when it may be about to expire; MSAL, which would ask Azure, is played."""
+    prepare(server)
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    certificate = tmp_path / "server.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
+    proxy = HttpProxy(str(server.http.base_url), streams, certificate, "authorization")
+    given: list[str] = []
 
-    def call(client: Any, *values: Any, **named: Any) -> Any:
-        if left:
-            raise left.pop()
-        return real(client, *values, **named)
+    class Application:
+        def __init__(self, **_: object) -> None:
+            pass
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kind, method, call)
-        yield lambda: left.append(failure)
-        assert not left
+        def acquire_token_for_client(self, scopes: list[str]) -> dict[str, str]:
+            assert scopes == ["https://kusto.kusto.windows.net/.default"]
+            given.append(f"token-{len(given)}")
+            return {"token_type": "Bearer", "access_token": given[-1]}
+
+    monkeypatch.setattr(
+        "azure.kusto.data._token_providers.ConfidentialClientApplication", Application
+    )
+    monkeypatch.setattr(INGESTION + "._TOKEN_KEPT_S", kept_s)
+    place = {"kusto_uri": proxy.url, "kusto_ingest_uri": proxy.url, **LOGIN}
+    module = server.module(new_job(Temperature.schema, batch=10), options=place)
+    with pytest.raises(SimulatorError, match="certificate verify failed"):
+        module.writer(10).open()
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "authority.pem"))
+    given.clear()
+    with opened(module.writer(10)) as writer:
+        # The client asks by its first, what streams has its second.
+        insert(writer, Temperature(), 20, 10)
+        assert len(proxy.connections(f"Bearer {token}")) == 1
+    proxy.close()
+    assert server.rows(Temperature.schema, "events") == sorted(
+        rows_of(Temperature().block(0, 0, 20))
+    )
+
+
+def test_an_ingestion_uri_where_nobody_is(server: KustoUnderTest) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        here = f"127.0.0.1:{closed.getsockname()[1]}"
+        module = server.module(JOB, options={"batch": True, "kusto_ingest_uri": f"http://{here}"})
+        with pytest.raises(SimulatorError, match=f"{here}: .*refused.*kusto_ingest_uri name"):
+            module.writer(10).open()
+
+
+def test_who_streams_must_be_answered_by_the_cluster(server: KustoUnderTest) -> None:
+    prepare(server)
+    module = server.module(new_job(Temperature.schema, batch=10))
+    with opened(module.writer(10)) as writer:
+        server.proxy.fate = Refuse(200, b"<html>welcome</html>")
+        with pytest.raises(SimulatorError, match="200, which is no answer of Azure Data Explorer"):
+            insert(writer, Temperature(), 10, 10)
+
+
+def test_what_is_stored_after_we_gave_up_waiting_is_not_sent_again(
+    server: KustoUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(server)
+    module = server.module(new_job(Temperature.schema, batch=10))
+    # Long enough for any request but one.
+    monkeypatch.setattr(INGESTION + "._STREAMING_TIMEOUT_S", 3.0)
+    with opened(module.writer(10)) as writer:
+        server.proxy.hold_s = 4.0
+        recorder = insert(writer, Temperature(), 20, 10)
+    assert recorder.errors == {"timeout": 1}
+    assert server.rows(Temperature.schema, "events") == sorted(
+        rows_of(Temperature().block(0, 0, 20))
+    )
 
 
 def test_an_acknowledged_part_is_not_sent_again(server: KustoUnderTest) -> None:

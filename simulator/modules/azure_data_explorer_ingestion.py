@@ -1,0 +1,300 @@
+"""The requests by which events reach Azure Data Explorer, by `wire`: they are what is measured.
+
+With Microsoft's clients, whose connections are kept open, the same requests take about ten times
+the CPU. All else stays with them: questions, commands, tokens, and what blobs and queues there are.
+They trust the same authorities, but no proxy that the environment names is used for these requests.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from base64 import b64encode
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import formatdate
+from itertools import count
+from urllib.parse import quote, urlsplit
+
+import certifi
+import orjson
+from azure.kusto.data import KustoClient
+from azure.kusto.data.data_format import DataFormat
+from azure.kusto.data.exceptions import (
+    KustoApiError,
+    KustoError,
+    KustoServiceError,
+    KustoThrottlingError,
+)
+
+from ..errors import Retryable, SimulatorError
+from .tls import trusted
+from .wire import CONNECT_TIMEOUT_S, Answer, HttpPool, NoAnswer, NotConnected, TlsRefused
+
+MAPPING = "iot_benchmark"
+"""Name of the tables' ingestion mapping."""
+
+# What the clients themselves go by.
+_RESOURCES_GOOD_S = 3600.0
+_STREAMING_TIMEOUT_S = 600.0
+_STORAGE_TIMEOUT_S = 60.0
+
+# The client's token is good for five minutes more whenever it is asked for it, which costs more than the
+# request: https://github.com/AzureAD/microsoft-authentication-library-for-python/blob/dev/msal/application.py
+_TOKEN_KEPT_S = 60.0
+
+# The first that takes a blob of up to 5,000 MiB at once, for queues the same as any since 2018.
+# https://learn.microsoft.com/rest/api/storageservices/put-blob
+_STORAGE_VERSION = "2019-12-12"
+
+_OK, _CREATED = 200, 201
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _TOO_MANY_REQUESTS = 401, 403, 404, 429
+_SERVER_ERROR, _SERVER_BUSY = 500, 503
+
+
+def one_line(text: object) -> str:
+    return " ".join(str(text).split())[:500]
+
+
+def _pool(uri: str, headers: Mapping[str, str], timeout_s: float) -> HttpPool:
+    """Connections to whom Microsoft's clients trust, too."""
+    authorities = os.environ.get("REQUESTS_CA_BUNDLE") or certifi.where()
+    port = 443 if urlsplit(uri).scheme == "https" else 80
+    return HttpPool([uri], port, headers, timeout_s, trusted([uri], authorities))
+
+
+class StreamingIngestion:
+    """Requests that are answered when their events are stored.
+
+    https://learn.microsoft.com/azure/data-explorer/kusto/api/rest/streaming-ingest
+    """
+
+    def __init__(self, client: KustoClient, uri: str, database: str) -> None:
+        """`client` is that of the same URI: requests say who they are as it does."""
+        # There is no public way to the client's token.
+        self._helper = client._aad_helper
+        self._login: dict[str, str] = {}
+        self._login_kept_until = 0.0
+        self._path = f"/v1/rest/ingest/{quote(database, safe='')}/"
+        self._query = f"?streamFormat={DataFormat.CSV.kusto_value}&mappingName={MAPPING}"
+        details = client.client_details
+        headers = {
+            "accept": "application/json",
+            "x-ms-version": client.API_VERSION,
+            "x-ms-client-version": details.version_for_tracing,
+            "x-ms-app": details.application_for_tracing,
+            "x-ms-user": details.user_name_for_tracing,
+        }
+        ascii_only = {
+            name: value.encode("ascii", "replace").decode() for name, value in headers.items()
+        }
+        self._pool = _pool(uri, ascii_only, _STREAMING_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._pool.close()
+
+    def reach(self) -> None:
+        """Connect and log in for the first request, so that it doesn't have to."""
+        self._authorization()
+        # What the client asks, too, before it logs in.
+        self._pool.request("GET", "/v1/rest/auth/metadata", timeout_s=CONNECT_TIMEOUT_S)
+
+    def put(self, table: str, body: bytes) -> None:
+        """One request of compressed CSV; KustoError if it is refused, NoAnswer if nobody knows."""
+        headers = {
+            "content-encoding": "gzip",
+            "x-ms-client-request-id": f"IotBenchmark.stream;{uuid.uuid4()}",
+            **self._authorization(),
+        }
+        target = f"{self._path}{quote(table, safe='')}{self._query}"
+        answer = self._pool.request("POST", target, body, headers)
+        if answer.status != _OK or not answer.body.startswith(b"{"):
+            raise refusal(answer)
+
+    def _authorization(self) -> dict[str, str]:
+        """The header that lets a request in, from the client, which renews its token in time."""
+        if self._helper is not None and time.monotonic() >= self._login_kept_until:
+            self._login = {"authorization": self._helper.acquire_authorization_header()}
+            self._login_kept_until = time.monotonic() + _TOKEN_KEPT_S
+        return self._login
+
+
+def refusal(answer: Answer) -> KustoError:
+    """What the client would raise for the same answer to streaming ingestion."""
+    text = one_line(answer.body.decode(errors="replace"))
+    if answer.status == _TOO_MANY_REQUESTS:
+        return KustoThrottlingError(text)
+    if answer.status == _UNAUTHORIZED:
+        return KustoServiceError("401. Missing adequate access rights.")
+    if answer.status == _NOT_FOUND:
+        return KustoServiceError(
+            f"404, nothing takes streamed events ({text}): enable streaming ingestion on the cluster"
+        )
+    with suppress(ValueError, KeyError, TypeError):
+        return KustoApiError(orjson.loads(answer.body))
+    return KustoServiceError(f"{answer.status}, which is no answer of Azure Data Explorer: {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Resource:
+    """A container of blobs or a queue. Whoever has its signature may write to it."""
+
+    pool: HttpPool
+    host: str
+    uri: str
+    """Without the signature."""
+    path: str
+    signature: str = field(repr=False)
+
+
+class QueuedIngestion:
+    """Requests of a blob and a message that names it.
+
+    What Microsoft's ingestion client does, too, but that makes new clients for each request.
+    https://learn.microsoft.com/azure/data-explorer/kusto/api/netfx/kusto-ingest-client-rest
+    """
+
+    def __init__(self, client: KustoClient, database: str) -> None:
+        """`client` is that of the ingestion URI."""
+        self._client = client
+        self._database = database
+        self._lock = threading.Lock()
+        self._turn = count()
+        self._renew_at = 0.0
+        self._token = ""
+        self._containers: list[_Resource] = []
+        self._queues: list[_Resource] = []
+        self._pools: dict[str, HttpPool] = {}
+        """By the part of a URI that says where to connect to: resources change, these seldom do."""
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+        for pool in self._pools.values():
+            pool.close()
+
+    def renew(self) -> None:
+        """Ask for the containers, queues and the token to use, which are good for a while."""
+        with self._lock:
+            if time.monotonic() < self._renew_at:
+                return
+            found = self._asked(".get ingestion resources")
+            [[self._token]] = self._asked(".get kusto identity token")
+            self._containers = [self._resource(uri) for kind, uri in found if kind == "TempStorage"]
+            self._queues = [
+                self._resource(uri)
+                for kind, uri in found
+                if kind == "SecuredReadyForAggregationQueue"
+            ]
+            self._renew_at = time.monotonic() + _RESOURCES_GOOD_S
+
+    def _asked(self, command: str) -> list[list[str]]:
+        rows: list[list[str]] = self._client.execute_mgmt(None, command).primary_results[0].raw_rows
+        return [row[:2] for row in rows]
+
+    def _resource(self, uri: str) -> _Resource:
+        parts = urlsplit(uri)
+        origin = f"{parts.scheme}://{parts.netloc}"
+        if origin not in self._pools:
+            app = self._client.client_details.application_for_tracing
+            headers = {"user-agent": app, "x-ms-version": _STORAGE_VERSION}
+            self._pools[origin] = _pool(origin, headers, _STORAGE_TIMEOUT_S)
+        path = parts.path.rstrip("/")
+        return _Resource(self._pools[origin], parts.netloc, f"{origin}{path}", path, parts.query)
+
+    def put(self, table: str, body: bytes, size: int) -> None:
+        """Hand over compressed CSV that was `size` bytes long.
+
+        Raises Retryable if nothing was queued, SimulatorError if nobody knows; KustoError if the
+        cluster doesn't say where to.
+        """
+        self.renew()
+        turn = next(self._turn)
+        container = self._containers[turn % len(self._containers)]
+        queue = self._queues[turn % len(self._queues)]
+        name = f"{quote(f'{self._database}__{table}', safe='')}__{uuid.uuid4()}.csv.gz"
+        self._put_blob(container, name, body)
+        blob = f"{container.uri}/{name}?{container.signature}"
+        self._put_message(queue, ingestion_message(blob, size, self._database, table, self._token))
+
+    def _put_blob(self, container: _Resource, name: str, body: bytes) -> None:
+        """https://learn.microsoft.com/rest/api/storageservices/put-blob"""
+        target = f"{container.path}/{name}?{container.signature}"
+        headers = {"x-ms-blob-type": "BlockBlob", "x-ms-date": formatdate(usegmt=True)}
+        try:
+            answer = container.pool.request("PUT", target, body, headers)
+        except NoAnswer as error:
+            raise Retryable("blob_not_stored", f"{container.host}: {error}") from error
+        if answer.status != _CREATED:
+            raise self._refused("blob_not_stored", container, answer)
+
+    def _put_message(self, queue: _Resource, message: bytes) -> None:
+        """https://learn.microsoft.com/rest/api/storageservices/put-message"""
+        target = f"{queue.path}/messages?{queue.signature}"
+        headers = {"content-type": "application/xml", "x-ms-date": formatdate(usegmt=True)}
+        text = b64encode(message)
+        body = b"<QueueMessage><MessageText>%b</MessageText></QueueMessage>" % text
+        try:
+            answer = queue.pool.request("POST", target, body, headers)
+        except (NotConnected, TlsRefused) as error:
+            raise Retryable("message_not_queued", f"{queue.host}: {error}") from error
+        except NoAnswer as error:
+            raise _unclear(f"{queue.host}: {error}") from error
+        if answer.status == _CREATED:
+            return
+        refused = self._refused("message_not_queued", queue, answer)
+        # An operation that "timed out" may have succeeded; a server that is busy has not begun.
+        # https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes
+        if answer.status >= _SERVER_ERROR and answer.status != _SERVER_BUSY:
+            raise _unclear(str(refused)) from refused
+        raise refused
+
+    def _refused(self, kind: str, resource: _Resource, answer: Answer) -> Retryable:
+        """An error of Azure Storage, by its code: its text may quote what was signed."""
+        if answer.status in (_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND):
+            # The next try is for resources of today.
+            self._renew_at = 0.0
+        code = one_line(answer.header("x-ms-error-code") or "without a reason")
+        return Retryable(kind, f"{resource.host}: {answer.status} {code}")
+
+
+def _unclear(reason: str) -> SimulatorError:
+    return SimulatorError(
+        "the answer to a message was lost, so nobody knows whether it was queued, and the run"
+        f" can't go on: {reason}"
+    )
+
+
+def ingestion_message(blob: str, size: int, database: str, table: str, token: str) -> bytes:
+    """The message that has the blob at a URI ingested.
+
+    https://learn.microsoft.com/azure/data-explorer/kusto/api/netfx/kusto-ingest-client-rest#ingestion-message-internal-structure
+    """
+    return orjson.dumps(
+        {
+            "Id": str(uuid.uuid4()),
+            "BlobPath": blob,
+            "RawDataSize": size,
+            "DatabaseName": database,
+            "TableName": table,
+            "RetainBlobOnSuccess": True,
+            "FlushImmediately": False,
+            "IgnoreSizeLimit": False,
+            "ReportLevel": 1,  # nothing is reported
+            "ReportMethod": 0,
+            "SourceMessageCreationTime": datetime.now(UTC).replace(tzinfo=None).isoformat(),
+            "ApplicationForTracing": None,
+            "ClientVersionForTracing": None,
+            "AdditionalProperties": {
+                "authorizationContext": token,
+                "ingestionMappingReference": MAPPING,
+                "ingestionMappingType": DataFormat.CSV.ingestion_mapping_kind.value,
+                "format": DataFormat.CSV.kusto_value,
+            },
+        }
+    )
