@@ -13,14 +13,8 @@ for any, judges the ratio to the official client's way instead: <= 0.35.
 
 from __future__ import annotations
 
-import multiprocessing
-import socket
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 from arango.client import ArangoClient
 
@@ -30,7 +24,15 @@ from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 
 from .client_cost import batches, generated
-from .support import Cost, conclude, quick_asked, show, temperature, worker_path
+from .support import (
+    Cost,
+    conclude,
+    http_server,
+    quick_asked,
+    show,
+    temperature,
+    worker_path,
+)
 
 GOAL_US, QUICK_GOAL = 0.8, 0.35
 EVENTS = 100_000
@@ -42,45 +44,13 @@ CASES = [
 ]
 
 
-def _answer_all(ports: Any) -> None:
-    """Take connections and say of each request that all of it is stored."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        ports.put(listener.getsockname()[1])
-        while True:
-            client, _ = listener.accept()
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=_answer, args=[client], daemon=True).start()
-
-
-def _answer(client: socket.socket) -> None:
-    with client, client.makefile("rb") as stream:
-        while request := stream.readline():
-            size = 0
-            while (header := stream.readline()) != b"\r\n":
-                name, _, value = header.partition(b":")
-                size = int(value) if name.lower() == b"content-length" else size
-            body = stream.read(size)
-            status, answer = b"202 Accepted", b"{}"
-            if b"/_api/import" in request:
-                status = b"201 Created"
-                answer = b'{"created":%d,"ignored":0}' % (body.count(b"\n") + 1)
-            elif b"/_api/version" in request:
-                status = b"200 OK"
-            head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-            client.sendall(head % (status, len(answer)) + answer)
-
-
-@contextmanager
-def server() -> Iterator[str]:
-    """The server's URL."""
-    ports: Any = multiprocessing.Queue()
-    process = multiprocessing.Process(target=_answer_all, args=[ports], daemon=True)
-    process.start()
-    try:
-        yield f"http://127.0.0.1:{ports.get()}"
-    finally:
-        process.terminate()
-        process.join()
+def answer(url: str, request: bytes, body: bytes) -> tuple[int, str, bytes]:
+    """Say of each request that all of it is stored."""
+    if b"/_api/import" in request:
+        found = 201, b'{"created":%d,"ignored":0}' % (body.count(b"\n") + 1)
+    else:
+        found = 200 if b"/_api/version" in request else 202, b"{}"
+    return found[0], "application/json", found[1]
 
 
 def ours(url: str, method: str, key: PrimaryKey, batch: int, events: int) -> Cost:
@@ -109,7 +79,7 @@ def main() -> int:
     events, rounds = (EVENTS // 5, 2) if quick else (EVENTS, 5)
     rows = []
     judged = ratio = 0.0
-    with server() as url:
+    with http_server(answer) as url:
         theirs = {
             batch: min(official_way(url, batch, events).us for _ in range(rounds))
             for batch in (1_000, 10_000)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import shutil
+import socket
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -62,6 +65,46 @@ def embedded_server() -> Iterator[str]:
         EmbeddedPostgres(str(folder), interrupts) as server,
     ):
         yield server.connection_string
+
+
+Answering = Callable[[str, bytes, bytes], tuple[int, str, bytes]]
+"""For a server's own URL, a request's first line and its body: status, content type and body."""
+
+
+@contextmanager
+def http_server(answering: Answering) -> Iterator[str]:
+    """The URL of a server in a process of its own, which answers as told and does no more."""
+    ports: Any = multiprocessing.Queue()
+    process = multiprocessing.Process(target=_answer_all, args=[answering, ports], daemon=True)
+    process.start()
+    try:
+        yield f"http://127.0.0.1:{ports.get()}"
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _answer_all(answering: Answering, ports: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        ports.put(port)
+        while True:
+            client, _ = listener.accept()
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            arguments = [answering, f"http://127.0.0.1:{port}", client]
+            threading.Thread(target=_answer, args=arguments, daemon=True).start()
+
+
+def _answer(answering: Answering, url: str, client: socket.socket) -> None:
+    with client, client.makefile("rb") as stream:
+        while request := stream.readline():
+            size = 0
+            while (header := stream.readline()) != b"\r\n":
+                name, _, value = header.partition(b":")
+                size = int(value) if name.lower() == b"content-length" else size
+            status, kind, answer = answering(url, request, stream.read(size))
+            head = f"HTTP/1.1 {status} -\r\ncontent-type: {kind}\r\ncontent-length: {len(answer)}"
+            client.sendall(f"{head}\r\n\r\n".encode() + answer)
 
 
 @dataclass(frozen=True)
