@@ -5,22 +5,27 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
-import ssl
 import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
-import trustme
-
-from simulator.modules.base import Job
 from simulator.workloads.base import ColumnType, Schema
 
 from .arangodb_stand_in import ArangoStandIn, arango_stand_in
-from .search_proxy import Fate, HttpProxy, HttpRequest, http_proxy
-from .server import Fault, Refusal, ServerUnderTest, Strike
+from .http_proxy import HttpRequest, Refuse
+from .http_server import (
+    ANSWER_LOST,
+    AWAY,
+    ENDED,
+    GATEWAY_GAVE_UP,
+    NO_ANSWER_IN_TIME,
+    REQUEST_LOST,
+    HttpServerUnderTest,
+    refused,
+)
+from .server import Fault, Refusal, Strike
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _BUSY = {"error": True, "code": 503, "errorNum": 21003, "errorMessage": "queue is full"}
@@ -31,11 +36,9 @@ def writes(request: HttpRequest) -> bool:
     return "/_api/document/" in request.target or "/_api/import?" in request.target
 
 
-class ArangoUnderTest(ServerUnderTest):
+class ArangoUnderTest(HttpServerUnderTest):
     """A database of its own on a server, reached by way of a proxy."""
 
-    reconnects_unasked = True
-    locks = False
     # Documents have members, collections have no columns.
     tables_come_with_events = True
     column_types: ClassVar = {
@@ -50,26 +53,20 @@ class ArangoUnderTest(ServerUnderTest):
     def __init__(self, url: str, password: str, stack: ExitStack) -> None:
         self.url = url
         self.password = password
-        self.proxy = stack.enter_context(http_proxy(HttpProxy([url], writes, (503, _BUSY))))
         self.database = f"iot_test_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         super().__init__(
             "arangodb",
-            {
-                "endpoint": self.proxy.endpoints[0],
+            [url],
+            writes,
+            lambda endpoints: {
+                "endpoint": endpoints[0],
                 "database": self.database,
                 "username": "root",
                 "password": password,
             },
+            stack,
         )
-        self._silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        """Takes connections and never answers."""
-        self._closed = stack.enter_context(socket.socket())
-        """Bound, so that its port stays free, but not listening."""
-        self._closed.bind(("127.0.0.1", 0))
-        self.authority = trustme.CA()
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.authority.issue_cert("localhost").configure_cert(tls)
-        self.encrypted = stack.enter_context(http_proxy(HttpProxy([url], tls=tls))).endpoints[0]
+        [self.encrypted] = self.encrypting().endpoints
         self.ask("POST", "/_db/_system/_api/database", {"name": self.database})
         stack.callback(self.ask, "DELETE", f"/_db/_system/_api/database/{self.database}")
 
@@ -141,33 +138,18 @@ class ArangoUnderTest(ServerUnderTest):
         for table in self.tables():
             self._api("DELETE", f"/collection/{table}")
 
-    def connections(self, run_id: str) -> set[str]:
-        lines = self.proxy.lines("user-agent", f"iot-benchmark {run_id}")
-        return {str(line.number) for line in lines}
-
-    def kill_connections(self, run_id: str) -> int:
-        return self.proxy.cut(self.proxy.lines("user-agent", f"iot-benchmark {run_id}"))
-
     # --- not getting in ---------------------------------------------------------------------------
 
     def refusals(self) -> Sequence[Refusal]:
         secret = "the-wrong-passw0rd"
         wrong = {"password": secret}
-        refusals = [
-            Refusal(
-                {"endpoint": f"http://127.0.0.1:{port}", "request_timeout_s": 2, **wrong},
-                f"127.0.0.1:{port}", "check that the server runs", secret,
-            )
-            for port in (found.getsockname()[1] for found in (self._closed, self._silent))
-        ]  # fmt: skip
         here = self.proxy.endpoints[0].removeprefix("http://")
         there = self.encrypted.removeprefix("https://")
-        trusted = self.authority.cert_pem.bytes().decode()
         return [
-            *refusals,
+            *self.unreachable(secret, request_timeout_s=2, **wrong),
             Refusal(wrong, here, "check username and password", secret),
             Refusal(
-                {"endpoint": self.encrypted, "ca_certs": trusted, **wrong},
+                {"endpoint": self.encrypted, "ca_certs": self.trusted, **wrong},
                 there, "check username and password", secret,
             ),
             Refusal({"database": "no-such-database"}, here, "check database", self.password),
@@ -175,56 +157,15 @@ class ArangoUnderTest(ServerUnderTest):
             Refusal({"endpoint": f"https://{here}", **wrong}, here, "endpoint says https", secret),
         ]  # fmt: skip
 
-    # --- failures ---------------------------------------------------------------------------------
-
-    @contextmanager
-    def fated(self, fate: Fate, **options: Any) -> Iterator[Strike]:
-        """The proxy does something to the request."""
-
-        def blow() -> None:
-            self.proxy.fate = fate
-
-        yield Strike(blow, options)
-        assert self.proxy.fate is None, "no request met its fate"
-
-    @contextmanager
-    def ended(self, job: Job) -> Iterator[Strike]:
-        """The writer's connections are ended before the request is sent."""
-
-        def blow() -> None:
-            assert self.kill_connections(job.run_id)
-
-        yield Strike(blow)
-
-    @contextmanager
-    def away(self, job: Job) -> Iterator[Strike]:
-        """The connections are cut, and the next two are refused."""
-
-        def blow() -> None:
-            self.proxy.refused_connections = 2
-            assert self.kill_connections(job.run_id)
-
-        yield Strike(blow)
-        assert not self.proxy.refused_connections
-
     FAULTS: ClassVar[Sequence[Fault]] = (
-        Fault(
-            "answer lost", {"connection_lost": 1},
-            lambda server, job: server.fated("drop answer"), thorough=True,
-        ),
-        Fault(
-            "request lost", {"connection_lost": 1},
-            lambda server, job: server.fated("drop request"),
-        ),
-        Fault("connection ended", {}, ended, reconnects=True),
-        Fault("away for a while", {"connection_lost": 2}, away),
-        Fault("queue full", {"too_many_requests": 1}, lambda server, job: server.fated("refuse")),
-        Fault("gateway gave up", {"unavailable": 1}, lambda server, job: server.fated("give up")),
-        Fault(
-            "no answer in time", {"timeout": 1},
-            lambda server, job: server.fated("hold answer", request_timeout_s=2), reconnects=True,
-        ),
-    )  # fmt: skip
+        ANSWER_LOST,
+        REQUEST_LOST,
+        ENDED,
+        AWAY,
+        refused("queue full", "too_many_requests", Refuse(503, _BUSY)),
+        GATEWAY_GAVE_UP,
+        NO_ANSWER_IN_TIME,
+    )
 
 
 class ArangoStandInUnderTest(ArangoUnderTest):

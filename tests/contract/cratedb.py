@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import ssl
 import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
@@ -14,15 +12,23 @@ from typing import Any, ClassVar
 
 import psycopg2
 import pytest
-import trustme
 
-from simulator.modules.base import Job
 from simulator.workloads.base import ColumnType, Schema
 
 from .cratedb_stand_in import stand_in
+from .http_proxy import HttpRequest, Refuse
+from .http_server import (
+    ANSWER_LOST,
+    AWAY,
+    ENDED,
+    GATEWAY_GAVE_UP,
+    NO_ANSWER_IN_TIME,
+    REQUEST_LOST,
+    HttpServerUnderTest,
+    refused,
+)
 from .postgres import ask, connected, with_options
-from .search_proxy import Fate, HttpProxy, HttpRequest, http_proxy
-from .server import Fault, Refusal, ServerUnderTest, Strike
+from .server import Refusal
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _OVERLOADED = {
@@ -35,11 +41,9 @@ def writes(request: HttpRequest) -> bool:
     return request.body.startswith(b'{"stmt":"INSERT ')
 
 
-class CratedbUnderTest(ServerUnderTest):
+class CratedbUnderTest(HttpServerUnderTest):
     """A schema of its own on a CrateDB, reached by way of a proxy."""
 
-    reconnects_unasked = True
-    locks = False
     column_types: ClassVar = {
         ColumnType.TIMESTAMP_MS: "timestamp with time zone",
         ColumnType.INT64: "bigint",
@@ -51,21 +55,16 @@ class CratedbUnderTest(ServerUnderTest):
 
     def __init__(self, url: str, stack: ExitStack) -> None:
         self.url = url
-        self.proxy = stack.enter_context(http_proxy(HttpProxy([url], writes, (500, _OVERLOADED))))
         self.schema = f"iot_test_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         super().__init__(
             "cratedb",
-            {"endpoint": self.proxy.endpoints, "default_schema": self.schema, "shards": 2},
+            [url],
+            writes,
+            lambda endpoints: {"endpoint": endpoints, "default_schema": self.schema, "shards": 2},
+            stack,
         )
-        self._silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        """Takes connections and never answers."""
-        self._closed = stack.enter_context(socket.socket())
-        """Bound, so that its port stays free, but not listening."""
-        self._closed.bind(("127.0.0.1", 0))
-        self.authority = trustme.CA()
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.authority.issue_cert("localhost").configure_cert(tls)
-        self._encrypted = stack.enter_context(http_proxy(HttpProxy([url], writes, tls=tls)))
+        self.encrypted = self.encrypting().endpoints
+        """Endpoints that speak TLS."""
 
     @classmethod
     @contextmanager
@@ -75,16 +74,6 @@ class CratedbUnderTest(ServerUnderTest):
             found = cls(url, stack)
             yield found
             found.clear()
-
-    @property
-    def trusted(self) -> str:
-        """The PEM text of the authority that the encrypting proxy's certificate is from."""
-        return self.authority.cert_pem.bytes().decode()
-
-    @property
-    def encrypted(self) -> list[str]:
-        """Endpoints that speak TLS."""
-        return self._encrypted.endpoints
 
     def sql(self, statement: str, *values: Any) -> list[list[Any]]:
         """All rows of a statement's answer, not by way of the proxy."""
@@ -139,28 +128,14 @@ class CratedbUnderTest(ServerUnderTest):
         for table in self.tables():
             self.sql(f'DROP TABLE IF EXISTS "{table}"')
 
-    def connections(self, run_id: str) -> set[str]:
-        lines = self.proxy.lines("user-agent", f"iot-benchmark {run_id}")
-        return {str(line.number) for line in lines}
-
-    def kill_connections(self, run_id: str) -> int:
-        return self.proxy.cut(self.proxy.lines("user-agent", f"iot-benchmark {run_id}"))
-
     def refusals(self) -> Sequence[Refusal]:
         secret = "the-wrong-passw0rd"
         wrong = {"user": "somebody", "password": secret}
-        refusals = [
-            Refusal(
-                {"endpoint": f"http://127.0.0.1:{port}", "request_timeout_s": 2, **wrong},
-                f"127.0.0.1:{port}", "check that the server runs", secret,
-            )
-            for port in (found.getsockname()[1] for found in (self._closed, self._silent))
-        ]  # fmt: skip
         [encrypted] = self.encrypted
         server, here = (url.partition("://")[2] for url in (encrypted, self.url))
         trusted = {"ca_certs": self.trusted}
         return [
-            *refusals,
+            *self.unreachable(secret, request_timeout_s=2, **wrong),
             Refusal({"endpoint": self.url, **wrong}, here, "check user and password", secret),
             Refusal(
                 {"endpoint": encrypted, **trusted, **wrong}, server, "check user", secret
@@ -169,56 +144,15 @@ class CratedbUnderTest(ServerUnderTest):
             Refusal({"endpoint": f"https://{here}", **wrong}, here, "check that endpoint", secret),
         ]  # fmt: skip
 
-    # --- failures ---------------------------------------------------------------------------------
-
-    @contextmanager
-    def fated(self, fate: Fate, **options: Any) -> Iterator[Strike]:
-        """The proxy does something to the request."""
-
-        def blow() -> None:
-            self.proxy.fate = fate
-
-        yield Strike(blow, options)
-        assert self.proxy.fate is None, "no request met its fate"
-
-    @contextmanager
-    def ended(self, job: Job) -> Iterator[Strike]:
-        """The writer's connections are ended before the request is sent."""
-
-        def blow() -> None:
-            assert self.kill_connections(job.run_id)
-
-        yield Strike(blow)
-
-    @contextmanager
-    def away(self, job: Job) -> Iterator[Strike]:
-        """The connections are cut, and the next two are refused."""
-
-        def blow() -> None:
-            self.proxy.refused_connections = 2
-            assert self.kill_connections(job.run_id)
-
-        yield Strike(blow)
-        assert not self.proxy.refused_connections
-
     FAULTS = (
-        Fault(
-            "answer lost", {"connection_lost": 1},
-            lambda server, job: server.fated("drop answer"), thorough=True,
-        ),
-        Fault(
-            "request lost", {"connection_lost": 1},
-            lambda server, job: server.fated("drop request"),
-        ),
-        Fault("connection ended", {}, ended, reconnects=True),
-        Fault("away for a while", {"connection_lost": 2}, away),
-        Fault("queue full", {"too_many_requests": 1}, lambda server, job: server.fated("refuse")),
-        Fault("gateway gave up", {"unavailable": 1}, lambda server, job: server.fated("give up")),
-        Fault(
-            "no answer in time", {"timeout": 1},
-            lambda server, job: server.fated("hold answer", request_timeout_s=2), reconnects=True,
-        ),
-    )  # fmt: skip
+        ANSWER_LOST,
+        REQUEST_LOST,
+        ENDED,
+        AWAY,
+        refused("queue full", "too_many_requests", Refuse(500, _OVERLOADED)),
+        GATEWAY_GAVE_UP,
+        NO_ANSWER_IN_TIME,
+    )
 
 
 class CratedbStandIn(CratedbUnderTest):

@@ -6,8 +6,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
-import ssl
 import urllib.error
 import urllib.request
 import uuid
@@ -15,13 +13,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
-import trustme
-
 from simulator.modules.base import Job
 from simulator.workloads.base import ColumnType, Schema
 
-from .search_proxy import Fate, HttpProxy, HttpRequest, http_proxy
-from .server import Fault, Refusal, ServerUnderTest, Strike
+from .http_proxy import HttpRequest, Refuse
+from .http_server import (
+    ANSWER_LOST,
+    AWAY,
+    ENDED,
+    GATEWAY_GAVE_UP,
+    NO_ANSWER_IN_TIME,
+    REQUEST_LOST,
+    HttpServerUnderTest,
+    refused,
+)
+from .server import Fault, Refusal, Strike
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -61,11 +67,10 @@ def writes(request: HttpRequest) -> bool:
     return path[-1] in ("_bulk", "_doc") or "_create" in path
 
 
-class SearchUnderTest(ServerUnderTest):
+class SearchUnderTest(HttpServerUnderTest):
     """Indices with a prefix of their own in a cluster, reached by way of a proxy."""
 
-    reconnects_unasked = True
-    locks = False
+    agent_header = "x-opaque-id"
     column_types: ClassVar = {
         ColumnType.TIMESTAMP_MS: "date",
         ColumnType.INT64: "long",
@@ -78,28 +83,25 @@ class SearchUnderTest(ServerUnderTest):
     def __init__(self, urls: Sequence[str], flavor: str, stack: ExitStack) -> None:
         self.urls = urls
         self.url = urls[0]
-        self.proxy = stack.enter_context(http_proxy(HttpProxy(urls, writes, (429, _QUEUE_FULL))))
         self.prefix = f"iot-test-{os.getpid()}-{uuid.uuid4().hex[:8]}-"
         one = len(urls) == 1
         super().__init__(
             "elasticsearch",
-            {
-                "endpoint": self.proxy.endpoints,
+            urls,
+            writes,
+            lambda endpoints: {
+                "endpoint": endpoints,
                 "flavor": flavor,
                 "index_prefix": self.prefix,
                 "shards": 1 if one else 3,
                 "replicas": 0 if one else 1,
             },
+            stack,
         )
-        self._stack = stack
-        self._silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        """Takes connections and never answers."""
-        self._closed = stack.enter_context(socket.socket())
-        """Bound, so that its port stays free, but not listening."""
-        self._closed.bind(("127.0.0.1", 0))
-        self.authority = trustme.CA()
-        self._guarded = self._in_front("Basic " + base64.b64encode(b"elastic:right").decode())
-        self._encrypted = self._in_front(None)
+        self.guarded = self.encrypting(
+            "Basic " + base64.b64encode(b"elastic:right").decode(), Refuse(401, _UNKNOWN_USER)
+        ).endpoints
+        """Endpoints that speak TLS and want user `elastic` with password `right`."""
 
     @classmethod
     @contextmanager
@@ -109,25 +111,6 @@ class SearchUnderTest(ServerUnderTest):
             found = cls(urls, flavor, stack)
             yield found
             found.clear()
-
-    def _in_front(self, authorization: str | None) -> HttpProxy:
-        """A proxy that ends TLS and asks for credentials, which the test servers can't."""
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.authority.issue_cert("localhost").configure_cert(tls)
-        proxy = HttpProxy(
-            self.urls, tls=tls, authorization=authorization, denial=(401, _UNKNOWN_USER)
-        )
-        return self._stack.enter_context(http_proxy(proxy))
-
-    @property
-    def trusted(self) -> str:
-        """The PEM text of the authority that the encrypting proxies' certificates are from."""
-        return self.authority.cert_pem.bytes().decode()
-
-    @property
-    def guarded(self) -> list[str]:
-        """Endpoints that speak TLS and want user `elastic` with password `right`."""
-        return self._guarded.endpoints
 
     def ask(self, method: str, target: str, body: object = None) -> Any:
         return ask(self.url, method, target, body)
@@ -173,30 +156,16 @@ class SearchUnderTest(ServerUnderTest):
         if found := self.tables():
             self.ask("DELETE", "/" + ",".join(self.prefix + table for table in found))
 
-    def connections(self, run_id: str) -> set[str]:
-        lines = self.proxy.lines("x-opaque-id", f"iot-benchmark {run_id}")
-        return {str(line.number) for line in lines}
-
-    def kill_connections(self, run_id: str) -> int:
-        return self.proxy.cut(self.proxy.lines("x-opaque-id", f"iot-benchmark {run_id}"))
-
     # --- not getting in ---------------------------------------------------------------------------
 
     def refusals(self) -> Sequence[Refusal]:
         secret = "the-wrong-passw0rd"
         wrong = {"username": "elastic", "password": secret}
-        refusals = [
-            Refusal(
-                {"endpoint": f"http://127.0.0.1:{port}", "request_timeout_s": 2, **wrong},
-                f"127.0.0.1:{port}", "check that the server runs", secret,
-            )
-            for port in (found.getsockname()[1] for found in (self._closed, self._silent))
-        ]  # fmt: skip
         guarded = {"endpoint": self.guarded, "ca_certs": self.trusted}
         server = self.guarded[0].removeprefix("https://")
         here = self.url.removeprefix("http://")
         return [
-            *refusals,
+            *self.unreachable(secret, request_timeout_s=2, **wrong),
             Refusal({**guarded, **wrong}, server, "check username and password", secret),
             Refusal({**guarded, "api_key": secret}, server, "or api_key", secret),
             Refusal({"endpoint": self.guarded, **wrong}, server, "ca_certs", secret),
@@ -204,36 +173,6 @@ class SearchUnderTest(ServerUnderTest):
         ]
 
     # --- failures ---------------------------------------------------------------------------------
-
-    @contextmanager
-    def fated(self, fate: Fate, **options: Any) -> Iterator[Strike]:
-        """The proxy does something to the request."""
-
-        def blow() -> None:
-            self.proxy.fate = fate
-
-        yield Strike(blow, options)
-        assert self.proxy.fate is None, "no request met its fate"
-
-    @contextmanager
-    def ended(self, job: Job) -> Iterator[Strike]:
-        """The writer's connections are ended before the request is sent."""
-
-        def blow() -> None:
-            assert self.kill_connections(job.run_id)
-
-        yield Strike(blow)
-
-    @contextmanager
-    def away(self, job: Job) -> Iterator[Strike]:
-        """The connections are cut, and the next two are refused."""
-
-        def blow() -> None:
-            self.proxy.refused_connections = 2
-            assert self.kill_connections(job.run_id)
-
-        yield Strike(blow)
-        assert not self.proxy.refused_connections
 
     @contextmanager
     def blocked(self, job: Job) -> Iterator[Strike]:
@@ -249,21 +188,12 @@ class SearchUnderTest(ServerUnderTest):
         block(False)
 
     FAULTS = (
-        Fault(
-            "answer lost", {"connection_lost": 1},
-            lambda server, job: server.fated("drop answer"), thorough=True,
-        ),
+        ANSWER_LOST,
         Fault("index blocked", {"too_many_requests": 1}, blocked, thorough=True),
-        Fault(
-            "request lost", {"connection_lost": 1},
-            lambda server, job: server.fated("drop request"),
-        ),
-        Fault("connection ended", {}, ended, reconnects=True),
-        Fault("away for a while", {"connection_lost": 2}, away),
-        Fault("queue full", {"too_many_requests": 1}, lambda server, job: server.fated("refuse")),
-        Fault("gateway gave up", {"unavailable": 1}, lambda server, job: server.fated("give up")),
-        Fault(
-            "no answer in time", {"timeout": 1},
-            lambda server, job: server.fated("hold answer", request_timeout_s=2), reconnects=True,
-        ),
-    )  # fmt: skip
+        REQUEST_LOST,
+        ENDED,
+        AWAY,
+        refused("queue full", "too_many_requests", Refuse(429, _QUEUE_FULL)),
+        GATEWAY_GAVE_UP,
+        NO_ANSWER_IN_TIME,
+    )

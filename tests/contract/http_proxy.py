@@ -1,211 +1,267 @@
-"""A proxy between an HTTP client and its server that can lose, refuse or encrypt.
-
-It knows each connection by a header of what came over it (`User-Agent`, unless another is named),
-which is how an adapter tells a run's connections from all others.
-"""
+"""A proxy in front of HTTP servers: it knows requests well enough to lose, refuse or delay one, ends TLS,
+and asks for credentials."""
 
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http import HTTPStatus
+from io import BufferedReader
 from itertools import count
-from pathlib import Path
-from typing import Any
+from typing import Literal
 from urllib.parse import urlsplit
 
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
 
 @dataclass(frozen=True)
-class DropRequest:
-    """The server never sees the request, and the connection is cut."""
-
-
-@dataclass(frozen=True)
-class DropAnswer:
-    """The server answers, but the answer never arrives, and the connection is cut."""
-
-
-@dataclass(frozen=True)
 class Refuse:
-    """The proxy answers in the server's place."""
+    """The server never sees the request, and this is the answer."""
 
     status: int
-    body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
+    body: object
+    """As JSON."""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Fate = DropRequest | DropAnswer | Refuse
-"""What happens to the next request that writes."""
+UNAUTHORIZED = Refuse(401, {})
+
+Fate = (
+    Literal["drop request", "cut while it works", "drop answer", "hold answer", "give up"] | Refuse
+)
+"""What happens to a request, beside `Refuse`:
+
+* drop request: the server never sees it, and the connection is cut;
+* cut while it works: the connection is cut as soon as the server has the request;
+* drop answer: the server answers, but the answer is lost, and the connection is cut;
+* hold answer: the server answers, but the client never hears of it, though the connection lives;
+* give up: the server answers, but the client is told 504, as by a gateway that lost patience.
+"""
+
+_GAVE_UP = Refuse(504, "upstream request timeout")
 
 
-class HttpProxy(ThreadingHTTPServer):
-    """Listens on a port of its own of 127.0.0.1 and forwards to the server at `url`."""
+@dataclass(frozen=True)
+class HttpRequest:
+    """A request as the client sent it."""
 
-    daemon_threads = True
+    method: str
+    target: str
+    headers: http.client.HTTPMessage
+    body: bytes
 
-    def __init__(
-        self,
-        url: str,
-        writes: Callable[[str, str], bool],
-        certificate: Path | None = None,
-        agent_header: str = "User-Agent",
-    ) -> None:
-        """`writes(method, path)`: whether a request is one that can meet a fate; `certificate`: a PEM
-        file with certificate and key, to speak TLS with the client."""
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.upstream = urlsplit(url)
-        self.writes = writes
-        self.agent_header = agent_header
-        self.fate: Fate | None = None
-        self.refusals = 0
-        """So many connections more are closed as soon as they are made."""
-        self.delay_s = 0.0
-        """How long each request that writes takes more."""
-        self.hold_s = 0.0
-        """How long the next request that writes takes; 0 again once it has been held."""
-        self.write_times: list[float] = []
-        """When each request that writes came in."""
-        self._connections: dict[socket.socket, tuple[str, int]] = {}
-        self._numbers = count()
-        self._lock = threading.Lock()
-        scheme = "http"
-        if certificate:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            self.socket = context.wrap_socket(
-                self.socket, server_side=True, do_handshake_on_connect=False
-            )
-            scheme = "https"
-        self.url = f"{scheme}://127.0.0.1:{self.server_port}"
-        threading.Thread(target=self.serve_forever, args=[0.02], daemon=True).start()
+
+@dataclass
+class HttpProxy:
+    """Listens on a port of its own for each server and forwards to it."""
+
+    urls: Sequence[str]
+    writes: Callable[[HttpRequest], bool] = lambda request: True
+    """Which requests may meet `fate`, and are delayed."""
+    tls: ssl.SSLContext | None = None
+    """To speak TLS with clients."""
+    authorization: str | None = None
+    """What the header must be; others are answered by `denial`."""
+    denial: Refuse = UNAUTHORIZED
+    fate: Fate | None = None
+    """Of the next request that writes; None again once it has met it."""
+    refused_connections: int = 0
+    """So many connections more are closed at once."""
+    delay_s: float = 0.0
+    """How long each request that writes takes more."""
+    hold_s: float = 0.0
+    """How long the next request that writes takes; 0 again once it has been held."""
+    write_times: list[float] = field(default_factory=list)
+    """When each request that writes came in."""
+    _listeners: list[socket.socket] = field(default_factory=list)
+    _lines: list[_Line] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=count)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        for url in self.urls:
+            listener = socket.create_server(("127.0.0.1", 0))
+            self._listeners.append(listener)
+            threading.Thread(target=self._accept, args=[listener, url], daemon=True).start()
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The URLs of the servers by way of the proxy."""
+        scheme = "https" if self.tls else "http"
+        ports = [listener.getsockname()[1] for listener in self._listeners]
+        return [f"{scheme}://localhost:{port}" for port in ports]
+
+    def lines(self, header: str, beginning: str) -> list[_Line]:
+        """The open connections whose last request had such a header."""
+        with self._lock:
+            known = list(self._lines)
+        return [
+            line for line in known if line.last(header).startswith(beginning) and line.is_open()
+        ]
+
+    def cut(self, lines: Sequence[_Line] | None = None) -> int:
+        """Cut clients off (all, if not said which); their number. The servers do not notice."""
+        with self._lock:
+            cut = list(self._lines if lines is None else lines)
+        for line in cut:
+            line.close()
+        return len(cut)
 
     def close(self) -> None:
         """End it all."""
-        self.shutdown()
-        self.server_close()
-        self.cut(self.connections())
-
-    def connections(self, agent: str | None = None) -> dict[socket.socket, int]:
-        """Open connections, of all clients or of one, and a number that no other will ever have."""
-        with self._lock:
-            known = list(self._connections.items())
-        return {
-            found: number
-            for found, (name, number) in known
-            if agent in (None, name) and _is_open(found)
-        }
-
-    def cut(self, connections: Iterable[socket.socket]) -> None:
-        """Close connections while nothing is under way on them."""
-        for connection in list(connections):
-            self.forget(connection)
+        for listener in self._listeners:
+            # close() alone would not wake the thread that waits in accept().
             with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+        self.cut()
 
-    def note(self, connection: socket.socket, agent: str) -> None:
+    def wait_and_take_fate(self, request: HttpRequest) -> Fate | None:
+        """Keep a request that comes now as long as it is to take; its fate. Later ones have none."""
+        if not self.writes(request):
+            return None
         with self._lock:
-            known = self._connections.get(connection)
-            self._connections[connection] = agent, known[1] if known else next(self._numbers)
-
-    def forget(self, connection: socket.socket) -> None:
-        with self._lock:
-            self._connections.pop(connection, None)
-
-    def take_fate(self) -> Fate | None:
-        """The fate of a request that writes now; later ones have none."""
-        self.write_times.append(time.monotonic())
-        fate, self.fate = self.fate, None
+            self.write_times.append(time.monotonic())
+            fate, self.fate = self.fate, None
+            hold_s, self.hold_s = self.hold_s, 0.0
+        time.sleep(hold_s or self.delay_s)
         return fate
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        if self.refusals:
-            self.refusals -= 1
-            return False
-        return True
+    def forget(self, line: _Line) -> None:
+        with self._lock, suppress(ValueError):
+            self._lines.remove(line)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away, or trusts no certificate of ours, is what tests are about."""
-
-
-def _is_open(connection: socket.socket) -> bool:
-    """Whether the client has not closed it; the thread that serves it may not have noticed yet."""
-    try:
-        # Below TLS, if there is any.
-        return socket.socket.recv(connection, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: HttpProxy
-
-    def setup(self) -> None:
-        super().setup()
-        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        upstream = self.server.upstream
-        self._upstream = http.client.HTTPConnection(upstream.hostname or "", upstream.port)
-
-    def finish(self) -> None:
-        self.server.forget(self.connection)
-        self._upstream.close()
-        with suppress(OSError):
-            super().finish()
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as it is overridden
-        """Nobody reads it."""
-
-    def _handled(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.server.note(self.connection, self.headers.get(self.server.agent_header, ""))
-        fate = None
-        if self.server.writes(self.command, self.path):
-            fate = self.server.take_fate()
-            hold_s, self.server.hold_s = self.server.hold_s, 0.0
-            time.sleep(hold_s or self.server.delay_s)
-        if isinstance(fate, DropRequest):
-            self.close_connection = True
-        elif isinstance(fate, Refuse):
-            self._answer(fate.status, list(fate.headers.items()), fate.body)
-        else:
-            headers = {k: v for k, v in self.headers.items() if k.lower() not in _HOP_BY_HOP}
-            self._upstream.request(self.command, self.path, body, headers)
-            answer = self._upstream.getresponse()
-            content = answer.read()
-            if isinstance(fate, DropAnswer):
-                self.close_connection = True
+    def _accept(self, listener: socket.socket, url: str) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                refused = self.refused_connections > 0
+                self.refused_connections -= refused
+                line = _Line(self, client, url, next(self._numbers))
+                if not refused:
+                    self._lines.append(line)
+            if refused:
+                client.close()
             else:
-                self._answer(answer.status, answer.getheaders(), content)
+                threading.Thread(target=line.serve, daemon=True).start()
 
-    def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
-        self.send_response_only(status)
-        for name, value in headers:
-            if name.lower() not in _HOP_BY_HOP:
-                self.send_header(name, value)
-        if status != http.HTTPStatus.NO_CONTENT:
-            self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = _handled  # noqa: N815
+class _Line:
+    """One client's connection."""
+
+    def __init__(self, proxy: HttpProxy, client: socket.socket, url: str, number: int) -> None:
+        self._proxy, self._client = proxy, client
+        self.number = number
+        """No other connection of the proxy has it, unlike an id() or a port, now or later."""
+        # Answers are small: they must not wait for more.
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        self._server = http.client.HTTPConnection(parts.hostname, parts.port or 80)
+        self._headers = http.client.HTTPMessage()
+
+    def last(self, header: str) -> str:
+        """A header of the last request."""
+        return self._headers.get(header, "")
+
+    def is_open(self) -> bool:
+        """Whether the client has not closed it; the thread that serves it may not have noticed yet."""
+        try:
+            # Below TLS, if there is any.
+            return socket.socket.recv(self._client, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Cut the client off."""
+        self._proxy.forget(self)
+        with suppress(OSError):
+            self._client.shutdown(socket.SHUT_RDWR)
+        self._client.close()
+
+    def serve(self) -> None:
+        """Pass requests on until either end goes away."""
+        with suppress(OSError, http.client.HTTPException):
+            if self._proxy.tls:
+                self._client = self._proxy.tls.wrap_socket(self._client, server_side=True)
+            with self._client.makefile("rb") as incoming:
+                while (request := self._read(incoming)) and self._pass_on(request):
+                    pass
+        self.close()
+        self._server.close()
+
+    def _read(self, incoming: BufferedReader) -> HttpRequest | None:
+        if not incoming.peek(1)[:1].isalpha():
+            return None  # the end, or TLS where there is none
+        match incoming.readline().decode("latin-1").split(" "):
+            case [method, target, "HTTP/1.1\r\n"]:
+                self._headers = http.client.parse_headers(incoming)
+                body = incoming.read(int(self._headers.get("content-length", 0)))
+                return HttpRequest(method, target, self._headers, body)
+        return None
+
+    def _pass_on(self, request: HttpRequest) -> bool:
+        """Answer a request; False if the connection is to end."""
+        proxy = self._proxy
+        if proxy.authorization not in (None, request.headers.get("authorization")):
+            return self._refuse(proxy.denial)
+        fate = proxy.wait_and_take_fate(request)
+        if fate == "drop request":
+            return False
+        if isinstance(fate, Refuse):
+            return self._refuse(fate)
+        self._server.request(
+            request.method, request.target, request.body or None, _kept(request.headers.items())
+        )
+        if fate == "cut while it works":
+            self.close()
+        found = self._server.getresponse()
+        content = found.read()
+        if fate in ("drop answer", "cut while it works"):
+            return False
+        if fate == "hold answer":
+            return True
+        if fate == "give up":
+            return self._refuse(_GAVE_UP)
+        headers = _kept(found.getheaders())
+        return self._send(found.status, headers, content, request.method != "HEAD")
+
+    def _refuse(self, refuse: Refuse) -> bool:
+        headers = {"content-type": "application/json", **refuse.headers}
+        return self._send(refuse.status, headers, json.dumps(refuse.body).encode())
+
+    def _send(
+        self, status: int, headers: Mapping[str, str], content: bytes, with_body: bool = True
+    ) -> bool:
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if status != HTTPStatus.NO_CONTENT:
+            lines.append(f"content-length: {len(content)}")
+        lines += ["", ""]
+        self._client.sendall("\r\n".join(lines).encode() + (content if with_body else b""))
+        return True
+
+
+def _kept(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Those that are not about the one connection."""
+    return {name: value for name, value in headers if name.lower() not in _HOP_BY_HOP}
 
 
 @contextmanager
-def proxy_to(
-    url: str, writes: Callable[[str, str], bool], certificate: Path | None = None
-) -> Iterator[HttpProxy]:
-    """A proxy to that server."""
-    proxy = HttpProxy(url, writes, certificate)
+def http_proxy(proxy: HttpProxy) -> Iterator[HttpProxy]:
+    """The proxy, for a while."""
     try:
         yield proxy
     finally:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,27 +17,25 @@ import httpx
 import psutil
 import pytest
 
-from simulator.modules.base import Job
 from simulator.workloads.base import ColumnType, Schema
 
-from ..certificates import self_signed
 from ..helpers import eventually
-from .http_proxy import DropAnswer, DropRequest, Fate, HttpProxy, Refuse, proxy_to
-from .server import Fault, Refusal, ServerUnderTest, Strike
+from .http_proxy import HttpRequest, Refuse
+from .http_server import ANSWER_LOST, AWAY, REQUEST_LOST, HttpServerUnderTest, refused
+from .server import Refusal
 
 
-def writes(method: str, path: str) -> bool:
+def writes(request: HttpRequest) -> bool:
     """Whether a request writes events."""
-    return method == "POST" and path.startswith("/api/v2/write")
+    return request.method == "POST" and request.target.startswith("/api/v2/write")
 
 
 def refuse(status: int, message: str, **headers: str) -> Refuse:
     """An error as InfluxDB words it."""
-    body = json.dumps({"code": "unavailable", "message": message}).encode()
-    return Refuse(status, body, {"Content-Type": "application/json", **headers})
+    return Refuse(status, {"code": "unavailable", "message": message}, headers)
 
 
-class InfluxUnderTest(ServerUnderTest):
+class InfluxUnderTest(HttpServerUnderTest):
     """A bucket of its own on an InfluxDB server, reached by a proxy."""
 
     column_types: ClassVar = {
@@ -49,34 +47,32 @@ class InfluxUnderTest(ServerUnderTest):
         ColumnType.JSON: "string",
     }
     tables_come_with_events = True
-    reconnects_unasked = True
-    locks = False
+    agent = "iot-benchmark/{run_id}"
 
-    def __init__(self, url: str, org: str, token: str, bucket: str, folder: Path) -> None:
-        self.proxy = HttpProxy(url, writes)
-        self._real_url = url
-        self._folder = folder
+    def __init__(
+        self, url: str, org: str, token: str, bucket: str, folder: Path, stack: ExitStack
+    ) -> None:
         self.bucket, self.org = bucket, org
         super().__init__(
             "influxdb",
-            {"endpoint": self.proxy.url, "org": org, "token": token, "bucket": bucket},
+            [url],
+            writes,
+            lambda endpoints: {
+                "endpoint": endpoints[0],
+                "org": org,
+                "token": token,
+                "bucket": bucket,
+            },
+            stack,
         )
-        self.http = httpx.Client(
-            base_url=url, headers={"Authorization": f"Token {token}"}, timeout=30
+        self.http = stack.enter_context(
+            httpx.Client(base_url=url, headers={"Authorization": f"Token {token}"}, timeout=30)
         )
-        self._silent = socket.create_server(("127.0.0.1", 0))
-        """Takes connections and never answers."""
-        self._closed = socket.socket()
-        """Bound, so that its port stays free, but not listening."""
-        self._closed.bind(("127.0.0.1", 0))
-
-    def close(self) -> None:
-        """Drop the bucket and disconnect."""
-        self.clear()
-        self.http.close()
-        self.proxy.close()
-        self._silent.close()
-        self._closed.close()
+        [self.encrypted] = self.encrypting().endpoints
+        """The same server behind TLS."""
+        self.certificate = folder / "ca.pem"
+        """Of the authority that its certificate is from."""
+        self.certificate.write_text(self.trusted)
 
     @classmethod
     @contextmanager
@@ -86,11 +82,10 @@ class InfluxUnderTest(ServerUnderTest):
         """A bucket of a name of its own: others may be using the rest."""
         folder = request.getfixturevalue("tmp_path_factory").mktemp("influxdb")
         bucket = f"iot test {os.getpid()} ${{}} {uuid.uuid4().hex[:8]}"
-        found = cls(url, org, token, bucket, folder)
-        try:
+        with ExitStack() as stack:
+            found = cls(url, org, token, bucket, folder, stack)
+            stack.callback(found.clear)
             yield found
-        finally:
-            found.close()
 
     def asked(self, statement: str) -> list[dict[str, Any]]:
         """The series of an InfluxQL statement's answer; the bucket's name is that of its database."""
@@ -175,93 +170,34 @@ class InfluxUnderTest(ServerUnderTest):
         for bucket in self.buckets():
             self.http.delete(f"/api/v2/buckets/{bucket['id']}").raise_for_status()
 
-    def connections(self, run_id: str) -> set[str]:
-        return {str(n) for n in self.proxy.connections(f"iot-benchmark/{run_id}").values()}
-
-    def kill_connections(self, run_id: str) -> int:
-        found = self.proxy.connections(f"iot-benchmark/{run_id}")
-        self.proxy.cut(found)
-        return len(found)
-
     # --- not getting in ---------------------------------------------------------------------------
 
     def refusals(self) -> Sequence[Refusal]:
         secret = "the-wrong-t0ken"
-        here = self.proxy.url.removeprefix("http://")
-        ports = [found.getsockname()[1] for found in (self._closed, self._silent)]
-        refusals = [
-            Refusal(
-                {"endpoint": f"http://127.0.0.1:{port}", "token": secret},
-                f"127.0.0.1:{port}",
-                "check that the server runs",
-                secret,
-            )
-            for port in ports
-        ]
+        here = self.proxy.endpoints[0].removeprefix("http://")
+        refusals = self.unreachable(secret, token=secret)
         right = self.options["token"]
         refusals.append(Refusal({"token": secret}, here, "check token", secret))
         refusals.append(Refusal({"org": "no such org"}, here, "check org", right))
         return refusals
 
-    # --- failures ---------------------------------------------------------------------------------
-
-    @contextmanager
-    def fated(self, fate: Fate, wait_s: float = 0.0) -> Iterator[Strike]:
-        """The proxy does something to the next write; it is not sent again before `wait_s`."""
-
-        def blow() -> None:
-            self.proxy.write_times.clear()
-            self.proxy.fate = fate
-
-        yield Strike(blow)
-        assert self.proxy.fate is None, "no request met its fate"
-        if wait_s:
-            assert self.proxy.write_times[1] - self.proxy.write_times[0] >= wait_s
-
-    @contextmanager
-    def away(self, job: Job) -> Iterator[Strike]:
-        """The connection is cut, and for two attempts there is no server."""
-
-        def blow() -> None:
-            self.kill_connections(job.run_id)
-            self.proxy.refusals = 2
-
-        yield Strike(blow)
-        assert not self.proxy.refusals
-
     FAULTS = (
-        Fault(
-            "answer lost", {"connection_lost": 1},
-            lambda server, job: server.fated(DropAnswer()), thorough=True,
+        ANSWER_LOST,
+        REQUEST_LOST,
+        AWAY,
+        refused(
+            "too many requests", "too_many_requests",
+            refuse(429, "slow down", **{"Retry-After": "1"}), 1,
         ),
-        Fault(
-            "request lost", {"connection_lost": 1},
-            lambda server, job: server.fated(DropRequest()),
+        refused(
+            "unavailable", "unavailable", refuse(503, "unavailable", **{"Retry-After": "1"}), 1
         ),
-        Fault("away for a while", {"connection_lost": 2}, away),
-        Fault(
-            "too many requests", {"too_many_requests": 1},
-            lambda server, job: server.fated(refuse(429, "slow down", **{"Retry-After": "1"}), 1),
-        ),
-        Fault(
-            "unavailable", {"unavailable": 1},
-            lambda server, job: server.fated(refuse(503, "unavailable", **{"Retry-After": "1"}), 1),
-        ),
-        Fault(
-            "cache full", {"cache_full": 1},
-            lambda server, job: server.fated(
-                refuse(500, "unexpected error writing points to database: engine: cache-max-memory-size"
-                " exceeded: (1073741847/1073741824)")
-            ),
+        refused(
+            "cache full", "cache_full",
+            refuse(500, "unexpected error writing points to database: engine: cache-max-memory-size"
+            " exceeded: (1073741847/1073741824)"),
         ),
     )  # fmt: skip
-
-    @contextmanager
-    def encrypted(self) -> Iterator[tuple[str, Path]]:
-        """(URL, certificate) of the same server behind TLS."""
-        certificate = self_signed(self._folder)
-        with proxy_to(self._real_url, writes, certificate) as proxy:
-            yield proxy.url, certificate
 
 
 class OwnServer:

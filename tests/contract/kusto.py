@@ -9,7 +9,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -20,24 +20,23 @@ from azure.storage.queue import QueueClient
 from simulator.workloads.base import ColumnType, Schema
 
 from ..helpers import eventually
-from .http_proxy import DropAnswer, DropRequest, Fate, HttpProxy, Refuse
-from .server import Fault, Refusal, ServerUnderTest, Strike
+from .http_proxy import Fate, HttpRequest, Refuse
+from .http_server import ANSWER_LOST, REQUEST_LOST, HttpServerUnderTest, refused
+from .server import Refusal, Strike
 
 
-def streams(method: str, path: str) -> bool:
+def streams(request: HttpRequest) -> bool:
     """Whether a request is streaming ingestion."""
-    return method == "POST" and path.startswith("/v1/rest/ingest/")
+    return request.method == "POST" and request.target.startswith("/v1/rest/ingest/")
 
 
 def refuse(status: int, permanent: bool = False) -> Refuse:
     """An error in Kusto's format."""
     error = {"code": "Internal", "message": "no", "@message": "not now", "@permanent": permanent}
-    return Refuse(
-        status, json.dumps({"error": error}).encode(), {"Content-Type": "application/json"}
-    )
+    return Refuse(status, {"error": error})
 
 
-class KustoUnderTest(ServerUnderTest):
+class KustoUnderTest(HttpServerUnderTest):
     """A database of its own, reached by a proxy. It exists as soon as it is named."""
 
     column_types: ClassVar = {
@@ -52,42 +51,36 @@ class KustoUnderTest(ServerUnderTest):
     unproven_queries = ("newest-per-device", "cpu-max-all", "high-cpu", "last-point")
     # It groups by columns, but by nothing that is computed.
     unproven_recoveries = ("cpu",)
-    reconnects_unasked = True
-    locks = False
+    agent_header = "x-ms-app"
+    agent = "iot-benchmark/{run_id}"
 
-    def __init__(self, url: str, database: str) -> None:
-        self.proxy = HttpProxy(url, streams, agent_header="x-ms-app")
+    def __init__(self, url: str, database: str, stack: ExitStack) -> None:
         self.database = database
         super().__init__(
             "azure_data_explorer",
-            {
-                "kusto_uri": self.proxy.url,
-                "kusto_ingest_uri": self.proxy.url,
+            [url],
+            streams,
+            lambda endpoints: {
+                "kusto_uri": endpoints[0],
+                "kusto_ingest_uri": endpoints[0],
                 "kusto_db": database,
                 "batch": False,
             },
+            stack,
         )
-        self.http = httpx.Client(base_url=url, timeout=30)
+        self.http = stack.enter_context(httpx.Client(base_url=url, timeout=30))
         found = self.asked(".get ingestion resources")
         [queue] = [uri for kind, uri in found if kind == "SecuredReadyForAggregationQueue"]
-        self._queue = QueueClient.from_queue_url(queue)
-
-    def close(self) -> None:
-        """Drop the tables and disconnect."""
-        self.clear()
-        self.http.close()
-        self._queue.close()
-        self.proxy.close()
+        self._queue = stack.enter_context(closing(QueueClient.from_queue_url(queue)))
 
     @classmethod
     @contextmanager
     def started(cls, url: str, database: str) -> Iterator[KustoUnderTest]:
         """A database of a name of its own: others may be using the rest."""
-        found = cls(url, f"{database}_test_{os.getpid()}_{uuid.uuid4().hex[:8]}")
-        try:
+        with ExitStack() as stack:
+            found = cls(url, f"{database}_test_{os.getpid()}_{uuid.uuid4().hex[:8]}", stack)
+            stack.callback(found.clear)
             yield found
-        finally:
-            found.close()
 
     def asked(self, text: str) -> list[list[Any]]:
         """The rows of a command's or a query's answer."""
@@ -140,14 +133,6 @@ class KustoUnderTest(ServerUnderTest):
         for table in self.tables():
             self.asked(f".drop table ['{table}']")
 
-    def connections(self, run_id: str) -> set[str]:
-        return {str(n) for n in self.proxy.connections(f"iot-benchmark/{run_id}").values()}
-
-    def kill_connections(self, run_id: str) -> int:
-        found = self.proxy.connections(f"iot-benchmark/{run_id}")
-        self.proxy.cut(found)
-        return len(found)
-
     # --- not getting in ---------------------------------------------------------------------------
 
     def refusals(self) -> Sequence[Refusal]:
@@ -160,27 +145,16 @@ class KustoUnderTest(ServerUnderTest):
     # --- failures ---------------------------------------------------------------------------------
 
     @contextmanager
-    def fated(self, fate: Fate) -> Iterator[Strike]:
-        """The proxy does something to the next streaming request."""
-
-        def blow() -> None:
-            self.proxy.fate = fate
-
+    def fated(self, fate: Fate, wait_s: float = 0.0, **options: Any) -> Iterator[Strike]:
         with pytest.MonkeyPatch.context() as patch:
             # The stand-in shows streamed events at once.
             patch.setattr("simulator.modules.azure_data_explorer._STREAMED_VISIBLE_S", 0.2)
-            yield Strike(blow, {"batch": False})
-        assert self.proxy.fate is None, "no request met its fate"
+            with super().fated(fate, wait_s, batch=False, **options) as strike:
+                yield strike
 
     FAULTS = (
-        Fault(
-            "answer lost", {"connection_lost": 1},
-            lambda server, job: server.fated(DropAnswer()), thorough=True,
-        ),
-        Fault(
-            "request lost", {"connection_lost": 1},
-            lambda server, job: server.fated(DropRequest()),
-        ),
-        Fault("throttled", {"throttled": 1}, lambda server, job: server.fated(refuse(429))),
-        Fault("server error", {"server_error": 1}, lambda server, job: server.fated(refuse(503))),
-    )  # fmt: skip
+        ANSWER_LOST,
+        REQUEST_LOST,
+        refused("throttled", "throttled", refuse(429)),
+        refused("server error", "server_error", refuse(503)),
+    )

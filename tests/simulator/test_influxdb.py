@@ -171,23 +171,24 @@ def test_a_token_that_may_not_read_the_settings_will_do(server: InfluxUnderTest)
 
 
 def test_a_certificate_of_an_unknown_authority(server: InfluxUnderTest) -> None:
-    with server.encrypted() as (url, certificate):
-        module = server.module(JOB, options={"endpoint": url})
-        for connect in (module.open, module.writer(10).open):
-            with pytest.raises(SimulatorError, match=r"(?i)certificate verify failed") as refused:
-                connect()
-            assert "ssl_ca_cert" in str(refused.value)
-            assert "\n" not in str(refused.value)
-        prepare(server, endpoint=url, ssl_ca_cert=str(certificate))
-        trusting = server.module(JOB, options={"endpoint": url, "ssl_ca_cert": str(certificate)})
-        insert_with(trusting, Temperature(), 20)
+    module = server.module(JOB, options={"endpoint": server.encrypted})
+    for connect in (module.open, module.writer(10).open):
+        with pytest.raises(SimulatorError, match=r"(?i)certificate verify failed") as refused:
+            connect()
+        assert "ssl_ca_cert" in str(refused.value)
+        assert "\n" not in str(refused.value)
+    trusting: dict[str, Any] = {
+        "endpoint": server.encrypted,
+        "ssl_ca_cert": str(server.certificate),
+    }
+    prepare(server, **trusting)
+    insert_with(server.module(JOB, options=trusting), Temperature(), 20)
     assert len(server.rows(Temperature.schema, "events")) == 20
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 def test_a_certificate_that_nobody_checks(server: InfluxUnderTest) -> None:
-    with server.encrypted() as (url, _):
-        prepare(server, endpoint=url, verify_ssl="false")
+    prepare(server, endpoint=server.encrypted, verify_ssl="false")
     assert server.buckets()
 
 

@@ -1,0 +1,146 @@
+"""What the adapters of databases that speak HTTP have in common: each is reached by way of a proxy."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar
+
+import trustme
+
+from simulator.modules.base import Job
+
+from .http_proxy import UNAUTHORIZED, Fate, HttpProxy, HttpRequest, Refuse, http_proxy
+from .server import Fault, Refusal, ServerUnderTest, Strike
+
+
+class HttpServerUnderTest(ServerUnderTest):
+    """A database behind a proxy, from which its failures come."""
+
+    reconnects_unasked = True
+    locks = False
+    agent_header: ClassVar[str] = "user-agent"
+    """By which header a connection's requests say which run they are of."""
+    agent: ClassVar[str] = "iot-benchmark {run_id}"
+    """How that begins."""
+
+    def __init__(
+        self,
+        module: str,
+        urls: Sequence[str],
+        writes: Callable[[HttpRequest], bool],
+        options: Callable[[Sequence[str]], Mapping[str, Any]],
+        stack: ExitStack,
+    ) -> None:
+        """`urls`: where the nodes really are; `writes`: which requests can be struck; `options`: how
+        the module reaches it at the proxy's URLs; `stack`: closes what is opened here."""
+        self._real_urls = urls
+        self._writes = writes
+        self._stack = stack
+        self.proxy = stack.enter_context(http_proxy(HttpProxy(urls, writes)))
+        super().__init__(module, options(self.proxy.endpoints))
+        self._silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        """Takes connections and never answers."""
+        self._closed = stack.enter_context(socket.socket())
+        """Bound, so that its port stays free, but not listening."""
+        self._closed.bind(("127.0.0.1", 0))
+        self.authority = trustme.CA()
+
+    @property
+    def trusted(self) -> str:
+        """The PEM text of the authority that the encrypting proxies' certificates are from."""
+        return self.authority.cert_pem.bytes().decode()
+
+    def encrypting(
+        self, authorization: str | None = None, denial: Refuse = UNAUTHORIZED
+    ) -> HttpProxy:
+        """A proxy that ends TLS and may ask for credentials, which the test servers can't."""
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.authority.issue_cert("localhost").configure_cert(tls)
+        proxy = HttpProxy(
+            self._real_urls, self._writes, tls=tls, authorization=authorization, denial=denial
+        )
+        return self._stack.enter_context(http_proxy(proxy))
+
+    def connections(self, run_id: str) -> set[str]:
+        return {str(line.number) for line in self._lines(run_id)}
+
+    def kill_connections(self, run_id: str) -> int:
+        return self.proxy.cut(self._lines(run_id))
+
+    def _lines(self, run_id: str) -> Any:
+        return self.proxy.lines(self.agent_header, self.agent.format(run_id=run_id))
+
+    def unreachable(self, secret: str, **options: Any) -> list[Refusal]:
+        """One server that isn't there, and one that doesn't answer."""
+        ports = [found.getsockname()[1] for found in (self._closed, self._silent)]
+        return [
+            Refusal(
+                {"endpoint": f"http://127.0.0.1:{port}", **options},
+                f"127.0.0.1:{port}",
+                "check that the server runs",
+                secret,
+            )
+            for port in ports
+        ]
+
+    # --- failures ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def fated(self, fate: Fate, wait_s: float = 0.0, **options: Any) -> Iterator[Strike]:
+        """The proxy does something to the next request that writes; it is not sent again before
+        `wait_s`. `options`: of the writer's module."""
+
+        def blow() -> None:
+            self.proxy.write_times.clear()
+            self.proxy.fate = fate
+
+        yield Strike(blow, options)
+        assert self.proxy.fate is None, "no request met its fate"
+        if wait_s:
+            assert self.proxy.write_times[1] - self.proxy.write_times[0] >= wait_s
+
+    @contextmanager
+    def ended(self, job: Job) -> Iterator[Strike]:
+        """The writer's connections are ended before the request is sent."""
+
+        def blow() -> None:
+            assert self.kill_connections(job.run_id)
+
+        yield Strike(blow)
+
+    @contextmanager
+    def away(self, job: Job) -> Iterator[Strike]:
+        """The connections are cut, and the next two are refused."""
+
+        def blow() -> None:
+            self.proxy.refused_connections = 2
+            assert self.kill_connections(job.run_id)
+
+        yield Strike(blow)
+        assert not self.proxy.refused_connections
+
+
+ANSWER_LOST = Fault(
+    "answer lost", {"connection_lost": 1},
+    lambda server, job: server.fated("drop answer"), thorough=True,
+)  # fmt: skip
+REQUEST_LOST = Fault(
+    "request lost", {"connection_lost": 1}, lambda server, job: server.fated("drop request")
+)
+ENDED = Fault("connection ended", {}, lambda server, job: server.ended(job), reconnects=True)
+AWAY = Fault("away for a while", {"connection_lost": 2}, lambda server, job: server.away(job))
+GATEWAY_GAVE_UP = Fault(
+    "gateway gave up", {"unavailable": 1}, lambda server, job: server.fated("give up")
+)
+NO_ANSWER_IN_TIME = Fault(
+    "no answer in time", {"timeout": 1},
+    lambda server, job: server.fated("hold answer", request_timeout_s=2), reconnects=True,
+)  # fmt: skip
+
+
+def refused(name: str, kind: str, refuse: Refuse, wait_s: float = 0.0) -> Fault:
+    """A request that is refused, and counted as `kind`."""
+    return Fault(name, {kind: 1}, lambda server, job: server.fated(refuse, wait_s))
