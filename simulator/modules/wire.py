@@ -31,7 +31,7 @@ _DOWN_S = 1.0
 
 _KEEPALIVE_S = 60
 
-_PIECE = 1 << 18
+_PIECE = 1 << 16
 """Bytes read at once."""
 
 
@@ -115,8 +115,8 @@ class HttpPool:
     def close(self) -> None:
         """Close all connections that nobody uses."""
         for node in self._nodes:
-            while node.idle:
-                node.idle.pop().close()
+            while connection := node.take():
+                connection.close()
 
     def request(
         self,
@@ -179,10 +179,17 @@ class _Node:
         self.down_until = 0.0
         self._reached = False
 
+    def take(self) -> _Connection | None:
+        """An idle connection, which is its taker's from now on."""
+        try:
+            # Not asked for before: another thread may take the last one meanwhile.
+            return self.idle.pop()
+        except IndexError:
+            return None
+
     def connected(self, timeout_s: float) -> _Connection:
         """A connection that is open as far as one can tell: an idle one, or a new one."""
-        while self.idle:
-            connection = self.idle.pop()
+        while connection := self.take():
             if not connection.ended():
                 return connection
             connection.close()
