@@ -27,7 +27,7 @@ class Refuse:
 
     status: int
     body: object
-    """As JSON."""
+    """Sent as JSON if it isn't bytes."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -80,23 +80,20 @@ class HttpProxy:
     """How long the next request that writes takes; 0 again once it has been held."""
     write_times: list[float] = field(default_factory=list)
     """When each request that writes came in."""
+    endpoints: list[str] = field(default_factory=list, init=False)
+    """The URLs of the servers by way of the proxy."""
     _listeners: list[socket.socket] = field(default_factory=list)
     _lines: list[_Line] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
+        scheme = "https" if self.tls else "http"
         for url in self.urls:
             listener = socket.create_server(("127.0.0.1", 0))
             self._listeners.append(listener)
+            self.endpoints.append(f"{scheme}://localhost:{listener.getsockname()[1]}")
             threading.Thread(target=self._accept, args=[listener, url], daemon=True).start()
-
-    @property
-    def endpoints(self) -> list[str]:
-        """The URLs of the servers by way of the proxy."""
-        scheme = "https" if self.tls else "http"
-        ports = [listener.getsockname()[1] for listener in self._listeners]
-        return [f"{scheme}://localhost:{port}" for port in ports]
 
     def lines(self, header: str, beginning: str) -> list[_Line]:
         """The open connections whose last request had such a header."""
@@ -239,6 +236,8 @@ class _Line:
         return self._send(found.status, headers, content, request.method != "HEAD")
 
     def _refuse(self, refuse: Refuse) -> bool:
+        if isinstance(refuse.body, bytes):
+            return self._send(refuse.status, refuse.headers, refuse.body)
         headers = {"content-type": "application/json", **refuse.headers}
         return self._send(refuse.status, headers, json.dumps(refuse.body).encode())
 

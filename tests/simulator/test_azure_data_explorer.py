@@ -19,7 +19,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-import trustme
 from azure.kusto.data.data_format import DataFormat, IngestionMappingKind
 from azure.kusto.data.exceptions import KustoAuthenticationError
 from azure.kusto.ingest import BlobDescriptor, IngestionProperties
@@ -51,8 +50,8 @@ from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
 
 from ..contract.entries import ENTRIES
-from ..contract.http_proxy import DropAnswer, DropRequest, Fate, HttpProxy, Refuse
-from ..contract.kusto import KustoUnderTest, streams
+from ..contract.http_proxy import Fate, HttpProxy, Refuse, http_proxy
+from ..contract.kusto import KustoUnderTest
 from ..contract.server import new_job, observing
 from ..helpers import eventually, insert, rows_of
 
@@ -347,23 +346,22 @@ def storage(server: KustoUnderTest, monkeypatch: pytest.MonkeyPatch) -> Iterator
     for kind in ("TempStorage", "SecuredReadyForAggregationQueue"):
         parts = urlsplit(found[kind])
         urls.append(f"{parts.scheme}://{parts.netloc}")
-    blobs = HttpProxy(urls[0], lambda method, path: method == "PUT")
-    queues = HttpProxy(urls[1], lambda method, path: method == "POST")
+    blobs = HttpProxy([urls[0]], lambda request: request.method == "PUT")
+    queues = HttpProxy([urls[1]], lambda request: request.method == "POST")
     storage = Storage(blobs, queues, [])
     ask = QueuedIngestion._asked
 
     def asked(queue: QueuedIngestion, command: str) -> list[list[str]]:
         storage.asked.append(command)
         rows = ask(queue, command)
-        places = ((urls[0], blobs.url), (urls[1], queues.url))
+        places = ((urls[0], blobs.endpoints[0]), (urls[1], queues.endpoints[0]))
         return [[text.replace(*places[0]).replace(*places[1]) for text in row] for row in rows]
 
     monkeypatch.setattr(QueuedIngestion, "_asked", asked)
-    yield storage
-    # What was queued names blobs by the proxy.
-    eventually(server.drained, "empty queue")
-    blobs.close()
-    queues.close()
+    with http_proxy(blobs), http_proxy(queues):
+        yield storage
+        # What was queued names blobs by the proxy.
+        eventually(server.drained, "empty queue")
 
 
 def sas(server: KustoUnderTest) -> list[str]:
@@ -380,8 +378,8 @@ def storage_refuses(status: int, code: str) -> Refuse:
 @pytest.mark.parametrize(
     ("place", "fate", "kind", "renewed"),
     [
-        ("blobs", DropAnswer(), "blob_not_stored", False),
-        ("blobs", DropRequest(), "blob_not_stored", False),
+        ("blobs", "drop answer", "blob_not_stored", False),
+        ("blobs", "drop request", "blob_not_stored", False),
         ("blobs", storage_refuses(503, "ServerBusy"), "blob_not_stored", False),
         ("blobs", storage_refuses(500, "OperationTimedOut"), "blob_not_stored", False),
         ("blobs", storage_refuses(403, "AuthenticationFailed"), "blob_not_stored", True),
@@ -411,7 +409,7 @@ def test_what_is_surely_not_queued_is_sent_again(
     assert server.rows(Temperature.schema, "events") == sorted(
         rows_of(Temperature().block(0, 0, 30))
     )
-    address = urlsplit(proxy.url).netloc
+    address = urlsplit(proxy.endpoints[0]).netloc
     if isinstance(fate, Refuse):
         said = f"retry 1 after {kind}: {address}: {fate.status} {fate.headers['x-ms-error-code']}"
     else:
@@ -423,8 +421,8 @@ def test_what_is_surely_not_queued_is_sent_again(
 @pytest.mark.parametrize(
     ("fate", "said"),
     [
-        (DropAnswer(), "the server hung up"),
-        (DropRequest(), "the server hung up"),
+        ("drop answer", "the server hung up"),
+        ("drop request", "the server hung up"),
         (storage_refuses(500, "OperationTimedOut"), "500 OperationTimedOut"),
     ],
 )
@@ -441,7 +439,7 @@ def test_a_message_that_may_have_been_queued_ends_the_run(
             writer, Temperature(), 30, 10,
             before={1: lambda: setattr(storage.queues, "fate", fate)},
         )  # fmt: skip
-    address = urlsplit(storage.queues.url).netloc
+    address = urlsplit(storage.queues.endpoints[0]).netloc
     assert f"the run can't go on: {address}: {said}" in str(caught.value)
     assert not any(secret in str(caught.value) for secret in [*sas(server), "s3cret"])
 
@@ -468,13 +466,18 @@ def test_storage_connections_outlive_a_renewal(
 ) -> None:
     prepare(server, batch=True)
     module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
-    name = f"iot-benchmark/{module.job.run_id}"
+
+    def connections() -> list[list[int]]:
+        name = f"iot-benchmark/{module.job.run_id}"
+        proxies = (storage.blobs, storage.queues)
+        return [[line.number for line in proxy.lines("user-agent", name)] for proxy in proxies]
+
     monkeypatch.setattr(INGESTION + "._RESOURCES_GOOD_S", 0.0)
     with opened(module.writer(10)) as writer:
         insert(writer, Temperature(), 10, 10)
-        first = [proxy.connections(name) for proxy in (storage.blobs, storage.queues)]
+        first = connections()
         insert(writer, Temperature(), 20, 10, first=10)
-        assert [proxy.connections(name) for proxy in (storage.blobs, storage.queues)] == first
+        assert connections() == first
     assert [len(found) for found in first] == [1, 1]
     assert storage.asked.count(".get ingestion resources") == 4
     assert server.rows(Temperature.schema, "events") == sorted(
@@ -495,11 +498,9 @@ def test_streaming_over_tls_with_the_clients_token(
 ) -> None:
     """It is asked for again when it may be about to expire; MSAL, which would ask Azure, is played."""
     prepare(server)
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
-    certificate = tmp_path / "server.pem"
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
-    proxy = HttpProxy(str(server.http.base_url), streams, certificate, "authorization")
+    authority = tmp_path / "authority.pem"
+    authority.write_text(server.trusted)
+    proxy = server.encrypting()
     given: list[str] = []
 
     class Application:
@@ -515,17 +516,16 @@ def test_streaming_over_tls_with_the_clients_token(
         "azure.kusto.data._token_providers.ConfidentialClientApplication", Application
     )
     monkeypatch.setattr(INGESTION + "._TOKEN_KEPT_S", kept_s)
-    place = {"kusto_uri": proxy.url, "kusto_ingest_uri": proxy.url, **LOGIN}
+    place = {"kusto_uri": proxy.endpoints[0], "kusto_ingest_uri": proxy.endpoints[0], **LOGIN}
     module = server.module(new_job(Temperature.schema, batch=10), options=place)
     with pytest.raises(SimulatorError, match="certificate verify failed"):
         module.writer(10).open()
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "authority.pem"))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
     given.clear()
     with opened(module.writer(10)) as writer:
         # The client asks by its first, what streams has its second.
         insert(writer, Temperature(), 20, 10)
-        assert len(proxy.connections(f"Bearer {token}")) == 1
-    proxy.close()
+        assert len(proxy.lines("authorization", f"Bearer {token}")) == 1
     assert server.rows(Temperature.schema, "events") == sorted(
         rows_of(Temperature().block(0, 0, 20))
     )
