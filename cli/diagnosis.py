@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.contract import RunSettings
+from simulator.errors import one_line
 
 from .cluster import CHART, Helm, Place, allowed
 from .config import ExecutorName, load_config, merged
@@ -123,7 +124,7 @@ def _checked(name: str, check: Callable[[], str], remedy: str) -> Finding:
     except CliError as error:
         return Finding(name, False, error.message, remedy)
     except (ApiException, HTTPError, OSError) as error:
-        return Finding(name, False, " ".join(str(error).split())[:300], remedy)
+        return Finding(name, False, one_line(error, 300), remedy)
 
 
 def _context(place: Place) -> str:

@@ -11,6 +11,17 @@ class OptionError(SimulatorError):
     """An option of a module or workload is wrong: found before anything is started."""
 
 
+def one_line(text: object, at_most: int | None = None) -> str:
+    """A text from elsewhere for a message of ours: without line breaks, `at_most` so many characters.
+
+    Of an exception without a text, its type.
+    """
+    found = " ".join(str(text).split())
+    if not found and isinstance(text, BaseException):
+        return type(text).__name__
+    return found[:at_most]
+
+
 class Retryable(Exception):
     """A request failed in a way that passes: try it again. `kind` is counted in the result."""
 

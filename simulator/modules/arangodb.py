@@ -40,7 +40,7 @@ from arango.response import Response
 from pydantic import Field, field_validator
 
 from ..contract import PrimaryKey
-from ..errors import OptionError, Retryable, SimulatorError
+from ..errors import OptionError, Retryable, SimulatorError, one_line
 from ..workloads.base import FIRST_TIMESTAMP_MS, ColumnType, Schema
 from ..workloads.cpu import (
     HIGH_CPU_ABOVE,
@@ -58,6 +58,8 @@ from .wire import HttpPool, NoAnswer, basic_auth, translated
 
 _DEFAULT_PORT = 8529
 _CONNECT_S = 5.0
+# Characters of an answer in a message.
+_SHOWN = 300
 _JSON = {"content-type": "application/json"}
 _TRUST = "ca_certs (or set verify_certs=false)"
 
@@ -277,7 +279,7 @@ class ArangoHttp(HTTPClient):
         options = self._options
         number = answer.get("errorNum") if isinstance(answer, dict) else None
         message = answer.get("errorMessage", "") if isinstance(answer, dict) else answer
-        text = f"ArangoDB at {options.server}: {status} {_one_line(message)}"
+        text = f"ArangoDB at {options.server}: {status} {one_line(message, _SHOWN)}"
         if status == 401:
             return SimulatorError(f"{text}; check username and password")
         if status == 403:
@@ -318,10 +320,6 @@ def parsed(body: bytes) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
         return body.decode(errors="replace")
-
-
-def _one_line(text: object) -> str:
-    return " ".join(str(text).split())[:300]
 
 
 class Arangodb(Module):
@@ -559,7 +557,9 @@ class ArangoWriter(Writer):
         else:
             errors = [parsed(body)]
         if not isinstance(errors, list):
-            raise SimulatorError(f"ArangoDB gave an answer that makes no sense: {_one_line(body)}")
+            raise SimulatorError(
+                f"ArangoDB gave an answer that makes no sense: {one_line(body, _SHOWN)}"
+            )
         again = request.sent_before and self._client_key
         left = [error for error in errors if not (again and _number(error) == _UNIQUE)]
         if left:
@@ -595,11 +595,11 @@ class ArangoWriter(Writer):
             raise self._worst(request, status, [answer])
         if answer["created"] + answer["ignored"] == len(request.rows):
             return
-        details = answer.get("details") or [_one_line(body)]
+        details = answer.get("details") or [one_line(body, _SHOWN)]
         refused = [detail for detail in details if "conflict" not in detail]
         if not refused:
-            raise Retryable("write_conflict", _one_line(details[0]), backoff_s=0.01)
-        text = f"ArangoDB at {self._options.server}: {_one_line(refused[0])}"
+            raise Retryable("write_conflict", one_line(details[0], _SHOWN), backoff_s=0.01)
+        text = f"ArangoDB at {self._options.server}: {one_line(refused[0], _SHOWN)}"
         if "unique constraint violated" in refused[0]:
             raise stored_before(text)
         raise SimulatorError(text)

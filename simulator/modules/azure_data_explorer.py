@@ -41,7 +41,7 @@ from azure.kusto.data.exceptions import (
 from pydantic import Field, field_validator, model_validator
 
 from ..contract import PrimaryKey
-from ..errors import OptionError, Retryable, SimulatorError
+from ..errors import OptionError, Retryable, SimulatorError, one_line
 from ..workloads.base import FIRST_TIMESTAMP_MS, ColumnType, Schema
 from ..workloads.cpu import (
     HIGH_CPU_ABOVE,
@@ -51,7 +51,7 @@ from ..workloads.cpu import (
     METRICS,
 )
 from .azure_data_explorer_encoding import CsvEncoder, InsertMode
-from .azure_data_explorer_ingestion import MAPPING, QueuedIngestion, StreamingIngestion, one_line
+from .azure_data_explorer_ingestion import MAPPING, SHOWN, QueuedIngestion, StreamingIngestion
 from .base import (
     Capabilities,
     Encoding,
@@ -312,16 +312,16 @@ class Cluster:
         if isinstance(error, KustoThrottlingError):
             return Retryable("throttled", f"{host} is asked for too much at once", backoff_s=1)
         if isinstance(error, KustoNetworkError):
-            return Retryable(_LOST, f"{host}: {one_line(error.__cause__ or error)}")
+            return Retryable(_LOST, f"{host}: {one_line(error.__cause__ or error, SHOWN)}")
         if isinstance(error, KustoAuthenticationError):
             return SimulatorError(
-                f"can't log in to {host}: {one_line(error.exception)}; check adx_aad_app_id,"
+                f"can't log in to {host}: {one_line(error.exception, SHOWN)}; check adx_aad_app_id,"
                 " adx_app_key and adx_authority_id"
             )
-        text = one_line(error)
+        text = one_line(error, SHOWN)
         if isinstance(error, KustoApiError):
             found = error.get_api_error()
-            text = f"{found.code}: {one_line(found.description or found.message)}"
+            text = f"{found.code}: {one_line(found.description or found.message, SHOWN)}"
             if found.permanent is False:
                 return Retryable("server_error", text, backoff_s=0.5)
         if "Failed to resolve table" in text or "EntityNotFound" in text:
@@ -466,7 +466,7 @@ class AzureDataExplorer(Module):
             with suppress(SimulatorError):
                 for row in self.cluster.ask(f".show {owner} policy {policy}"):
                     if row[2] not in (None, "", "null"):
-                        return one_line(row[2])
+                        return one_line(row[2], SHOWN)
         return None
 
 

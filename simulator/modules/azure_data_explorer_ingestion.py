@@ -31,7 +31,7 @@ from azure.kusto.data.exceptions import (
     KustoThrottlingError,
 )
 
-from ..errors import Retryable, SimulatorError
+from ..errors import Retryable, SimulatorError, one_line
 from .tls import trusted
 from .wire import CONNECT_TIMEOUT_S, Answer, HttpPool, NoAnswer, NotConnected, TlsRefused
 
@@ -51,13 +51,12 @@ _TOKEN_KEPT_S = 60.0
 # https://learn.microsoft.com/rest/api/storageservices/put-blob
 _STORAGE_VERSION = "2019-12-12"
 
+SHOWN = 500
+"""Characters of an answer in a message."""
+
 _OK, _CREATED = 200, 201
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _TOO_MANY_REQUESTS = 401, 403, 404, 429
 _SERVER_ERROR, _SERVER_BUSY = 500, 503
-
-
-def one_line(text: object) -> str:
-    return " ".join(str(text).split())[:500]
 
 
 def _pool(uri: str, headers: Mapping[str, str], timeout_s: float) -> HttpPool:
@@ -126,7 +125,7 @@ class StreamingIngestion:
 
 def refusal(answer: Answer) -> KustoError:
     """What the client would raise for the same answer to streaming ingestion."""
-    text = one_line(answer.body.decode(errors="replace"))
+    text = one_line(answer.body.decode(errors="replace"), SHOWN)
     if answer.status == _TOO_MANY_REQUESTS:
         return KustoThrottlingError(text)
     if answer.status == _UNAUTHORIZED:
@@ -259,7 +258,7 @@ class QueuedIngestion:
         if answer.status in (_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND):
             # The next try is for resources of today.
             self._renew_at = 0.0
-        code = one_line(answer.header("x-ms-error-code") or "without a reason")
+        code = one_line(answer.header("x-ms-error-code") or "without a reason", SHOWN)
         return Retryable(kind, f"{resource.host}: {answer.status} {code}")
 
 

@@ -93,7 +93,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ..contract import PrimaryKey
 from ..encoding import KEY_COLUMN, quoted
-from ..errors import OptionError, Retryable, SimulatorError
+from ..errors import OptionError, Retryable, SimulatorError, one_line
 from ..workloads.base import FIRST_TIMESTAMP_MS, ColumnType
 from ..workloads.cpu import (
     HIGH_CPU_ABOVE,
@@ -1058,8 +1058,7 @@ def _causes(error: Exception) -> Iterable[Exception]:
 
 def _first(error: Exception) -> str:
     """What went wrong, in one line: on the first of the nodes, if on several."""
-    text = str(list(_causes(error))[-1]) or type(error).__name__
-    return " ".join(text.split())
+    return one_line(list(_causes(error))[-1])
 
 
 def _busy(error: NoHostAvailable) -> bool:

@@ -28,7 +28,7 @@ from pydantic import Field, field_validator
 
 from ..contract import PrimaryKey
 from ..encoding import KEY_COLUMN, bounds
-from ..errors import OptionError, Retryable, SimulatorError
+from ..errors import OptionError, Retryable, SimulatorError, one_line
 from ..workloads.base import FIRST_TIMESTAMP_MS, ColumnType, EventBlock, Schema
 from ..workloads.cpu import (
     HIGH_CPU_ABOVE,
@@ -289,8 +289,8 @@ def reason(answer: Any) -> tuple[int, str]:
     if isinstance(answer, dict):
         error = answer.get("error", answer.get("error_message", answer))
     if isinstance(error, dict) and "message" in error:
-        return int(error.get("code", 0)), " ".join(str(error["message"]).split())
-    text = " ".join(str(error).split())[:300]
+        return int(error.get("code", 0)), one_line(error["message"])
+    text = one_line(error, 300)
     # Older servers give a row's error as text alone.
     return (_DUPLICATE_KEY if "DuplicateKeyException" in text else 0), text
 

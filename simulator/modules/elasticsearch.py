@@ -50,7 +50,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ..contract import PrimaryKey
 from ..encoding import bounds
-from ..errors import OptionError, Retryable, SimulatorError
+from ..errors import OptionError, Retryable, SimulatorError, one_line
 from ..workloads.base import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
 from ..workloads.cpu import (
     HIGH_CPU_ABOVE,
@@ -401,7 +401,7 @@ class _Connection:
             elastic_transport.ConnectionTimeout: AnswerTimeout,
         }
         kind = kinds.get(type(error), ConnectionLost)
-        text = " ".join(str(error.message).split())
+        text = one_line(error.message)
         return translated(kind(text), self._options.flavor, self._server, _TRUST)
 
 
@@ -420,7 +420,7 @@ def reason(answer: object) -> str:
     error = answer.get("error", answer) if isinstance(answer, dict) else answer
     if isinstance(error, dict) and "type" in error:
         error = f"{error['type']}: {error.get('reason')}"
-    return " ".join(str(error).split())[:300]
+    return one_line(error, 300)
 
 
 def field_of(schema: Schema, name: str) -> str:

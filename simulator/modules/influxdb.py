@@ -31,7 +31,7 @@ from pydantic import Field, field_validator
 from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 
 from ..contract import PrimaryKey
-from ..errors import OptionError, Retryable, SimulatorError
+from ..errors import OptionError, Retryable, SimulatorError, one_line
 from ..workloads.base import FIRST_TIMESTAMP_MS
 from ..workloads.cpu import (
     HIGH_CPU_ABOVE,
@@ -275,11 +275,11 @@ class InfluxServer:
             return self._untrusted(str(error))
         if isinstance(error, ReadTimeoutError):
             return Retryable("timeout", f"no answer from {self.name} in {timeout_s:g} s")
-        return Retryable(_LOST, f"{self.name}: {_one_line(error)}")
+        return Retryable(_LOST, f"{self.name}: {one_line(error)}")
 
     def _untrusted(self, reason: str) -> SimulatorError:
         return SimulatorError(
-            f"can't connect to InfluxDB at {self.name}: {_one_line(reason)};"
+            f"can't connect to InfluxDB at {self.name}: {one_line(reason)};"
             " name the authority's certificate in ssl_ca_cert, or set verify_ssl=false"
         )
 
@@ -544,7 +544,7 @@ def connected(options: InfluxOptions, run_id: str) -> InfluxServer:
             ssl.create_default_context(cafile=options.ssl_ca_cert)
         except OSError as error:
             raise OptionError(
-                f"option ssl_ca_cert: {options.ssl_ca_cert} can't be read: {_one_line(error)}"
+                f"option ssl_ca_cert: {options.ssl_ca_cert} can't be read: {one_line(error)}"
             ) from error
     server = InfluxServer(options, run_id)
     try:
@@ -586,11 +586,7 @@ def _message(body: str) -> str:
     text = body
     with suppress(ValueError, KeyError, TypeError):
         text = json.loads(body)["message"]
-    return _one_line(text)[:500]
-
-
-def _one_line(text: object) -> str:
-    return " ".join(str(text).split())
+    return one_line(text, 500)
 
 
 def _retry_after_s(value: str | None) -> float:

@@ -47,7 +47,7 @@ from pydantic import Field, field_validator
 
 from ..contract import PrimaryKey
 from ..encoding import client_keys, quoted
-from ..errors import OptionError, Retryable, SimulatorError
+from ..errors import OptionError, Retryable, SimulatorError, one_line
 from ..workloads.base import FIRST_TIMESTAMP_MS, ColumnType
 from ..workloads.cpu import (
     HIGH_CPU_ABOVE,
@@ -566,7 +566,7 @@ class PostgresWriter(Writer):
         except SimulatorError as error:
             raise Retryable(_LOST, str(error)) from error
         except psycopg2.Error as error:
-            raise Retryable(_LOST, " ".join(str(error).split())) from error
+            raise Retryable(_LOST, one_line(error)) from error
         self._in_doubt = False
         return stored
 
@@ -647,7 +647,7 @@ def _connected(dsn: str, run_id: str) -> psycopg2.extensions.connection:
 
 def _connect_hint(dsn: str, reason: str) -> str:
     """One line for a failed connection: what libpq says of its first attempt, and a remedy."""
-    reason = " ".join(reason.splitlines()[0].split())
+    reason = one_line(reason.splitlines()[0])
     if "password" in reason or "authentication" in reason:
         remedy = "check user and password in connection_string"
     elif "pg_hba.conf" in reason:
@@ -666,7 +666,7 @@ def translated(
 ) -> Retryable | SimulatorError:
     """What an error means: worth another try, or the end of the run."""
     code = error.pgcode or ""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = one_line(error)
     if passing := dialect.passing(text):
         return passing
     if code == _SERIALIZATION_FAILURE:

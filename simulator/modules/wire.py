@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from httptools import HttpParserError, HttpResponseParser
 
-from ..errors import Retryable, SimulatorError
+from ..errors import Retryable, SimulatorError, one_line
 
 CONNECT_TIMEOUT_S = 5.0
 """Also for the answer to a question that needs no data."""
@@ -206,7 +206,7 @@ class _Node:
         try:
             stream = socket.create_connection((self._host, self._port), timeout_s)
         except OSError as error:
-            raise NotConnected(_one_line(error)) from error
+            raise NotConnected(one_line(error)) from error
         # The end of a large request must not wait until its beginning is confirmed.
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Or a load balancer on the way forgets a connection that is idle for some minutes.
@@ -222,11 +222,11 @@ class _Node:
             stream.close()
             # A server that was talked to and hangs up now is one that ends.
             if isinstance(error, ssl.SSLEOFError) and self._reached:
-                raise NotConnected(_one_line(error)) from error
-            raise TlsRefused(_one_line(error)) from error
+                raise NotConnected(one_line(error)) from error
+            raise TlsRefused(one_line(error)) from error
         except OSError as error:
             stream.close()
-            raise NotConnected(f"in the TLS handshake: {_one_line(error)}") from error
+            raise NotConnected(f"in the TLS handshake: {one_line(error)}") from error
 
 
 class _Connection:
@@ -271,7 +271,7 @@ class _Connection:
         except TimeoutError as error:
             raise AnswerTimeout(f"no answer within {timeout_s:g} s") from error
         except OSError as error:
-            raise ConnectionLost(_one_line(error)) from error
+            raise ConnectionLost(one_line(error)) from error
 
     def _send(self, head: bytes, body: bytes) -> None:
         if self._is_tls:
@@ -289,7 +289,7 @@ class _Connection:
         try:
             answer = self._receive()
         except (OSError, NoAnswer):
-            raise ConnectionLost(_one_line(error)) from error
+            raise ConnectionLost(one_line(error)) from error
         self._keeps_alive = False
         return answer
 
@@ -301,7 +301,7 @@ class _Connection:
             try:
                 self._parser.feed_data(self._buffer[:size])
             except HttpParserError as error:
-                raise ConnectionLost(f"the answer is not HTTP: {_one_line(error)}") from error
+                raise ConnectionLost(f"the answer is not HTTP: {one_line(error)}") from error
         return self._answer
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -316,7 +316,3 @@ class _Connection:
             self._keeps_alive = self._parser.should_keep_alive()
             self._answer = Answer(status, b"".join(self._body), self._headers)
         self._headers, self._body = [], []
-
-
-def _one_line(text: object) -> str:
-    return " ".join(str(text).split()) or type(text).__name__
