@@ -30,7 +30,6 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-import orjson
 from arango.client import ArangoClient
 from arango.collection import StandardCollection
 from arango.database import StandardDatabase
@@ -54,7 +53,7 @@ from .arangodb_encoding import DocumentEncoder, InsertMethod, Request
 from .base import Capabilities, Encoding, Job, Module, Options, Payload, Query, Support, Writer
 from .options import checked_url
 from .tls import trusted
-from .wire import HttpPool, NoAnswer, basic_auth, translated
+from .wire import HttpPool, NoAnswer, basic_auth, parsed, translated
 
 _DEFAULT_PORT = 8529
 _CONNECT_S = 5.0
@@ -312,14 +311,6 @@ def stored_before(text: str) -> SimulatorError:
     return SimulatorError(
         f"{text}; an earlier run has stored the event: run without --no-clean, or with another --seed"
     )
-
-
-def parsed(body: bytes) -> Any:
-    """An answer's JSON; the text if it is none (a proxy's error page)."""
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return body.decode(errors="replace")
 
 
 class Arangodb(Module):

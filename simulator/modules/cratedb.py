@@ -52,7 +52,7 @@ from .base import (
 from .cratedb_encoding import InsertMode, Part, StatementEncoder, is_object, quoted
 from .options import checked_url
 from .tls import trusted
-from .wire import HttpPool, NoAnswer, basic_auth, translated
+from .wire import HttpPool, NoAnswer, basic_auth, parsed, translated
 
 # https://cratedb.com/docs/crate/reference/en/latest/general/ddl/data-types.html
 _COLUMN_TYPES = {
@@ -273,14 +273,6 @@ class _Connection:
         if status >= _SERVER_ERROR or code >= 5000:
             return Retryable("unavailable", text)
         return SimulatorError(text)
-
-
-def parsed(body: bytes) -> Any:
-    """An answer's JSON; the text if it is none (a proxy's error page)."""
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return body.decode(errors="replace")
 
 
 def reason(answer: Any) -> tuple[int, str]:

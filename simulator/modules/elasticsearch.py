@@ -44,7 +44,6 @@ from urllib.parse import urlsplit
 import elastic_transport
 import orjson
 from elastic_transport import NodeConfig
-from elastic_transport.client_utils import basic_auth_to_header
 from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
 from pydantic import Field, field_validator, model_validator
 
@@ -75,7 +74,17 @@ from .base import (
 from .elasticsearch_encoding import DocumentEncoder, InsertMode, Request
 from .options import checked_url
 from .tls import trusted
-from .wire import Answer, AnswerTimeout, ConnectionLost, HttpPool, NoAnswer, TlsRefused, translated
+from .wire import (
+    Answer,
+    AnswerTimeout,
+    ConnectionLost,
+    HttpPool,
+    NoAnswer,
+    TlsRefused,
+    basic_auth,
+    parsed,
+    translated,
+)
 
 _FIELD_TYPES: dict[ColumnType, dict[str, Any]] = {
     ColumnType.TIMESTAMP_MS: {"type": "date", "format": "epoch_millis"},
@@ -231,7 +240,7 @@ class ElasticsearchOptions(EncodingOptions):
         if self.api_key is not None:
             return {"authorization": f"ApiKey {self.api_key}"}
         if self.username is not None and self.password is not None:
-            return {"authorization": basic_auth_to_header((self.username, self.password))}
+            return {"authorization": basic_auth(self.username, self.password)}
         return {}
 
     def trusted(self) -> ssl.SSLContext | None:
@@ -403,16 +412,6 @@ class _Connection:
         kind = kinds.get(type(error), ConnectionLost)
         text = one_line(error.message)
         return translated(kind(text), self._options.flavor, self._server, _TRUST)
-
-
-def parsed(body: object) -> Any:
-    """An answer's JSON; the text if it is none (a proxy's error page)."""
-    if not isinstance(body, bytes):
-        return body
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return body.decode(errors="replace")
 
 
 def reason(answer: object) -> str:

@@ -17,8 +17,10 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
+import orjson
 from httptools import HttpParserError, HttpResponseParser
 
 from ..errors import Retryable, SimulatorError, one_line
@@ -88,6 +90,14 @@ class Answer:
             if found.lower() == wanted:
                 return value.decode("latin-1")
         return None
+
+
+def parsed(body: bytes) -> Any:
+    """An answer's JSON; the text if it is none (a proxy's error page)."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body.decode(errors="replace")
 
 
 class HttpPool:
