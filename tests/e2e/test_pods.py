@@ -26,6 +26,7 @@ REPORT = {
     "phases_s",
     "environment",
     "carried",
+    "fill_level",
 }
 
 
@@ -193,6 +194,7 @@ def test_pods_insert_and_query_a_database(tool: Tool, server: Server) -> None:
         report = by_hand.report()
     assert report["insert"] is None
     assert len(report["queries"]) == 2 * 2 * 5
+    assert report["fill_level"] == 1301
     assert report["invalid_reasons"] == []
 
 
