@@ -36,6 +36,9 @@ _REFUSED_PATIENCE_S = 4.0
 # A Secret that isn't there, no network for the pod; the kubelet tries again.
 _NODE_EVENTS = ("FailedMount", "FailedCreatePodSandBox")
 _NODE_EVENT_PATIENCE_S = 8.0
+# Many pods at once, or a busy node: the kubelet has not got round to asking for the Secret. One that
+# isn't there has a message of its own. https://github.com/kubernetes/kubernetes/issues/99475
+_NOT_YET = "cache: timed out waiting for the condition"
 
 
 def pod_problem(pod: Any) -> Problem | None:
@@ -86,6 +89,8 @@ def event_problem(event: Any) -> Problem | None:
     that a node can't make ready for their containers."""
     message = event.message or ""
     if event.reason in _NODE_EVENTS:
+        if _NOT_YET in message:
+            return None
         text = f"pod {event.involved_object.name}: {event.reason}: {message}"
         if 'secret "' in message and "not found" in message:
             text += "; a shipped target's Secret comes from: python run.py db install TARGET"

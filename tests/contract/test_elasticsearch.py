@@ -188,7 +188,8 @@ def test_a_request_that_the_server_still_works_on_is_waited_for(
 
     with opened(search.module(job).writer(20_000)) as writer:
         recorder = insert(writer, Temperature(), 20_000, 20_000, before={0: cut_later}, abort=note)
-    assert recorder.errors == {"connection_lost": 1}
+    # More often than once on a machine that takes longer than one retry waits.
+    assert set(recorder.errors) == {"connection_lost"}
     assert states
     assert stored_count(search, f"{search.prefix}events") == 20_000
     assert not at_work(search)
