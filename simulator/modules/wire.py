@@ -115,7 +115,7 @@ class HttpPool:
         server to take a request or to answer; `tls`: for the https:// among `urls`.
 
         Raises SimulatorError if a header holds a line break, as a secret does that was read from a
-        file with one.
+        file with one, or what is not ASCII.
         """
         self._nodes = [_Node(url, default_port, tls) for url in urls]
         self._turn = itertools.cycle(self._nodes)
@@ -146,7 +146,7 @@ class HttpPool:
             f"content-length: {len(body)}\r\n\r\n"
         )
         try:
-            answer = connection.exchange(head.encode("latin-1"), body, timeout_s)
+            answer = connection.exchange(head.encode(), body, timeout_s)
         except BaseException:
             connection.close()
             raise
@@ -168,8 +168,8 @@ class HttpPool:
 
 def _lines(headers: Mapping[str, str]) -> str:
     for name, value in headers.items():
-        if "\r" in value or "\n" in value:
-            raise SimulatorError(f"what is sent as {name} must not hold a line break")
+        if "\r" in value or "\n" in value or not value.isascii():
+            raise SimulatorError(f"what is sent as {name} must be ASCII without a line break")
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 

@@ -332,9 +332,10 @@ def test_an_idle_connection_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> No
         assert made[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
 
-def test_headers_can_not_be_smuggled_in() -> None:
-    with pytest.raises(SimulatorError, match="sent as authorization must not hold a line break"):
-        HttpPool(["http://127.0.0.1"], 80, {"authorization": "ApiKey a\n"}, 1)
+@pytest.mark.parametrize("value", ["ApiKey a\n", "Token \N{BULLET}"])
+def test_headers_can_not_be_smuggled_in(value: str) -> None:
+    with pytest.raises(SimulatorError, match="sent as authorization must be ASCII without a line"):
+        HttpPool(["http://127.0.0.1"], 80, {"authorization": value}, 1)
 
 
 def test_basic_auth() -> None:
