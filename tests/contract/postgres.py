@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -391,6 +392,7 @@ class PostgresUnderTest(ServerUnderTest):
         The server ends the one that has waited for `deadlock_timeout` first: the request.
         """
         with self._conflicting(job) as other, helper() as start:
+            over = threading.Event()
 
             def blow() -> None:
                 ask(other, "BEGIN")
@@ -401,8 +403,10 @@ class PostgresUnderTest(ServerUnderTest):
                 eventually(lambda: self.waiting(job.run_id), "waiting request")
                 ask(other, "UPDATE conflict SET n = 0 WHERE id = 1")
                 ask(other, "COMMIT")
+                over.set()
 
-            yield Strike(blow)
+            # A retry that comes before the other transaction has gone on meets it once more.
+            yield Strike(blow, abort=lambda: over.wait(20))
 
     CONNECTION_FAULTS = (
         Fault("killed", {"connection_lost": 1}, killed, thorough=True),
