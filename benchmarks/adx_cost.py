@@ -39,7 +39,8 @@ from simulator.modules.options import parse_options
 from .client_cost import Event, batches, generated
 from .support import (
     Cost,
-    conclude,
+    conclude_cost,
+    figures,
     http_server,
     quick_asked,
     show,
@@ -139,21 +140,13 @@ def main() -> int:
             cost = min(costs, key=lambda found: found.us)
             if batch == 1_000:
                 judged, ratio = max(judged, cost.us), max(ratio, cost.us / theirs)
-            generate, encode = (s / events * 1e6 for s in (cost.generate_s, cost.encode_s))
-            figures = (generate, encode, cost.us - generate - encode, cost.us, theirs)
-            rows.append([
-                str(mode), f"{batch:,}", *(f"{figure:.3f}" for figure in figures),
-                f"{cost.us / theirs:.3f}",
-            ])  # fmt: skip
+            ratio_text = f"{cost.us / theirs:.3f}"
+            rows.append([str(mode), f"{batch:,}", *figures(cost, theirs), ratio_text])
     show(
         ["Mode", "Batch", "Generate", "Encode", "Send", "All µs", "Microsoft's way µs", "Ratio"],
         rows,
     )
-    met = ratio <= QUICK_GOAL if quick else judged <= GOAL_US
-    goal = f"ratio <= {QUICK_GOAL:g}" if quick else f"<= {GOAL_US:g} µs"
-    return conclude(
-        f"adx_cost: {judged:.3f} µs, ratio {ratio:.2f}, at batch 1,000 (goal {goal})", met
-    )
+    return conclude_cost("adx_cost", judged, GOAL_US, ratio, QUICK_GOAL, quick)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ from simulator.modules.options import parse_options
 from .client_cost import batches, generated
 from .support import (
     Cost,
-    conclude,
+    conclude_cost,
+    figures,
     http_server,
     quick_asked,
     show,
@@ -89,19 +90,13 @@ def main() -> int:
             cost = min(costs, key=lambda found: found.us)
             if (key, batch) == (PrimaryKey.DB, 1_000) and cost.us > judged:
                 judged, ratio = cost.us, cost.us / theirs[batch]
-            generate, encode = (s / events * 1e6 for s in (cost.generate_s, cost.encode_s))
-            figures = (generate, encode, cost.us - generate - encode, cost.us, theirs[batch])
-            rows.append([method, str(key), f"{batch:,}", *(f"{figure:.3f}" for figure in figures)])
+            rows.append([method, str(key), f"{batch:,}", *figures(cost, theirs[batch])])
     show(
         ["Method", "Key", "Batch", "Generate", "Encode", "Send", "All µs", "insert_many µs"],
         rows,
         texts=2,
     )
-    met = ratio <= QUICK_GOAL if quick else judged <= GOAL_US
-    goal = f"ratio <= {QUICK_GOAL:g}" if quick else f"<= {GOAL_US:g} µs"
-    return conclude(
-        f"arango_cost: {judged:.3f} µs, ratio {ratio:.2f}, at batch 1,000 (goal {goal})", met
-    )
+    return conclude_cost("arango_cost", judged, GOAL_US, ratio, QUICK_GOAL, quick)
 
 
 if __name__ == "__main__":

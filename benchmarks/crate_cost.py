@@ -28,7 +28,8 @@ from simulator.modules.options import parse_options
 from .client_cost import batches, generated
 from .support import (
     Cost,
-    conclude,
+    conclude_cost,
+    figures,
     http_server,
     quick_asked,
     show,
@@ -100,17 +101,11 @@ def main() -> int:
             cost = min(costs, key=lambda found: found.us)
             if (key, batch) == (PrimaryKey.DB, 1_000) and cost.us > judged:
                 judged, ratio = cost.us, cost.us / usual[batch]
-            generate, encode = (s / events * 1e6 for s in (cost.generate_s, cost.encode_s))
-            figures = (generate, encode, cost.us - generate - encode, cost.us, usual[batch])
-            rows.append([str(mode), str(key), f"{batch:,}", *(f"{n:.3f}" for n in figures)])
+            rows.append([str(mode), str(key), f"{batch:,}", *figures(cost, usual[batch])])
     show(
         ["Mode", "Key", "Batch", "Generate", "Encode", "Send", "All µs", "Usual µs"], rows, texts=2
     )
-    met = ratio <= QUICK_GOAL if quick else judged <= GOAL_US
-    goal = f"ratio <= {QUICK_GOAL:g}" if quick else f"<= {GOAL_US:g} µs"
-    return conclude(
-        f"crate_cost: {judged:.3f} µs, ratio {ratio:.2f}, at batch 1,000 (goal {goal})", met
-    )
+    return conclude_cost("crate_cost", judged, GOAL_US, ratio, QUICK_GOAL, quick)
 
 
 if __name__ == "__main__":

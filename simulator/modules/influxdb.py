@@ -52,7 +52,7 @@ from .base import (
     Writer,
 )
 from .influxdb_encoding import PRECISION, InsertMode, LineEncoder, field_columns
-from .tls import trusting
+from .tls import trusted
 from .wire import CONNECT_TIMEOUT_S, Answer, HttpPool, NoAnswer, TlsRefused, translated
 
 _MADE_BY_US = "made by iot-database-benchmark"
@@ -177,17 +177,13 @@ class InfluxServer:
             443 if self._is_https else 80,
             self.write_headers,
             options.request_timeout_s,
-            self._trusted() if self._is_https else None,
+            # Whom the client trusts, too.
+            trusted([options.endpoint], options.ssl_ca_cert or certifi.where(), options.verify_ssl),
         )
 
     @property
     def _is_https(self) -> bool:
         return urlsplit(self._options.endpoint).scheme == "https"
-
-    def _trusted(self) -> ssl.SSLContext:
-        """Whom the client trusts, too."""
-        authorities = self._options.ssl_ca_cert or certifi.where()
-        return trusting(authorities, self._options.verify_ssl)
 
     @property
     def name(self) -> str:
