@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from queue import Empty, SimpleQueue
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -164,6 +165,18 @@ class Encoder(ABC):
         """The block as requests of `batch` events each (the last may be smaller); 0: one each."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a submitted request ended."""
+
+    request: Any
+    """What `submit` was given."""
+    answered_s: float
+    """When the answer came, by `time.perf_counter`."""
+    result: int | BaseException
+    """Events that the database acknowledged, or what `send` raises."""
+
+
 class Writer(ABC):
     """One worker's connection. Used by one thread, except for `submit` with `max_in_flight` > 1."""
 
@@ -173,6 +186,7 @@ class Writer(ABC):
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
         self._threads: ThreadPoolExecutor | None = None
+        self._ended: SimpleQueue[Outcome] = SimpleQueue()
 
     @abstractmethod
     def open(self) -> None:
@@ -196,11 +210,30 @@ class Writer(ABC):
         """
         return False
 
-    def submit(self, payload: Payload) -> Future[int]:
-        """`send` without waiting. A driver that is asynchronous itself overrides this."""
+    def submit(self, payload: Payload, request: object) -> None:
+        """`send` without waiting; `outcomes` tells how it ended, of a `request` that is the caller's.
+
+        For a driver without requests in flight, by threads that share this writer.
+        """
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.max_in_flight, "send")
-        return self._threads.submit(self.send, payload)
+        sent = self._threads.submit(self.send, payload)
+        sent.add_done_callback(lambda future: self._note(future, request))
+
+    def _note(self, sent: Future[int], request: object) -> None:
+        if sent.cancelled():
+            return
+        result = sent.exception() or sent.result()
+        self._ended.put(Outcome(request, time.perf_counter(), result))
+
+    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
+        """How requests ended: waits until it can be said of one at least, or for so long (None: for
+        ever; then of none). Nothing else is asked of the writer meanwhile.
+        """
+        try:
+            return [self._ended.get(timeout=timeout_s)]
+        except Empty:
+            return []
 
     def stop_submitting(self) -> None:
         """Wait for what `submit` began and end its threads."""

@@ -37,14 +37,11 @@ https://github.com/yugabyte/yugabyte-db/issues/13956
 
 from __future__ import annotations
 
-import concurrent.futures
 import itertools
 import socket
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any, Literal
@@ -52,14 +49,12 @@ from typing import Any, Literal
 from cassandra import (
     AuthenticationFailed,
     CoordinationFailure,
-    DriverException,
     InvalidRequest,
     OperationTimedOut,
     ReadFailure,
     ReadTimeout,
     Unauthorized,
     Unavailable,
-    UnresolvableContactPoints,
     WriteTimeout,
 )
 from cassandra.auth import PlainTextAuthProvider
@@ -68,24 +63,24 @@ from cassandra.cluster import (
     Cluster,
     ExecutionProfile,
     NoHostAvailable,
-    ResponseFuture,
     Session,
 )
 from cassandra.concurrent import execute_concurrent_with_args
-from cassandra.connection import ConnectionBusy, ConnectionException, ProtocolVersionUnsupported
+from cassandra.connection import ConnectionException, EndPoint, ProtocolVersionUnsupported
 from cassandra.policies import (
     ConstantReconnectionPolicy,
     DCAwareRoundRobinPolicy,
     FallthroughRetryPolicy,
+    HostDistance,
     HostStateListener,
+    LoadBalancingPolicy,
     TokenAwarePolicy,
 )
-from cassandra.pool import NoConnectionsAvailable
 from cassandra.protocol import (
     BatchMessage,
-    ErrorMessage,
     ExecuteMessage,
     OverloadedErrorMessage,
+    PreparedQueryNotFound,
     StartupMessage,
 )
 from cassandra.query import PreparedStatement, SimpleStatement, tuple_factory
@@ -110,6 +105,7 @@ from .base import (
     Job,
     Module,
     Options,
+    Outcome,
     Payload,
     Query,
     Support,
@@ -124,6 +120,7 @@ from .cassandra_encoding import (
     Request,
     has_key_column,
 )
+from .cassandra_wire import ERRORS, Line, Lines, Node, Topology, connected
 from .tls import trusting
 
 _COLUMN_TYPES = {
@@ -145,9 +142,6 @@ _RECONNECT_S = 2.0
 _RECONNECT_INTERVAL_S = 0.2
 _PROBE = "SELECT key FROM system.local WHERE key = 'local'"
 
-# The driver refuses requests while its socket's buffer is full, and tells nobody when it no longer is.
-_BUSY_INTERVAL_S = 0.002
-
 # Nagle's algorithm holds back the end of a request until the server has confirmed what came before,
 # which it puts off in its turn: up to 40 ms for each batch (RFC 896, RFC 1122).
 _SOCKET_OPTIONS = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
@@ -167,16 +161,6 @@ _SETTINGS = (
     "native_transport_max_request_data_in_flight", "hinted_handoff_enabled",
     "internode_compression", "endpoint_snitch", "partitioner",
 )  # fmt: skip
-
-_ERRORS = (
-    DriverException,
-    NoHostAvailable,
-    ConnectionException,
-    UnresolvableContactPoints,
-    ErrorMessage,
-    OSError,
-)
-"""All that the driver raises for what a server or a network does."""
 
 Consistency = Literal[
     "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE"
@@ -640,7 +624,7 @@ class Cassandra(Module):
                 connection.session, self._prepared(statement), values, _QUERIES_AT_ONCE
             )
             return [row for answer in answers for row in answer.result_or_exc]
-        except _ERRORS as error:
+        except ERRORS as error:
             raise connection.failed(error) from error
 
     def _answers(
@@ -654,7 +638,7 @@ class Cassandra(Module):
                 raise_on_first_error=False,
             )  # fmt: skip
             return [_rows_in_time(answer.result_or_exc) for answer in answers]
-        except _ERRORS as error:
+        except ERRORS as error:
             raise connection.failed(error) from error
 
     def _prepared(self, statement: str) -> PreparedStatement:
@@ -698,7 +682,7 @@ class Cassandra(Module):
         connection = self._connected()
         try:
             return list(connection.session.execute(_local(statement), values or None))
-        except _ERRORS as error:
+        except ERRORS as error:
             raise connection.failed(error) from error
 
     def _connected(self) -> _Connection:
@@ -751,54 +735,20 @@ def _statistics(rows: Iterable[Sequence[Any]]) -> tuple[Any, Any, Any]:
 # --- writing --------------------------------------------------------------------------------------
 
 
-class _BatchBytes(BatchMessage):  # type: ignore[misc]
-    """A BATCH whose body is ready."""
-
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-
-    def send_body(self, f: Any, protocol_version: int) -> None:
-        f.write(self.body)
-
-
-class _ExecuteBytes(ExecuteMessage):  # type: ignore[misc]
-    """An EXECUTE whose body is ready."""
-
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-
-    def send_body(self, f: Any, protocol_version: int) -> None:
-        f.write(self.body)
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """What the driver's load balancing asks of a statement."""
-
-    keyspace: str
-    routing_key: bytes
-
-
 class CassandraWriter(Writer):
-    """Sends what `CassandraEncoder` makes; the driver calls back with the answers.
-
-    Timeouts are looked after here: the driver's own timers keep every request in memory until its
-    timeout would have been, however early it is answered.
-    """
+    """Sends what `CassandraEncoder` makes, by lines of its own."""
 
     encoder: CassandraEncoder
 
     def __init__(self, encoder: CassandraEncoder, options: CassandraOptions, job: Job) -> None:
         super().__init__(encoder)
         self.max_in_flight = options.max_sync_calls
+        self._operation = (BatchMessage if encoder.batched else ExecuteMessage).opcode
         self._options = options
         self._job = job
         self._connection: _Connection | None = None
-        self._numbers = itertools.count()
-        self._pending: dict[int, tuple[float, Future[int]]] = {}
-        """Number of a request -> when it is too late for an answer, and who waits for it. Who takes
-        it out tells the outcome: an answer, or the watch."""
-        self._closed = threading.Event()
+        self._lines: Lines | None = None
+        self._prepared: list[Prepared] = []
 
     def open(self) -> None:
         connection = _Connection(self._options, self._job.run_id)
@@ -806,98 +756,66 @@ class CassandraWriter(Writer):
         keyspace = quoted(self._options.keyspace)
         columns = self.encoder.columns
         names, marks = ", ".join(map(quoted, columns)), ", ".join("?" for _ in columns)
-        try:
-            statements = [
-                connection.session.prepare(
-                    f"INSERT INTO {keyspace}.{quoted(table)} ({names}) VALUES ({marks})"
-                )
-                for table in self._job.table_names
-            ]
-        except _ERRORS as error:
-            raise _as_failure(connection.failed(error)) from error
-        version = connection.session.cluster.protocol_version
-        self.encoder.prepared(
-            [Prepared(s.query_id, s.result_metadata_id or b"") for s in statements], version
+        statements = [
+            f"INSERT INTO {keyspace}.{quoted(table)} ({names}) VALUES ({marks})"
+            for table in self._job.table_names
+        ]
+        self._lines = Lines(
+            connection.only_topology(),
+            partial(self._line, connection, statements),
+            self._options.request_timeout,
+            connection.failed,
         )
-        # The driver keeps them weakly, and needs them when a node that was restarted asks for one.
-        self._statements = statements
-        self._closed.clear()
-        threading.Thread(target=self._watch, name="timeouts", daemon=True).start()
+        try:
+            self._lines.open()
+        except ERRORS as error:
+            raise _as_failure(connection.failed(error)) from error
+        self.encoder.prepared(self._prepared, connection.version)
+
+    def _line(self, connection: _Connection, statements: Sequence[str], node: Node) -> Line:
+        """A line to the node, on which the statements are prepared."""
+        line, prepared = connection.line(node, statements)
+        self._prepared = self._prepared or prepared
+        if prepared != self._prepared:
+            line.close()
+            # What it calls them is in the requests already. It is computed from their texts.
+            raise ConnectionException(
+                "the node calls prepared statements otherwise than the others"
+            )
+        return line
 
     def close(self) -> None:
-        self._closed.set()
+        if self._lines is not None:
+            self._lines.close()
+            self._lines = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def send(self, payload: Payload) -> int:
-        return self.submit(payload).result()
+        self.submit(payload, None)
+        [outcome] = self.outcomes(None)
+        if isinstance(outcome.result, BaseException):
+            raise outcome.result
+        return outcome.result
 
-    def submit(self, payload: Payload) -> Future[int]:
-        outcome: Future[int] = Future()
-        number = next(self._numbers)
-        self._pending[number] = (time.monotonic() + self._options.request_timeout, outcome)
-        try:
-            sent = self._sent(payload.data)
-        except _ERRORS as error:
-            self._failed(error, number)
-        else:
-            sent.add_callbacks(
-                self._stored, self._failed,
-                callback_args=(number, payload.events), errback_args=(number,),
-            )  # fmt: skip
-        return outcome
+    def submit(self, payload: Payload, request: object) -> None:
+        assert self._lines is not None
+        data: Request = payload.data
+        self._lines.submit(data.partition, self._operation, data.body, request, payload.events)
+
+    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
+        assert self._lines is not None
+        return self._lines.outcomes(timeout_s)
 
     def stop_submitting(self) -> None:
-        outcomes = [outcome for _, outcome in list(self._pending.values())]
-        concurrent.futures.wait(outcomes, self._options.request_timeout)
+        assert self._lines is not None
+        self._lines.finish()
 
     def recover(self, payload: Payload) -> bool:
-        assert self._connection is not None
-        self._connection.await_node()
+        assert self._lines is not None
+        self._lines.await_line(_RECONNECT_S)
         return False
-
-    def _sent(self, request: Request) -> ResponseFuture:
-        """The request, on its way. Waits while the driver's socket takes no more."""
-        assert self._connection is not None
-        session = self._connection.session
-        kind = _BatchBytes if self.encoder.batched else _ExecuteBytes
-        target = _Target(self._options.keyspace, request.partition)
-        profile = session.get_execution_profile(EXEC_PROFILE_DEFAULT)
-        while True:
-            future = ResponseFuture(
-                session, kind(request.body), target, None,
-                retry_policy=profile.retry_policy, load_balancer=profile.load_balancing_policy,
-            )  # fmt: skip
-            if future.send_request():
-                return future
-            try:
-                future.result()
-            except NoHostAvailable as error:
-                if not _busy(error):
-                    raise
-            self._closed.wait(_BUSY_INTERVAL_S)
-
-    def _stored(self, _: object, number: int, events: int) -> None:
-        _, outcome = self._pending.pop(number, (0.0, None))
-        if outcome is not None:
-            outcome.set_result(events)
-
-    def _failed(self, error: Exception, number: int) -> None:
-        _, outcome = self._pending.pop(number, (0.0, None))
-        if outcome is not None:
-            assert self._connection is not None
-            outcome.set_exception(self._connection.failed(error))
-
-    def _watch(self) -> None:
-        """Give up requests that are not answered in time."""
-        timeout = self._options.request_timeout
-        while not self._closed.wait(min(1.0, timeout / 4)):
-            now = time.monotonic()
-            for number, (deadline, _) in list(self._pending.items()):
-                if deadline > now:
-                    break
-                self._failed(OperationTimedOut(f"no answer within {timeout:g} s"), number)
 
 
 # --- connecting -----------------------------------------------------------------------------------
@@ -925,27 +843,27 @@ class _Connection:
         if options.username is not None:
             auth = PlainTextAuthProvider(options.username, options.password)
         version = options.protocol_version or (4 if options.flavor is Flavor.YCQL else 5)
+        self._auth = auth
+        self._tls = trusting(options.ca_certs, options.verify_certs) if options.tls else None
+        self._name = f"iot-benchmark {run_id}"
         self._cluster = Cluster(
             options.contact_points,
             options.port,
             protocol_version=version,
             auth_provider=auth,
-            ssl_context=trusting(options.ca_certs, options.verify_certs) if options.tls else None,
+            ssl_context=self._tls,
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
             connect_timeout=options.connect_timeout,
             control_connection_timeout=options.connect_timeout,
             reconnection_policy=ConstantReconnectionPolicy(_RECONNECT_INTERVAL_S, None),
-            # Bytes that were built in bulk would only cost CPU to compress.
             compression=False,
             sockopts=_SOCKET_OPTIONS,
         )
-        self._cluster.connection_class = _named(
-            self._cluster.connection_class, f"iot-benchmark {run_id}"
-        )
+        self._cluster.connection_class = _named(self._cluster.connection_class, self._name)
         self._cluster.register_listener(_WhenUp(self._up))
         try:
             self.session: Session = self._cluster.connect()
-        except _ERRORS as error:
+        except ERRORS as error:
             datacenters = {host.datacenter for host in self._cluster.metadata.all_hosts()} - {None}
             self._cluster.shutdown()
             raise SimulatorError(_connect_hint(options, error, datacenters)) from error
@@ -955,8 +873,32 @@ class _Connection:
         """The data center that requests go to."""
         return str(self._local.local_dc)
 
+    @property
+    def version(self) -> int:
+        """Of the protocol."""
+        return int(self._cluster.protocol_version)
+
     def close(self) -> None:
         self._cluster.shutdown()
+
+    def only_topology(self) -> Topology:
+        """End the connections for queries, keep the one that tells of the cluster's nodes."""
+        self.session.shutdown()
+        return _Topology(self._cluster, self._local, self._options.keyspace)
+
+    def line(self, node: Node, statements: Sequence[str]) -> tuple[Line, list[Prepared]]:
+        """As `connected`, with this connection's options. Raises `ERRORS`."""
+        assert isinstance(node, EndPoint)
+        return connected(
+            node.resolve(),
+            self._tls,
+            self.version,
+            self._options.connect_timeout,
+            self._name,
+            self._auth.new_authenticator(node.address) if self._auth else None,
+            statements,
+            _SOCKET_OPTIONS,
+        )
 
     def failed(self, error: Exception) -> Retryable | SimulatorError:
         """What an error means; remembers that the connection is lost."""
@@ -974,7 +916,7 @@ class _Connection:
             self._up.clear()
             try:
                 self.session.execute(_local(_PROBE), timeout=self._options.connect_timeout)
-            except _ERRORS as error:
+            except ERRORS as error:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise Retryable(_LOST, f"{self._options.servers}: {_first(error)}") from error
@@ -1008,13 +950,33 @@ class _WhenUp(HostStateListener):  # type: ignore[misc]
         """As on_down."""
 
 
+class _Topology(HostStateListener):  # type: ignore[misc]
+    """What the driver knows of a cluster's nodes: a `Topology`."""
+
+    def __init__(self, cluster: Cluster, policy: LoadBalancingPolicy, keyspace: str) -> None:
+        self._metadata = cluster.metadata
+        self._policy = policy
+        self._keyspace = keyspace
+        self.version = 0
+        cluster.register_listener(self)
+
+    def nodes(self) -> Sequence[Node]:
+        hosts = self._metadata.all_hosts()
+        return [h.endpoint for h in hosts if self._policy.distance(h) == HostDistance.LOCAL]
+
+    def replicas(self, partition: bytes) -> Sequence[Node]:
+        return [host.endpoint for host in self._metadata.get_replicas(self._keyspace, partition)]
+
+    def _changed(self, host: object) -> None:
+        self.version += 1
+
+    on_up = on_down = on_add = on_remove = _changed
+
+
 def _named(connection_class: type, name: str) -> type:
     """The connection class, under a name by which an administrator knows it (`system_views.clients`)."""
 
     class Named(connection_class):  # type: ignore[misc]
-        # What is sent by one call: with the driver's 4 KiB, a batch would take some twenty.
-        out_buffer_size = 1 << 18
-
         def send_msg(self, msg: Any, *args: Any, **kwargs: Any) -> Any:
             if isinstance(msg, StartupMessage):
                 msg.options["APPLICATION_NAME"] = name
@@ -1061,12 +1023,6 @@ def _first(error: Exception) -> str:
     return one_line(list(_causes(error))[-1])
 
 
-def _busy(error: NoHostAvailable) -> bool:
-    """Whether a request was only refused by the driver, as its own queues are full."""
-    causes = list(error.errors.values())
-    return any(isinstance(cause, (ConnectionBusy, NoConnectionsAvailable)) for cause in causes)
-
-
 def translated(error: Exception, options: CassandraOptions) -> Retryable | SimulatorError:
     """What an error means: worth another try, or the end of the run."""
     text = _first(error)
@@ -1076,6 +1032,7 @@ def translated(error: Exception, options: CassandraOptions) -> Retryable | Simul
         (OperationTimedOut, "client_timeout"),
         (Unavailable, "unavailable"),
         (OverloadedErrorMessage, "overloaded"),
+        (PreparedQueryNotFound, "unprepared"),
         (CoordinationFailure, "replica_failure"),
     ):
         if any(isinstance(cause, kind) for cause in _causes(error)):

@@ -227,7 +227,7 @@ class CassandraUnderTest(ServerUnderTest):
         ),
         Fault(
             "no answer", {"client_timeout": 1},
-            lambda server, job: server.unanswered(),
+            lambda server, job: server.unanswered(), reconnects=True,
         ),
         Fault(
             "timed out but written", {"write_timeout": 1},

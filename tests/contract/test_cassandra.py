@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 from simulator.contract import PrimaryKey
 from simulator.errors import SimulatorError
 from simulator.modules import cassandra as module_under_test
-from simulator.modules.base import Job
+from simulator.modules.base import Job, Module
 from simulator.worker import opened
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
@@ -137,7 +137,7 @@ def module_with(options: dict[str, Any], job: Job) -> module_under_test.Cassandr
     return module_under_test.Cassandra(module_under_test.CassandraOptions(**options), job)
 
 
-def prepared(module: module_under_test.Cassandra) -> None:
+def prepared(module: Module) -> None:
     module.open()
     module.prepare()
     module.close()
@@ -229,6 +229,32 @@ def test_a_node_that_is_stopped_and_started_again(guarded: Guarded, in_flight: i
     module.close()
 
 
+@pytest.mark.parametrize("in_flight", [1, 8])
+def test_others_take_over_from_a_node_that_hangs(
+    three_nodes: CassandraClusterUnderTest, in_flight: int
+) -> None:
+    """Two of three copies are enough, whoever is asked to write them; so nothing waits for the third."""
+    three_nodes.clear()
+    workload = Temperature(seed=5, device_spread=12)
+    job = new_job(workload.schema, batch=10)
+    observer = three_nodes.module(observing(job))
+    observer.open()
+    observer.prepare()
+    process = listening(three_nodes.hosts[2], three_nodes.port)
+    options = {"request_timeout": 2, "max_sync_calls": in_flight}
+    try:
+        with opened(three_nodes.module(job, options=options).writer(10)) as writer:
+            recorder = insert(writer, workload, 1200, 10, before={1: process.suspend})
+    finally:
+        process.resume()
+    assert recorder.events == 1200
+    assert recorder.errors["client_timeout"] >= 1
+    # Those that were under way to it, and no more: it is left out afterwards.
+    assert sum(recorder.errors.values()) <= in_flight
+    assert three_nodes.rows(job.schema, "events") == sorted(rows_of(workload.block(0, 0, 1200)))
+    observer.close()
+
+
 @pytest.mark.timeout(240)
 def test_a_node_that_hangs_costs_retries_only(three_nodes: CassandraClusterUnderTest) -> None:
     """With consistency ALL, writes time out until the third node goes on."""
@@ -254,36 +280,68 @@ def test_a_node_that_hangs_costs_retries_only(three_nodes: CassandraClusterUnder
     observer.close()
 
 
+@pytest.mark.parametrize("in_flight", [1, 8])
+def test_statements_that_a_node_has_forgotten_are_prepared_again(
+    cassandra: CassandraUnderTest, in_flight: int
+) -> None:
+    """As it forgets all of a table that is altered."""
+    workload = Temperature(seed=6)
+    job = new_job(workload.schema, batch=10)
+    module = cassandra.module(job, options={"max_sync_calls": in_flight})
+    prepared(module)
+
+    def alter() -> None:
+        cassandra.ask(f"ALTER TABLE {cassandra.keyspace}.events ADD more int")
+
+    with opened(module.writer(10)) as writer:
+        recorder = insert(writer, workload, 500, 10, before={20: alter})
+    assert recorder.errors["unprepared"] >= 1
+    assert recorder.retries == sum(recorder.errors.values()) <= in_flight
+    assert cassandra.rows(job.schema, "events") == sorted(rows_of(workload.block(0, 0, 500)))
+
+
+def test_a_table_that_is_dropped_ends_the_run(cassandra: CassandraUnderTest) -> None:
+    workload = Temperature()
+    job = new_job(workload.schema, batch=10)
+    module = cassandra.module(job)
+    prepared(module)
+
+    def drop() -> None:
+        cassandra.ask(f"DROP TABLE {cassandra.keyspace}.events")
+
+    with (
+        opened(module.writer(10)) as writer,
+        pytest.raises(SimulatorError, match=r"events.*run insert first"),
+    ):
+        insert(writer, workload, 500, 10, before={20: drop})
+
+
 # --- too much at once -----------------------------------------------------------------------------
 
 
 def test_a_full_queue_is_waited_for(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver refuses requests while its socket is full: that is no error."""
+    """A node that takes nothing more for a while holds up the next request; that is no error."""
     workload = Temperature()
     job = new_job(workload.schema, batch=1000)
-    refused: list[bool] = []
-
-    def noted(error: Any, busy: Any = module_under_test._busy) -> bool:
-        refused.append(busy(error))
-        return refused[-1]
-
-    monkeypatch.setattr(module_under_test, "_busy", noted)
     module = module_with(guarded.options(max_sync_calls=50), job)
     prepared(module)
-    # The driver takes a socket for full only if it could write a part of a request: one that has less
-    # room than that always ends so.
+    # Otherwise all would fit into the sockets of both ends.
     small = (socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 12)
     monkeypatch.setattr(
         module_under_test, "_SOCKET_OPTIONS", [*module_under_test._SOCKET_OPTIONS, small]
     )
-    # A node that reads nothing for a while, and more than sockets have room for: at a pace at which the
-    # driver has found them full before the last request comes.
-    hooks: dict[int, Callable[[], object]] = {n: lambda: time.sleep(0.01) for n in range(2, 50)}
-    hooks[1] = lambda: guarded.node.hang(1.5)
+    hung_s, reached_s = 1.5, []
+
+    def hang() -> None:
+        guarded.node.hang(hung_s)
+        reached_s.append(time.monotonic())
+
+    hooks = {1: hang, 49: lambda: reached_s.append(time.monotonic())}
     with opened(module.writer(1000)) as writer:
         recorder = insert(writer, workload, 50_000, 1000, before=hooks)
-    assert any(refused), "the queue was never full"
-    # A slow node may say itself that it was too slow; the driver's refusals are not among the errors.
+    first, last = reached_s
+    assert last - first > hung_s * 0.8, "the queue was never full"
+    # A slow node may say itself that it was too slow.
     assert set(recorder.errors) <= {"write_timeout"}
     module.open()
     assert module.count() == 50_000
@@ -420,7 +478,7 @@ def test_batch_types_and_consistency_levels(
         assert cassandra.rows(job.schema, "events") == expected
 
 
-@pytest.mark.parametrize("protocol_version", ["4", "5"])
+@pytest.mark.parametrize("protocol_version", ["3", "4", "5"])
 def test_protocol_versions(cassandra: CassandraUnderTest, protocol_version: str) -> None:
     """Version 4 is what YCQL speaks."""
     workload = Cpu(device_spread=2)

@@ -14,8 +14,8 @@ from cassandra import (
     WriteTimeout,
 )
 from cassandra.cluster import NoHostAvailable
-from cassandra.connection import ConnectionBusy, ConnectionShutdown, ProtocolVersionUnsupported
-from cassandra.protocol import OverloadedErrorMessage
+from cassandra.connection import ConnectionShutdown, ProtocolVersionUnsupported
+from cassandra.protocol import OverloadedErrorMessage, PreparedQueryNotFound
 
 from simulator.contract import PrimaryKey, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
@@ -23,7 +23,6 @@ from simulator.modules.base import Job
 from simulator.modules.cassandra import (
     Cassandra,
     CassandraOptions,
-    _busy,
     _connect_hint,
     _statistics,
     time_slices,
@@ -164,6 +163,7 @@ def no_host(*causes: Exception) -> NoHostAvailable:
         (OperationTimedOut("no answer"), "client_timeout"),
         (OverloadedErrorMessage(0x1001, "too much", None), "overloaded"),
         (no_host(OverloadedErrorMessage(0x1001, "too much", None)), "overloaded"),
+        (PreparedQueryNotFound(0x2500, "forgotten", None), "unprepared"),
         (ConnectionShutdown("gone"), "connection_lost"),
         (no_host(ConnectionShutdown("gone")), "connection_lost"),
         (no_host(), "connection_lost"),
@@ -189,13 +189,6 @@ def test_errors_that_end_the_run(error: Exception, remedy: str) -> None:
     meaning = translated(error, options())
     assert isinstance(meaning, SimulatorError)
     assert remedy in str(meaning)
-
-
-def test_only_the_drivers_own_queues_are_busy() -> None:
-    assert _busy(no_host(ConnectionBusy("full")))
-    assert _busy(no_host(ConnectionShutdown("gone"), ConnectionBusy("full")))
-    assert not _busy(no_host(ConnectionShutdown("gone")))
-    assert not _busy(no_host())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,398 @@
+"""Lines to Cassandra, without one: the other end is the test's, and speaks by the driver's codec."""
+
+from __future__ import annotations
+
+import io
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from cassandra import OperationTimedOut, WriteTimeout
+from cassandra.segment import Segment, SegmentCodec
+
+from simulator.modules.base import Outcome
+from simulator.modules.cassandra_wire import Line, Lines, Node, UnderWay
+
+from ..helpers import eventually
+
+_HEADER = struct.Struct("!BBhBi")
+_EXECUTE, _RESULT, _ERROR, _EVENT = 0x0A, 0x08, 0x00, 0x0C
+_VOID = b"\0\0\0\1"
+_WRITE_TIMEOUT = struct.pack("!iH4sHiiH6s", 0x1100, 4, b"late", 6, 0, 1, 6, b"SIMPLE")
+VERSIONS = [3, 4, 5]
+
+
+class Server:
+    """The other end of a line."""
+
+    def __init__(self, version: int) -> None:
+        ours, self.socket = socket.socketpair()
+        self.socket.settimeout(10)
+        self.version = version
+        self.line = Line(ours, version)
+        self.line.use_segments()
+        self.line.ready()
+        self._stream = self.socket.makefile("rb")
+
+    def close(self) -> None:
+        self.line.close()
+        self._stream.close()
+        self.socket.close()
+
+    def request(self) -> tuple[int, int, bytes]:
+        """Number, operation and body of the next."""
+        self._alone: list[bool] = []
+        data = self._read(_HEADER.size)
+        version, _, number, operation, size = _HEADER.unpack(data[: _HEADER.size])
+        assert version == self.version
+        data += self._read(_HEADER.size + size - len(data))
+        # A segment that holds whole messages only says so, one that holds a part of one does not.
+        assert self._alone in ([], [True], [False] * max(2, len(self._alone)))
+        return number, operation, data[_HEADER.size :]
+
+    def _read(self, size: int) -> bytes:
+        """At least so much, and in version 5 whole segments."""
+        if self.version < 5:
+            return self._stream.read(size)
+        data = b""
+        while len(data) < size:
+            header = SegmentCodec().decode_header(self._stream)
+            segment = SegmentCodec().decode(self._stream, header)
+            data += segment.payload
+            self._alone.append(segment.is_self_contained)
+        return data
+
+    def answered(self, number: int, operation: int = _RESULT, body: bytes = _VOID) -> bytes:
+        """An answer, as it is sent."""
+        frame = _HEADER.pack(self.version | 0x80, 0, number, operation, len(body)) + body
+        if self.version < 5:
+            return frame
+        segments = io.BytesIO()
+        SegmentCodec().encode(segments, frame)
+        return segments.getvalue()
+
+    def answer(self, number: int, operation: int = _RESULT, body: bytes = _VOID) -> None:
+        self.socket.sendall(self.answered(number, operation, body))
+
+
+@pytest.fixture(params=VERSIONS)
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    found = Server(request.param)
+    yield found
+    found.close()
+
+
+def asked(name: str, sent_s: float = 0.0) -> UnderWay:
+    return UnderWay(name, 1, sent_s)
+
+
+def received(line: Line) -> list[tuple[object, type | None]]:
+    return [(found.request, type(error) if error else None) for found, error in line.receive()]
+
+
+def test_requests_arrive_and_their_answers_in_any_order(server: Server) -> None:
+    for name in ("one", "two", "three"):
+        server.line.send(_EXECUTE, name.encode(), asked(name))
+    numbers = {}
+    for _ in range(3):
+        number, operation, body = server.request()
+        assert operation == _EXECUTE
+        numbers[body.decode()] = number
+    assert len(set(numbers.values())) == 3
+    server.answer(numbers["two"])
+    assert received(server.line) == [("two", None)]
+    server.socket.sendall(
+        server.answered(numbers["three"], _ERROR, _WRITE_TIMEOUT) + server.answered(numbers["one"])
+    )
+    assert received(server.line) == [("three", WriteTimeout), ("one", None)]
+    assert received(server.line) == []
+    assert not server.line.under_way
+
+
+def test_numbers_are_used_again(server: Server) -> None:
+    seen = set()
+    for _ in range(100):
+        server.line.send(_EXECUTE, b"", asked("x"))
+        number, _, _ = server.request()
+        seen.add(number)
+        server.answer(number)
+        assert received(server.line) == [("x", None)]
+    assert len(seen) == 1
+
+
+def test_answers_in_pieces(server: Server) -> None:
+    for name in ("one", "two"):
+        server.line.send(_EXECUTE, b"", asked(name))
+    data = b"".join(server.answered(server.request()[0]) for _ in range(2))
+    found = []
+    for at in range(len(data)):
+        server.socket.sendall(data[at : at + 1])
+        found += received(server.line)
+        assert len(found) == (at >= len(data) // 2 - 1) + (at == len(data) - 1)
+    assert found == [("one", None), ("two", None)]
+
+
+@pytest.mark.parametrize("extra", [-10, -9, -8, 0, 1, 300_000])
+def test_large_requests(server: Server, extra: int) -> None:
+    """Larger than a segment, than a socket's buffer, and at the limit."""
+    body = bytes(range(256)) * 2000
+    body = body[: Segment.MAX_PAYLOAD_LENGTH + extra]
+    line = server.line
+    line.send(_EXECUTE, body, asked("large"))
+    line.send(_EXECUTE, b"small", asked("small"))
+    socket_full = line.full
+    server.socket.setblocking(False)
+    data = b""
+    while True:
+        try:
+            data += server.socket.recv(1 << 20)
+        except BlockingIOError:
+            if not line.full:
+                break
+            line.flush()
+    server._stream = io.BufferedReader(io.BytesIO(data))
+    assert server.request()[2] == body
+    assert server.request()[2] == b"small"
+    assert socket_full == (extra == 300_000)
+
+
+def test_a_node_that_hangs_up(server: Server) -> None:
+    server.line.send(_EXECUTE, b"", asked("x"))
+    server.socket.close()
+    server._stream.close()
+    with pytest.raises(ConnectionError):
+        server.line.receive()
+
+
+@pytest.mark.parametrize("at", [0, 4, 8, -1])
+def test_what_is_damaged_is_not_believed(at: int) -> None:
+    """In the length, its checksum, the answer and its checksum."""
+    server = Server(5)
+    server.line.send(_EXECUTE, b"", asked("x"))
+    data = bytearray(server.answered(server.request()[0]))
+    data[at] ^= 1
+    server.socket.sendall(data)
+    with pytest.raises(ConnectionError, match="damaged"):
+        server.line.receive()
+    server.close()
+
+
+def test_what_nobody_asked_for_is_an_error(server: Server) -> None:
+    server.line.send(_EXECUTE, b"", asked("x"))
+    number, _, _ = server.request()
+    event = b"".join(struct.pack("!H", len(t)) + t for t in (b"STATUS_CHANGE", b"UP"))
+    server.answer(number, _EVENT, event + b"\x04\x7f\0\0\1\0\0\x23\x52")
+    assert received(server.line) == [("x", ConnectionResetError)]
+
+
+def test_late_answers_are_nobodys(server: Server) -> None:
+    line = server.line
+    for second, name in enumerate(("first", "second", "third")):
+        line.send(_EXECUTE, b"", asked(name, second))
+    first, second, third = (server.request()[0] for _ in range(3))
+    assert [found.request for found in line.late(1)] == ["first", "second"]
+    assert list(line.late(1)) == []
+    # A number is not used again as long as its answer may come.
+    line.send(_EXECUTE, b"", asked("fourth", 4))
+    fourth = server.request()[0]
+    assert fourth not in (first, second, third)
+    for number in (second, third, first, fourth):
+        server.answer(number)
+    assert received(line) == [("third", None), ("fourth", None)]
+    line.send(_EXECUTE, b"", asked("fifth", 5))
+    assert server.request()[0] in (first, second, third, fourth)
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Cluster:
+    """Nodes of the test's; a partition's replicas are named by its letters."""
+
+    up: set[str]
+    version: int = 0
+    servers: dict[str, Server] = field(default_factory=dict)
+    attempts: list[str] = field(default_factory=list)
+    members: Sequence[str] = "abc"
+
+    def nodes(self) -> Sequence[Node]:
+        return list(self.members)
+
+    def replicas(self, partition: bytes) -> Sequence[Node]:
+        return list(partition.decode())
+
+    def connect(self, node: Node) -> Line:
+        assert isinstance(node, str)
+        self.attempts.append(node)
+        if node not in self.up:
+            raise ConnectionRefusedError(f"{node} is down")
+        self.servers[node] = Server(4)
+        return self.servers[node].line
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    found = Cluster(set("abc"))
+    yield found
+    for server in found.servers.values():
+        server.close()
+
+
+@pytest.fixture
+def lines_to(cluster: Cluster) -> Iterator[Callable[..., Lines]]:
+    made: list[Lines] = []
+
+    def make(timeout_s: float = 10.0) -> Lines:
+        made.append(Lines(cluster, cluster.connect, timeout_s, lambda error: error))
+        made[-1].open()
+        return made[-1]
+
+    yield make
+    for lines in made:
+        lines.close()
+
+
+def who_gets(cluster: Cluster, lines: Lines, partition: str) -> str:
+    """The node that a request for the partition goes to; it is answered."""
+    lines.submit(partition.encode(), _EXECUTE, partition.encode(), partition, 3)
+    for name, server in cluster.servers.items():
+        if server.line.under_way:
+            number, _, body = server.request()
+            assert body == partition.encode()
+            server.answer(number)
+            [outcome] = lines.outcomes(10)
+            assert (outcome.request, outcome.result) == (partition, 3)
+            return name
+    raise AssertionError("no node got it")
+
+
+def lose(cluster: Cluster, node: str, lines: Lines) -> list[Outcome]:
+    """The node goes down with what is under way to it."""
+    cluster.up.discard(node)
+    server = cluster.servers.pop(node)
+    server.socket.close()
+    server._stream.close()
+    return lines.outcomes(0.2)
+
+
+def test_a_request_goes_to_the_first_replica(
+    cluster: Cluster, lines_to: Callable[..., Lines]
+) -> None:
+    lines = lines_to()
+    assert [who_gets(cluster, lines, partition) for partition in ("ab", "ba", "c")] == [
+        "a",
+        "b",
+        "c",
+    ]
+    assert [who_gets(cluster, lines, partition) for partition in ("ab", "ba", "c")] == [
+        "a",
+        "b",
+        "c",
+    ]
+
+
+def test_others_take_over_until_it_is_back(
+    cluster: Cluster, lines_to: Callable[..., Lines]
+) -> None:
+    lines = lines_to()
+    lines.submit(b"ab", _EXECUTE, b"", "under way", 1)
+    [outcome] = lose(cluster, "a", lines)
+    assert outcome.request == "under way"
+    assert isinstance(outcome.result, ConnectionError)
+    assert who_gets(cluster, lines, "ab") == "b"
+    # Neither replica: any node will do, and not always the same.
+    assert {who_gets(cluster, lines, "z" * n) for n in range(1, 5)} == {"b", "c"}
+    lines.await_line(0)
+    cluster.up.add("a")
+    eventually(lambda: "a" in cluster.servers, "line to a")
+    eventually(lambda: who_gets(cluster, lines, "ab") == "a", "request to a")
+
+
+def test_a_node_that_is_down_at_first_joins_later(
+    cluster: Cluster, lines_to: Callable[..., Lines]
+) -> None:
+    cluster.up = {"b"}
+    lines = lines_to()
+    assert who_gets(cluster, lines, "ab") == "b"
+    cluster.up.add("a")
+    eventually(lambda: who_gets(cluster, lines, "ab") == "a", "request to a")
+
+
+def test_nodes_come_and_go(cluster: Cluster, lines_to: Callable[..., Lines]) -> None:
+    lines = lines_to()
+    cluster.members, cluster.up = "abd", set("abd")
+    cluster.version += 1
+    eventually(lambda: who_gets(cluster, lines, "da") == "d", "request to d")
+    attempts = cluster.attempts.count("c")
+    lose(cluster, "c", lines)
+    assert who_gets(cluster, lines, "ca") == "a"
+    assert cluster.attempts.count("c") == attempts, "a node that is gone was tried again"
+
+
+def test_without_a_node_requests_fail_and_one_is_waited_for(
+    cluster: Cluster, lines_to: Callable[..., Lines]
+) -> None:
+    cluster.members = "a"
+    lines = lines_to()
+    lose(cluster, "a", lines)
+    lines.submit(b"ab", _EXECUTE, b"", "x", 1)
+    [outcome] = lines.outcomes(None)
+    assert isinstance(outcome.result, ConnectionError)
+    with pytest.raises(ConnectionError, match="a: a is down"):
+        lines.await_line(0.5)
+    cluster.up.add("a")
+    lines.await_line(10)
+    assert who_gets(cluster, lines, "a") == "a"
+
+
+def test_no_node_at_all(cluster: Cluster, lines_to: Callable[..., Lines]) -> None:
+    cluster.up = set()
+    with pytest.raises(ConnectionError, match="is down"):
+        lines_to()
+
+
+def test_a_request_without_an_answer_fails_and_its_line_with_it(
+    cluster: Cluster, lines_to: Callable[..., Lines]
+) -> None:
+    lines = lines_to(timeout_s=0.3)
+    began = time.monotonic()
+    lines.submit(b"a", _EXECUTE, b"", "x", 1)
+    [outcome] = lines.outcomes(None)
+    assert 0.3 <= time.monotonic() - began < 5
+    assert isinstance(outcome.result, OperationTimedOut)
+    # It said nothing at all meanwhile: another takes over at once.
+    assert cluster.attempts.count("a") == 2 or who_gets(cluster, lines, "ab") == "b"
+
+
+def test_a_node_that_answers_others_is_kept(
+    cluster: Cluster, lines_to: Callable[..., Lines]
+) -> None:
+    lines = lines_to(timeout_s=0.4)
+    server = cluster.servers["a"]
+    lines.submit(b"a", _EXECUTE, b"", "never", 1)
+    server.request()
+    ended: list[Outcome] = []
+    while not any(outcome.request == "never" for outcome in ended):
+        lines.submit(b"a", _EXECUTE, b"", "at once", 1)
+        server.answer(server.request()[0])
+        ended += lines.outcomes(None)
+    assert isinstance(ended[-1].result, OperationTimedOut)
+    assert {outcome.result for outcome in ended[:-1]} == {1}
+    assert cluster.attempts.count("a") == 1
+    assert who_gets(cluster, lines, "a") == "a"
+
+
+def test_outcomes_wait_only_so_long(cluster: Cluster, lines_to: Callable[..., Lines]) -> None:
+    lines = lines_to()
+    lines.submit(b"a", _EXECUTE, b"", "x", 1)
+    began = time.monotonic()
+    assert lines.outcomes(0.2) == []
+    assert 0.2 <= time.monotonic() - began < 5
+    # Nothing is left under way when it is over, if it ends in time.
+    cluster.servers["a"].answer(cluster.servers["a"].request()[0])
+    lines.finish()
+    assert [outcome.result for outcome in lines.outcomes(0)] == [1]
