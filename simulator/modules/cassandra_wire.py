@@ -130,6 +130,11 @@ class Line:
         """For poll."""
         return self._stream.fileno()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not been closed on this side."""
+        return self._stream.fileno() >= 0
+
     def close(self) -> None:
         """Hang up."""
         self._stream.close()
@@ -170,10 +175,10 @@ class Line:
         head = _HEADER.pack(self._version, 0, number, operation, len(body))
         data = _segments(head, body) if self._segmented else head + body
         self.under_way[number] = request
-        sent = 0
-        if not self._unsent:
-            with suppress(*_WOULD_BLOCK):
-                sent = self._stream.send(data)
+        try:
+            sent = 0 if self._unsent else self._stream.send(data)
+        except _WOULD_BLOCK:
+            sent = 0
         if sent < len(data):
             self._unsent.append(memoryview(data)[sent:])
 
@@ -181,6 +186,7 @@ class Line:
         """Send what there is room for. OSError if the connection is lost."""
         with suppress(*_WOULD_BLOCK):
             while self._unsent:
+                # TLS wants to be given the same again after it could not send it.
                 data = self._unsent[0]
                 sent = self._stream.send(data)
                 if sent < len(data):
@@ -194,7 +200,7 @@ class Line:
         Raises OSError if the connection is lost.
         """
         found: list[tuple[UnderWay, Exception | None]] = []
-        with suppress(*_WOULD_BLOCK):
+        try:
             # Of TLS, poll only sees what the library has not read yet.
             while not found or self._is_tls:
                 for flags, number, operation, body in self._frames():
@@ -204,6 +210,12 @@ class Line:
                     else:
                         found.append((request, self._error(flags, number, operation, body)))
                     self._free.append(number)
+        except _WOULD_BLOCK:
+            pass
+        except OSError:
+            # It will come again, after what has been answered before.
+            if not found:
+                raise
         return found
 
     def late(self, before_s: float) -> Iterator[UnderWay]:
@@ -432,25 +444,22 @@ class Lines:
     def submit(
         self, partition: bytes, operation: int, body: bytes, request: object, events: int
     ) -> None:
-        """Send a request; `outcomes` tells how it ended. Waits while its node takes no more."""
+        """Send a request; `outcomes` tells how it ended. Waits until its node has taken it."""
         if self._joining or self._topology.version != self._version:
             self._refresh()
-        sent_s = time.perf_counter()
-        while True:
-            line = self._by_partition.get(partition) or self._choose(partition)
-            if line is None:
-                self._end(request, self._failure)
-                return
-            if not line.full:
-                break
-            self._serve(None)
+        line = self._by_partition.get(partition) or self._choose(partition)
+        if line is None:
+            self._end(request, self._failure)
+            return
         try:
-            line.send(operation, body, UnderWay(request, events, sent_s))
+            line.send(operation, body, UnderWay(request, events, time.perf_counter()))
         except OSError as error:
             self._lose(line, error)
             return
         if line.full:
             self._poll.modify(line, select.POLLIN | select.POLLOUT)
+            while line.full and line.is_open:
+                self._serve(None)
 
     def outcomes(self, timeout_s: float | None) -> list[Outcome]:
         """As `Writer.outcomes`."""

@@ -153,13 +153,14 @@ def test_password_and_certificate_let_in(guarded: Guarded, tmp_path: Path) -> No
     for given in (None, str(file), guarded.trusted):
         # The certificate is for a name, so it is checked without that: see the next test.
         tls = {"tls": given is not None, "ca_certs": given, "verify_certs": False}
-        module = module_with(guarded.options(**tls), job)
-        prepared(module)
-        with opened(module.writer(10)) as writer:
-            insert(writer, Temperature(), 20, 10)
-        module.open()
-        assert module.count() == 20
-        module.close()
+        for in_flight in (1, 16):
+            module = module_with(guarded.options(**tls, max_sync_calls=in_flight), job)
+            prepared(module)
+            with opened(module.writer(10)) as writer:
+                insert(writer, Temperature(), 2000, 10)
+            module.open()
+            assert module.count() == 2000
+            module.close()
 
 
 @pytest.mark.parametrize(
@@ -319,11 +320,15 @@ def test_a_table_that_is_dropped_ends_the_run(cassandra: CassandraUnderTest) -> 
 # --- too much at once -----------------------------------------------------------------------------
 
 
-def test_a_full_queue_is_waited_for(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_full_queue_is_waited_for(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, tls: bool
+) -> None:
     """A node that takes nothing more for a while holds up the next request; that is no error."""
     workload = Temperature()
     job = new_job(workload.schema, batch=1000)
-    module = module_with(guarded.options(max_sync_calls=50), job)
+    encryption = {"tls": tls, "ca_certs": guarded.trusted, "verify_certs": False}
+    module = module_with(guarded.options(max_sync_calls=50, **encryption), job)
     prepared(module)
     # Otherwise all would fit into the sockets of both ends.
     small = (socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 12)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
+import trustme
 from cassandra import OperationTimedOut, WriteTimeout
 from cassandra.segment import Segment, SegmentCodec
 
@@ -165,6 +168,31 @@ def test_a_node_that_hangs_up(server: Server) -> None:
     server._stream.close()
     with pytest.raises(ConnectionError):
         server.line.receive()
+
+
+def test_answers_before_the_end_count() -> None:
+    """Over TLS all that there is must be read at once, and so the end with what came before."""
+    authority = trustme.CA()
+    ours, theirs = socket.socketpair()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("node.example").configure_cert(context)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    with ThreadPoolExecutor(1) as thread:
+        accepted = thread.submit(context.wrap_socket, theirs, server_side=True)
+        line = Line(trusting.wrap_socket(ours, server_hostname="node.example"), 4)
+        node = accepted.result()
+    line.ready()
+    for name in ("one", "two", "three"):
+        line.send(_EXECUTE, b"", asked(name))
+    for number in (0, 1):
+        node.sendall(_HEADER.pack(0x84, 0, number, _RESULT, len(_VOID)) + _VOID)
+    node.close()
+    assert received(line) == [("one", None), ("two", None)]
+    with pytest.raises(ConnectionError):
+        line.receive()
+    assert [left.request for left in line.under_way.values()] == ["three"]
+    line.close()
 
 
 @pytest.mark.parametrize("at", [0, 4, 8, -1])
