@@ -248,11 +248,21 @@ def binary_rows(
     return BinaryRows(flat[keep.reshape(-1)], np.concatenate(([0], np.cumsum(row_sizes))))
 
 
+def all_alike(data: NDArray[np.generic]) -> bool:
+    """Whether all values are the same; of texts, numpy's own comparison takes ten times as long."""
+    octets, width = _octets(data).reshape(-1), data.dtype.itemsize
+    return bool((octets[width:] == octets[:-width]).all())
+
+
 def _fills(data: NDArray[np.generic]) -> bool:
     """Whether every text is as long as the column is wide (numpy pads with NUL)."""
+    return bool(_octets(data)[:, -1].all())
+
+
+def _octets(data: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """The values' bytes: shape (values, bytes of one)."""
     data = np.ascontiguousarray(data)
-    last = data.view(np.uint8).reshape(len(data), data.dtype.itemsize)[:, -1]
-    return bool(last.all())
+    return data.view(np.uint8).reshape(len(data), data.dtype.itemsize)
 
 
 @lru_cache(maxsize=16)

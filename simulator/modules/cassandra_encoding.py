@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..contract import PrimaryKey
-from ..encoding import KEY_COLUMN, Columns, binary_rows, bounds, client_keys
+from ..encoding import KEY_COLUMN, Columns, all_alike, binary_rows, bounds, client_keys
 from ..workloads.base import Column, ColumnType, EventBlock
 from .base import Encoder, Job, Payload
 
@@ -111,17 +111,17 @@ class CassandraEncoder(Encoder):
             return self._singles(block)
         spans = [(0, len(block))]
         prefixes: bytes | NDArray[np.void] = self._batch_prefix(0)
-        tables = self._tables(block)
-        if not (block.devices == block.devices[0]).all():
+        tables = self._tables(block) if len(self._statements) > 1 else None
+        if not all_alike(block.devices):
             order = np.argsort(block.devices, kind="stable")
             columns = {name: values[order] for name, values in block.columns.items()}
             devices = block.devices[order]
             block = EventBlock(block.schema, block.worker, block.first, columns, devices)
-            tables = tables[order]
+            tables = None if tables is None else tables[order]
             begins = np.flatnonzero(devices[1:] != devices[:-1]) + 1
             ends = [*begins.tolist(), len(block)]
             spans = list(zip([0, *ends], ends, strict=False))
-        if len(self._statements) > 1:
+        if tables is not None:
             numbers = range(len(self._statements))
             prefixes = _void([self._batch_prefix(table) for table in numbers])[tables]
         rows = binary_rows(self._values(block), prefixes)

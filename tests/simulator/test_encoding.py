@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.encoding import (
+    all_alike,
     bounds,
     client_keys,
     digits,
@@ -38,6 +39,14 @@ def test_times_as_texts() -> None:
         b"2024-02-29T00:00:00.045Z",
         b"2099-12-31T23:59:59.999Z",
     ]
+
+
+@pytest.mark.parametrize("other", range(5))
+def test_whether_all_are_alike(other: int) -> None:
+    data = np.array([b"device-%d" % (number == other) for number in range(4)])
+    assert all_alike(data) == (other == 4)
+    assert all_alike(data[::2]) == (other not in (0, 2))
+    assert all_alike(data[:1])
 
 
 def test_client_keys_are_made_of_the_natural_key() -> None:
