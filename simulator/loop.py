@@ -243,13 +243,14 @@ class _InFlight:
 
     def _take(self, outcome: Outcome) -> None:
         request: _Request = outcome.request
-        if isinstance(outcome.result, Retryable):
-            self._postpone(request, outcome.result)
-        elif isinstance(outcome.result, BaseException):
-            raise outcome.result
+        result = outcome.result
+        if isinstance(result, int):
+            _check(request.payload, result)
+            self._recorder.record(request.sent, outcome.answered_s, result)
+        elif isinstance(result, Retryable):
+            self._postpone(request, result)
         else:
-            _check(request.payload, outcome.result)
-            self._recorder.record(request.sent, outcome.answered_s, outcome.result)
+            raise result
 
     def _postpone(self, request: _Request, error: Retryable) -> None:
         if request.attempts >= self._max_retries:

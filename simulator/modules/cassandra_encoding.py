@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +67,7 @@ class Prepared:
 _NOT_PREPARED = Prepared(bytes(16), bytes(16))
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """The body of a BATCH or EXECUTE. `partition` is the value of its partition key."""
 
     body: bytes

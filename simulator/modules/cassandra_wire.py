@@ -21,9 +21,8 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cassandra import (
     AuthenticationFailed,
@@ -89,8 +88,7 @@ Node = Hashable
 # --- one connection -------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class UnderWay:
+class UnderWay(NamedTuple):
     """A request that is not answered yet."""
 
     request: object
