@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from threading import get_ident
 from typing import Any, ClassVar
 
 import numpy as np
@@ -172,8 +173,30 @@ def random_words(seed: int, worker: int, first: int, count: int, words: int) -> 
     function of key and counter, so any event's numbers are computed without those before it. Its
     raw output is covered by numpy's stream compatibility promise.
     """
-    generator = np.random.Philox(key=np.array([seed, worker], dtype=np.uint64))
     skipped_blocks, skipped_words = divmod(first * words, 4)
-    generator.advance(skipped_blocks)
-    raw = generator.random_raw(skipped_words + count * words)
+    raw = _stream(seed, worker, get_ident()).words(skipped_blocks, skipped_words + count * words)
     return raw[skipped_words:].reshape(count, words)
+
+
+class _Stream:
+    """A generator that is moved to where it is read from.
+
+    Making one anew takes as long as the numbers of a thousand events, as numpy asks the system for a seed
+    even if there is a key.
+    """
+
+    def __init__(self, seed: int, worker: int) -> None:
+        self._generator = np.random.Philox(key=np.array([seed, worker], dtype=np.uint64))
+        self._block = 0
+
+    def words(self, block: int, count: int) -> NDArray[np.uint64]:
+        """`count` numbers from a block of four on."""
+        self._generator.advance(block - self._block)
+        found: NDArray[np.uint64] = self._generator.random_raw(count)
+        self._block = block + -(-count // 4)
+        return found
+
+
+@lru_cache(maxsize=16)
+def _stream(seed: int, worker: int, _thread: int) -> _Stream:
+    return _Stream(seed, worker)

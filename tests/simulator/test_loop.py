@@ -90,8 +90,8 @@ def feed(count: int, batch: int, first: int = 0) -> tuple[Feed, list[tuple[int, 
     return Feed(generate, NumberEncoder(), first, count, batch), asked
 
 
-@pytest.mark.parametrize("batch", [0, 1, 7, 1000, 8192, 20_000])
-@pytest.mark.parametrize("count", [0, 1, 8192, 20_001])
+@pytest.mark.parametrize("batch", [0, 1, 7, 1000, 16_384, 40_000])
+@pytest.mark.parametrize("count", [0, 1, 16_384, 40_001])
 def test_a_feed_gives_each_event_once_and_in_order(count: int, batch: int) -> None:
     source, asked = feed(count, batch, first=5)
     payloads = list(source)
@@ -99,7 +99,7 @@ def test_a_feed_gives_each_event_once_and_in_order(count: int, batch: int) -> No
     # Chunks end between requests: all but the last are full.
     assert [payload.events for payload in payloads[:-1]] == [batch or 1] * (len(payloads) - 1)
     # A worker's memory does not grow with the number of events.
-    assert max((size for _, size in asked), default=0) <= max(8192, batch)
+    assert max((size for _, size in asked), default=0) <= max(16_384, batch)
 
 
 def test_single_events_are_made_when_they_are_needed() -> None:
@@ -107,14 +107,14 @@ def test_single_events_are_made_when_they_are_needed() -> None:
     assert asked == []
     source.prime()
     source.prime()
-    assert asked == [(0, 256)]
+    assert asked == [(0, 512)]
     payloads = iter(source)
-    for _ in range(256):
+    for _ in range(512):
         next(payloads)
     assert len(asked) == 1
     next(payloads)
     assert len(asked) == 2
-    assert sum(payload.events for payload in payloads) == 20_000 - 257
+    assert sum(payload.events for payload in payloads) == 20_000 - 513
 
 
 def test_batches_are_made_one_chunk_ahead_in_a_thread() -> None:
@@ -128,18 +128,18 @@ def test_batches_are_made_one_chunk_ahead_in_a_thread() -> None:
         return Temperature().block(0, start, size)
 
     usual_s = sys.getswitchinterval()
-    source = Feed(generate, NumberEncoder(), 0, 30_000, 1000)
+    source = Feed(generate, NumberEncoder(), 0, 60_000, 1000)
     source.prime()
     assert made.acquire(blocking=False)
     payloads = iter(source)
     sent = [next(payloads)]
     assert made.acquire(timeout=10)
     assert sys.getswitchinterval() < usual_s
-    sent += [next(payloads) for _ in range(7)]
+    sent += [next(payloads) for _ in range(15)]
     # The one after that only when this one is needed.
     assert not made.acquire(blocking=False)
     sent += payloads
-    assert [number for payload in sent for number in payload.data] == list(range(30_000))
+    assert [number for payload in sent for number in payload.data] == list(range(60_000))
     assert threads[0] == threading.get_ident()
     assert threading.get_ident() not in threads[1:]
     assert sys.getswitchinterval() == usual_s
