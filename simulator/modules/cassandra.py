@@ -38,7 +38,6 @@ https://github.com/yugabyte/yugabyte-db/issues/13956
 from __future__ import annotations
 
 import itertools
-import socket
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -120,8 +119,9 @@ from .cassandra_encoding import (
     Request,
     has_key_column,
 )
-from .cassandra_wire import ERRORS, Line, Lines, Node, Topology, connected
+from .cassandra_wire import ERRORS, RECONNECT_INTERVAL_S, Line, Lines, Node, Topology, connected
 from .tls import trusting
+from .wire import SOCKET_OPTIONS
 
 _COLUMN_TYPES = {
     ColumnType.TIMESTAMP_MS: "timestamp",
@@ -139,12 +139,7 @@ _LOST = "connection_lost"
 
 # How long one retry waits for the driver to have a node to talk to again.
 _RECONNECT_S = 2.0
-_RECONNECT_INTERVAL_S = 0.2
 _PROBE = "SELECT key FROM system.local WHERE key = 'local'"
-
-# Nagle's algorithm holds back the end of a request until the server has confirmed what came before,
-# which it puts off in its turn: up to 40 ms for each batch (RFC 896, RFC 1122).
-_SOCKET_OPTIONS = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
 
 _FIRST_TOKEN, _TOKENS = -(2**63), 2**64
 _QUERIES_AT_ONCE = 16
@@ -855,9 +850,9 @@ class _Connection:
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
             connect_timeout=options.connect_timeout,
             control_connection_timeout=options.connect_timeout,
-            reconnection_policy=ConstantReconnectionPolicy(_RECONNECT_INTERVAL_S, None),
+            reconnection_policy=ConstantReconnectionPolicy(RECONNECT_INTERVAL_S, None),
             compression=False,
-            sockopts=_SOCKET_OPTIONS,
+            sockopts=SOCKET_OPTIONS,
         )
         self._cluster.connection_class = _named(self._cluster.connection_class, self._name)
         self._cluster.register_listener(_WhenUp(self._up))
@@ -897,7 +892,7 @@ class _Connection:
             self._name,
             self._auth.new_authenticator(node.address) if self._auth else None,
             statements,
-            _SOCKET_OPTIONS,
+            SOCKET_OPTIONS,
         )
 
     def failed(self, error: Exception) -> Retryable | SimulatorError:
@@ -920,7 +915,7 @@ class _Connection:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise Retryable(_LOST, f"{self._options.servers}: {_first(error)}") from error
-                self._up.wait(min(left, _RECONNECT_INTERVAL_S))
+                self._up.wait(min(left, RECONNECT_INTERVAL_S))
             else:
                 self._lost = False
                 return

@@ -66,8 +66,7 @@ _CHECKSUM_INITIAL = zlib.crc32(b"\xfa\x2d\x55\xca")
 _PIECE = 1 << 16
 """Bytes read at once."""
 
-_KEEPALIVE_S = 60
-_RECONNECT_INTERVAL_S = 0.2
+RECONNECT_INTERVAL_S = 0.2
 
 ERRORS = (
     DriverException,
@@ -491,7 +490,7 @@ class Lines:
             left_s = until_s - time.perf_counter()
             if left_s <= 0 or isinstance(self._failure, InvalidRequest):
                 raise self._meaning(self._failure)
-            self._joined.wait(min(left_s, _RECONNECT_INTERVAL_S))
+            self._joined.wait(min(left_s, RECONNECT_INTERVAL_S))
 
     def _choose(self, partition: bytes) -> Line | None:
         for node in self._topology.replicas(partition):
@@ -602,7 +601,7 @@ class Lines:
 
     def _keep_trying(self, node: Node) -> None:
         while node in self._wanted and not self._attempt(node):
-            if self._closed.wait(_RECONNECT_INTERVAL_S):
+            if self._closed.wait(RECONNECT_INTERVAL_S):
                 return
 
     def _attempt(self, node: Node) -> bool:

@@ -31,7 +31,16 @@ CONNECT_TIMEOUT_S = 5.0
 _DOWN_S = 1.0
 """So long a node that can't be reached is left out, if there are others."""
 
-_KEEPALIVE_S = 60
+SOCKET_OPTIONS = [
+    # Nagle's algorithm holds back the end of a request until the server has confirmed what came before,
+    # which it puts off in its turn: up to 40 ms for each batch (RFC 896, RFC 1122).
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    # Or a load balancer on the way forgets a connection that is idle for some minutes.
+    # https://learn.microsoft.com/azure/load-balancer/load-balancer-tcp-idle-timeout
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+]
+if hasattr(socket, "TCP_KEEPIDLE"):
+    SOCKET_OPTIONS.append((socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60))
 
 _PIECE = 1 << 16
 """Bytes read at once."""
@@ -217,13 +226,8 @@ class _Node:
             stream = socket.create_connection((self._host, self._port), timeout_s)
         except OSError as error:
             raise NotConnected(one_line(error)) from error
-        # The end of a large request must not wait until its beginning is confirmed.
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Or a load balancer on the way forgets a connection that is idle for some minutes.
-        # https://learn.microsoft.com/azure/load-balancer/load-balancer-tcp-idle-timeout
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if hasattr(socket, "TCP_KEEPIDLE"):
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
+        for option in SOCKET_OPTIONS:
+            stream.setsockopt(*option)
         if self._tls is None:
             return _Connection(stream)
         try:

@@ -23,6 +23,7 @@ from simulator.contract import PrimaryKey
 from simulator.errors import SimulatorError
 from simulator.modules import cassandra as module_under_test
 from simulator.modules.base import Job, Module
+from simulator.modules.wire import SOCKET_OPTIONS
 from simulator.worker import opened
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
@@ -332,9 +333,7 @@ def test_a_full_queue_is_waited_for(
     prepared(module)
     # Otherwise all would fit into the sockets of both ends.
     small = (socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 12)
-    monkeypatch.setattr(
-        module_under_test, "_SOCKET_OPTIONS", [*module_under_test._SOCKET_OPTIONS, small]
-    )
+    monkeypatch.setattr(module_under_test, "SOCKET_OPTIONS", [*SOCKET_OPTIONS, small])
     hung_s, reached_s = 1.5, []
 
     def hang() -> None:
