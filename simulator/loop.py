@@ -23,7 +23,7 @@ from .workloads.base import EventBlock
 
 _log = logging.getLogger(__name__)
 
-# Events generated and encoded in one go. Beside a busy server, whose data are in the caches, each go costs
+# Events generated and encoded in one go, at least. Beside a busy server, whose data are in the caches, each go costs
 # some 200 µs before it gets anywhere: half of all that generating took with 8,192 of them. A worker's memory
 # stays flat.
 _CHUNK_EVENTS = 16_384
@@ -63,7 +63,7 @@ class Feed:
         self._stop = first + count
         self._batch = batch
         unit = encoder.unit_events or batch or 1
-        self._chunk = max(1, (_CHUNK_EVENTS if batch else _CHUNK_SINGLES) // unit) * unit
+        self._chunk = -(-(_CHUNK_EVENTS if batch else _CHUNK_SINGLES) // unit) * unit
         self._ready: deque[Payload] = deque()
         self.generate_s = 0.0
         self.encode_s = 0.0
