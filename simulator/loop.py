@@ -23,9 +23,9 @@ from .workloads.base import EventBlock
 
 _log = logging.getLogger(__name__)
 
-# Events generated and encoded in one go, at least. Beside a busy server, whose data are in the caches, each go costs
-# some 200 µs before it gets anywhere: half of all that generating took with 8,192 of them. A worker's memory
-# stays flat.
+# Events generated and encoded in one go, at least. Beside a busy server, whose data are in the caches, each
+# go costs some 200 µs before it gets anywhere: half of all that generating took with 8,192 of them. A
+# worker's memory stays flat.
 _CHUNK_EVENTS = 16_384
 
 # Of single requests, which are not encoded in a thread: as long as a chunk takes, the answers to those in
