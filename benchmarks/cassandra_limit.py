@@ -52,6 +52,9 @@ _WRITE_TIMEOUT = (0x1100).to_bytes(4, "big")
 _HEADER = struct.Struct("!BBhBi")
 _MAX_SEGMENT = 0x1FFFF
 
+# A server without memory loses requests.
+_PATIENCE_S = 60
+
 # A server on a busy machine may answer some writes late; either way sends them again.
 _MAX_RETRIES = 8
 
@@ -151,6 +154,10 @@ def thinnest(bodies: Sequence[bytes], line: Line) -> Iterator[Turn]:
     count, operation = line.requests, _BATCH if line.batch else _EXECUTE
     with socket.create_connection(server()) as connection, connection.makefile("rb") as answers:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A timeout of Python's would be a system call more for each answer.
+        connection.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _PATIENCE_S, 0)
+        )
         options = b"\0\1\0\x0bCQL_VERSION\0\x053.0.0"
         connection.sendall(_HEADER.pack(_VERSION, 0, 0, _STARTUP, len(options)) + options)
         *_, kind, length = _HEADER.unpack(answers.read(_HEADER.size))
@@ -203,7 +210,10 @@ def _answered(answers: BinaryIO) -> list[tuple[int, bool]]:
 
     Raises RuntimeError for any other error.
     """
-    length = int.from_bytes(answers.read(6)[:3], "little")
+    header = answers.read(6)
+    if not header:
+        raise RuntimeError("no answer comes any more: give the server more memory")
+    length = int.from_bytes(header[:3], "little")
     payload = answers.read((length & _MAX_SEGMENT) + 4)[:-4]
     found = []
     while payload:
