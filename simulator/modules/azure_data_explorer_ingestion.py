@@ -33,7 +33,15 @@ from azure.kusto.data.exceptions import (
 
 from ..errors import Retryable, SimulatorError, one_line
 from .tls import trusted
-from .wire import CONNECT_TIMEOUT_S, Answer, HttpPool, NoAnswer, NotConnected, TlsRefused
+from .wire import (
+    CONNECT_TIMEOUT_S,
+    Answer,
+    HttpPool,
+    NoAnswer,
+    NotConnected,
+    TlsRefused,
+    scheme_port,
+)
 
 MAPPING = "iot_benchmark"
 """Name of the tables' ingestion mapping."""
@@ -62,8 +70,7 @@ _SERVER_ERROR, _SERVER_BUSY = 500, 503
 def _pool(uri: str, headers: Mapping[str, str], timeout_s: float) -> HttpPool:
     """Connections to whom Microsoft's clients trust, too."""
     authorities = os.environ.get("REQUESTS_CA_BUNDLE") or certifi.where()
-    port = 443 if urlsplit(uri).scheme == "https" else 80
-    return HttpPool([uri], port, headers, timeout_s, trusted([uri], authorities))
+    return HttpPool([uri], scheme_port(uri), headers, timeout_s, trusted([uri], authorities))
 
 
 class StreamingIngestion:

@@ -53,7 +53,7 @@ from .base import (
 )
 from .influxdb_encoding import PRECISION, InsertMode, LineEncoder, field_columns
 from .tls import trusted
-from .wire import CONNECT_TIMEOUT_S, Answer, HttpPool, NoAnswer, TlsRefused, translated
+from .wire import CONNECT_TIMEOUT_S, Answer, HttpPool, NoAnswer, TlsRefused, scheme_port, translated
 
 _MADE_BY_US = "made by iot-database-benchmark"
 
@@ -174,7 +174,7 @@ class InfluxServer:
             self.write_headers["Content-Encoding"] = "gzip"
         self._writes = HttpPool(
             [options.endpoint],
-            443 if self._is_https else 80,
+            scheme_port(options.endpoint),
             self.write_headers,
             options.request_timeout_s,
             # Whom the client trusts, too.
@@ -182,14 +182,10 @@ class InfluxServer:
         )
 
     @property
-    def _is_https(self) -> bool:
-        return urlsplit(self._options.endpoint).scheme == "https"
-
-    @property
     def name(self) -> str:
         """host:port, for messages."""
         parts = urlsplit(self._options.endpoint)
-        return f"{parts.hostname}:{parts.port or (443 if self._is_https else 80)}"
+        return f"{parts.hostname}:{parts.port or scheme_port(self._options.endpoint)}"
 
     def close(self) -> None:
         """Close all connections."""

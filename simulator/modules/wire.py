@@ -79,6 +79,11 @@ def translated(
     return Retryable(kind, f"{server}: {error}")
 
 
+def scheme_port(url: str) -> int:
+    """The port that a URL means which names none."""
+    return 443 if urlsplit(url).scheme == "https" else 80
+
+
 def basic_auth(user: str, password: str) -> str:
     """The value of the header `authorization`: https://www.rfc-editor.org/rfc/rfc7617"""
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
