@@ -759,12 +759,12 @@ class CassandraWriter(Writer):
             connection.only_topology(),
             partial(self._line, connection, statements),
             self._options.request_timeout,
-            connection.failed,
+            partial(translated, options=self._options),
         )
         try:
             self._lines.open()
         except ERRORS as error:
-            raise _as_failure(connection.failed(error)) from error
+            raise _as_failure(translated(error, self._options)) from error
         self.encoder.prepared(self._prepared, connection.version)
 
     def _line(self, connection: _Connection, statements: Sequence[str], node: Node) -> Line:
@@ -892,7 +892,6 @@ class _Connection:
             self._name,
             self._auth.new_authenticator(node.address) if self._auth else None,
             statements,
-            SOCKET_OPTIONS,
         )
 
     def failed(self, error: Exception) -> Retryable | SimulatorError:

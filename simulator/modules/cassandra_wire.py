@@ -50,6 +50,7 @@ from cassandra.segment import compute_crc24
 from ..errors import one_line
 from .base import Outcome
 from .cassandra_encoding import Prepared
+from .wire import SOCKET_OPTIONS
 
 _HEADER = struct.Struct("!BBhBi")
 """Version, flags, number of the request ("stream"), operation, length of the body."""
@@ -318,7 +319,6 @@ def connected(
     name: str,
     authenticator: Authenticator | None,
     statements: Sequence[str],
-    socket_options: Sequence[tuple[int, int, int]],
 ) -> tuple[Line, list[Prepared]]:
     """A line to the node at `address`, and what it calls the prepared `statements`.
 
@@ -327,7 +327,7 @@ def connected(
     """
     stream = socket.create_connection(address, timeout_s)
     try:
-        for option in socket_options:
+        for option in SOCKET_OPTIONS:
             stream.setsockopt(*option)
         if tls is not None:
             stream = tls.wrap_socket(stream, server_hostname=address[0])

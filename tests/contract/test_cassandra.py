@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 from simulator.contract import PrimaryKey
 from simulator.errors import SimulatorError
 from simulator.modules import cassandra as module_under_test
+from simulator.modules import cassandra_wire
 from simulator.modules.base import Job, Module
 from simulator.modules.wire import SOCKET_OPTIONS
 from simulator.worker import opened
@@ -333,7 +334,7 @@ def test_a_full_queue_is_waited_for(
     prepared(module)
     # Otherwise all would fit into the sockets of both ends.
     small = (socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 12)
-    monkeypatch.setattr(module_under_test, "SOCKET_OPTIONS", [*SOCKET_OPTIONS, small])
+    monkeypatch.setattr(cassandra_wire, "SOCKET_OPTIONS", [*SOCKET_OPTIONS, small])
     hung_s, reached_s = 1.5, []
 
     def hang() -> None:
