@@ -269,6 +269,17 @@ class _InFlight:
                 self._recorder.record(request.sent, time.perf_counter(), request.payload.events)
                 return
         except Retryable as error:
-            self._postpone(request, error)
+            self._postpone_due(request, error)
             return
         self._submit(request)
+
+    def _postpone_due(self, request: _Request, error: Retryable) -> None:
+        """Of a request that could not be sent again, and with it of all that were due meanwhile: they
+        have waited for the same, and one after the other they would wait for minutes."""
+        now = time.perf_counter()
+        due = [request]
+        while self._waiting and self._waiting[0][0] <= now:
+            due.append(heapq.heappop(self._waiting)[2])
+        self._recorder.retries += len(due) - 1
+        for late in due:
+            self._postpone(late, error)

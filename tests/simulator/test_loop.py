@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.loop import Feed
+from simulator.loop import Feed, insert_all
 from simulator.measure import Recorder, latency_ms, merge_histograms
 from simulator.modules.base import Outcome, Payload, Writer
 from simulator.worker import garbage_collection_paused
@@ -382,6 +382,30 @@ def test_in_flight_a_recovery_that_fails_is_a_try_that_failed() -> None:
     assert recorder.errors == {"busy": 1, "gone": 2}
     assert recorder.retries == 3
     assert recorder.events == 8
+
+
+def test_in_flight_what_one_waited_for_in_vain_the_others_do_not_wait_for_again() -> None:
+    """Otherwise a server that is gone would end the run after minutes."""
+
+    class Gone(FakeWriter):
+        def recover(self, payload: Payload) -> bool:
+            self.recovered.append(payload.data)
+            time.sleep(0.02)
+            raise Retryable("gone", "no server", 0.0001)
+
+    def lost(numbers: list[int]) -> int:
+        raise Retryable("lost", "connection lost", 0.0001)
+
+    writer = Gone(lost, 8)
+    recorder = Recorder()
+    recorder.begin(0.0)
+    with pytest.raises(SimulatorError, match=r"gave up after 5 retries \(gone\)"):
+        insert_all(feed(8, 0)[0], writer, recorder, 5, lambda: None)
+    # Five times for all of them together, or once more each time for those that came a little later.
+    assert 5 <= len(writer.recovered) <= 10
+    assert recorder.errors["lost"] == 8
+    assert recorder.errors["gone"] >= 4 * 8
+    assert recorder.retries <= sum(recorder.errors.values())
 
 
 class CountingWriter(FakeWriter):
