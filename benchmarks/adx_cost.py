@@ -32,7 +32,7 @@ from azure.kusto.ingest import (
 
 from simulator.contract import PrimaryKey
 from simulator.modules.azure_data_explorer import AdxOptions, AzureDataExplorer
-from simulator.modules.azure_data_explorer_encoding import InsertMode
+from simulator.modules.azure_data_explorer.encoding import InsertMode
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 

@@ -37,7 +37,7 @@ from simulator.loop import Feed, insert_all
 from simulator.measure import Recorder
 from simulator.modules.base import Job, Payload
 from simulator.modules.elasticsearch import ElasticsearchModule, ElasticsearchOptions
-from simulator.modules.elasticsearch_encoding import Request
+from simulator.modules.elasticsearch.encoding import Request
 from simulator.modules.options import parse_options
 from simulator.worker import garbage_collection_paused, opened
 from simulator.workloads.base import Workload

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from simulator.contract import PrimaryKey
 from simulator.modules.base import Job
 from simulator.modules.cratedb import Cratedb, CratedbOptions
-from simulator.modules.cratedb_encoding import InsertMode
+from simulator.modules.cratedb.encoding import InsertMode
 from simulator.modules.options import parse_options
 
 from .client_cost import batches, generated

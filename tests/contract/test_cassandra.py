@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
 from simulator.contract import PrimaryKey
 from simulator.errors import SimulatorError
 from simulator.modules import cassandra as module_under_test
-from simulator.modules import cassandra_wire
 from simulator.modules.base import Job, Module
-from simulator.modules.wire import SOCKET_OPTIONS
+from simulator.modules.cassandra import wire as cassandra_wire
+from simulator.modules.shared.http import SOCKET_OPTIONS
 from simulator.worker import opened
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu

@@ -13,7 +13,7 @@ from simulator.contract import PrimaryKey, Tables
 from simulator.encoding import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.arangodb import ArangoHttp, ArangoOptions, EncodingOptions
-from simulator.modules.arangodb_encoding import DocumentEncoder, InsertMethod, Request
+from simulator.modules.arangodb.encoding import DocumentEncoder, InsertMethod, Request
 from simulator.modules.base import Job, Payload
 from simulator.modules.options import parse_options
 from simulator.worker import opened

@@ -34,8 +34,8 @@ from simulator.modules.azure_data_explorer import (
     Cluster,
     newest_of_each,
 )
-from simulator.modules.azure_data_explorer_encoding import CsvEncoder
-from simulator.modules.azure_data_explorer_ingestion import (
+from simulator.modules.azure_data_explorer.encoding import CsvEncoder
+from simulator.modules.azure_data_explorer.ingestion import (
     MAPPING,
     QueuedIngestion,
     ingestion_message,
@@ -43,7 +43,7 @@ from simulator.modules.azure_data_explorer_ingestion import (
 )
 from simulator.modules.base import Job, settled_count
 from simulator.modules.options import parse_options
-from simulator.modules.wire import Answer
+from simulator.modules.shared.http import Answer
 from simulator.worker import opened
 from simulator.workloads import WORKLOADS
 from simulator.workloads.cpu import Cpu
@@ -55,7 +55,7 @@ from ..contract.kusto import KustoUnderTest
 from ..contract.server import new_job, observing
 from ..helpers import eventually, insert, rows_of
 
-INGESTION = "simulator.modules.azure_data_explorer_ingestion"
+INGESTION = "simulator.modules.azure_data_explorer.ingestion"
 JOB = Job(Temperature.schema, batch=10)
 HERE = {"kusto_uri": "http://127.0.0.1:1", "kusto_db": "x"}
 THERE = {"kusto_uri": "https://name.region.kusto.windows.net", "kusto_db": "x"}

@@ -23,7 +23,7 @@ from simulator.contract import PrimaryKey, Tables
 from simulator.encoding import client_keys
 from simulator.loop import Feed
 from simulator.modules.base import Job
-from simulator.modules.cassandra_encoding import (
+from simulator.modules.cassandra.encoding import (
     CONSISTENCY_CODES,
     BatchType,
     CassandraEncoder,

@@ -17,7 +17,7 @@ from cassandra import OperationTimedOut, WriteTimeout
 from cassandra.segment import Segment, SegmentCodec
 
 from simulator.modules.base import Outcome
-from simulator.modules.cassandra_wire import Line, Lines, Node, UnderWay
+from simulator.modules.cassandra.wire import Line, Lines, Node, UnderWay
 
 from ..helpers import eventually
 

@@ -14,9 +14,9 @@ from simulator.encoding import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.cratedb import CratedbOptions, CratedbWriter, EncodingOptions
-from simulator.modules.cratedb_encoding import InsertMode, Part, StatementEncoder
+from simulator.modules.cratedb.encoding import InsertMode, Part, StatementEncoder
 from simulator.modules.options import parse_options
-from simulator.modules.wire import Answer
+from simulator.modules.shared.http import Answer
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import ColumnType, Workload
 from simulator.workloads.temperature import Temperature

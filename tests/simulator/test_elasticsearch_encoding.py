@@ -14,7 +14,7 @@ from simulator.encoding import client_keys, json_escaped
 from simulator.errors import OptionError
 from simulator.modules.base import Job, Payload
 from simulator.modules.elasticsearch import ElasticsearchOptions, EncodingOptions
-from simulator.modules.elasticsearch_encoding import DocumentEncoder, InsertMode, Request
+from simulator.modules.elasticsearch.encoding import DocumentEncoder, InsertMode, Request
 from simulator.modules.options import parse_options
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload

@@ -10,7 +10,7 @@ import pytest
 from simulator.contract import Tables
 from simulator.errors import SimulatorError
 from simulator.modules.base import Job
-from simulator.modules.influxdb_encoding import LineEncoder, tag_set
+from simulator.modules.influxdb.encoding import LineEncoder, tag_set
 from simulator.workloads.base import Column, ColumnType, EventBlock, Schema
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature

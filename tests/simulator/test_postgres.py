@@ -18,7 +18,7 @@ from simulator.modules.postgres import (
     public_dsn,
     server_name,
 )
-from simulator.modules.postgres_encoding import InsertMode
+from simulator.modules.postgres.encoding import InsertMode
 from simulator.workloads.temperature import Temperature
 
 SECRET = "hush-hush"

@@ -13,8 +13,8 @@ from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import DialectOptions, Postgres, PostgresOptions
-from simulator.modules.postgres_dialects import DIALECTS, DialectName, YugabyteDB, dialect_of
-from simulator.modules.postgres_encoding import InsertMode
+from simulator.modules.postgres.dialects import DIALECTS, DialectName, YugabyteDB, dialect_of
+from simulator.modules.postgres.encoding import InsertMode
 from simulator.workloads.temperature import Temperature
 
 from ..contract.cockroachdb import CockroachStandIn

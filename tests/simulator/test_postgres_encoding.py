@@ -14,7 +14,7 @@ import pytest
 from simulator.contract import PrimaryKey, Tables
 from simulator.encoding import client_keys, quoted
 from simulator.modules.base import Job, Payload
-from simulator.modules.postgres_encoding import (
+from simulator.modules.postgres.encoding import (
     CopyFormat,
     InsertMode,
     PostgresEncoder,

@@ -7,7 +7,7 @@ import ssl
 import pytest
 
 from simulator.errors import SimulatorError
-from simulator.modules.tls import trusted
+from simulator.modules.shared.tls import trusted
 
 
 def test_only_who_says_https_needs_trust() -> None:

@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.wire import (
+from simulator.modules.shared.http import (
     AnswerTimeout,
     ConnectionLost,
     HttpPool,
@@ -216,7 +216,7 @@ def test_no_answer_in_time() -> None:
 
 
 def test_nodes_take_turns_without_those_that_are_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulator.modules.wire._DOWN_S", 60.0)
+    monkeypatch.setattr("simulator.modules.shared.http._DOWN_S", 60.0)
     one, two, down = (Scripted(answers(*[OK] * 9)) for _ in range(3))
     down.close()
     with closing(one), closing(two), closing(pool_to(one, two, down)) as pool:

@@ -85,11 +85,11 @@ from cassandra.protocol import (
 from cassandra.query import PreparedStatement, SimpleStatement, tuple_factory
 from pydantic import Field, field_validator, model_validator
 
-from ..contract import PrimaryKey
-from ..encoding import KEY_COLUMN, quoted
-from ..errors import OptionError, Retryable, SimulatorError, one_line
-from ..workloads.base import FIRST_TIMESTAMP_MS, ColumnType
-from ..workloads.cpu import (
+from ...contract import PrimaryKey
+from ...encoding import KEY_COLUMN, quoted
+from ...errors import OptionError, Retryable, SimulatorError, one_line
+from ...workloads.base import FIRST_TIMESTAMP_MS, ColumnType
+from ...workloads.cpu import (
     HIGH_CPU_ABOVE,
     HIGH_CPU_UNTIL_MS,
     HOUR_MS,
@@ -97,7 +97,7 @@ from ..workloads.cpu import (
     MAX_ALL_UNTIL_MS,
     METRICS,
 )
-from .base import (
+from ..base import (
     Capabilities,
     CommaList,
     Encoding,
@@ -110,7 +110,9 @@ from .base import (
     Support,
     Writer,
 )
-from .cassandra_encoding import (
+from ..shared.http import SOCKET_OPTIONS
+from ..shared.tls import trusting
+from .encoding import (
     CONSISTENCY_CODES,
     MAX_BATCH,
     BatchType,
@@ -119,9 +121,7 @@ from .cassandra_encoding import (
     Request,
     has_key_column,
 )
-from .cassandra_wire import ERRORS, RECONNECT_INTERVAL_S, Line, Lines, Node, Topology, connected
-from .tls import trusting
-from .wire import SOCKET_OPTIONS
+from .wire import ERRORS, RECONNECT_INTERVAL_S, Line, Lines, Node, Topology, connected
 
 _COLUMN_TYPES = {
     ColumnType.TIMESTAMP_MS: "timestamp",

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import orjson
 from httptools import HttpParserError, HttpResponseParser
 
-from ..errors import Retryable, SimulatorError, one_line
+from ...errors import Retryable, SimulatorError, one_line
 
 CONNECT_TIMEOUT_S = 5.0
 """Also for the answer to a question that needs no data."""

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import orjson
 
-from ..contract import Tables
-from ..encoding import bounds, escaped, format_rows, text_format
-from ..errors import SimulatorError
-from ..workloads.base import Column, ColumnType, EventBlock, Schema
-from .base import TABLE_COUNT, Encoder, Job, Payload
+from ...contract import Tables
+from ...encoding import bounds, escaped, format_rows, text_format
+from ...errors import SimulatorError
+from ...workloads.base import Column, ColumnType, EventBlock, Schema
+from ..base import TABLE_COUNT, Encoder, Job, Payload
 
 PRECISION = "ms"
 

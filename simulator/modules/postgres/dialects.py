@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import psycopg2
 import psycopg2.extensions
 
-from ..errors import OptionError, Retryable
-from .postgres_encoding import InsertMode
+from ...errors import OptionError, Retryable
+from .encoding import InsertMode
 
 Connection = psycopg2.extensions.connection
 

@@ -47,11 +47,11 @@ from elastic_transport import NodeConfig
 from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
 from pydantic import Field, field_validator, model_validator
 
-from ..contract import PrimaryKey
-from ..encoding import bounds
-from ..errors import OptionError, Retryable, SimulatorError, one_line
-from ..workloads.base import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
-from ..workloads.cpu import (
+from ...contract import PrimaryKey
+from ...encoding import bounds
+from ...errors import OptionError, Retryable, SimulatorError, one_line
+from ...workloads.base import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
+from ...workloads.cpu import (
     HIGH_CPU_ABOVE,
     HIGH_CPU_UNTIL_MS,
     HOUR_MS,
@@ -59,7 +59,7 @@ from ..workloads.cpu import (
     MAX_ALL_UNTIL_MS,
     METRICS,
 )
-from .base import (
+from ..base import (
     Capabilities,
     CommaList,
     Encoding,
@@ -71,10 +71,8 @@ from .base import (
     Support,
     Writer,
 )
-from .elasticsearch_encoding import DocumentEncoder, InsertMode, Request
-from .options import checked_url
-from .tls import trusted
-from .wire import (
+from ..options import checked_url
+from ..shared.http import (
     Answer,
     AnswerTimeout,
     ConnectionLost,
@@ -85,6 +83,8 @@ from .wire import (
     parsed,
     translated,
 )
+from ..shared.tls import trusted
+from .encoding import DocumentEncoder, InsertMode, Request
 
 _FIELD_TYPES: dict[ColumnType, dict[str, Any]] = {
     ColumnType.TIMESTAMP_MS: {"type": "date", "format": "epoch_millis"},

@@ -38,10 +38,10 @@ from arango.http import HTTPClient
 from arango.response import Response
 from pydantic import Field, field_validator
 
-from ..contract import PrimaryKey
-from ..errors import OptionError, Retryable, SimulatorError, one_line
-from ..workloads.base import FIRST_TIMESTAMP_MS, ColumnType, Schema
-from ..workloads.cpu import (
+from ...contract import PrimaryKey
+from ...errors import OptionError, Retryable, SimulatorError, one_line
+from ...workloads.base import FIRST_TIMESTAMP_MS, ColumnType, Schema
+from ...workloads.cpu import (
     HIGH_CPU_ABOVE,
     HIGH_CPU_UNTIL_MS,
     HOUR_MS,
@@ -49,11 +49,11 @@ from ..workloads.cpu import (
     MAX_ALL_UNTIL_MS,
     METRICS,
 )
-from .arangodb_encoding import DocumentEncoder, InsertMethod, Request
-from .base import Capabilities, Encoding, Job, Module, Options, Payload, Query, Support, Writer
-from .options import checked_url
-from .tls import trusted
-from .wire import HttpPool, NoAnswer, basic_auth, parsed, translated
+from ..base import Capabilities, Encoding, Job, Module, Options, Payload, Query, Support, Writer
+from ..options import checked_url
+from ..shared.http import HttpPool, NoAnswer, basic_auth, parsed, translated
+from ..shared.tls import trusted
+from .encoding import DocumentEncoder, InsertMethod, Request
 
 _DEFAULT_PORT = 8529
 _CONNECT_S = 5.0

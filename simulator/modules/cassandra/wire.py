@@ -47,10 +47,10 @@ from cassandra.protocol import (
 )
 from cassandra.segment import compute_crc24
 
-from ..errors import one_line
-from .base import Outcome
-from .cassandra_encoding import Prepared
-from .wire import SOCKET_OPTIONS
+from ...errors import one_line
+from ..base import Outcome
+from ..shared.http import SOCKET_OPTIONS
+from .encoding import Prepared
 
 _HEADER = struct.Struct("!BBhBi")
 """Version, flags, number of the request ("stream"), operation, length of the body."""

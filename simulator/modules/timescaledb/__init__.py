@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 import psycopg2
 from pydantic import Field
 
-from ..contract import PrimaryKey
-from ..encoding import quoted
-from ..errors import SimulatorError
-from .base import Job, Options, Support
-from .postgres import EncodingOptions, Postgres, ServerOptions
-from .postgres_encoding import PostgresEncoder
+from ...contract import PrimaryKey
+from ...encoding import quoted
+from ...errors import SimulatorError
+from ..base import Job, Options, Support
+from ..postgres import EncodingOptions, Postgres, ServerOptions
+from ..postgres.encoding import PostgresEncoder
 
 _NO_SUCH_FUNCTION = "42883"
 

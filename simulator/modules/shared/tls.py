@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from ..errors import SimulatorError
+from ...errors import SimulatorError
 
 
 def trusting(ca_certs: str | None, verify_certs: bool = True) -> ssl.SSLContext:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..contract import PrimaryKey
-from ..encoding import bounds, client_keys, format_rows, json_columns, json_object_format
-from ..workloads.base import EventBlock
-from .base import Encoder, Job, Payload
+from ...contract import PrimaryKey
+from ...encoding import bounds, client_keys, format_rows, json_columns, json_object_format
+from ...workloads.base import EventBlock
+from ..base import Encoder, Job, Payload
 
 
 class InsertMethod(StrEnum):

@@ -31,9 +31,8 @@ from azure.kusto.data.exceptions import (
     KustoThrottlingError,
 )
 
-from ..errors import Retryable, SimulatorError, one_line
-from .tls import trusted
-from .wire import (
+from ...errors import Retryable, SimulatorError, one_line
+from ..shared.http import (
     CONNECT_TIMEOUT_S,
     Answer,
     HttpPool,
@@ -42,6 +41,7 @@ from .wire import (
     TlsRefused,
     scheme_port,
 )
+from ..shared.tls import trusted
 
 MAPPING = "iot_benchmark"
 """Name of the tables' ingestion mapping."""

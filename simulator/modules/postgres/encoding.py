@@ -9,8 +9,8 @@ import struct
 from collections.abc import Sequence
 from enum import StrEnum
 
-from ..contract import PrimaryKey
-from ..encoding import (
+from ...contract import PrimaryKey
+from ...encoding import (
     Columns,
     binary_rows,
     bounds,
@@ -20,8 +20,8 @@ from ..encoding import (
     text_format,
     with_client_key,
 )
-from ..workloads.base import ColumnType, EventBlock
-from .base import Encoder, Job, Payload
+from ...workloads.base import ColumnType, EventBlock
+from ..base import Encoder, Job, Payload
 
 
 class InsertMode(StrEnum):

@@ -26,18 +26,18 @@ from urllib.parse import urlsplit
 import orjson
 from pydantic import Field, field_validator
 
-from ..contract import PrimaryKey
-from ..encoding import KEY_COLUMN, bounds
-from ..errors import OptionError, Retryable, SimulatorError, one_line
-from ..workloads.base import FIRST_TIMESTAMP_MS, ColumnType, EventBlock, Schema
-from ..workloads.cpu import (
+from ...contract import PrimaryKey
+from ...encoding import KEY_COLUMN, bounds
+from ...errors import OptionError, Retryable, SimulatorError, one_line
+from ...workloads.base import FIRST_TIMESTAMP_MS, ColumnType, EventBlock, Schema
+from ...workloads.cpu import (
     HIGH_CPU_ABOVE,
     HIGH_CPU_UNTIL_MS,
     MAX_ALL_HOSTS,
     MAX_ALL_UNTIL_MS,
     METRICS,
 )
-from .base import (
+from ..base import (
     Capabilities,
     CommaList,
     Encoding,
@@ -49,10 +49,10 @@ from .base import (
     Support,
     Writer,
 )
-from .cratedb_encoding import InsertMode, Part, StatementEncoder, is_object, quoted
-from .options import checked_url
-from .tls import trusted
-from .wire import HttpPool, NoAnswer, basic_auth, parsed, translated
+from ..options import checked_url
+from ..shared.http import HttpPool, NoAnswer, basic_auth, parsed, translated
+from ..shared.tls import trusted
+from .encoding import InsertMode, Part, StatementEncoder, is_object, quoted
 
 # https://cratedb.com/docs/crate/reference/en/latest/general/ddl/data-types.html
 _COLUMN_TYPES = {

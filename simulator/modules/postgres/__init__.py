@@ -45,11 +45,11 @@ import psycopg2.errors
 import psycopg2.extensions
 from pydantic import Field, field_validator
 
-from ..contract import PrimaryKey
-from ..encoding import client_keys, quoted
-from ..errors import OptionError, Retryable, SimulatorError, one_line
-from ..workloads.base import FIRST_TIMESTAMP_MS, ColumnType
-from ..workloads.cpu import (
+from ...contract import PrimaryKey
+from ...encoding import client_keys, quoted
+from ...errors import OptionError, Retryable, SimulatorError, one_line
+from ...workloads.base import FIRST_TIMESTAMP_MS, ColumnType
+from ...workloads.cpu import (
     HIGH_CPU_ABOVE,
     HIGH_CPU_UNTIL_MS,
     HOUR_MS,
@@ -57,7 +57,7 @@ from ..workloads.cpu import (
     MAX_ALL_UNTIL_MS,
     METRICS,
 )
-from .base import (
+from ..base import (
     Capabilities,
     CommaList,
     Encoding,
@@ -69,8 +69,8 @@ from .base import (
     Support,
     Writer,
 )
-from .postgres_dialects import DIALECTS, Dialect, DialectName, dialect_of
-from .postgres_encoding import CopyFormat, InsertMode, PostgresEncoder
+from .dialects import DIALECTS, Dialect, DialectName, dialect_of
+from .encoding import CopyFormat, InsertMode, PostgresEncoder
 
 _COLUMN_TYPES = {
     ColumnType.TIMESTAMP_MS: "bigint",

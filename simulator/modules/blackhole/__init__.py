@@ -12,11 +12,11 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from ..contract import PrimaryKey
-from ..errors import OptionError
-from . import load_module
-from .base import Capabilities, Encoder, Job, Module, Options, Payload, Query, Support, Writer
-from .options import parse_options
+from ...contract import PrimaryKey
+from ...errors import OptionError
+from .. import load_module
+from ..base import Capabilities, Encoder, Job, Module, Options, Payload, Query, Support, Writer
+from ..options import parse_options
 
 
 class BlackholeOptions(Options):

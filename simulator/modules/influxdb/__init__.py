@@ -30,17 +30,17 @@ from influxdb_client.rest import ApiException
 from pydantic import Field, field_validator
 from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 
-from ..contract import PrimaryKey
-from ..errors import OptionError, Retryable, SimulatorError, one_line
-from ..workloads.base import FIRST_TIMESTAMP_MS
-from ..workloads.cpu import (
+from ...contract import PrimaryKey
+from ...errors import OptionError, Retryable, SimulatorError, one_line
+from ...workloads.base import FIRST_TIMESTAMP_MS
+from ...workloads.cpu import (
     HIGH_CPU_ABOVE,
     HIGH_CPU_UNTIL_MS,
     MAX_ALL_HOSTS,
     MAX_ALL_UNTIL_MS,
     METRICS,
 )
-from .base import (
+from ..base import (
     Capabilities,
     Encoding,
     Job,
@@ -51,9 +51,17 @@ from .base import (
     Support,
     Writer,
 )
-from .influxdb_encoding import PRECISION, InsertMode, LineEncoder, field_columns
-from .tls import trusted
-from .wire import CONNECT_TIMEOUT_S, Answer, HttpPool, NoAnswer, TlsRefused, scheme_port, translated
+from ..shared.http import (
+    CONNECT_TIMEOUT_S,
+    Answer,
+    HttpPool,
+    NoAnswer,
+    TlsRefused,
+    scheme_port,
+    translated,
+)
+from ..shared.tls import trusted
+from .encoding import PRECISION, InsertMode, LineEncoder, field_columns
 
 _MADE_BY_US = "made by iot-database-benchmark"
 

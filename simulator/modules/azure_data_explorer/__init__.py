@@ -40,19 +40,17 @@ from azure.kusto.data.exceptions import (
 )
 from pydantic import Field, field_validator, model_validator
 
-from ..contract import PrimaryKey
-from ..errors import OptionError, Retryable, SimulatorError, one_line
-from ..workloads.base import FIRST_TIMESTAMP_MS, ColumnType, Schema
-from ..workloads.cpu import (
+from ...contract import PrimaryKey
+from ...errors import OptionError, Retryable, SimulatorError, one_line
+from ...workloads.base import FIRST_TIMESTAMP_MS, ColumnType, Schema
+from ...workloads.cpu import (
     HIGH_CPU_ABOVE,
     HIGH_CPU_UNTIL_MS,
     MAX_ALL_HOSTS,
     MAX_ALL_UNTIL_MS,
     METRICS,
 )
-from .azure_data_explorer_encoding import CsvEncoder, InsertMode
-from .azure_data_explorer_ingestion import MAPPING, SHOWN, QueuedIngestion, StreamingIngestion
-from .base import (
+from ..base import (
     Capabilities,
     Encoding,
     Job,
@@ -63,7 +61,9 @@ from .base import (
     Support,
     Writer,
 )
-from .wire import NoAnswer, translated
+from ..shared.http import NoAnswer, translated
+from .encoding import CsvEncoder, InsertMode
+from .ingestion import MAPPING, SHOWN, QueuedIngestion, StreamingIngestion
 
 _log = logging.getLogger(__name__)
 

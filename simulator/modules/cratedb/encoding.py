@@ -12,10 +12,10 @@ from enum import StrEnum
 import numpy as np
 import orjson
 
-from ..contract import PrimaryKey
-from ..encoding import KEY_COLUMN, bounds, client_keys, format_rows, json_escaped, text_format
-from ..workloads.base import Column, ColumnType, EventBlock, Schema
-from .base import Encoder, Job, Payload
+from ...contract import PrimaryKey
+from ...encoding import KEY_COLUMN, bounds, client_keys, format_rows, json_escaped, text_format
+from ...workloads.base import Column, ColumnType, EventBlock, Schema
+from ..base import Encoder, Job, Payload
 
 
 class InsertMode(StrEnum):

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..contract import PrimaryKey
-from ..encoding import KEY_COLUMN, Columns, all_alike, binary_rows, bounds, client_keys
-from ..workloads.base import Column, ColumnType, EventBlock
-from .base import Encoder, Job, Payload
+from ...contract import PrimaryKey
+from ...encoding import KEY_COLUMN, Columns, all_alike, binary_rows, bounds, client_keys
+from ...workloads.base import Column, ColumnType, EventBlock
+from ..base import Encoder, Job, Payload
 
 MAX_BATCH = 65_535
 """Statements in a BATCH: their number is sent in 16 bits."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import quote
 
-from ..contract import PrimaryKey
-from ..encoding import bounds, client_keys, format_rows, json_columns, json_object_format
-from ..workloads.base import EventBlock
-from .base import Encoder, Job, Payload
+from ...contract import PrimaryKey
+from ...encoding import bounds, client_keys, format_rows, json_columns, json_object_format
+from ...workloads.base import EventBlock
+from ..base import Encoder, Job, Payload
 
 _BULK_PARAMETERS = (
     "require_alias=true&filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"

@@ -10,9 +10,9 @@ from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..encoding import bounds, escaped, format_rows, iso_times, text_format
-from ..workloads.base import ColumnType, EventBlock
-from .base import Encoder, Job, Payload
+from ...encoding import bounds, escaped, format_rows, iso_times, text_format
+from ...workloads.base import ColumnType, EventBlock
+from ..base import Encoder, Job, Payload
 
 _QUOTED = (ColumnType.TEXT, ColumnType.JSON)
 _ESCAPES = ((b'"', b'""'),)
