@@ -225,7 +225,10 @@ class Collector:
         assert self._module is not None
         report = Report(
             phases_s={},
-            environment={"client": client_environment(), "database": self._database},
+            environment={
+                "client": client_environment(self._module.PACKAGES),
+                "database": self._database,
+            },
             carried=Carried(next_event=self._first_event, stored=None),
         )
         if settings.command == "check":

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from . import __version__
 
-_DRIVERS = ("psycopg2-binary", "numpy", "hdrhistogram")
+# What every module's payloads and measurements go through.
+_SHARED = ("numpy", "orjson", "hdrhistogram")
 
 
-def client_environment() -> dict[str, Any]:
-    """Processor, memory, kernel, Python and driver versions of the load generator."""
+def client_environment(packages: Iterable[str]) -> dict[str, Any]:
+    """Processor, memory, kernel and Python of the load generator, and the versions of the
+    distributions `packages` (a module's own) and of those that all modules use."""
     return {
         "simulator": __version__,
         "host": platform.node(),
@@ -24,7 +27,7 @@ def client_environment() -> dict[str, Any]:
         "memory_mb": _memory_mb(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
-        "packages": {name: _package(name) for name in _DRIVERS},
+        "packages": {name: _package(name) for name in (*packages, *_SHARED)},
     }
 
 

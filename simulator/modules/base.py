@@ -258,6 +258,8 @@ class Module(ABC):
     """A database. The collector prepares, counts and describes; workers write and query."""
 
     name: ClassVar[str]
+    PACKAGES: ClassVar[tuple[str, ...]] = ()
+    """Distributions by which this module talks to its database; the result keeps their versions."""
     options_model: ClassVar[type[Options]]
     encoding_options_model: ClassVar[type[Options]]
     """The part of the options that `encoder` needs."""

@@ -317,6 +317,7 @@ class Arangodb(Module):
     """ArangoDB's document store."""
 
     name = "arangodb"
+    PACKAGES = ("python-arango", "httptools")
     options_model = ArangoOptions
     encoding_options_model = EncodingOptions
     CAPABILITIES = Capabilities(

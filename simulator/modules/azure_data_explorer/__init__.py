@@ -344,6 +344,7 @@ class AzureDataExplorer(Module):
     """A database of a Kusto cluster."""
 
     name = "azure_data_explorer"
+    PACKAGES = ("azure-kusto-data", "httptools")
     options_model = AdxOptions
     encoding_options_model = EncodingOptions
     CAPABILITIES = Capabilities(

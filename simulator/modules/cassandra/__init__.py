@@ -305,6 +305,7 @@ class Cassandra(Module):
     """Cassandra or YCQL."""
 
     name = "cassandra"
+    PACKAGES = ("cassandra-driver",)
     options_model = CassandraOptions
     encoding_options_model = EncodingOptions
     CAPABILITIES = Capabilities(

@@ -291,6 +291,7 @@ class Cratedb(Module):
     """A CrateDB cluster."""
 
     name = "cratedb"
+    PACKAGES = ("httptools",)
     options_model = CratedbOptions
     encoding_options_model = EncodingOptions
     CAPABILITIES = Capabilities(

@@ -433,6 +433,7 @@ class ElasticsearchModule(Module):
     """A cluster of either kind."""
 
     name = "elasticsearch"
+    PACKAGES = ("elasticsearch", "elastic-transport", "httptools")
     options_model = ElasticsearchOptions
     encoding_options_model = EncodingOptions
     CAPABILITIES = Capabilities(

@@ -319,6 +319,7 @@ class Influxdb(Module):
     """InfluxDB 2.x, over its HTTP API."""
 
     name = "influxdb"
+    PACKAGES = ("influxdb-client", "urllib3", "httptools")
     options_model = InfluxOptions
     encoding_options_model = EncodingOptions
     CAPABILITIES = Capabilities(

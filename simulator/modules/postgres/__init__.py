@@ -280,6 +280,7 @@ class Postgres(Module):
     """Any server that speaks PostgreSQL's protocol."""
 
     name = "postgres"
+    PACKAGES = ("psycopg2-binary",)
     options_model: ClassVar[type[ServerOptions]] = PostgresOptions
     encoding_options_model: ClassVar[type[EncodingOptions]] = DialectOptions
     CAPABILITIES = Capabilities(
