@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from cli.results import Result, read_result
+from cli.results.model import Result
+from cli.results.store import read_result
 from simulator.contract import InsertRun
 
 from .support import ROOT, conclude, quick_asked, scratch_folder, show

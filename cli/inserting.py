@@ -19,7 +19,8 @@ from .plan import (
     insert_settings,
     plan_inserts,
 )
-from .results import Result, summarize_inserts
+from .results.model import Result
+from .results.statistics import summarize_inserts
 from .session import (
     Request,
     Running,

@@ -10,7 +10,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from .cluster import RELEASE_PREFIX, RUN_LABEL, STARTED_BY, Helm, Place, asked
-from .results import now
+from .results.store import now
 
 
 @dataclass

@@ -7,7 +7,8 @@ from simulator.contract import RunSettings
 from .errors import EXIT_FAILED, RunFailed
 from .output import say
 from .plan import check_query
-from .results import Result, summarize_queries
+from .results.model import Result
+from .results.statistics import summarize_queries
 from .session import Request, new_run_id, new_token, open_session, tool_environment
 from .show.progress import make_display
 from .show.tables import durations_text, failed_queries, query_table, workers_text

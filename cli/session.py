@@ -24,7 +24,7 @@ from .errors import ConfigError
 from .executors import make_executor
 from .executors.base import Executor, Series
 from .plan import merged_options
-from .results import ResultFolder, now
+from .results.store import ResultFolder, now
 from .signals import Interrupts
 
 # Stands for the connection string of a server that is not started yet.

@@ -38,9 +38,9 @@ def compare(
     Above 1 is faster, for inserts (their rates) as for queries (their times). RESULT is an ID or its
     beginning, a result's folder, or its JSON file.
     """
-    from ..comparing import check_comparable, failures, labels
     from ..output import note, say, write_whole
-    from ..results import open_result
+    from ..results.comparison import check_comparable, failures, labels
+    from ..results.store import open_result
     from ..show.comparison import comparison_text
 
     stored = [open_result(name, results_folder) for name in names]

@@ -46,7 +46,7 @@ def plot(
     RESULT is an ID or its beginning, a result's folder, or its JSON file. No browser is needed.
     """
     from ..output import note
-    from ..results import open_result
+    from ..results.store import open_result
     from ..show.plotting import write_plot
 
     stored = [open_result(name, results_folder) for name in names]

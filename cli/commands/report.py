@@ -30,7 +30,7 @@ def report(
     and no other file.
     """
     from ..output import note, write_whole
-    from ..results import open_result
+    from ..results.store import open_result
     from ..show.report import make_report
 
     stored = [open_result(name, results_folder) for name in names]

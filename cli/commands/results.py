@@ -11,7 +11,7 @@ import click
 from .options import debug_option, output_option, results_option
 
 if TYPE_CHECKING:
-    from ..results import StoredResult
+    from ..results.store import StoredResult
 
 
 class _ListByDefault(click.Group):
@@ -40,7 +40,7 @@ def list_(results_folder: Path, debug: bool) -> None:
     Of the options, those are shown in which results of one command differ.
     """
     from ..output import say
-    from ..results import stored_results
+    from ..results.store import stored_results
     from ..show.stored import results_table
 
     stored = stored_results(results_folder)
@@ -57,7 +57,7 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
     RESULT is an ID or its beginning, a result's folder, or its JSON file.
     """
     from ..output import say
-    from ..results import open_result
+    from ..results.store import open_result
     from ..show.stored import result_text
 
     say(result_text(open_result(name, results_folder), sys.stdout.isatty()))
@@ -70,8 +70,8 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
 @debug_option
 def export(names: tuple[str, ...], output: Path | None, results_folder: Path, debug: bool) -> None:
     """Write all runs of the results given, or of all that are stored, one line for each run."""
-    from ..exporting import FORMATS, export_form, exported
     from ..output import note, say, write_whole
+    from ..results.export import FORMATS, export_form, exported
 
     form = FORMATS[".csv"] if output is None else export_form(output)
     content = exported(_chosen(names, results_folder), form)
@@ -83,6 +83,6 @@ def export(names: tuple[str, ...], output: Path | None, results_folder: Path, de
 
 
 def _chosen(names: tuple[str, ...], folder: Path) -> list[StoredResult]:
-    from ..results import open_result, stored_results
+    from ..results.store import open_result, stored_results
 
     return [open_result(name, folder) for name in names] if names else stored_results(folder)

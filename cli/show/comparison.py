@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..comparing import (
+from ..results.comparison import (
     WARNED,
     Compared,
     Difference,
@@ -14,8 +14,8 @@ from ..comparing import (
     missing,
     value_text,
 )
-from ..results import Result
-from ..stats import MOST_RUNS, events_per_cost
+from ..results.model import Result
+from ..results.statistics import MOST_RUNS, events_per_cost
 from .tables import COST_HEADER, Table
 from .words import database
 

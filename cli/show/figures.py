@@ -14,8 +14,8 @@ from typing import Any
 
 from simulator.contract import InsertRun
 
-from ..results import InsertSummary, Result
-from ..stats import events_per_cost
+from ..results.model import InsertSummary, Result
+from ..results.statistics import events_per_cost
 from .tables import workers_text
 from .theme import INK, MUTED, PAPER, PHASES, SERIES, SHAPES
 

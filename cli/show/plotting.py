@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..comparing import labels
 from ..errors import ConfigError
 from ..output import write_whole
-from ..results import StoredResult
+from ..results.comparison import labels
+from ..results.store import StoredResult
 from .drawing import standalone_svg, to_png
 from .figures import KINDS, Figure, Named, sources, titled
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from simulator import __version__
 
-from ..comparing import compared, kind_of, labels
-from ..results import StoredResult
+from ..results.comparison import compared, kind_of, labels
+from ..results.store import StoredResult
 from . import words
 from .comparison import overview, ratio_table, remarks
 from .drawing import inline, to_svg

@@ -7,8 +7,9 @@ from typing import Any
 
 from simulator.contract import InsertRun
 
-from ..comparing import differing_options, option_text, value_text
-from ..results import Result, StoredResult
+from ..results.comparison import differing_options, option_text, value_text
+from ..results.model import Result
+from ..results.store import StoredResult
 from . import words
 from .tables import Table, failed_queries, insert_table, query_table, steps_table, struck
 

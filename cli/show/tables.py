@@ -10,9 +10,15 @@ from tabulate import tabulate
 
 from simulator.contract import InsertRun, QueryRun
 
-from ..comparing import samples
-from ..results import InsertSummary, QuerySummary, Result
-from ..stats import ENOUGH_RUNS, UNSTABLE_CV, events_per_cost, smallest_difference, summarize
+from ..results.comparison import samples
+from ..results.model import InsertSummary, QuerySummary, Result
+from ..results.statistics import (
+    ENOUGH_RUNS,
+    UNSTABLE_CV,
+    events_per_cost,
+    smallest_difference,
+    summarize,
+)
 
 
 @dataclass(frozen=True)

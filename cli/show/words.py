@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..comparing import Compared, key_text
-from ..results import InsertSummary, Result
-from ..stats import events_per_cost
+from ..results.comparison import Compared, key_text
+from ..results.model import InsertSummary, Result
+from ..results.statistics import events_per_cost
 from .tables import insert_notes, query_notes, workers_text
 
 

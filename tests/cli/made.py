@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cli.results import Result, StoredResult, summarize_inserts, summarize_queries
+from cli.results.model import Result
+from cli.results.statistics import summarize_inserts, summarize_queries
+from cli.results.store import StoredResult
 from simulator.contract import Client, LatencyMs, QueryRun, WorkerSpan, WorkerTimeline
 
 from ..helpers import insert_run

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cli.comparing import (
+from cli.errors import ConfigError
+from cli.results.comparison import (
     Compared,
     category_of,
     check_comparable,
@@ -18,10 +19,9 @@ from cli.comparing import (
     missing,
     samples,
 )
-from cli.errors import ConfigError
-from cli.results import Result
+from cli.results.model import Result
+from cli.results.statistics import common_cv, ratio, runs_needed
 from cli.show.comparison import comparison_text, difference_notes, ratio_table
-from cli.stats import common_cv, ratio, runs_needed
 from simulator.contract import QueryRun
 
 from .made import ENVIRONMENT, inserts, queries, steps, stored

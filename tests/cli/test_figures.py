@@ -16,7 +16,8 @@ import pytest
 from cli.commands.plot import KINDS as OFFERED
 from cli.commands.plot import THEMES as OFFERED_THEMES
 from cli.errors import ConfigError
-from cli.results import Result, read_result
+from cli.results.model import Result
+from cli.results.store import read_result
 from cli.show import drawing
 from cli.show.drawing import inline, standalone_svg, to_png, to_svg
 from cli.show.figures import KINDS, WIDTH, Figure, Named, draw_all, titled

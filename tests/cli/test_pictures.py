@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.commands.plot import plot
-from cli.results import read_result
+from cli.results.store import read_result
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "old-results.md")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.results import Result
+from cli.results.model import Result
 from cli.show.figures import KINDS
 from cli.show.report import make_report, marked
 
@@ -139,7 +139,7 @@ def test_invalid_figures_are_struck_through() -> None:
 
 @pytest.mark.parametrize("name", ["insert", "steps", "query"])
 def test_every_stored_result_has_a_report(name: str) -> None:
-    from cli.results import open_result
+    from cli.results.store import open_result
 
     file = Path(__file__).parent / "stored" / f"{name}.json"
     html = make_report([open_result(str(file), Path())], "x")

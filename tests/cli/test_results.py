@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 
 from cli.errors import EXIT_FAILED, EXIT_USAGE, ConfigError, RunFailed
-from cli.results import (
+from cli.results.model import Result
+from cli.results.statistics import summarize_inserts, summarize_queries
+from cli.results.store import (
     FILE_NAME,
-    Result,
     ResultFolder,
     UnreadableResult,
     open_result,
     read_result,
     stored_results,
-    summarize_inserts,
-    summarize_queries,
 )
 from simulator.contract import InsertRun, QueryRun
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cli.stats import (
+from cli.results.statistics import (
     MOST_RUNS,
     common_cv,
     events_per_cost,

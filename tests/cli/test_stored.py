@@ -11,8 +11,8 @@ import duckdb
 import pytest
 
 from cli.errors import ConfigError
-from cli.exporting import COLUMNS, FORMATS, export_form, exported, rows_of
-from cli.results import read_result
+from cli.results.export import COLUMNS, FORMATS, export_form, exported, rows_of
+from cli.results.store import read_result
 from cli.show.stored import result_tables, result_text, results_table
 from simulator.contract import InsertRun
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.results import InsertSummary, QuerySummary, read_result, summarize_inserts
+from cli.results.model import InsertSummary, QuerySummary
+from cli.results.statistics import summarize_inserts
+from cli.results.store import read_result
 from cli.show.tables import (
     Table,
     failed_queries,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli.comparing import compared
-from cli.results import read_result
+from cli.results.comparison import compared
+from cli.results.store import read_result
 from cli.show import words
 
 from .made import ENVIRONMENT, client, inserts, queries, steps

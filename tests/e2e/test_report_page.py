@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from cli.results import Result
+from cli.results.model import Result
+from cli.results.statistics import ratio
 from cli.show.report import make_report
-from cli.stats import ratio
 
 from ..cli.made import inserts, queries, steps, stored
 from .test_stored_results import Kept, keep

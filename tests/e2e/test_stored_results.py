@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cli.results import Result
+from cli.results.model import Result
 
 from ..cli.made import inserts, queries, steps
 from .test_usage import QUICK_S

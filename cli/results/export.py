@@ -10,9 +10,9 @@ from typing import Any
 
 from simulator.contract import InsertRun, QueryRun
 
-from .errors import ConfigError
-from .results import StoredResult
-from .stats import events_per_cost
+from ..errors import ConfigError
+from .statistics import events_per_cost
+from .store import StoredResult
 
 COLUMNS: dict[str, str] = {
     "result_id": "VARCHAR", "started_at": "VARCHAR", "command": "VARCHAR", "target": "VARCHAR",

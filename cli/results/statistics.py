@@ -10,6 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simulator.contract import InsertRun, QueryRun
+
+from .model import InsertSummary, QuerySummary
+
 UNSTABLE_CV = 0.10
 """From this coefficient of variation on, runs differ too much (pyperf warns at the same 10 %)."""
 
@@ -65,6 +69,39 @@ def percentile(values: Sequence[float], percent: float) -> float:
     import numpy as np
 
     return float(np.percentile(values, percent))
+
+
+def summarize_inserts(runs: Sequence[InsertRun], by_fill_level: bool) -> list[InsertSummary]:
+    """One entry per worker count or fill level that has valid runs, in order of appearance."""
+    groups: dict[tuple[int, int | None], list[float]] = {}
+    for run in runs:
+        if run.valid and run.inserts_per_s is not None:
+            key = (run.workers, run.fill_level if by_fill_level else None)
+            groups.setdefault(key, []).append(run.inserts_per_s)
+    return [
+        InsertSummary(workers=workers, fill_level=level, **vars(summarize(values)))
+        for (workers, level), values in groups.items()
+    ]
+
+
+def summarize_queries(runs: Sequence[QueryRun]) -> list[QuerySummary]:
+    """One entry per query that was answered."""
+    summaries = []
+    for name in dict.fromkeys(run.query for run in runs):
+        answered = [run for run in runs if run.query == name and run.duration_s is not None]
+        durations = [run.duration_s for run in answered if run.duration_s is not None]
+        if durations:
+            figures = vars(summarize(durations))
+            del figures["cv"], figures["stable"]
+            summaries.append(
+                QuerySummary(
+                    query=name,
+                    p95=percentile(durations, 95),
+                    rows=answered[0].rows or 0,
+                    **figures,
+                )
+            )
+    return summaries
 
 
 def smallest_difference(cv: float, runs: int) -> float:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import ConfigError
-from .results import Result, StoredResult
-from .stats import Ratio, common_cv, ratio, runs_needed
+from ..errors import ConfigError
+from .model import Result
+from .statistics import Ratio, common_cv, ratio, runs_needed
+from .store import StoredResult
 
 FIVE_PERCENT = 0.05
 """The difference for which it is said how many runs would show it."""

@@ -1,163 +1,23 @@
-"""The result model (format 1), written to and read from results/."""
+"""Results on disk: the folder of each command, written and read."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ValidationError
 
-from simulator.contract import InsertRun, QueryRun
+from ..errors import ConfigError, RunFailed
+from ..output import note, write_whole
+from .model import FORMAT, Result
 
-from .errors import ConfigError, RunFailed
-from .output import note, write_whole
-from .stats import percentile, summarize
-
-FORMAT: Literal[1] = 1
-"""Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
 FILE_NAME = "result.json"
-
-
-class InsertSummary(BaseModel):
-    """The valid runs of one worker count (with `--steps`: of one fill level), in events per second."""
-
-    workers: int
-    fill_level: int | None = None
-    """With `--steps` only."""
-    runs: int
-    min: float
-    max: float
-    avg: float
-    median: float
-    ci95: tuple[float, float] | None
-    cv: float | None
-    stable: bool | None
-
-
-class QuerySummary(BaseModel):
-    """All executions of one query that succeeded, in seconds."""
-
-    query: str
-    runs: int
-    min: float
-    max: float
-    avg: float
-    median: float
-    ci95: tuple[float, float] | None
-    p95: float
-    rows: int
-
-
-class Result(BaseModel):
-    """One command's result, as in result.json."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    format: Literal[1] = FORMAT
-    command: Literal["insert", "query"]
-    target: str
-    module: str
-    executor: str
-    started_at: str
-    source: str | None = None
-    """Where the figures come from, if this tool didn't measure them."""
-    complete: bool = True
-    """False if the command ended before all its runs were done."""
-    cost_per_hour: float | None = Field(None, gt=0)
-    """What the target's database costs, in a currency of the user's choice."""
-    options: dict[str, Any]
-    environment: dict[str, Any]
-    fill_level: int | None = None
-    """Of a query command: events in the database, if they could be counted; an insert's runs have
-    their own."""
-    invalid_reasons: list[str] = []
-    """Of a query command; an insert's runs have their own."""
-    phases_s: dict[str, float] = {}
-    """Of a query command; an insert's runs have their own."""
-    runs: list[InsertRun] | list[QueryRun]
-    summary: list[InsertSummary] | list[QuerySummary] = []
-
-    @model_validator(mode="after")
-    def _of_one_command(self) -> Result:
-        other = QueryRun if self.command == "insert" else InsertRun
-        other_summary = QuerySummary if self.command == "insert" else InsertSummary
-        if any(isinstance(entry, other | other_summary) for entry in (*self.runs, *self.summary)):
-            raise ValueError(f"runs or summary are not those of a command {self.command!r}")
-        return self
-
-    @property
-    def by_fill_level(self) -> bool:
-        """Whether the runs are steps on growing data."""
-        return bool(self.options.get("steps"))
-
-    @property
-    def insert_runs(self) -> list[InsertRun]:
-        """The runs of an insert command; none of a query command."""
-        return [run for run in self.runs if isinstance(run, InsertRun)]
-
-    @property
-    def query_runs(self) -> list[QueryRun]:
-        """The executions of a query command; none of an insert command."""
-        return [run for run in self.runs if isinstance(run, QueryRun)]
-
-    @property
-    def insert_summary(self) -> list[InsertSummary]:
-        """The summary of an insert command; none of a query command."""
-        return [entry for entry in self.summary if isinstance(entry, InsertSummary)]
-
-    @property
-    def query_summary(self) -> list[QuerySummary]:
-        """The summary of a query command; none of an insert command."""
-        return [entry for entry in self.summary if isinstance(entry, QuerySummary)]
-
-    @property
-    def best(self) -> InsertSummary | None:
-        """The worker count (or fill level) with the highest median of the inserts per second."""
-        return max(self.insert_summary, key=lambda entry: entry.median, default=None)
-
-    @property
-    def valid(self) -> bool:
-        """Whether every run of it counts."""
-        return not self.invalid_reasons and all(run.valid for run in self.insert_runs)
-
-
-def summarize_inserts(runs: Sequence[InsertRun], by_fill_level: bool) -> list[InsertSummary]:
-    """One entry per worker count or fill level that has valid runs, in order of appearance."""
-    groups: dict[tuple[int, int | None], list[float]] = {}
-    for run in runs:
-        if run.valid and run.inserts_per_s is not None:
-            key = (run.workers, run.fill_level if by_fill_level else None)
-            groups.setdefault(key, []).append(run.inserts_per_s)
-    return [
-        InsertSummary(workers=workers, fill_level=level, **vars(summarize(values)))
-        for (workers, level), values in groups.items()
-    ]
-
-
-def summarize_queries(runs: Sequence[QueryRun]) -> list[QuerySummary]:
-    """One entry per query that was answered."""
-    summaries = []
-    for name in dict.fromkeys(run.query for run in runs):
-        answered = [run for run in runs if run.query == name and run.duration_s is not None]
-        durations = [run.duration_s for run in answered if run.duration_s is not None]
-        if durations:
-            figures = vars(summarize(durations))
-            del figures["cv"], figures["stable"]
-            summaries.append(
-                QuerySummary(
-                    query=name,
-                    p95=percentile(durations, 95),
-                    rows=answered[0].rows or 0,
-                    **figures,
-                )
-            )
-    return summaries
 
 
 def now() -> datetime:

@@ -1,0 +1,1 @@
+"""All judgement on stored results; `cli.show` prints what this says."""

@@ -1,0 +1,115 @@
+"""The model of a result (format 1), as it stands in result.json."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from simulator.contract import InsertRun, QueryRun
+
+FORMAT: Literal[1] = 1
+"""Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
+
+
+class InsertSummary(BaseModel):
+    """The valid runs of one worker count (with `--steps`: of one fill level), in events per second."""
+
+    workers: int
+    fill_level: int | None = None
+    """With `--steps` only."""
+    runs: int
+    min: float
+    max: float
+    avg: float
+    median: float
+    ci95: tuple[float, float] | None
+    cv: float | None
+    stable: bool | None
+
+
+class QuerySummary(BaseModel):
+    """All executions of one query that succeeded, in seconds."""
+
+    query: str
+    runs: int
+    min: float
+    max: float
+    avg: float
+    median: float
+    ci95: tuple[float, float] | None
+    p95: float
+    rows: int
+
+
+class Result(BaseModel):
+    """One command's result, as in result.json."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal[1] = FORMAT
+    command: Literal["insert", "query"]
+    target: str
+    module: str
+    executor: str
+    started_at: str
+    source: str | None = None
+    """Where the figures come from, if this tool didn't measure them."""
+    complete: bool = True
+    """False if the command ended before all its runs were done."""
+    cost_per_hour: float | None = Field(None, gt=0)
+    """What the target's database costs, in a currency of the user's choice."""
+    options: dict[str, Any]
+    environment: dict[str, Any]
+    fill_level: int | None = None
+    """Of a query command: events in the database, if they could be counted; an insert's runs have
+    their own."""
+    invalid_reasons: list[str] = []
+    """Of a query command; an insert's runs have their own."""
+    phases_s: dict[str, float] = {}
+    """Of a query command; an insert's runs have their own."""
+    runs: list[InsertRun] | list[QueryRun]
+    summary: list[InsertSummary] | list[QuerySummary] = []
+
+    @model_validator(mode="after")
+    def _of_one_command(self) -> Result:
+        other = QueryRun if self.command == "insert" else InsertRun
+        other_summary = QuerySummary if self.command == "insert" else InsertSummary
+        if any(isinstance(entry, other | other_summary) for entry in (*self.runs, *self.summary)):
+            raise ValueError(f"runs or summary are not those of a command {self.command!r}")
+        return self
+
+    @property
+    def by_fill_level(self) -> bool:
+        """Whether the runs are steps on growing data."""
+        return bool(self.options.get("steps"))
+
+    @property
+    def insert_runs(self) -> list[InsertRun]:
+        """The runs of an insert command; none of a query command."""
+        return [run for run in self.runs if isinstance(run, InsertRun)]
+
+    @property
+    def query_runs(self) -> list[QueryRun]:
+        """The executions of a query command; none of an insert command."""
+        return [run for run in self.runs if isinstance(run, QueryRun)]
+
+    @property
+    def insert_summary(self) -> list[InsertSummary]:
+        """The summary of an insert command; none of a query command."""
+        return [entry for entry in self.summary if isinstance(entry, InsertSummary)]
+
+    @property
+    def query_summary(self) -> list[QuerySummary]:
+        """The summary of a query command; none of an insert command."""
+        return [entry for entry in self.summary if isinstance(entry, QuerySummary)]
+
+    @property
+    def best(self) -> InsertSummary | None:
+        """The worker count (or fill level) with the highest median of the inserts per second."""
+        return max(self.insert_summary, key=lambda entry: entry.median, default=None)
+
+    @property
+    def valid(self) -> bool:
+        """Whether every run of it counts."""
+        return not self.invalid_reasons and all(run.valid for run in self.insert_runs)
