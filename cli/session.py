@@ -13,6 +13,7 @@ from typing import Any
 from simulator import __version__
 from simulator.contract import RunSettings
 from simulator.errors import OptionError
+from simulator.logs import SHORTEST_WORD
 from simulator.modules import load_module
 from simulator.modules.base import Module, Options
 from simulator.modules.options import parse_options
@@ -23,6 +24,7 @@ from .embedded import EmbeddedPostgres
 from .errors import ConfigError
 from .executors import make_executor
 from .executors.base import Executor, Series
+from .output import note
 from .plan import merged_options
 from .results.store import ResultFolder, now
 from .signals import Interrupts
@@ -158,10 +160,19 @@ def open_session(request: Request) -> Session:
             options = parse_options(module.options_model, values, where)
         except OptionError as error:
             raise ConfigError(str(error)) from error
+        _warn_of_short_secrets(target, options)
     _check_json_file(request.json_file)
     namespace = request.namespace or config.namespace
     place = Place(namespace, request.kubeconfig, request.context)
     return Session(request, target, executor, place, module, values, options)
+
+
+def _warn_of_short_secrets(target: Target, options: Options) -> None:
+    if any(0 < len(secret) < SHORTEST_WORD for secret in options.secrets()):
+        note(
+            f"warning: target {target.name} has a password or token of fewer than {SHORTEST_WORD}"
+            " characters: in messages and logs it is only starred out where one is meant to stand"
+        )
 
 
 def _check_json_file(path: Path | None) -> None:

@@ -50,7 +50,7 @@ from .contract import (
 )
 from .environment import client_environment
 from .errors import Retryable, SimulatorError
-from .logs import redacted
+from .logs import redact
 from .merge import merge_inserts, merge_queries, queryable
 from .modules.base import Module, settled_count
 from .worker import build
@@ -197,8 +197,7 @@ class Collector:
     def fail(self, reason: str) -> None:
         """End the run: whoever asks from now on is told. The first reason counts."""
         if self.failure is None and self.report is None:
-            if self._module is not None:
-                reason = redacted(reason, self._module.options.secrets())
+            reason = redact(reason)
             _log.error("run failed: %s", reason)
             self.failure = reason
             self._enter(Phase.FAILED)

@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 from . import collector as collector_module
 from . import worker as worker_module
 from .contract import RunSettings
-from .logs import configure_logging
+from .logs import configure_logging, redact
 from .modules import load_module
 
 _END_PATIENCE_S = 1.0
@@ -130,7 +130,7 @@ class _Launcher:
             else:
                 status = worker_module.run_worker(settings, request["number"], request["collector"])
         except BaseException:  # noqa: BLE001 - nothing of a child may run on in the launcher's code
-            traceback.print_exc()
+            sys.stderr.write(redact(traceback.format_exc()))
         finally:
             # Not sys.exit: what the launcher had registered must not run in its children.
             with suppress(OSError):

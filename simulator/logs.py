@@ -2,29 +2,85 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from urllib.parse import quote, quote_plus
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+SHORTEST_WORD = 8
+"""Characters that a secret needs to be starred out wherever it is a word of its own. A shorter one
+could be any word, or a part of many, and is starred out only where a secret is meant to stand."""
+
+# What a field, header, key of a connection string or parameter of a URL that holds a secret is
+# called; then what separates it from its value, in texts, JSON, SQL and Python's `repr`.
+_NAME = r"(?:password|passwd|passphrase|pwd|secret|token|(?:api|app|access)[_-]?key)"
+_SEPARATOR = r"""(?:['"]?\s*[=:]\s*(?:b?['"])?|['"],\s*b?['"]|\s+['"])"""
+
+# What stands there is a secret, whether it is known or not: of `scheme://user:password@host` the
+# password, of `Authorization: Basic …` all behind the scheme.
+_IN_URL = re.compile(r"(\w[\w+.-]*://[^\s/@:]*:)[^\s/]*@")
+_IN_HEADER = re.compile(
+    r"""(authorization['"]?\s*[:=,]\s*(?:b?['"])?(?:(?:basic|bearer|apikey|token)\s+)?)[^\s'",\\]+""",
+    re.IGNORECASE,
+)
+
+
+class Redactor:
+    """Stars secrets out of texts: where secrets stand, and long ones wherever they are a word."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        known = [secret for secret in secrets if secret]
+        # The longest first: one may be the beginning of another.
+        every = sorted({form for one in known for form in _forms(one)}, key=len, reverse=True)
+        long = [form for form in every if len(form) >= SHORTEST_WORD]
+        self._in_place: re.Pattern[str] | None = None
+        self._as_word: re.Pattern[str] | None = None
+        if every:
+            anyone = "|".join(map(_as_word, every))
+            self._in_place = re.compile(
+                rf"((?i:{_NAME}){_SEPARATOR})(?:{anyone})|(://[^\s:@]*:)(?:{anyone})(?=@)"
+            )
+        if long:
+            self._as_word = re.compile("|".join(map(_as_word, long)))
+
+    def __call__(self, text: str) -> str:
+        if self._in_place is not None:
+            text = self._in_place.sub(r"\1\2***", text)
+        if self._as_word is not None:
+            text = self._as_word.sub("***", text)
+        return _IN_HEADER.sub(r"\1***", _IN_URL.sub(r"\1***@", text))
+
+
+def _forms(secret: str) -> Iterable[str]:
+    """A secret as it is written in texts, URLs, JSON, Python and connection strings."""
+    yield secret
+    yield quote(secret, safe="")
+    yield quote_plus(secret)
+    yield json.dumps(secret)[1:-1]
+    yield repr(secret)[1:-1]
+    yield secret.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _as_word(secret: str) -> str:
+    """A pattern for the secret where no letter or digit before or behind makes it a part of a word."""
+    before = r"(?<!\w)" if re.match(r"\w", secret[0]) else ""
+    behind = r"(?!\w)" if re.match(r"\w", secret[-1]) else ""
+    return before + re.escape(secret) + behind
 
 
 class RedactingFormatter(logging.Formatter):
     """Stars out secrets, in tracebacks too. No library is known to log one; this is for the day
     when one does."""
 
-    def __init__(self, secrets: Sequence[str]) -> None:
+    def __init__(self, redactor: Redactor) -> None:
         super().__init__(FORMAT)
-        self._secrets = [secret for secret in secrets if secret]
+        self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        return redacted(super().format(record), self._secrets)
-
-
-def redacted(text: str, secrets: Sequence[str]) -> str:
-    """The text with each secret starred out."""
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text
+        return self._redactor(super().format(record))
 
 
 def configure_logging() -> None:
@@ -35,7 +91,17 @@ def configure_logging() -> None:
     logging.getLogger("httpcore").setLevel(logging.WARNING)
 
 
+_known = Redactor(())
+
+
 def hide(secrets: Sequence[str]) -> None:
-    """From now on, no log line shows one of these."""
+    """From now on, no log line and no text from `redact` shows one of these."""
+    global _known  # noqa: PLW0603 - a process has one run, and one set of secrets
+    _known = Redactor(secrets)
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(RedactingFormatter(secrets))
+        handler.setFormatter(RedactingFormatter(_known))
+
+
+def redact(text: str) -> str:
+    """The text, which may come from a driver or a server, without what `hide` was told of."""
+    return _known(text)

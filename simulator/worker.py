@@ -29,7 +29,7 @@ from .contract import (
 )
 from .environment import node_name
 from .errors import Retryable, SimulatorError
-from .logs import hide
+from .logs import hide, redact
 from .loop import Feed, insert_all
 from .measure import Recorder
 from .modules import load_module
@@ -96,7 +96,7 @@ class CollectorClient:
     def fail(self, reason: str) -> None:
         """Give the run up."""
         with suppress(httpx.HTTPError):
-            failure = Failure(worker=self.worker, reason=reason)
+            failure = Failure(worker=self.worker, reason=redact(reason))
             self._http.post("/failure", content=failure.model_dump_json())
 
     def _post(self, path: str, message: Message) -> bytes:
@@ -295,9 +295,9 @@ def _asked(name: str, run: int, worker: int, ask: Callable[[], Sequence[object]]
         rows = len(ask())
     except (Retryable, SimulatorError) as error:
         _log.error("query %s failed: %s", name, error)
-        return QueryRun(
-            query=name, run=run, worker=worker, duration_s=None, rows=None, error=str(error)
-        )
+        # It goes into the result and the table.
+        said = redact(str(error))
+        return QueryRun(query=name, run=run, worker=worker, duration_s=None, rows=None, error=said)
     duration = time.perf_counter() - begin
     return QueryRun(query=name, run=run, worker=worker, duration_s=duration, rows=rows)
 
