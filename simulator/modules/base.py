@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from ..conditions import Condition
 from ..contract import PrimaryKey, RunSettings, Tables
 from ..errors import OptionError
 from ..workloads.base import MAX_DEVICES, EventBlock, Schema
@@ -265,6 +266,8 @@ class Module(ABC):
     """The part of the options that `encoder` needs."""
     CAPABILITIES: ClassVar[Capabilities]
     ENCODINGS: ClassVar[Sequence[Encoding]]
+    CONDITIONS: ClassVar[Mapping[str, Condition]] = {}
+    """Setting that `server_info` tells -> what it changes; the others are of the database alone."""
     settle_s: float = 0.0
     """With a database that acknowledges events before they can be queried: how long a count may stand
     still below the expected number before it is believed."""

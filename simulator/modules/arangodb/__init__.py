@@ -27,7 +27,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from arango.client import ArangoClient
@@ -38,6 +38,7 @@ from arango.http import HTTPClient
 from arango.response import Response
 from pydantic import Field, field_validator
 
+from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...errors import OptionError, Retryable, SimulatorError, one_line
 from ...workloads.base import FIRST_TIMESTAMP_MS, ColumnType, Schema
@@ -120,7 +121,7 @@ _RESULT = TypeVar("_RESULT")
 class EncodingOptions(Options):
     """Options that say what a payload looks like."""
 
-    insert_method: InsertMethod | None = Field(
+    insert_method: Annotated[InsertMethod | None, Condition.BATCH] = Field(
         None,
         description="how events are sent: document (default with --batch) or import, the APIs of "
         "these names; single (default without --batch)",
@@ -140,35 +141,39 @@ class EncodingOptions(Options):
 class ArangoOptions(EncodingOptions):
     """Options of targets with `module: arangodb`."""
 
-    endpoint: str = Field(
+    endpoint: Annotated[str, Condition.NONE] = Field(
         min_length=1, description="the server's or a coordinator's URL: http[s]://HOST[:8529]"
     )
-    database: str = Field("_system", min_length=1, description="a database that is there")
-    username: str = Field("root", description="user name")
+    database: Annotated[str, Condition.NONE] = Field(
+        "_system", min_length=1, description="a database that is there"
+    )
+    username: Annotated[str, Condition.NONE] = Field("root", description="user name")
     password: str = Field("", repr=False, description="the user's password")
-    ca_certs: str | None = Field(
+    ca_certs: Annotated[str | None, Condition.NONE] = Field(
         None, description="authorities to trust: a PEM file, or its text (default: the usual ones)"
     )
-    verify_certs: bool = Field(True, description="check the server's certificate")
-    replication_factor: int = Field(
+    verify_certs: Annotated[bool, Condition.NONE] = Field(
+        True, description="check the server's certificate"
+    )
+    replication_factor: Annotated[int, Condition.REPLICATION] = Field(
         1, ge=1, le=10, description="copies of each document (in a cluster)"
     )
-    shard_count: int | None = Field(
+    shard_count: Annotated[int | None, Condition.REPLICATION] = Field(
         None,
         ge=1,
         le=1000,
         description="shards per collection (in a cluster; default: the server's)",
     )
-    sync: bool = Field(
+    sync: Annotated[bool, Condition.DURABILITY] = Field(
         False, description="acknowledge documents once they are on disk (waitForSync)"
     )
     create_indices: bool = Field(
         False, description="create the indices on device, time and temperature before the queries"
     )
-    max_in_flight: int = Field(
+    max_in_flight: Annotated[int, Condition.CLIENT] = Field(
         1, ge=1, le=1024, description="requests that a worker keeps under way at once"
     )
-    request_timeout_s: float = Field(
+    request_timeout_s: Annotated[float, Condition.NONE] = Field(
         60, gt=0, description="how long to wait for an answer, in seconds"
     )
 
@@ -320,6 +325,14 @@ class Arangodb(Module):
     PACKAGES = ("python-arango", "httptools")
     options_model = ArangoOptions
     encoding_options_model = EncodingOptions
+    CONDITIONS: ClassVar[Mapping[str, Condition]] = {
+        "sync": Condition.DURABILITY,
+        "role": Condition.REPLICATION,
+        "replication_factor": Condition.REPLICATION,
+        "write_concern": Condition.REPLICATION,
+        "shard_count": Condition.REPLICATION,
+        "key_options": Condition.KEY,
+    }
     CAPABILITIES = Capabilities(
         insert_modes=dict.fromkeys(InsertMethod, Support.FULL),
         primary_keys={

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 from azure.kusto.data import ClientRequestProperties, KustoClient, KustoConnectionStringBuilder
@@ -40,6 +40,7 @@ from azure.kusto.data.exceptions import (
 )
 from pydantic import Field, field_validator, model_validator
 
+from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...errors import OptionError, Retryable, SimulatorError, one_line
 from ...workloads.base import FIRST_TIMESTAMP_MS, ColumnType, Schema
@@ -121,7 +122,9 @@ QUERIES = {
 class EncodingOptions(Options):
     """Options that say what a payload looks like."""
 
-    batch: bool = Field(True, description="true: queued ingestion, false: streaming ingestion")
+    batch: Annotated[bool, Condition.BATCH] = Field(
+        True, description="true: queued ingestion, false: streaming ingestion"
+    )
 
     def mode(self, batch: int) -> InsertMode:
         """The insert mode, which is the same for requests of any size."""
@@ -131,28 +134,36 @@ class EncodingOptions(Options):
 class AdxOptions(EncodingOptions):
     """Options of targets with `module: azure_data_explorer`."""
 
-    kusto_uri: str = Field(
+    kusto_uri: Annotated[str, Condition.NONE] = Field(
         description="URI of the cluster, e.g. https://name.region.kusto.windows.net"
     )
-    kusto_ingest_uri: str | None = Field(
+    kusto_ingest_uri: Annotated[str | None, Condition.NONE] = Field(
         None, description="URI for ingestion (default: kusto_uri with ingest- before the name)"
     )
-    kusto_db: str = Field(min_length=1, description="name of the database")
-    adx_aad_app_id: str | None = Field(None, description="application (client) id to log in as")
+    kusto_db: Annotated[str, Condition.NONE] = Field(
+        min_length=1, description="name of the database"
+    )
+    adx_aad_app_id: Annotated[str | None, Condition.NONE] = Field(
+        None, description="application (client) id to log in as"
+    )
     adx_app_key: str | None = Field(None, repr=False, description="its client secret")
-    adx_authority_id: str | None = Field(None, description="its tenant's id")
-    batching_time_s: int | None = Field(
+    adx_authority_id: Annotated[str | None, Condition.NONE] = Field(
+        None, description="its tenant's id"
+    )
+    batching_time_s: Annotated[int | None, Condition.BATCH] = Field(
         None, ge=10, le=1800,
         description="with batch=true: seconds that data are collected before they are stored"
         " (default: the database's, 300 if nobody changed it)",
     )  # fmt: skip
-    settle_s: float = Field(
+    settle_s: Annotated[float, Condition.NONE] = Field(
         900, gt=0, description="with batch=true: how long to wait for more events to appear"
     )
-    max_in_flight: int = Field(
+    max_in_flight: Annotated[int, Condition.CLIENT] = Field(
         1, ge=1, le=256, description="requests under way at once; with batch=true only"
     )
-    query_timeout_s: int = Field(3600, ge=1, le=3600, description="how long a query may take")
+    query_timeout_s: Annotated[int, Condition.NONE] = Field(
+        3600, ge=1, le=3600, description="how long a query may take"
+    )
 
     @field_validator("kusto_uri", "kusto_ingest_uri")
     @classmethod
@@ -347,6 +358,10 @@ class AzureDataExplorer(Module):
     PACKAGES = ("azure-kusto-data", "httptools")
     options_model = AdxOptions
     encoding_options_model = EncodingOptions
+    CONDITIONS: ClassVar[Mapping[str, Condition]] = {
+        "ingestion": Condition.BATCH,
+        "ingestionbatching policy": Condition.BATCH,
+    }
     CAPABILITIES = Capabilities(
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...errors import OptionError
 from .. import load_module
@@ -24,9 +25,15 @@ class BlackholeOptions(Options):
 
     model_config = ConfigDict(extra="allow")
 
-    encoder: str = Field("postgres", description="module whose payloads are built")
-    delay_ms: float = Field(0, ge=0, description="how long each request seems to take")
-    max_in_flight: int = Field(1, ge=1, le=1024, description="requests under way at once")
+    encoder: Annotated[str, Condition.BATCH] = Field(
+        "postgres", description="module whose payloads are built"
+    )
+    delay_ms: Annotated[float, Condition.CLIENT] = Field(
+        0, ge=0, description="how long each request seems to take"
+    )
+    max_in_flight: Annotated[int, Condition.CLIENT] = Field(
+        1, ge=1, le=1024, description="requests under way at once"
+    )
 
     def encoding(self) -> tuple[type[Module], Options]:
         """The other module and the options for its encoder; OptionError if they don't fit."""

@@ -43,7 +43,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from cassandra import (
     AuthenticationFailed,
@@ -85,6 +85,7 @@ from cassandra.protocol import (
 from cassandra.query import PreparedStatement, SimpleStatement, tuple_factory
 from pydantic import Field, field_validator, model_validator
 
+from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, quoted
 from ...errors import OptionError, Retryable, SimulatorError, one_line
@@ -191,13 +192,15 @@ class InsertMode(StrEnum):
 class EncodingOptions(Options):
     """Options that say what a payload looks like."""
 
-    insert_mode: InsertMode | None = Field(
+    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
         None, description="batch (default with --batch) or single (default without)"
     )
-    consistency_level: Consistency = Field(
+    consistency_level: Annotated[Consistency, Condition.DURABILITY] = Field(
         "LOCAL_QUORUM", description="of writes (single and batch) and of reads"
     )
-    batch_type: BatchType = Field(BatchType.UNLOGGED, description="unlogged or logged")
+    batch_type: Annotated[BatchType, Condition.BATCH] = Field(
+        BatchType.UNLOGGED, description="unlogged or logged"
+    )
 
     def check(self, batch: int) -> None:
         """OptionError if requests of `batch` events can't be made."""
@@ -212,39 +215,49 @@ class EncodingOptions(Options):
 class CassandraOptions(EncodingOptions):
     """Options of targets with `module: cassandra`."""
 
-    contact_points: CommaList = Field(
+    contact_points: Annotated[CommaList, Condition.NONE] = Field(
         min_length=1, description="nodes to connect to first, separated by commas"
     )
-    port: int = Field(9042, ge=1, le=65535, description="port of all nodes")
-    local_datacenter: str | None = Field(
+    port: Annotated[int, Condition.NONE] = Field(
+        9042, ge=1, le=65535, description="port of all nodes"
+    )
+    local_datacenter: Annotated[str | None, Condition.NONE] = Field(
         None, description="data center to send requests to (default: that of the contact points)"
     )
-    username: str | None = Field(None, description="with password: how to log in")
+    username: Annotated[str | None, Condition.NONE] = Field(
+        None, description="with password: how to log in"
+    )
     password: str | None = Field(None, repr=False, description="see username")
-    tls: bool = Field(False, description="encrypt the connections")
-    ca_certs: str | None = Field(
+    tls: Annotated[bool, Condition.CLIENT] = Field(False, description="encrypt the connections")
+    ca_certs: Annotated[str | None, Condition.NONE] = Field(
         None,
         description="with tls: file of the certificates to trust, or their PEM text (default: the system's)",
     )
-    verify_certs: bool = Field(
+    verify_certs: Annotated[bool, Condition.NONE] = Field(
         True, description="with tls: check the server's certificate and that it is for this host"
     )
-    keyspace: str = Field(
+    keyspace: Annotated[str, Condition.NONE] = Field(
         "benchmark", pattern=r"^\w{1,48}$", description="keyspace, made if there is none"
     )
-    replication_strategy: ReplicationStrategy = Field(
+    replication_strategy: Annotated[ReplicationStrategy, Condition.REPLICATION] = Field(
         ReplicationStrategy.NETWORK, description="of the keyspace, if it is made"
     )
-    replication_factor: int = Field(3, ge=1, description="copies of each row, in one data center")
-    max_sync_calls: int = Field(
+    replication_factor: Annotated[int, Condition.REPLICATION] = Field(
+        3, ge=1, description="copies of each row, in one data center"
+    )
+    max_sync_calls: Annotated[int, Condition.CLIENT] = Field(
         1, ge=1, le=16_384, description="requests of a worker under way at once"
     )
-    request_timeout: float = Field(
+    request_timeout: Annotated[float, Condition.NONE] = Field(
         60, gt=0, description="seconds until an insert without answer is tried again"
     )
-    query_timeout: float = Field(600, gt=0, description="seconds until a query is given up")
-    connect_timeout: float = Field(10, gt=0, description="seconds until a node counts as away")
-    protocol_version: Literal[3, 4, 5] | None = Field(
+    query_timeout: Annotated[float, Condition.NONE] = Field(
+        600, gt=0, description="seconds until a query is given up"
+    )
+    connect_timeout: Annotated[float, Condition.NONE] = Field(
+        10, gt=0, description="seconds until a node counts as away"
+    )
+    protocol_version: Annotated[Literal[3, 4, 5] | None, Condition.CLIENT] = Field(
         None, description="of the native protocol (default: 5; with flavor ycql 4)"
     )
     compaction: CommaList | None = Field(
@@ -252,11 +265,11 @@ class CassandraOptions(EncodingOptions):
         description="class of the tables' compaction strategy, then its settings, e.g. "
         "TimeWindowCompactionStrategy, compaction_window_size=1 (default: the server's)",
     )
-    scan_ranges: int = Field(
+    scan_ranges: Annotated[int, Condition.CLIENT] = Field(
         32, ge=1, le=65_536, description="parts in which all events are counted or scanned"
     )
     flavor: Flavor = Field(Flavor.CASSANDRA, description="cassandra or ycql")
-    tablets: int | None = Field(
+    tablets: Annotated[int | None, Condition.REPLICATION] = Field(
         None, ge=1, description="tablets of a table (flavor ycql; default: the server's choice)"
     )
 
@@ -308,6 +321,21 @@ class Cassandra(Module):
     PACKAGES = ("cassandra-driver",)
     options_model = CassandraOptions
     encoding_options_model = EncodingOptions
+    CONDITIONS: ClassVar[Mapping[str, Condition]] = {
+        "commitlog_sync": Condition.DURABILITY,
+        "commitlog_sync_period": Condition.DURABILITY,
+        "commitlog_sync_group_window": Condition.DURABILITY,
+        "periodic_commitlog_sync_lag_block": Condition.DURABILITY,
+        "durable_writes": Condition.DURABILITY,
+        "consistency_level": Condition.DURABILITY,
+        "nodes": Condition.REPLICATION,
+        "replication": Condition.REPLICATION,
+        "hinted_handoff_enabled": Condition.REPLICATION,
+        "endpoint_snitch": Condition.REPLICATION,
+        "batch_type": Condition.BATCH,
+        "max_sync_calls": Condition.CLIENT,
+        "protocol_version": Condition.CLIENT,
+    }
     CAPABILITIES = Capabilities(
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={

@@ -20,12 +20,13 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 import orjson
 from pydantic import Field, field_validator
 
+from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, bounds
 from ...errors import OptionError, Retryable, SimulatorError, one_line
@@ -110,7 +111,7 @@ _LOST = "connection_lost"
 class EncodingOptions(Options):
     """Options that say what a payload looks like."""
 
-    insert_mode: InsertMode | None = Field(
+    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
         None,
         description="how events are sent: bulk (bulk arguments, default with --batch), unnest,"
         " single (default without --batch)",
@@ -130,30 +131,32 @@ class EncodingOptions(Options):
 class CratedbOptions(EncodingOptions):
     """Options of targets with `module: cratedb`."""
 
-    endpoint: CommaList = Field(
+    endpoint: Annotated[CommaList, Condition.NONE] = Field(
         min_length=1, description="the nodes' URLs, separated by commas: http[s]://HOST[:4200]"
     )
-    user: str = Field("crate", min_length=1, description="user name")
+    user: Annotated[str, Condition.NONE] = Field("crate", min_length=1, description="user name")
     password: str | None = Field(None, repr=False, description="the user's password")
-    ca_certs: str | None = Field(
+    ca_certs: Annotated[str | None, Condition.NONE] = Field(
         None, description="authorities to trust: a PEM file, or its text (default: the usual ones)"
     )
-    verify_certs: bool = Field(True, description="check the server's certificate")
-    default_schema: str = Field(
+    verify_certs: Annotated[bool, Condition.NONE] = Field(
+        True, description="check the server's certificate"
+    )
+    default_schema: Annotated[str, Condition.NONE] = Field(
         "doc", pattern=r"^[a-z_][a-z0-9_]*$", description="schema that the tables are in"
     )
-    shards: int | None = Field(
+    shards: Annotated[int | None, Condition.REPLICATION] = Field(
         None, ge=1, le=1024, description="shards per table (default: the server's)"
     )
-    replicas: str | None = Field(
+    replicas: Annotated[str | None, Condition.REPLICATION] = Field(
         None,
         pattern=r"^\d+(-(\d+|all))?$",
         description="copies of each shard: a number or a range like 0-1 (default: the server's)",
     )
-    concurrent_requests: int = Field(
+    concurrent_requests: Annotated[int, Condition.CLIENT] = Field(
         1, ge=1, le=1024, description="requests that a worker keeps under way at once"
     )
-    request_timeout_s: float = Field(
+    request_timeout_s: Annotated[float, Condition.NONE] = Field(
         60, gt=0, description="how long to wait for an answer, in seconds"
     )
 
@@ -294,6 +297,14 @@ class Cratedb(Module):
     PACKAGES = ("httptools",)
     options_model = CratedbOptions
     encoding_options_model = EncodingOptions
+    CONDITIONS: ClassVar[Mapping[str, Condition]] = {
+        "refresh_interval": Condition.DURABILITY,
+        "translog.durability": Condition.DURABILITY,
+        "translog.sync_interval": Condition.DURABILITY,
+        "nodes": Condition.REPLICATION,
+        "number_of_shards": Condition.REPLICATION,
+        "number_of_replicas": Condition.REPLICATION,
+    }
     CAPABILITIES = Capabilities(
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={

@@ -38,7 +38,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 import elastic_transport
@@ -47,6 +47,7 @@ from elastic_transport import NodeConfig
 from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
 from pydantic import Field, field_validator, model_validator
 
+from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...encoding import bounds
 from ...errors import OptionError, Retryable, SimulatorError, one_line
@@ -147,11 +148,11 @@ class Flavor(StrEnum):
 class EncodingOptions(Options):
     """Options that say what a payload looks like."""
 
-    insert_mode: InsertMode | None = Field(
+    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
         None,
         description="how events are sent: bulk (default with --batch), single (default without)",
     )
-    index_prefix: str = Field(
+    index_prefix: Annotated[str, Condition.NONE] = Field(
         "",
         pattern=r"^([a-z0-9][a-z0-9._-]{0,99})?$",
         description="what the names of the indices begin with",
@@ -178,35 +179,39 @@ class EncodingOptions(Options):
 class ElasticsearchOptions(EncodingOptions):
     """Options of targets with `module: elasticsearch`."""
 
-    endpoint: CommaList = Field(
+    endpoint: Annotated[CommaList, Condition.NONE] = Field(
         min_length=1,
         description="the nodes' URLs, separated by commas: http[s]://HOST[:9200][/PATH]",
     )
     flavor: Flavor = Field(Flavor.ELASTICSEARCH, description="elasticsearch or opensearch")
-    username: str | None = Field(None, description="user name, with password")
+    username: Annotated[str | None, Condition.NONE] = Field(
+        None, description="user name, with password"
+    )
     password: str | None = Field(None, repr=False, description="the user's password")
     api_key: str | None = Field(
         None, repr=False, description="encoded API key, instead of username and password"
     )
-    ca_certs: str | None = Field(
+    ca_certs: Annotated[str | None, Condition.NONE] = Field(
         None, description="authorities to trust: a PEM file, or its text (default: the usual ones)"
     )
-    verify_certs: bool = Field(True, description="check the server's certificate")
-    shards: int | None = Field(
+    verify_certs: Annotated[bool, Condition.NONE] = Field(
+        True, description="check the server's certificate"
+    )
+    shards: Annotated[int | None, Condition.REPLICATION] = Field(
         None, ge=1, le=1024, description="primary shards per index (default: the server's)"
     )
-    replicas: int | None = Field(
+    replicas: Annotated[int | None, Condition.REPLICATION] = Field(
         None, ge=0, le=20, description="copies of each shard (default: the server's)"
     )
-    refresh_interval: str | None = Field(
+    refresh_interval: Annotated[str | None, Condition.DURABILITY] = Field(
         None,
         pattern=r"^(-1|[0-9]+(ms|s|m|h))$",
         description="how soon documents can be found, e.g. 30s, -1: never (default: the server's)",
     )
-    max_in_flight: int = Field(
+    max_in_flight: Annotated[int, Condition.CLIENT] = Field(
         1, ge=1, le=1024, description="requests that a worker keeps under way at once"
     )
-    request_timeout_s: float = Field(
+    request_timeout_s: Annotated[float, Condition.NONE] = Field(
         60, gt=0, description="how long to wait for an answer, in seconds"
     )
 
@@ -436,6 +441,17 @@ class ElasticsearchModule(Module):
     PACKAGES = ("elasticsearch", "elastic-transport", "httptools")
     options_model = ElasticsearchOptions
     encoding_options_model = EncodingOptions
+    CONDITIONS: ClassVar[Mapping[str, Condition]] = {
+        "index.refresh_interval": Condition.DURABILITY,
+        "index.translog.durability": Condition.DURABILITY,
+        "index.translog.sync_interval": Condition.DURABILITY,
+        "nodes": Condition.REPLICATION,
+        "data_nodes": Condition.REPLICATION,
+        "index.number_of_shards": Condition.REPLICATION,
+        "index.number_of_replicas": Condition.REPLICATION,
+        "index.write.wait_for_active_shards": Condition.REPLICATION,
+        "index.replication.type": Condition.REPLICATION,
+    }
     CAPABILITIES = Capabilities(
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={

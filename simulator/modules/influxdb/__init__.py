@@ -21,7 +21,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from io import StringIO
-from typing import Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import certifi
@@ -30,6 +30,7 @@ from influxdb_client.rest import ApiException
 from pydantic import Field, field_validator
 from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 
+from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...errors import OptionError, Retryable, SimulatorError, one_line
 from ...workloads.base import FIRST_TIMESTAMP_MS
@@ -95,10 +96,10 @@ _SETTINGS = (
 class EncodingOptions(Options):
     """Options that say what a payload looks like."""
 
-    insert_mode: InsertMode | None = Field(
+    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
         None, description="batch (default with --batch) or single (default without)"
     )
-    gzip: bool = Field(
+    gzip: Annotated[bool, Condition.CLIENT] = Field(
         False, description="compress requests: less traffic for more of the client's CPU"
     )
 
@@ -114,28 +115,36 @@ class EncodingOptions(Options):
 class InfluxOptions(EncodingOptions):
     """Options of targets with `module: influxdb`."""
 
-    endpoint: str = Field(description="URL of the server, e.g. https://influxdb:8086")
-    org: str = Field(min_length=1, description="name of the organisation")
+    endpoint: Annotated[str, Condition.NONE] = Field(
+        description="URL of the server, e.g. https://influxdb:8086"
+    )
+    org: Annotated[str, Condition.NONE] = Field(
+        min_length=1, description="name of the organisation"
+    )
     token: str = Field(
         min_length=1, repr=False, description="API token that may read and write buckets"
     )
-    bucket: str = Field(
+    bucket: Annotated[str, Condition.NONE] = Field(
         "iot-benchmark", min_length=1, description="bucket to use; made if it is missing"
     )
     shard_group_duration_h: int | None = Field(
         None, ge=1, description="hours of data in one shard of a new bucket (default: the server's)"
     )
-    verify_ssl: bool = Field(True, description="check the server's certificate")
-    ssl_ca_cert: str | None = Field(
+    verify_ssl: Annotated[bool, Condition.NONE] = Field(
+        True, description="check the server's certificate"
+    )
+    ssl_ca_cert: Annotated[str | None, Condition.NONE] = Field(
         None, description="file with the certificates to trust (default: those of certifi)"
     )
-    max_in_flight: int = Field(
+    max_in_flight: Annotated[int, Condition.CLIENT] = Field(
         1, ge=1, le=1024, description="requests under way at once, each on a connection of its own"
     )
-    request_timeout_s: float = Field(
+    request_timeout_s: Annotated[float, Condition.NONE] = Field(
         60, gt=0, description="after so many seconds without an answer, a write is sent again"
     )
-    query_timeout_s: float = Field(3600, gt=0, description="how long a query may take")
+    query_timeout_s: Annotated[float, Condition.NONE] = Field(
+        3600, gt=0, description="how long a query may take"
+    )
 
     @field_validator("endpoint")
     @classmethod
@@ -322,6 +331,9 @@ class Influxdb(Module):
     PACKAGES = ("influxdb-client", "urllib3", "httptools")
     options_model = InfluxOptions
     encoding_options_model = EncodingOptions
+    CONDITIONS: ClassVar[Mapping[str, Condition]] = {
+        "storage-wal-fsync-delay": Condition.DURABILITY,
+    }
     CAPABILITIES = Capabilities(
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={

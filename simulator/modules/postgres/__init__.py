@@ -38,13 +38,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from io import BytesIO
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import psycopg2
 import psycopg2.errors
 import psycopg2.extensions
 from pydantic import Field, field_validator
 
+from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...encoding import client_keys, quoted
 from ...errors import OptionError, Retryable, SimulatorError, one_line
@@ -149,15 +150,17 @@ _QUERIES = {
 class EncodingOptions(Options):
     """Options that say what a payload looks like."""
 
-    insert_mode: InsertMode | None = Field(
+    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
         None,
         description="how events are sent: copy (default with --batch), values_lists, transaction "
         "(an INSERT per event, a commit per batch), single (default without --batch)",
     )
-    use_values_lists: bool = Field(
+    use_values_lists: Annotated[bool, Condition.BATCH] = Field(
         False, description="the reference's name for insert_mode=values_lists; with --batch only"
     )
-    copy_format: CopyFormat = Field(CopyFormat.BINARY, description="binary or text")
+    copy_format: Annotated[CopyFormat, Condition.BATCH] = Field(
+        CopyFormat.BINARY, description="binary or text"
+    )
 
     def mode(self, batch: int) -> InsertMode:
         """The insert mode for requests of `batch` events; OptionError if they don't fit."""
@@ -199,13 +202,13 @@ class DialectOptions(EncodingOptions):
 class ServerOptions(EncodingOptions):
     """Where the server is, and what is made there: for this module and those built on it."""
 
-    connection_string: str = Field(
+    connection_string: Annotated[str, Condition.NONE] = Field(
         min_length=1, repr=False, description="libpq connection string or URL"
     )
     password: str | None = Field(
         None, repr=False, description="the user's password, over one in connection_string"
     )
-    primary_key_constraint: str | None = Field(
+    primary_key_constraint: Annotated[str | None, Condition.KEY] = Field(
         None, description="replaces PRIMARY KEY (id) in CREATE TABLE"
     )
     install_extensions: CommaList = Field(
@@ -248,10 +251,10 @@ class ServerOptions(EncodingOptions):
 class PostgresOptions(ServerOptions, DialectOptions):
     """Options of targets with `module: postgres`."""
 
-    tablets: int | None = Field(
+    tablets: Annotated[int | None, Condition.REPLICATION] = Field(
         None, ge=1, description="split each table INTO so many TABLETS (dialect yugabytedb)"
     )
-    colocation: bool | None = Field(
+    colocation: Annotated[bool | None, Condition.REPLICATION] = Field(
         None,
         description="keep the tables in the database's one tablet, if it was made WITH COLOCATION, "
         "or out of it (dialect yugabytedb; default: as the database has it)",
@@ -283,6 +286,16 @@ class Postgres(Module):
     PACKAGES = ("psycopg2-binary",)
     options_model: ClassVar[type[ServerOptions]] = PostgresOptions
     encoding_options_model: ClassVar[type[EncodingOptions]] = DialectOptions
+    CONDITIONS: ClassVar[Mapping[str, Condition]] = {
+        "fsync": Condition.DURABILITY,
+        "synchronous_commit": Condition.DURABILITY,
+        "full_page_writes": Condition.DURABILITY,
+        "wal_level": Condition.DURABILITY,
+        "yb_disable_transactional_writes": Condition.DURABILITY,
+        "synchronous_standby_names": Condition.REPLICATION,
+        "zone_configuration": Condition.REPLICATION,
+        "tablet_servers": Condition.REPLICATION,
+    }
     CAPABILITIES = Capabilities(
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),

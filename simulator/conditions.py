@@ -1,0 +1,47 @@
+"""Which conditions of a measurement a setting changes, declared where the setting is defined.
+
+An option says it in its annotation, `batch: Annotated[int, Condition.BATCH]`; a module says it of what
+its server tells in `Module.CONDITIONS`. `compare` warns where such conditions differ.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel
+
+
+class Condition(StrEnum):
+    """What a setting changes."""
+
+    DATA = "data"
+    """What is stored while it is measured."""
+    DURABILITY = "durability"
+    """What an acknowledgement is worth."""
+    REPLICATION = "replication"
+    """How many copies are made, and over how many nodes and shards events are spread."""
+    BATCH = "batch"
+    """What a request looks like."""
+    KEY = "key"
+    """Keys and tables."""
+    CLIENT = "client"
+    """How the load generator works, and where."""
+    HARDWARE = "hardware"
+    WORKLOAD = "workload"
+    """Which events and queries, and how many."""
+    DATABASE = "database"
+    """How the database works otherwise."""
+    NONE = "none"
+    """No figure: where the database is, who asks, how long to wait before giving up."""
+
+
+def find_conditions(model: type[BaseModel]) -> dict[str, Condition]:
+    """Field -> what its annotation declares. A field that is never shown changes no figure."""
+    found = {}
+    for name, field in model.model_fields.items():
+        declared = [one for one in field.metadata if isinstance(one, Condition)]
+        if declared:
+            found[name] = declared[0]
+        elif not field.repr:
+            found[name] = Condition.NONE
+    return found
