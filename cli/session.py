@@ -24,6 +24,7 @@ from .embedded import EmbeddedPostgres
 from .errors import ConfigError
 from .executors import make_executor
 from .executors.base import Executor, Series
+from .installation import PACKAGES
 from .output import note
 from .plan import merged_options
 from .results.store import ResultFolder, now
@@ -183,11 +184,10 @@ def _check_json_file(path: Path | None) -> None:
 
 def tool_environment() -> dict[str, Any]:
     """Version and, in a git checkout, commit of this tool."""
-    root = Path(__file__).resolve().parents[1]
     commit = None
-    if (root / ".git").exists():
+    if (PACKAGES / ".git").exists():
         described = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty"],
+            ["git", "-C", str(PACKAGES), "describe", "--always", "--abbrev=40", "--dirty"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         commit = described.stdout.strip() or None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..installation import program
 from ..signals import Interrupts
 from .options import Function, place_options
 
@@ -155,7 +156,7 @@ def _await(
     if not finding.ok:
         raise RunFailed(
             f"{recipe.name} is installed and its pods are ready, but a run can't reach it:"
-            f" {finding.text}\nWhen that is mended: python run.py doctor --target {given['target']}"
+            f" {finding.text}\nWhen that is mended: {program()} doctor --target {given['target']}"
         )
     say(f"{recipe.name} {finding.text}")
 

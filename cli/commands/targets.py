@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Config file with the targets.",
 )
+@click.option(
+    "--example", is_flag=True, help="Print a config file to begin with, and nothing else."
+)
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
-def targets(target: str | None, config_file: Path, debug: bool) -> None:
+def targets(target: str | None, config_file: Path, example: bool, debug: bool) -> None:
     """List the targets of the config file, and what can be done with each.
 
     full: works; unsupported: the database has no such thing; missing: this tool can't do it yet.
@@ -37,8 +40,12 @@ def targets(target: str | None, config_file: Path, debug: bool) -> None:
     With a TARGET, list the options that it takes, as keys in the config file or by --extra-option.
     """  # fmt: skip
     from ..config import load_config
+    from ..installation import shipped
     from ..output import say
 
+    if example:
+        say(shipped("config.yaml").read_text().rstrip())
+        return
     config = load_config(config_file)
     say(_overview(config) if target is None else _options(config, target))
 
@@ -50,6 +57,8 @@ def _overview(config: Config) -> str:
     from simulator.errors import OptionError
     from simulator.modules import load_module
 
+    from ..installation import missing_package
+
     rows = []
     for name in config.target_names:
         module_name, executor = config.place_of(name)
@@ -58,6 +67,11 @@ def _overview(config: Config) -> str:
             can = load_module(module_name).CAPABILITIES
         except OptionError:
             rows.append([*row, *["missing"] * 6])
+            continue
+        except ModuleNotFoundError as error:
+            if missing_package(error) is None:
+                raise
+            rows.append([*row, *["not installed"] * 6])
             continue
         rows.append(
             [

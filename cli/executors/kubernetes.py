@@ -32,6 +32,7 @@ from simulator.contract import (
 from ..cluster import RELEASE_PREFIX, RUN_LABEL, Helm, Place, allowed, asked, started_by
 from ..config import merged
 from ..errors import RunFailed
+from ..installation import program
 from ..signals import Interrupts
 from .base import Executor, Series, Watch
 from .problems import Problem, event_problem, job_problem, pod_problem
@@ -551,7 +552,7 @@ class _Release(Series):
                     options = " ".join(self._place.options())
                     raise RunFailed(
                         f"release {self._release} is left in the cluster ({error.message});"
-                        f" remove it later: python run.py clean {options}"
+                        f" remove it later: {program()} clean {options}"
                     ) from None
                 self._stopped.wait(1)
         self._await_gone()

@@ -20,6 +20,7 @@ import httpx
 from simulator.contract import RUN_HEADER, TOKEN_HEADER, Phase, Report, RunSettings, Status
 
 from ..errors import RunFailed
+from ..installation import environment_for_processes
 from ..signals import Interrupts
 from .base import Executor, Series, Watch
 
@@ -29,7 +30,6 @@ _STATUS_PATIENCE_S = 2.0
 _END_PATIENCE_S = 3.0
 # A worker that fails tells the collector before it ends; the report of that is awaited this long.
 _REASON_PATIENCE_S = 5.0
-_ROOT = Path(__file__).resolve().parents[2]
 
 Event = tuple[str, Any]
 """("line", launcher's message) | ("report", Report) | ("failed", reason) | ("gone", None)"""
@@ -47,13 +47,15 @@ class LocalExecutor(Executor):
     def __enter__(self) -> LocalExecutor:
         # BLAS would start a thread per core on import; nothing here multiplies matrices, and
         # threads and forks don't mix.
-        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        environment = environment_for_processes(os.environ)
+        environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         with self._interrupts.shielded():
             self._launcher = subprocess.Popen(
-                [sys.executable, "-m", "simulator.main", "launcher"],
+                # -P: nothing in the user's folder may stand in for a module.
+                [sys.executable, "-P", "-m", "simulator.main", "launcher"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 # A session of its own: the terminal's Ctrl-C is for the command line alone.
-                cwd=_ROOT, env=environment, start_new_session=True,
+                env=environment, start_new_session=True,
             )  # fmt: skip
             threading.Thread(target=self._read_launcher, daemon=True).start()
         return self

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..installation import program
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -93,7 +95,7 @@ def event_problem(event: Any) -> Problem | None:
             return None
         text = f"pod {event.involved_object.name}: {event.reason}: {message}"
         if 'secret "' in message and "not found" in message:
-            text += "; a shipped target's Secret comes from: python run.py db install TARGET"
+            text += f"; a shipped target's Secret comes from: {program()} db install TARGET"
         return Problem(text, _NODE_EVENT_PATIENCE_S)
     if event.reason != "FailedCreate":
         return None

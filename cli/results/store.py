@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..errors import ConfigError, RunFailed
+from ..installation import program
 from ..output import note, write_whole
 from .model import FORMAT, Result
 
@@ -187,7 +188,7 @@ def open_result(name: str, folder: Path) -> StoredResult:
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(
             f"there is no result {name!r} in {folder}, nor a folder or file of that name{hint}\n"
-            "See: python run.py results"
+            f"See: {program()} results"
         )
     file = folder / matches[0] / FILE_NAME
     return StoredResult(matches[0], file, read_result(file))

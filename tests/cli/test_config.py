@@ -177,7 +177,8 @@ def test_files_without_targets(write: Write, text: str, expected: str) -> None:
 
 def test_a_missing_file_says_where_to_look(tmp_path: Path) -> None:
     assert error_of(tmp_path / "nowhere.yaml") == (
-        "there is no config file FILE: run from the folder that has it, or name it with -c"
+        "there is no config file FILE: run from the folder that has it, name it with -c, or make"
+        " one: python run.py targets --example > config.yaml"
     )
 
 

@@ -1,0 +1,159 @@
+"""The tool as an installed package: from a wheel, in an environment of its own, in any folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import site
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from cli.installation import missing_package
+from simulator import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SHIPPED = ("config.yaml", "dbinstall", "deployment")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that `pip install .` builds."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (built,) = folder.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of a new environment with the wheel. What the tool depends on is taken
+    from the environment of this test."""
+    folder = tmp_path_factory.mktemp("environment")
+    python = folder / "bin" / "python"
+    for command in (
+        [sys.executable, "-m", "venv", "--without-pip", str(folder)],
+        [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps",
+         "--no-index", str(wheel)],
+    ):  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
+    return python.parent
+
+
+def _run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment["EMBEDDED_DATA_DIR"] = str(folder / "data")
+    return subprocess.run(
+        [str(installed / "iotbench"), *arguments],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def _files(*names: str) -> Iterator[str]:
+    """The files of the repository below these folders, without what is only made by running."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", *names], capture_output=True, text=True, check=True
+    )
+    yield from listed.stdout.splitlines()
+
+
+def test_the_wheel_has_the_code_and_every_file_beside_it_that_the_code_reads(wheel: Path) -> None:
+    assert wheel.name.startswith(f"iot_database_benchmark-{__version__}-py3-none-any")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert set(_files("cli", "simulator")) <= names
+    assert {f"cli/shipped/{name}" for name in _files(*SHIPPED)} <= names
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
+
+
+def test_without_a_config_file_the_first_words_say_how_to_get_one(
+    installed: Path, tmp_path: Path
+) -> None:
+    refused = _run(installed, tmp_path, "insert", "--target", "embedded")
+    assert refused.returncode == 2
+    remedy = re.search(r"iotbench targets --example > config\.yaml", refused.stderr)
+    assert remedy, refused.stderr
+    example = _run(installed, tmp_path, "targets", "--example")
+    assert example.stdout == (ROOT / "config.yaml").read_text()
+
+
+def test_a_run_in_a_folder_that_has_nothing_but_a_config_file(
+    installed: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+    # Nothing in the user's folder may stand in for a module of the tool.
+    (tmp_path / "simulator").mkdir()
+    (tmp_path / "simulator" / "__init__.py").write_text("raise ImportError('the wrong one')")
+    done = _run(
+        installed, tmp_path,
+        "insert", "--target", "embedded", "--workers", "2", "--runs", "1", "--num-inserts", "500",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Workers" in done.stdout
+    assert len(list((tmp_path / "results").iterdir())) == 1
+
+
+def test_the_chart_and_the_recipes_are_those_of_the_installed_package(installed: Path) -> None:
+    code = (
+        "from cli.cluster import CHART; from cli.config import chart_keys;"
+        " from cli.recipes import FOLDER, load_recipe;"
+        "print(CHART, FOLDER, (CHART / 'Chart.yaml').is_file(), 'image' in chart_keys(),"
+        " load_recipe('postgresql').secret)"
+    )
+    done = subprocess.run(
+        [str(installed / "python"), "-P", "-c", code],
+        cwd="/", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    chart, recipes, *found = done.stdout.split()
+    assert Path(chart).is_relative_to(installed.parent)
+    assert Path(recipes).is_relative_to(installed.parent)
+    assert found == ["True", "True", "postgresql-benchmark"]
+
+
+def _pins() -> dict[str, str]:
+    """Package -> the version that requirements.txt, or a file that it names, has."""
+    found: dict[str, str] = {}
+    for name in ("requirements.txt", "requirements-demo.txt", "simulator/requirements.txt"):
+        for line in (ROOT / name).read_text().splitlines():
+            package, pinned, version = line.partition("==")
+            if pinned:
+                found[canonicalize_name(package)] = version
+    return found
+
+
+def test_what_the_package_depends_on_is_what_the_requirements_pin() -> None:
+    pins = _pins()
+    required = {
+        canonicalize_name(one.name): one for one in map(Requirement, PROJECT["dependencies"])
+    }
+    for name, requirement in required.items():
+        assert requirement.specifier.contains(pins[name]), f"{requirement}, but {pins[name]}"
+    # What only the image's list pins is what others need in turn.
+    direct = (ROOT / "simulator/requirements.txt").read_text().split("\n\n")[0]
+    for text in (
+        direct,
+        *((ROOT / f"requirements{part}.txt").read_text() for part in ("", "-demo")),
+    ):
+        for line in text.splitlines():
+            if line and not line.startswith(("#", "-")):
+                assert canonicalize_name(line.partition("==")[0]) in required, line
+
+
+def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it() -> None:
+    text = missing_package(
+        ModuleNotFoundError("No module named 'kubernetes.x'", name="kubernetes.x")
+    )
+    assert text is not None
+    assert "package kubernetes is" in text
+    assert re.search(r"python\S* -m pip install -r \S*requirements\.txt$", text)
+    assert missing_package(ModuleNotFoundError("No module named 'cli.x'", name="cli.x")) is None
