@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from simulator.errors import did_you_mean, unknown_option
 
 from .errors import ConfigError
 from .installation import program, shipped
@@ -27,6 +28,10 @@ class ExecutorName(StrEnum):
 
 
 _TOP_KEYS = ("targets", "namespace", "kubernetes")
+_TARGET_KEYS = (
+    "module", "executor", "start_server", "data_dir", "cost_per_hour", "recipe", "kubernetes",
+)  # fmt: skip
+"""Keys of a target that are this tool's own; all others are options of its module."""
 CHART_VALUES = "deployment/values.yaml"
 STARTABLE_SERVERS = ("postgresql",)
 
@@ -86,15 +91,49 @@ class Config:
         raw = self._section(name)
         module = self._replaced(raw.get("module"), ("targets", name, "module"))
         if not isinstance(module, str):
-            raise ConfigError(f"{self.where('targets', name)}: key `module` is missing")
+            misspelt = [str(key) for key in raw if did_you_mean(str(key), ["module"])]
+            hint = (
+                f"; is {misspelt[0]!r} meant to be it?" if "module" not in raw and misspelt else ""
+            )
+            raise ConfigError(f"{self.where('targets', name)}: key `module` is missing{hint}")
         executor = raw.get("executor", ExecutorName.KUBERNETES)
         executor = self._replaced(executor, ("targets", name, "executor"))
         return module, self._executor(name, executor)
 
+    def unknown_keys(
+        self, name: str, options: Callable[[Mapping[str, Any]], Iterable[str]]
+    ) -> list[str]:
+        """An error for each key of a target that is neither this tool's, nor one of its module's
+        `options`, which may depend on their values, nor a value of the chart."""
+        section = self._section(name)
+        known = [*options(section), *_TARGET_KEYS]
+        found = [
+            f"{self.where('targets', name, key)}: {unknown_option(key, known)}"
+            for key in map(str, section)
+            if key not in known
+        ]
+        return found + self._unknown_chart_keys(section, ("targets", name))
+
+    def unknown_shared_keys(self) -> list[str]:
+        """An error for each key below the file's `kubernetes` that is no value of the chart."""
+        return self._unknown_chart_keys({"kubernetes": self._kubernetes}, ())
+
+    def _unknown_chart_keys(self, section: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
+        keys = (*keys, "kubernetes")
+        values = section.get("kubernetes") or {}
+        if not isinstance(values, dict):
+            return [f"{self.where(*keys)}: needs keys below it, as in {CHART_VALUES}"]
+        known = chart_keys()
+        return [
+            f"{self.where(*keys, key)}: unknown key{did_you_mean(key, known)}"
+            f" (known: {', '.join(known)})"
+            for key in map(str, values)
+            if key not in known
+        ]
+
     def _section(self, name: str) -> dict[str, Any]:
         if name not in self._targets:
-            near = difflib.get_close_matches(name, self.target_names, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(name, self.target_names)
             known = ", ".join(self.target_names)
             raise ConfigError(f"{self.path} has no target {name!r}{hint} (it has: {known})")
         raw = self._targets[name]
@@ -156,18 +195,11 @@ class Config:
 
     def _chart_values(self, target: str, own: Any) -> Mapping[str, Any]:
         """The chart's values for a target; ConfigError for a key that the chart doesn't have."""
+        wrong = self.unknown_shared_keys()
+        wrong += self._unknown_chart_keys({"kubernetes": own}, ("targets", target))
+        for problem in wrong:
+            raise ConfigError(problem)
         shared = self._replaced(self._kubernetes, ("kubernetes",))
-        for values, keys in ((shared, ("kubernetes",)), (own, ("targets", target, "kubernetes"))):
-            if not isinstance(values, dict):
-                raise ConfigError(f"{self.where(*keys)}: needs keys below it, as in {CHART_VALUES}")
-            known = chart_keys()
-            for key in values:
-                if key not in known:
-                    near = difflib.get_close_matches(str(key), known, 1)
-                    hint = f"; did you mean {near[0]}?" if near else ""
-                    names = ", ".join(known)
-                    where = self.where(*keys, str(key))
-                    raise ConfigError(f"{where}: unknown key{hint} (known: {names})")
         return merged(shared, own)
 
     def _replaced(self, value: Any, keys: tuple[str, ...]) -> Any:
@@ -238,8 +270,8 @@ def load_config(path: Path) -> Config:
     for key in document:
         if key not in _TOP_KEYS:
             line = lines[(str(key),)]
-            known = ", ".join(_TOP_KEYS)
-            raise ConfigError(f"{path}:{line}: unknown key {key!r} (known: {known})")
+            hint, known = did_you_mean(str(key), _TOP_KEYS), ", ".join(_TOP_KEYS)
+            raise ConfigError(f"{path}:{line}: unknown key {key!r}{hint} (known: {known})")
     targets = document.get("targets")
     if not isinstance(targets, dict) or not targets:
         line = lines.get(("targets",), 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from importlib import import_module
@@ -10,6 +9,7 @@ from importlib import import_module
 import click
 
 from simulator import __version__
+from simulator.errors import did_you_mean
 
 from .errors import EXIT_FAILED, EXIT_USAGE, CliError
 from .installation import missing_package, program
@@ -46,8 +46,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS:
-            near = difflib.get_close_matches(args[0], COMMANDS, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(args[0], COMMANDS)
             known = ", ".join(COMMANDS)
             raise click.UsageError(f"there is no command {args[0]!r}{hint} (there are: {known})")
         return super().resolve_command(ctx, args)

@@ -127,6 +127,12 @@ def open_session(request: Request) -> Session:
     """Read the config and check target, executor, module and options; ConfigError if one is wrong."""
     config = load_config(request.config_file)
     target = config.target(request.target)
+    try:
+        module = load_module(target.module)
+    except OptionError as error:
+        raise ConfigError(f"{config.where('targets', target.name, 'module')}: {error}") from error
+    for unknown in config.unknown_keys(target.name, module.options_model.option_names):
+        raise ConfigError(unknown)
     executor = ExecutorName(request.executor) if request.executor else target.executor
     if target.start_server and executor is not ExecutorName.LOCAL:
         raise ConfigError(
@@ -151,10 +157,6 @@ def open_session(request: Request) -> Session:
             return "--extra-option"
         return config.where("targets", target.name, key)
 
-    try:
-        module = load_module(target.module)
-    except OptionError as error:
-        raise ConfigError(f"{config.where('targets', target.name, 'module')}: {error}") from error
     options = None
     if executor is ExecutorName.LOCAL or not target.kubernetes.get("existingSecret"):
         try:

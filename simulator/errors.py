@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class SimulatorError(Exception):
     """Ends a run. The text says what is wrong and what to do; it is shown without a traceback."""
@@ -20,6 +22,20 @@ def one_line(text: object, at_most: int | None = None) -> str:
     if not found and isinstance(text, BaseException):
         return type(text).__name__
     return found[:at_most]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean NAME?` with the known name that is nearest to this one, or nothing."""
+    import difflib  # only what has gone wrong needs it
+
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def unknown_option(key: str, known: Iterable[str]) -> str:
+    """What is said about an option that there isn't: the nearest one, and all."""
+    names = sorted(known)
+    return f"unknown option {key!r}{did_you_mean(key, names)} (known: {', '.join(names)})"
 
 
 class Retryable(Exception):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ def targets(target: str | None, config_file: Path, example: bool, debug: bool) -
     With a TARGET, list the options that it takes, as keys in the config file or by --extra-option.
     """  # fmt: skip
     from ..config import load_config
+    from ..errors import ConfigError
     from ..installation import shipped
     from ..output import say
 
@@ -48,6 +50,28 @@ def targets(target: str | None, config_file: Path, example: bool, debug: bool) -
         return
     config = load_config(config_file)
     say(_overview(config) if target is None else _options(config, target))
+    wrong = _wrong_keys(config, config.target_names if target is None else [target])
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+
+
+def _wrong_keys(config: Config, names: Sequence[str]) -> list[str]:
+    """An error for each key that a run with one of these targets would not accept."""
+    from simulator.errors import OptionError
+    from simulator.modules import load_module
+
+    from ..errors import ConfigError
+
+    found = config.unknown_shared_keys()
+    for name in names:
+        try:
+            module, _ = config.place_of(name)
+        except ConfigError as error:
+            found.append(error.message)
+            continue
+        with suppress(OptionError):  # the table says that there is no such module
+            found += config.unknown_keys(name, load_module(module).options_model.option_names)
+    return found
 
 
 def _overview(config: Config) -> str:
@@ -57,11 +81,15 @@ def _overview(config: Config) -> str:
     from simulator.errors import OptionError
     from simulator.modules import load_module
 
+    from ..errors import ConfigError
     from ..installation import missing_package
 
     rows = []
     for name in config.target_names:
-        module_name, executor = config.place_of(name)
+        try:
+            module_name, executor = config.place_of(name)
+        except ConfigError:
+            continue  # it's said below the table
         row = [name, module_name, executor]
         try:
             can = load_module(module_name).CAPABILITIES

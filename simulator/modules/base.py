@@ -85,6 +85,11 @@ class Options(BaseModel):
         None, description="only these queries, separated by commas (default: all of the workload)"
     )
 
+    @classmethod
+    def option_names(cls, values: Mapping[str, Any]) -> list[str]:
+        """The options that there are beside these values, which may be wrong."""
+        return list(cls.model_fields)
+
     def secrets(self) -> list[str]:
         """Texts that must never be shown: passwords, tokens."""
         return []

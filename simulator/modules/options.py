@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from ..errors import OptionError
+from ..errors import OptionError, unknown_option
 from .base import Options
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
@@ -23,18 +22,17 @@ def parse_options(
 ) -> AnyOptions:
     """Validated options; OptionError naming the first wrong key, beginning with `where(key)`.
 
+    A key that there isn't comes before one that is missing: it's likely to be that one, misspelt.
     The error never shows a value: it could be a secret.
     """
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        found = error.errors(include_url=False, include_input=False)
+        first = min(found, key=lambda each: each["type"] != "extra_forbidden")
         key = str(first["loc"][0]) if first["loc"] else ""
         if first["type"] == "extra_forbidden":
-            known = sorted([*model.model_fields, *more_known])
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            problem = f"unknown option {key!r}{hint} (known: {', '.join(known)})"
+            problem = unknown_option(key, [*model.model_fields, *more_known])
         elif first["type"] == "missing":
             description = model.model_fields[key].description
             problem = f"option {key} is missing ({description})"

@@ -208,7 +208,7 @@ def test_characters_that_yaml_does_not_allow(write: Write) -> None:
 
 def test_an_unknown_key_at_the_top(write: Write) -> None:
     text = error_of(write("targets:\n  x:\n    module: m\n\ntarget: 5\n"))
-    assert text.startswith("FILE:5: unknown key 'target' (known: targets, namespace")
+    assert text.startswith("FILE:5: unknown key 'target'; did you mean targets? (known: targets,")
 
 
 @pytest.mark.parametrize("key", ["yes", "null", "1", "1.0", "0x10", "2024-01-01"])
@@ -243,6 +243,10 @@ def test_keys_that_stand_twice(write: Write, text: str, expected: str) -> None:
     ("text", "expected"),
     [
         ("  x:\n    user: a\n", "FILE:2: targets.x: key `module` is missing"),
+        (
+            "  x:\n    modul: postgres\n",
+            "FILE:2: targets.x: key `module` is missing; is 'modul' meant to be it?",
+        ),
         ("  x:\n    module: 5\n", "FILE:2: targets.x: key `module` is missing"),
         ("  x:\n", "FILE:2: targets.x: needs keys below it, at least `module:`"),
         ("  x: [a]\n", "FILE:2: targets.x: needs keys below it, at least `module:`"),
@@ -327,6 +331,28 @@ def test_values_of_the_chart_are_merged_key_by_key(write: Write) -> None:
 )
 def test_values_that_the_chart_does_not_have(write: Write, text: str, expected: str) -> None:
     assert error_of(write(text), "x").startswith(expected)
+
+
+def test_each_key_that_nobody_knows_is_named(write: Write) -> None:
+    """With the nearest one, whether that would be this tool's, the module's or the chart's."""
+    file = write(
+        "kubernetes:\n  resource: 5\ntargets:\n  x:\n    module: m\n    executr: local\n"
+        "    hosst: db\n    kubernetes:\n      runAsUsr: 5\n    zzz: 1\n    host: db\n"
+    )
+    config = load_config(file)
+    found = [
+        text.replace(str(file), "FILE")
+        for text in config.unknown_keys("x", lambda _: ["host", "port"])
+    ]
+    assert [text.partition(" (known: ")[0] for text in found] == [
+        "FILE:6: targets.x.executr: unknown option 'executr'; did you mean executor?",
+        "FILE:7: targets.x.hosst: unknown option 'hosst'; did you mean host?",
+        "FILE:10: targets.x.zzz: unknown option 'zzz'",
+        "FILE:9: targets.x.kubernetes.runAsUsr: unknown key; did you mean runAsUser?",
+    ]
+    assert "(known: cost_per_hour, data_dir, executor, host, kubernetes, module, port," in found[0]
+    (shared,) = config.unknown_shared_keys()
+    assert "kubernetes.resource: unknown key; did you mean resources?" in shared
 
 
 # --- cost -----------------------------------------------------------------------------------------

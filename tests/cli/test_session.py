@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cli.errors import ConfigError
 from cli.session import Request, open_session
 
 
@@ -40,3 +42,29 @@ def test_a_long_one_or_none_is_not(
 ) -> None:
     open_session(request_for(tmp_path, f"    connection_string: host=db {password}\n"))
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "secret", ["", "    kubernetes: {existingSecret: s}\n    executor: kubernetes\n"]
+)
+@pytest.mark.parametrize(
+    ("misspelt", "meant"), [("connection_strin", "connection_string"), ("executr", "executor")]
+)
+def test_a_misspelt_key_is_named_before_the_one_that_is_missing_for_it(
+    tmp_path: Path, misspelt: str, meant: str, secret: str
+) -> None:
+    request = request_for(tmp_path, f"    {misspelt}: host=db\n")
+    if secret:
+        text = request.config_file.read_text().replace("    executor: local\n", secret)
+        request.config_file.write_text(text)
+    with pytest.raises(ConfigError, match=f"'{misspelt}'; did you mean {meant}\\?") as wrong:
+        open_session(request)
+    assert f"targets.x.{misspelt}: " in wrong.value.message
+
+
+def test_a_misspelt_extra_option_is_named_before_the_one_that_is_missing_for_it(
+    tmp_path: Path,
+) -> None:
+    request = replace(request_for(tmp_path, ""), extra_options=["connection_strin=host=db"])
+    with pytest.raises(ConfigError, match=r"--extra-option: .* did you mean connection_string"):
+        open_session(request)

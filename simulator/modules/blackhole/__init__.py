@@ -35,6 +35,15 @@ class BlackholeOptions(Options):
         1, ge=1, le=1024, description="requests under way at once"
     )
 
+    @classmethod
+    def option_names(cls, values: Mapping[str, Any]) -> list[str]:
+        own = super().option_names(values)
+        try:
+            module = load_module(str(values.get("encoder", cls.model_fields["encoder"].default)))
+        except OptionError:
+            return [*own, *values]  # that is the error to be told of
+        return [*own, *module.encoding_options_model.model_fields]
+
     def encoding(self) -> tuple[type[Module], Options]:
         """The other module and the options for its encoder; OptionError if they don't fit."""
         module = load_module(self.encoder)
