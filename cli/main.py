@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -16,11 +17,22 @@ from .installation import missing_package, program
 from .output import note, open_closed_streams
 from .signals import Interrupted, Interrupts
 
-COMMANDS = (
-    "insert", "query", "results", "compare", "plot", "report", "targets", "ceiling", "doctor",
-    "clean", "db",
-)  # fmt: skip
+COMMANDS = {
+    "insert": "Insert events and print the rate for each worker count.",
+    "query": "Ask the queries and print how long each takes.",
+    "results": "List what is stored, show one result, or export all runs.",
+    "compare": "Compare results with the first one.",
+    "plot": "Draw a figure of one result, or of several together.",
+    "report": "Write one HTML file that says what was measured and found.",
+    "targets": "List the targets of the config file and their options.",
+    "ceiling": "Print how fast this machine could generate and encode events.",
+    "doctor": "Check what a run needs, and say what to do if it's missing.",
+    "clean": "Show the runs in the cluster's namespace, and remove them.",
+    "db": "Install databases on Kubernetes, and remove them.",
+}
+"""Each with what `--help` says of it in the list: short enough for 80 columns."""
 DEFAULT_COMMAND = "insert"
+CONFIG_FILE = "config.yaml"
 
 
 class Commands(click.Group):
@@ -36,9 +48,13 @@ class Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own_options = {"--help", "--version"}
-        if not args or (args[0].startswith("-") and args[0] not in own_options):
+        if args and args[0].startswith("-") and args[0] not in own_options:
             args = [DEFAULT_COMMAND, *args]
         return super().parse_args(ctx, args)
 
@@ -86,6 +102,11 @@ def _status(arguments: list[str]) -> int:
             finally:
                 interrupts.ignore()
             return status if isinstance(status, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        note(error.format_message())
+        if error.ctx and error.ctx.command is commands:
+            note(f"\n{_targets_of(Path(CONFIG_FILE))}")
+        return error.exit_code
     except click.UsageError as error:
         note(f"error: {_one_line(error)}")
         return error.exit_code
@@ -114,7 +135,23 @@ def _status(arguments: list[str]) -> int:
 
 
 def _one_line(error: click.UsageError) -> str:
-    text = error.format_message().rstrip(".")
-    text = text[:1].lower() + text[1:]
     command = error.ctx.command_path if error.ctx else program()
+    parameter = error.param if isinstance(error, click.MissingParameter) else None
+    if parameter and error.ctx and parameter.name == "target":
+        file = Path(error.ctx.params.get("config_file") or CONFIG_FILE)
+        how = "--target NAME" if isinstance(parameter, click.Option) else "its name"
+        text = f"which target? Give {how}; {_targets_of(file)}"
+    else:
+        text = error.format_message().rstrip(".")
+        text = text[:1].lower() + text[1:]
     return f"{text}\nSee: {command} --help"
+
+
+def _targets_of(file: Path) -> str:
+    """Which targets the config file has, or why that can't be said."""
+    from .config import load_config
+
+    try:
+        return f"{file} has the targets {', '.join(load_config(file).target_names)}"
+    except CliError as error:
+        return error.message

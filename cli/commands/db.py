@@ -63,7 +63,7 @@ def db() -> None:
     """  # fmt: skip
 
 
-@db.command()
+@db.command(short_help="Install a target's database and wait until it answers.")
 @click.argument("target")
 @click.option("--nodes", type=click.IntRange(min=1), help="Database nodes; default: the recipe's.")
 @click.option(
@@ -161,7 +161,7 @@ def _await(
     say(f"{recipe.name} {finding.text}")
 
 
-@db.command()
+@db.command(short_help="Show which databases are installed, and whether they are ready.")
 @click.argument("target", required=False)
 @_of_all
 def status(**given: Any) -> None:
@@ -196,7 +196,7 @@ def status(**given: Any) -> None:
     say(tabulate(rows, headers, tablefmt="plain", disable_numparse=True))
 
 
-@db.command()
+@db.command(short_help="Remove a target's database, its data only if asked to.")
 @click.argument("target")
 @click.option(
     "--delete-volumes", is_flag=True, help="Delete the data, too, and the Secrets: for good."

@@ -31,7 +31,7 @@ def results() -> None:
     """
 
 
-@results.command("list")
+@results.command("list", short_help="List what is stored, and what came out of each.")
 @results_option
 @debug_option
 def list_(results_folder: Path, debug: bool) -> None:
@@ -47,7 +47,7 @@ def list_(results_folder: Path, debug: bool) -> None:
     say(results_table(stored).text() if stored else f"No results in {results_folder}.")
 
 
-@results.command()
+@results.command(short_help="Print one result with all its runs.")
 @click.argument("name", metavar="RESULT")
 @results_option
 @debug_option
@@ -63,7 +63,7 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
     say(result_text(open_result(name, results_folder), sys.stdout.isatty()))
 
 
-@results.command()
+@results.command(short_help="Write all runs as a table for other programs.")
 @click.argument("names", nargs=-1, metavar="[RESULT]…")
 @output_option(None, "File to write: .csv or .parquet. Default: CSV to standard output.")
 @results_option

@@ -16,7 +16,6 @@ QUICK_S = 10.0
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), ["--target", "--help"]),
         (
             ("inser", "-t", "blackhole"),
             ["'inser'", "did you mean insert?", "query, results, compare"],

@@ -1,0 +1,107 @@
+"""The command line as such: help, and what is said if the most important thing is left out."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from cli.main import COMMANDS, commands, main
+
+CONFIG = "targets:\n  here: {module: blackhole}\n  there: {module: blackhole}\n"
+
+
+class Said:
+    """What a command printed, and its exit status."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def of(self, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["run.py", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = self._capsys.readouterr()
+        return end.value.code, out, err
+
+
+@pytest.fixture
+def said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Said]:
+    """From a folder with a config file of two targets."""
+    # A command that has ended ignores signals, since its process is about to end, too.
+    handlers = {
+        number: signal.getsignal(number) for number in signal.valid_signals() if number < 32
+    }
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    yield Said(capsys)
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
+def test_without_arguments_there_is_help(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, out, err = said.of(monkeypatch)
+    assert (status, out) == (2, "")
+    assert err.startswith("Usage: python run.py ")
+    assert all(f"\n  {name} " in err for name in COMMANDS)
+    assert err.endswith("\nconfig.yaml has the targets here, there\n")
+
+
+@pytest.mark.parametrize("command", ["insert", "query"])
+def test_without_a_target_those_of_the_file_are_listed(
+    said: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    status, out, err = said.of(monkeypatch, command, "-w", "1")
+    assert (status, out) == (2, "")
+    assert err == (
+        "error: which target? Give --target NAME; config.yaml has the targets here, there\n"
+        f"See: python run.py {command} --help\n"
+    )
+    other = tmp_path / "other.yaml"
+    other.write_text("targets: {elsewhere: {module: blackhole}}")
+    assert (
+        f"{other} has the targets elsewhere" in said.of(monkeypatch, command, "-c", str(other))[2]
+    )
+    assert (
+        "there is no config file gone.yaml" in said.of(monkeypatch, command, "-c", "gone.yaml")[2]
+    )
+
+
+def test_the_database_to_install_is_asked_for_likewise(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, err = said.of(monkeypatch, "db", "install")
+    assert err.startswith("error: which target? Give its name; config.yaml has the targets here, ")
+    status, _, err = said.of(monkeypatch, "db")
+    assert status == 2
+    assert err.startswith("Usage: python run.py db ")
+
+
+def test_another_missing_argument_is_named(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, _, err = said.of(monkeypatch, "compare")
+    assert status == 2
+    assert err.startswith("error: missing argument")
+
+
+@pytest.mark.parametrize("group", [(), ("db",), ("results",)])
+def test_no_line_of_a_list_of_commands_is_cut_off(group: tuple[str, ...]) -> None:
+    context = click.Context(commands, info_name="python run.py", terminal_width=80)
+    command: click.Command = commands
+    for name in group:
+        assert isinstance(command, click.Group)
+        found = command.get_command(context, name)
+        assert found is not None
+        command, context = found, click.Context(found, parent=context, info_name=name)
+    listed = command.get_help(context).partition("Commands:\n")[2].splitlines()
+    assert isinstance(command, click.Group)
+    # One line for each, with a whole sentence.
+    assert [line.split()[0] for line in listed] == command.list_commands(context)
+    assert all(line.endswith(".") and not line.endswith("...") for line in listed)
+    assert max(map(len, listed)) <= 80
