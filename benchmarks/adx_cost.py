@@ -30,7 +30,7 @@ from azure.kusto.ingest import (
     StreamDescriptor,
 )
 
-from simulator.contract import PrimaryKey
+from simulator.contract import Load, PrimaryKey
 from simulator.modules.azure_data_explorer import AdxOptions, AzureDataExplorer
 from simulator.modules.azure_data_explorer.encoding import InsertMode
 from simulator.modules.base import Job
@@ -96,7 +96,7 @@ def ours(url: str, mode: InsertMode, batch: int, events: int) -> Cost:
     queued = "true" if mode is InsertMode.QUEUED else "false"
     values = {"kusto_uri": url, "kusto_db": "bench", "batch": queued}
     options = parse_options(AdxOptions, values, str)
-    job = Job(temperature().schema, batch=batch, primary_key=PrimaryKey.NONE)
+    job = Job(temperature().schema, Load(batch=batch, primary_key=PrimaryKey.NONE))
     module = AzureDataExplorer(options, job)
     return worker_path(module.writer(batch), temperature(), events, batch)
 

@@ -18,7 +18,7 @@ import time
 
 from arango.client import ArangoClient
 
-from simulator.contract import PrimaryKey
+from simulator.contract import Load, PrimaryKey
 from simulator.modules.arangodb import Arangodb, ArangoOptions
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
@@ -58,7 +58,7 @@ def ours(url: str, method: str, key: PrimaryKey, batch: int, events: int) -> Cos
     """A worker's own path."""
     values = {"endpoint": url, "insert_method": method}
     options = parse_options(ArangoOptions, values, str)
-    module = Arangodb(options, Job(temperature().schema, batch=batch, primary_key=key))
+    module = Arangodb(options, Job(temperature().schema, Load(batch=batch, primary_key=key)))
     return worker_path(module.writer(batch), temperature(), events, batch)
 
 

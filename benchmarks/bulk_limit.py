@@ -32,11 +32,11 @@ from statistics import median
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from simulator.contract import PrimaryKey
+from simulator.contract import Load, PrimaryKey
 from simulator.loop import Feed, insert_all
 from simulator.measure import Recorder
 from simulator.modules.base import Job, Payload
-from simulator.modules.elasticsearch import ElasticsearchModule, ElasticsearchOptions
+from simulator.modules.elasticsearch import Elasticsearch, ElasticsearchOptions
 from simulator.modules.elasticsearch.encoding import Request
 from simulator.modules.options import parse_options
 from simulator.worker import garbage_collection_paused, opened
@@ -97,7 +97,7 @@ def server() -> dict[str, str]:
 
 
 @contextmanager
-def database(workload: Workload, line: Line) -> Iterator[ElasticsearchModule]:
+def database(workload: Workload, line: Line) -> Iterator[Elasticsearch]:
     """The module on an index of its own, empty, which is deleted in the end."""
     options: dict[str, Any] = {
         **server(),
@@ -107,8 +107,8 @@ def database(workload: Workload, line: Line) -> Iterator[ElasticsearchModule]:
         "max_in_flight": line.in_flight,
     }
     parsed = parse_options(ElasticsearchOptions, options, lambda name: f"option {name}")
-    module = ElasticsearchModule(
-        parsed, Job(workload.schema, batch=line.batch, primary_key=line.key)
+    module = Elasticsearch(
+        parsed, Job(workload.schema, Load(batch=line.batch, primary_key=line.key))
     )
     try:
         module.open()
@@ -120,7 +120,7 @@ def database(workload: Workload, line: Line) -> Iterator[ElasticsearchModule]:
 
 
 @contextmanager
-def worker(module: ElasticsearchModule, workload: Workload, line: Line) -> Iterator[Turn]:
+def worker(module: Elasticsearch, workload: Workload, line: Line) -> Iterator[Turn]:
     """A worker's path, which pauses when its turn is over."""
     with opened(module.writer(line.batch)) as writer:
         feed = Feed(
@@ -142,7 +142,7 @@ def worker(module: ElasticsearchModule, workload: Workload, line: Line) -> Itera
         yield turn
 
 
-def encoded(module: ElasticsearchModule, workload: Workload, line: Line) -> list[Request]:
+def encoded(module: Elasticsearch, workload: Workload, line: Line) -> list[Request]:
     """The requests that a worker sends; of another worker's events, as both are stored."""
     encoder = module.writer(line.batch).encoder
     block = workload.block(1, 0, TURNS * line.events)

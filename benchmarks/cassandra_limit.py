@@ -34,6 +34,7 @@ from typing import BinaryIO, cast
 
 from cassandra.segment import compute_crc24
 
+from simulator.contract import Load
 from simulator.loop import Feed, insert_all
 from simulator.measure import Recorder
 from simulator.modules.base import Job, Payload
@@ -114,7 +115,7 @@ def module_for(workload: Workload, line: Line) -> Iterator[Cassandra]:
         "replication_factor": 1, "max_sync_calls": line.in_flight,
     }  # fmt: skip
     options = parse_options(Cassandra.options_model, values, str)
-    module = Cassandra(options, Job(workload.schema, batch=line.batch))
+    module = Cassandra(options, Job(workload.schema, Load(batch=line.batch)))
     module.open()
     try:
         module.prepare()

@@ -19,7 +19,7 @@ import sys
 import time
 from urllib.parse import urlsplit
 
-from simulator.contract import PrimaryKey
+from simulator.contract import Load, PrimaryKey
 from simulator.modules.base import Job
 from simulator.modules.cratedb import Cratedb, CratedbOptions
 from simulator.modules.cratedb.encoding import InsertMode
@@ -65,7 +65,7 @@ def answer(url: str, request: bytes, body: bytes) -> tuple[int, str, bytes]:
 def ours(url: str, mode: InsertMode, key: PrimaryKey, batch: int, events: int) -> Cost:
     """A worker's own path."""
     options = parse_options(CratedbOptions, {"endpoint": url, "insert_mode": str(mode)}, str)
-    module = Cratedb(options, Job(temperature().schema, batch=batch, primary_key=key))
+    module = Cratedb(options, Job(temperature().schema, Load(batch=batch, primary_key=key)))
     return worker_path(module.writer(batch), temperature(), events, batch)
 
 

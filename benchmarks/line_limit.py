@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from urllib.parse import urlsplit
 
+from simulator.contract import Load
 from simulator.modules.base import Job
 from simulator.modules.influxdb import Influxdb, InfluxServer
 from simulator.modules.options import parse_options
@@ -94,7 +95,7 @@ def bucket(name: str, line: Line) -> Iterator[Influxdb]:
         "gzip": line.compressed,
     }
     options = parse_options(Influxdb.options_model, values, lambda key: f"option {key}")
-    module = Influxdb(options, Job(temperature().schema, batch=line.batch))
+    module = Influxdb(options, Job(temperature().schema, Load(batch=line.batch)))
     module.open()
     try:
         module.prepare()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 
-from simulator.contract import RUN_HEADER, TOKEN_HEADER, RunSettings
+from simulator.contract import RUN_HEADER, TOKEN_HEADER, Load, RunSettings, grouped
 
 from .support import ROOT
 
@@ -45,13 +45,10 @@ def settings_file(
     run = RunSettings(
         run_id=secrets.token_hex(4),
         token=secrets.token_urlsafe(24),
-        command="insert",
         target="blackhole",
         module="blackhole",
         options={"encoder": "postgres", **options},
-        workers=workers,
-        num_inserts=num_inserts,
-        batch=batch,
+        groups=grouped(Load(workers=workers, events=num_inserts, batch=batch)),
     )
     path = folder / f"{run.run_id}.json"
     path.touch(mode=0o600)

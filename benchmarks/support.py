@@ -21,7 +21,7 @@ from tabulate import tabulate
 
 from cli.embedded import EmbeddedPostgres
 from cli.signals import Interrupts
-from simulator.contract import PrimaryKey
+from simulator.contract import Load, PrimaryKey
 from simulator.loop import Feed, insert_all
 from simulator.measure import Recorder
 from simulator.modules.base import Job, Payload, Writer
@@ -135,7 +135,7 @@ def database(
     """The PostgreSQL module as a collector has it, connected."""
     values = {"connection_string": dsn, **options}
     parsed = parse_options(Postgres.options_model, values, lambda name: f"option {name}")
-    module = Postgres(parsed, Job(workload.schema, batch=batch, primary_key=key))
+    module = Postgres(parsed, Job(workload.schema, Load(batch=batch, primary_key=key)))
     try:
         module.open()
         yield module

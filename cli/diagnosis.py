@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.contract import RunSettings
+from simulator.contract import Load, Role, RunSettings, grouped
 from simulator.errors import one_line
 
 from .cluster import CHART, Helm, Place, allowed
@@ -236,9 +236,8 @@ def _check_settings(target: str, module: str, values: Any) -> RunSettings:
     return RunSettings(
         run_id=new_run_id(),
         token=new_token(),
-        command="check",
         target=target,
         module=module,
         options=dict(values),
-        workers=1,
+        groups=grouped(Load(role=Role.CHECK)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from simulator.contract import InsertRun, Report, RunSettings
@@ -12,8 +13,8 @@ from .errors import EXIT_FAILED, RunFailed
 from .executors.base import Series
 from .output import say
 from .plan import (
-    InsertOptions,
     PlannedRun,
+    Sweep,
     by_workers,
     check_capabilities,
     insert_settings,
@@ -35,12 +36,14 @@ from .show.tables import insert_notes, insert_table, steps_table, workers_text
 from .signals import Interrupted, Interrupts
 
 
-def run_inserts(options: InsertOptions, request: Request, interrupts: Interrupts) -> int:
+def run_inserts(sweep: Sweep, request: Request, interrupts: Interrupts) -> int:
     """Make all runs; the exit status. What is done when something goes wrong is kept."""
-    plan = plan_inserts(options)
+    plan = plan_inserts(sweep)
     session = open_session(request)
-    check_capabilities(options, session.module, session.options)
-    made = _Made(options, session)
+    options = {"workload_options": session.workload_options}
+    sweep = replace(sweep, data=sweep.data.model_copy(update=options))
+    check_capabilities(sweep, session.module, session.options)
+    made = _Made(sweep, session)
     stopped: RunFailed | Interrupted | None = None
     with session.running("insert", interrupts) as running, make_display("events") as display:
         try:
@@ -53,7 +56,7 @@ def run_inserts(options: InsertOptions, request: Request, interrupts: Interrupts
             unwritten = _written(running, result, request) if result.runs else None
     if result.runs:
         if any(run.inserts_per_s is not None for run in made.runs):
-            _print(result, options)
+            _print(result, sweep)
         if unwritten is None:
             say(f"\nResult: {running.folder.path}")
     if isinstance(stopped, Interrupted):
@@ -77,8 +80,8 @@ def _written(running: Running, result: Result, request: Request) -> RunFailed | 
 class _Made:
     """The runs made so far, and what the next one needs to know of the last."""
 
-    def __init__(self, options: InsertOptions, session: Session) -> None:
-        self._options = options
+    def __init__(self, sweep: Sweep, session: Session) -> None:
+        self._sweep = sweep
         self._session = session
         self.runs: list[InsertRun] = []
         self._environment: dict[str, Any] = {}
@@ -93,28 +96,21 @@ class _Made:
         settings = [
             insert_settings(
                 planned,
-                self._options,
+                self._sweep,
                 self._session.target,
                 running.values,
                 new_run_id(),
                 token,
+                self._last.carried if self._last else None,
             )
             for planned in series
         ]
-        settings[0] = self._continuing(settings[0])
-        display.begin(_label(series[0], self._options))
+        display.begin(_label(series[0], self._sweep))
         with running.series(name, settings) as runs:
             for planned, one in zip(series, settings, strict=True):
-                self._run(planned, self._continuing(one), runs, running, display)
-
-    def _continuing(self, settings: RunSettings) -> RunSettings:
-        """The settings, told where the last run ended if they go on from there."""
-        if not settings.continues or self._last is None:
-            return settings
-        carried = self._last.carried
-        return settings.model_copy(
-            update={"first_event": carried.next_event, "baseline": carried.stored}
-        )
+                after = self._last.carried if self._last else None
+                after_last = one.model_copy(update={"after": after})
+                self._run(planned, after_last, runs, running, display)
 
     def _run(
         self,
@@ -124,7 +120,7 @@ class _Made:
         running: Running,
         display: Display,
     ) -> None:
-        display.begin(_label(planned, self._options))
+        display.begin(_label(planned, self._sweep))
         try:
             report = series.run(settings, running.request.timeout_s, display.update)
         except RunFailed as error:
@@ -133,7 +129,7 @@ class _Made:
                 InsertRun(
                     workers=planned.workers,
                     run=planned.run,
-                    fill_level=settings.baseline or 0,
+                    fill_level=(settings.after and settings.after.stored) or 0,
                     valid=False,
                     invalid_reasons=[error.message],
                 )
@@ -150,7 +146,7 @@ class _Made:
 
     def result(self, running: Running, complete: bool) -> Result:
         """All runs so far."""
-        options, session = self._options, self._session
+        sweep, session = self._sweep, self._session
         return Result(
             command="insert",
             target=session.target.name,
@@ -160,25 +156,14 @@ class _Made:
             complete=complete,
             cost_per_hour=session.target.cost_per_hour,
             options={
-                "workers": list(options.workers),
-                "runs": options.runs,
-                "primary_key": options.primary_key,
-                "tables": options.tables,
-                "num_inserts": options.num_inserts,
-                "prefill": options.prefill,
-                "batch": options.batch,
-                "insert_mode": session.options and session.options.mode(options.batch),
-                "clean": options.clean,
-                "steps": options.steps,
-                "timestamps": options.timestamps,
-                "workload": options.workload,
-                "seed": options.seed,
+                **sweep.public(),
+                "insert_mode": session.options and session.options.mode(sweep.load.batch),
                 "timeout_s": running.request.timeout_s,
                 "module": session.public_options(),
             },
             environment={"tool": tool_environment(), "kubernetes": None, **self._environment},
             runs=self.runs,
-            summary=summarize_inserts(self.runs, by_fill_level=options.steps > 0),
+            summary=summarize_inserts(self.runs, by_fill_level=sweep.steps > 0),
         )
 
 
@@ -195,21 +180,21 @@ def joined(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, A
     return {**latest, "kubernetes": {**cluster, **both}}
 
 
-def _label(planned: PlannedRun, options: InsertOptions) -> str:
+def _label(planned: PlannedRun, sweep: Sweep) -> str:
     workers = workers_text(planned.workers)
-    if options.steps:
-        return f"{workers}, step {planned.run} of {options.steps}"
-    return f"{workers}, run {planned.run} of {options.runs}"
+    if sweep.steps:
+        return f"{workers}, step {planned.run} of {sweep.steps}"
+    return f"{workers}, run {planned.run} of {sweep.runs}"
 
 
-def _print(result: Result, options: InsertOptions) -> None:
+def _print(result: Result, sweep: Sweep) -> None:
     terminal = sys.stdout.isatty()
     runs: Sequence[InsertRun] = [run for run in result.runs if isinstance(run, InsertRun)]
-    summary = summarize_inserts(runs, by_fill_level=options.steps > 0)
-    if options.steps:
-        step_size = options.workers[0] * options.num_inserts
+    summary = summarize_inserts(runs, by_fill_level=sweep.steps > 0)
+    if sweep.steps:
+        step_size = sweep.workers[0] * sweep.load.events
         say(f"Stepsize: {step_size}\n" + steps_table(runs, terminal, result.cost_per_hour).text())
     else:
         say(insert_table(runs, summary, terminal, result.cost_per_hour).text())
-    for note in insert_notes(runs, summary, options.steps > 0, terminal):
+    for note in insert_notes(runs, summary, sweep.steps > 0, terminal):
         say(note)

@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
-from simulator.contract import PrimaryKey, RunSettings, Tables, Timestamps
+from pydantic import BaseModel
+
+from simulator.contract import (
+    Carried,
+    DataSet,
+    Load,
+    Role,
+    RunSettings,
+    Tables,
+    Timestamps,
+    fields_of,
+    grouped,
+)
 from simulator.errors import OptionError
-from simulator.modules.base import Job, Module, Options, Support, require
-from simulator.workloads import WORKLOADS
+from simulator.modules.base import AnyModule, Job, Options, Support, require, split_list
+from simulator.modules.options import parse_options
+from simulator.workloads import load_workload, workload_names
+from simulator.workloads.base import Schema
 
 from .config import Target
 from .errors import ConfigError
 
 
 @dataclass(frozen=True)
-class InsertOptions:
-    """The options of `insert`, as given."""
+class Sweep:
+    """What `insert` is asked for: a load, on a data set, by several worker counts several times."""
 
+    load: Load
+    data: DataSet
     workers: Sequence[int]
     runs: int = 3
-    primary_key: PrimaryKey = PrimaryKey.DB
-    tables: Tables = Tables.SINGLE
-    num_inserts: int = 10_000
-    prefill: int = 0
-    batch: int = 0
-    clean: bool = True
     steps: int = 0
-    timestamps: Timestamps = Timestamps.CONTINUE
-    workload: str = "temperature"
-    seed: int = 0
     given: frozenset[str] = field(default_factory=frozenset)
     """Names of the options that stood on the command line."""
+
+    def public(self) -> dict[str, Any]:
+        """The options as they are kept in the result."""
+        return {
+            "workers": list(self.workers),
+            "runs": self.runs,
+            "steps": self.steps,
+            **public_fields(self.load, self.load.role),
+            **public_fields(self.data),
+        }
 
 
 @dataclass(frozen=True)
@@ -43,13 +60,17 @@ class PlannedRun:
     workers: int
     run: int
     clean: bool
-    continues: bool
-    """Goes on behind the run before it in the plan, whose report says where that ended."""
 
 
 LONGEST_SERIES = 200
 """Runs: all their settings go into one Kubernetes Secret, which holds 1 MiB
 (https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
+
+
+def public_fields(model: Load | DataSet, role: Role | None = None) -> dict[str, Any]:
+    """The fields that are options of the command line, by their names there."""
+    names = fields_of(type(model), role)
+    return model.model_dump(mode="json", by_alias=True, include=names)
 
 
 def by_workers(plan: Sequence[PlannedRun]) -> Iterator[tuple[str, list[PlannedRun]]]:
@@ -72,112 +93,165 @@ def merged_options(target: Target, extra_options: Sequence[str]) -> dict[str, An
     return values
 
 
-def plan_inserts(options: InsertOptions) -> list[PlannedRun]:
+@dataclass(frozen=True)
+class SplitOptions:
+    """A target's options by whom they concern."""
+
+    module: dict[str, Any]
+    workload: dict[str, Any]
+    queries: list[str] | None
+    known: Sequence[str]
+    """Names that a target may have besides the module's own."""
+
+
+def option_names(module: type[AnyModule], values: Mapping[str, Any]) -> list[str]:
+    """All options that a target with these values may have, which may be wrong."""
+    return [*module.options_model.option_names(values), *_workload_option_names(), QUERIES]
+
+
+def _workload_option_names() -> set[str]:
+    return {
+        option
+        for name in workload_names()
+        for option in load_workload(name).options_model.model_fields
+    }
+
+
+QUERIES = "queries"
+"""The target's key for what readers ask."""
+
+
+def split_options(
+    values: Mapping[str, Any], workload: str, insisted: Collection[str]
+) -> SplitOptions:
+    """Sort a target's options: the module's, the workload's, and the readers'.
+
+    An option of another workload is left out, since a target serves them all, unless it is among
+    those `insisted` upon (on the command line): then it is left to be refused as unknown.
+    """
+    own = load_workload(workload).options_model.model_fields
+    others = _workload_option_names() - set(own)
+    module = {
+        name: value
+        for name, value in values.items()
+        if name not in own and name != QUERIES and (name not in others or name in insisted)
+    }
+    queries = values.get(QUERIES)
+    return SplitOptions(
+        module,
+        {name: value for name, value in values.items() if name in own},
+        None if queries is None else split_list(queries),
+        [*own, QUERIES],
+    )
+
+
+def plan_inserts(sweep: Sweep) -> list[PlannedRun]:
     """The runs of an insert command, in order.
 
     A sweep makes `runs` runs for each worker count; `steps` makes that many runs on the data of
     those before.
     """
-    if options.steps:
-        if len(options.workers) > 1:
+    clean = sweep.data.clean
+    if sweep.steps:
+        if len(sweep.workers) > 1:
             raise ConfigError("--steps needs one worker count: give a single number to --workers")
-        if options.runs > 1:
+        if sweep.runs > 1:
             raise ConfigError("--steps makes one run per step: give --runs 1")
-        if options.prefill:
+        if sweep.data.prefill:
             raise ConfigError("--steps and --prefill can't be used together")
         return [
-            PlannedRun(options.workers[0], step + 1, options.clean and not step, step > 0)
-            for step in range(options.steps)
+            PlannedRun(sweep.workers[0], step + 1, clean and not step)
+            for step in range(sweep.steps)
         ]
-    return list(_sweep(options))
+    return [
+        PlannedRun(workers, run, clean)
+        for workers in sweep.workers
+        for run in range(1, sweep.runs + 1)
+    ]
 
 
-def _sweep(options: InsertOptions) -> Iterator[PlannedRun]:
-    first = True
-    for workers in options.workers:
-        for run in range(1, options.runs + 1):
-            yield PlannedRun(workers, run, options.clean, not options.clean and not first)
-            first = False
+def job_of(load: Load, data: DataSet) -> Job:
+    """The job of a run with this load, as far as it is known before the run."""
+    workload = load_workload(data.workload)
+    options = parse_options(workload.options_model, data.workload_options, str)
+    return Job(workload(data.seed, **options.model_dump()).schema, load)
 
 
-def check_capabilities(
-    options: InsertOptions, module: type[Module], settings: Options | None
-) -> None:
+def check_capabilities(sweep: Sweep, module: type[AnyModule], settings: Options | None) -> None:
     """ConfigError if the module can't do what is asked for; `settings` None: not all known here.
 
     A default that the database has no notion of is no error: only what was asked for is.
     """
-    can = module.CAPABILITIES
+    can, load, data = module.CAPABILITIES, sweep.load, sweep.data
     try:
-        require(can.workloads.get(options.workload), f"workload {options.workload}", module.name)
-        if "primary_key" in options.given:
-            key = options.primary_key
+        job = job_of(load, data)
+        require(can.workload(job.schema), f"workload {data.workload}", module.name)
+        if "primary_key" in sweep.given:
+            key = load.primary_key
             require(can.primary_keys.get(key), f"--primary-key {key}", module.name)
-        if options.tables is Tables.MULTIPLE:
+        if load.tables is Tables.MULTIPLE:
             require(can.multiple_tables, "--tables multiple", module.name)
-        workload = WORKLOADS[options.workload]
-        job = Job(
-            workload.schema,
-            batch=options.batch,
-            primary_key=options.primary_key,
-            tables=options.tables,
-        )
         if settings is not None:
             module(settings, job)
     except OptionError as error:
         raise ConfigError(str(error)) from error
-    if options.timestamps is not Timestamps.RESTART:
-        return
-    if can.repeated_timestamps is not Support.FULL:
+    if data.timestamps is Timestamps.RESTART:
+        _check_restart(data.workload, job.schema, module)
+
+
+def _check_restart(workload: str, schema: Schema, module: type[AnyModule]) -> None:
+    if module.CAPABILITIES.repeated_timestamps is not Support.FULL:
         raise ConfigError(
             "--timestamps restart would overwrite events:"
             f" module {module.name} stores one per device and time"
         )
-    if not workload.schema.sequence:
+    if not schema.sequence:
         raise ConfigError(
-            f"--timestamps restart would repeat events of workload {options.workload},"
+            f"--timestamps restart would repeat events of workload {workload},"
             " which have no sequence number"
         )
 
 
-def check_query(workload: str, module: type[Module], settings: Options | None) -> None:
+def check_query(
+    load: Load, data: DataSet, module: type[AnyModule], settings: Options | None
+) -> None:
     """ConfigError if the module can't query the workload."""
     can = module.CAPABILITIES
     try:
         if not can.queries:
             raise OptionError(f"module {module.name} stores nothing that could be queried")
-        require(can.workloads.get(workload), f"workload {workload}", module.name)
+        job = job_of(load, data)
+        require(can.workload(job.schema), f"workload {data.workload}", module.name)
         if settings is not None:
-            module(settings, Job(WORKLOADS[workload].schema)).queries()
+            module(settings, job).queries()
     except OptionError as error:
         raise ConfigError(str(error)) from error
 
 
 def insert_settings(
     planned: PlannedRun,
-    options: InsertOptions,
+    sweep: Sweep,
     target: Target,
     module_options: Mapping[str, Any],
     run_id: str,
     token: str,
+    after: Carried | None = None,
 ) -> RunSettings:
     """What collector and workers are told of one run."""
     return RunSettings(
         run_id=run_id,
         token=token,
-        command="insert",
         target=target.name,
         module=target.module,
         options=dict(module_options),
-        workload=options.workload,
-        seed=options.seed,
-        workers=planned.workers,
-        primary_key=options.primary_key,
-        tables=options.tables,
-        num_inserts=options.num_inserts,
-        batch=options.batch,
-        prefill=options.prefill,
-        clean=planned.clean,
-        timestamps=options.timestamps,
-        continues=planned.continues,
+        data=_changed(sweep.data, clean=planned.clean),
+        groups=grouped(_changed(sweep.load, workers=planned.workers)),
+        after=after,
     )
+
+
+_MODEL = TypeVar("_MODEL", bound=BaseModel)
+
+
+def _changed(model: _MODEL, **changes: Any) -> _MODEL:
+    return model.model_copy(update=changes)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from simulator.contract import RunSettings
+from simulator.contract import DataSet, Load, Role, RunSettings, grouped
 
 from .errors import EXIT_FAILED, RunFailed
 from .output import say
-from .plan import check_query
+from .plan import check_query, public_fields
 from .results.model import Result
 from .results.statistics import summarize_queries
 from .session import Request, new_run_id, new_token, open_session, tool_environment
@@ -15,25 +15,23 @@ from .show.tables import durations_text, failed_queries, query_table, workers_te
 from .signals import Interrupts
 
 
-def run_queries(
-    workers: int, query_runs: int, workload: str, request: Request, interrupts: Interrupts
-) -> int:
+def run_queries(load: Load, data: DataSet, request: Request, interrupts: Interrupts) -> int:
     """Ask all queries; the exit status."""
     session = open_session(request)
-    check_query(workload, session.module, session.options)
+    load = load.model_copy(update={"queries": session.queries})
+    data = data.model_copy(update={"workload_options": session.workload_options})
+    check_query(load, data, session.module, session.options)
 
     with session.running("query", interrupts) as running, make_display("queries") as display:
-        display.begin(f"{workers_text(workers)}, {query_runs} runs")
+        display.begin(f"{workers_text(load.workers)}, {load.runs} runs")
         settings = RunSettings(
             run_id=new_run_id(),
             token=new_token(),
-            command="query",
             target=session.target.name,
             module=session.target.module,
             options=running.values,
-            workload=workload,
-            workers=workers,
-            query_runs=query_runs,
+            data=data,
+            groups=grouped(load),
         )
         try:
             with running.series("queries", [settings]) as series:
@@ -52,9 +50,9 @@ def run_queries(
                 started_at=running.started_at,
                 cost_per_hour=session.target.cost_per_hour,
                 options={
-                    "workers": workers,
-                    "runs": query_runs,
-                    "workload": workload,
+                    "workers": load.workers,
+                    **public_fields(load, Role.READ),
+                    "workload": data.workload,
                     "timeout_s": request.timeout_s,
                     "module": session.public_options(),
                 },

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from simulator.contract import RunSettings
 from simulator.errors import OptionError
 from simulator.logs import SHORTEST_WORD
 from simulator.modules import load_module
-from simulator.modules.base import Module, Options
+from simulator.modules.base import AnyModule, Options
 from simulator.modules.options import parse_options
+from simulator.workloads import load_workload
 
 from .cluster import Place
 from .config import ExecutorName, Target, load_config
@@ -26,7 +28,7 @@ from .executors import make_executor
 from .executors.base import Executor, Series
 from .installation import PACKAGES
 from .output import note
-from .plan import merged_options
+from .plan import QUERIES, merged_options, option_names, split_options
 from .results.store import ResultFolder, now
 from .signals import Interrupts
 
@@ -48,6 +50,7 @@ class Request:
     namespace: str | None = None
     kubeconfig: str | None = None
     context: str | None = None
+    workload: str = "temperature"
 
 
 @dataclass
@@ -58,14 +61,22 @@ class Session:
     target: Target
     executor: ExecutorName
     place: Place
-    module: type[Module]
+    module: type[AnyModule]
     values: dict[str, Any]
     """Module options as given: what the processes are told."""
+    workload_options: dict[str, Any]
+    """The workload's options, validated."""
+    queries: list[str] | None
+    """What the target asks readers for; None: all queries."""
     options: Options | None
     """The same, validated; None if a Secret of the cluster holds some of them."""
 
     def public_options(self) -> dict[str, Any]:
-        """The module's options as they may be shown, for the result."""
+        """The options of module and workload as they may be shown, for the result."""
+        shown = {**self.workload_options, **self._public_module_options()}
+        return shown if self.queries is None else shown | {QUERIES: self.queries}
+
+    def _public_module_options(self) -> dict[str, Any]:
         if self.options is None:
             secret = {
                 name for name, f in self.module.options_model.model_fields.items() if not f.repr
@@ -131,7 +142,7 @@ def open_session(request: Request) -> Session:
         module = load_module(target.module)
     except OptionError as error:
         raise ConfigError(f"{config.where('targets', target.name, 'module')}: {error}") from error
-    for unknown in config.unknown_keys(target.name, module.options_model.option_names):
+    for unknown in config.unknown_keys(target.name, partial(option_names, module)):
         raise ConfigError(unknown)
     executor = ExecutorName(request.executor) if request.executor else target.executor
     if target.start_server and executor is not ExecutorName.LOCAL:
@@ -151,6 +162,10 @@ def open_session(request: Request) -> Session:
             )
         values["connection_string"] = _NOT_STARTED
     from_command_line = {option.partition("=")[0].strip() for option in request.extra_options}
+    try:
+        split = split_options(values, request.workload, from_command_line)
+    except OptionError as error:
+        raise ConfigError(f"--workload: {error}") from error
 
     def where(key: str) -> str:
         if key in from_command_line:
@@ -158,16 +173,31 @@ def open_session(request: Request) -> Session:
         return config.where("targets", target.name, key)
 
     options = None
+    try:
+        workload = load_workload(request.workload)
+        workload_options = parse_options(workload.options_model, split.workload, where)
+    except OptionError as error:
+        raise ConfigError(str(error)) from error
     if executor is ExecutorName.LOCAL or not target.kubernetes.get("existingSecret"):
         try:
-            options = parse_options(module.options_model, values, where)
+            options = parse_options(module.options_model, split.module, where, split.known)
         except OptionError as error:
             raise ConfigError(str(error)) from error
         _warn_of_short_secrets(target, options)
     _check_json_file(request.json_file)
     namespace = request.namespace or config.namespace
     place = Place(namespace, request.kubeconfig, request.context)
-    return Session(request, target, executor, place, module, values, options)
+    return Session(
+        request,
+        target,
+        executor,
+        place,
+        module,
+        split.module,
+        workload_options.model_dump(mode="json"),
+        split.queries,
+        options,
+    )
 
 
 def _warn_of_short_secrets(target: Target, options: Options) -> None:

@@ -38,11 +38,13 @@ from .contract import (
     Carried,
     Failure,
     Go,
+    Load,
     Message,
     Phase,
     Progress,
     Ready,
     Report,
+    Role,
     RunSettings,
     Stage,
     Status,
@@ -52,7 +54,7 @@ from .environment import client_environment
 from .errors import Retryable, SimulatorError
 from .logs import redact
 from .merge import merge_inserts, merge_queries, queryable
-from .modules.base import Module, settled_count
+from .modules.base import AnyModule, settled_count
 from .worker import build
 
 _log = logging.getLogger(__name__)
@@ -83,7 +85,7 @@ class Collector:
     def __init__(self, settings: RunSettings, born: float) -> None:
         self.settings = settings
         self._born = born
-        self._module: Module | None = None
+        self._module: AnyModule | None = None
         self._thread = ThreadPoolExecutor(1, "database")
         self._held = ExitStack()
         self.phase = Phase.START
@@ -92,7 +94,7 @@ class Collector:
         self._changed = asyncio.Event()
         self.failure: str | None = None
         self._prepared = False
-        self._first_event = settings.first_event or 0
+        self._first_event = 0
         self._baseline = 0
         self._queries = 0
         self._ready: dict[int, Ready] = {}
@@ -116,7 +118,7 @@ class Collector:
             if self.failure is not None:
                 return  # a worker gave the run up meanwhile
             self._prepared = True
-            self._enter(Phase.PREFILL if self.settings.prefill else Phase.BARRIER)
+            self._enter(Phase.PREFILL if self.settings.data.prefill else Phase.BARRIER)
             self._notify()
             await self._watch()
         except SimulatorError as error:
@@ -133,27 +135,28 @@ class Collector:
         self._module = module
         module.open()
         self._held.callback(module.close)
-        if settings.command != "check":
+        writers, readers = settings.groups_of(Role.WRITE), settings.groups_of(Role.READ)
+        if writers or readers:
             self._held.enter_context(module.lock())
-        if settings.command == "query":
+        if writers:
+            module.prepare()
+            if not settings.data.clean:
+                self._continue_on(module)
+        if readers:
             module.prepare_queries()
             self._queries = len(module.queries())
-        elif settings.command == "insert":
-            module.prepare()
-            if not settings.clean:
-                self._continue_on(module)
         self._database = module.server_info()
 
-    def _continue_on(self, module: Module) -> None:
+    def _continue_on(self, module: AnyModule) -> None:
         """Events stored before, and the number from which on none of ours can be among them.
 
         If runs with this seed stored n events, no worker has used a number of n or more: each
         run begins at the number of events stored, or behind the last run.
         """
-        baseline = self.settings.baseline
-        self._baseline = (module.count() or 0) if baseline is None else baseline
-        if self.settings.first_event is None:
-            self._first_event = self._baseline
+        after = self.settings.after
+        stored = after.stored if after else None
+        self._baseline = (module.count() or 0) if stored is None else stored
+        self._first_event = after.next_event if after else self._baseline
 
     async def _watch(self) -> None:
         """Wait for the end; fail if a worker doesn't appear in time or falls silent."""
@@ -230,41 +233,42 @@ class Collector:
             },
             carried=Carried(next_event=self._first_event, stored=None),
         )
-        if settings.command == "check":
-            return report
-        if settings.command == "query":
+        if settings.groups_of(Role.READ):
             report.queries, report.invalid_reasons = merge_queries(self._results, settings.workers)
             report.fill_level = self._fill_level(self._module)
-            return report
+        for group in settings.groups_of(Role.WRITE):
+            self._verify_inserts(report, group.load, self._module)
+        return report
+
+    def _verify_inserts(self, report: Report, load: Load, module: AnyModule) -> None:
         prefilled = sum(message.prefilled for message in self._ready.values())
         acknowledged = sum(r.insert.events for r in self._results.values() if r.insert)
         stored = settled_count(
-            partial(self._count, self._module),
+            partial(self._count, module),
             self._baseline + prefilled + acknowledged,
-            self._module.settle_s,
+            module.settle_s,
         )
         lag_s = self._since_the_end()
         report.insert = merge_inserts(
             self._results,
             self._offsets,
-            settings.workers,
-            settings.num_inserts,
+            load.workers,
+            load.events,
             self._baseline + prefilled,
             stored,
             stored is not None,
         )
         if report.insert.inserts_per_s is not None:
-            metrics = self._module.job.schema.metrics
+            metrics = module.job.schema.metrics
             report.insert.metrics_per_s = report.insert.inserts_per_s * metrics
-        if self._module.settle_s:
+        if module.settle_s:
             report.insert.queryable = queryable(report.insert, lag_s)
         most_prefilled = max(message.prefilled for message in self._ready.values())
-        next_event = self._first_event + most_prefilled + settings.num_inserts
+        next_event = self._first_event + most_prefilled + load.events
         report.carried = Carried(next_event=next_event, stored=stored)
-        report.invalid_reasons = report.insert.invalid_reasons
-        return report
+        report.invalid_reasons += report.insert.invalid_reasons
 
-    def _fill_level(self, module: Module) -> int | None:
+    def _fill_level(self, module: AnyModule) -> int | None:
         """Events in the database. Not before the queries: it would read for them what they shall read."""
         try:
             return self._count(module)
@@ -278,7 +282,7 @@ class Collector:
         end_s = max(r.insert.end_s for r in self._results.values() if r.insert)
         return max(0.0, time.monotonic() - self._start_at - end_s)
 
-    def _count(self, module: Module) -> int | None:
+    def _count(self, module: AnyModule) -> int | None:
         """Count, again if the connection broke during the run."""
         for attempt in range(_COUNT_TRIES):
             try:
@@ -343,7 +347,7 @@ class Collector:
             self._notify()
 
     def _prefilling_is_done(self) -> bool:
-        return sum(ready.prefilled for ready in self._ready.values()) >= self.settings.prefill
+        return sum(ready.prefilled for ready in self._ready.values()) >= self.settings.data.prefill
 
     def progress(self, message: Progress) -> None:
         """Note how far a worker is."""
@@ -417,10 +421,11 @@ class Collector:
 
     def _total(self) -> int:
         if self.phase is Phase.PREFILL:
-            return self.settings.prefill
-        if self.settings.command == "query":
-            return self.settings.workers * self.settings.query_runs * self._queries
-        return self.settings.workers * self.settings.num_inserts
+            return self.settings.data.prefill
+        loads = [group.load for group in self.settings.groups]
+        writing = sum(load.workers * load.events for load in loads if load.role is Role.WRITE)
+        reading = sum(load.workers * load.runs for load in loads if load.role is Role.READ)
+        return writing + reading * self._queries
 
     def _rate(self, done: int) -> float | None:
         """Events per second over the last seconds."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from .workloads.base import MAX_WORKERS
+MAX_WORKERS = 100_000
 
 
 class Message(BaseModel):
@@ -49,43 +49,78 @@ class Timestamps(StrEnum):
     RESTART = "restart"
 
 
-class RunSettings(Message):
-    """All that a collector or worker needs to know of its run. May hold passwords: never logged."""
+class Role(StrEnum):
+    """What the workers of a group do."""
 
-    run_id: str
-    token: str = Field(repr=False)
-    command: Literal["insert", "query", "check"]
-    """`check`: connect from collector and worker, change nothing."""
-    target: str
-    module: str
-    options: dict[str, Any] = Field(repr=False)
-    workload: str = "temperature"
-    seed: int = Field(0, ge=0, lt=2**64)
-    workers: int = Field(ge=1, le=MAX_WORKERS)
-    primary_key: PrimaryKey = PrimaryKey.DB
-    tables: Tables = Tables.SINGLE
-    num_inserts: int = Field(0, ge=0)
-    """Events per worker."""
-    batch: int = Field(0, ge=0)
-    """Events per request; 0: each event is a request of its own."""
-    prefill: int = Field(0, ge=0)
-    """Events inserted by all workers together before the measured run."""
-    clean: bool = True
-    timestamps: Timestamps = Timestamps.CONTINUE
-    continues: bool = False
-    """Goes on behind the run before it in the same series."""
-    first_event: int | None = None
-    """Number of each worker's first event; None: 0, or behind what is stored if not `clean`."""
-    baseline: int | None = None
-    """Events stored before this run if not `clean`; None: count them."""
-    query_runs: int = Field(1, ge=1)
-    """How often each worker asks each query."""
-    ready_timeout_s: float = 120
-    """How long all workers may take to become ready."""
-    silence_timeout_s: float = 60
-    """After how long without progress from a worker the run is given up."""
-    linger_s: float = 600
-    """How long a collector waits, after the run's end, to be asked for its report."""
+    WRITE = "write"
+    """Insert events."""
+    READ = "read"
+    """Ask queries."""
+    CHECK = "check"
+    """Connect, and change nothing."""
+
+
+def _option(default: Any, description: str, role: Role | None = None, **limits: Any) -> Any:
+    """A field that is an option of the command line: of commands with this role, or of all."""
+    return Field(
+        default, description=description, json_schema_extra={"option": role or True}, **limits
+    )
+
+
+def fields_of(model: type[BaseModel], role: Role | None = None) -> set[str]:
+    """The fields of a model that are options of the command line, for this role."""
+    found = set()
+    for name, field in model.model_fields.items():
+        extra = field.json_schema_extra
+        if isinstance(extra, dict) and extra.get("option") in (True, role):
+            found.add(name)
+    return found
+
+
+class Load(Message):
+    """What one group of workers does. The command line fills it, the workers get it, the result
+    keeps it: a field is named here and nowhere else.
+
+    `alias` is the field's name on the command line and in `result.json` where that differs.
+    """
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, validate_by_name=True)
+
+    role: Role = Role.WRITE
+    workers: int = Field(1, ge=1, le=MAX_WORKERS)
+    """How many take part."""
+    primary_key: PrimaryKey = _option(
+        PrimaryKey.DB,
+        "Who makes the primary key: the database by an identity column (sql), in its own older way"
+        " (db: serial) or as a UUID (uuid), the worker from the event (client), or nobody (none).",
+        Role.WRITE,
+    )
+    tables: Tables = _option(
+        Tables.SINGLE, "Insert into one table, or into four in turn.", Role.WRITE
+    )
+    events: int = _option(10_000, "Events per worker.", Role.WRITE, ge=1, alias="num_inserts")
+    batch: int = _option(
+        0, "Events per request; 0: each event is a request of its own.", Role.WRITE, ge=0
+    )
+    runs: int = _option(3, "How often each worker asks each query.", Role.READ, ge=1)
+    queries: list[str] | None = None
+    """Of readers: the queries to ask; None: all that the module has for the workload."""
+
+
+class DataSet(Message):
+    """Which events are generated, and what they are added to."""
+
+    workload: str = _option("temperature", "What is generated.")
+    workload_options: dict[str, Any] = {}
+    seed: int = _option(
+        0, "Other events of the same kind; the same seed gives the same events.", ge=0, le=2**64 - 1
+    )
+    prefill: int = _option(0, "Insert this many events before the measured run, in batches.", ge=0)
+    clean: bool = _option(True, "Drop and recreate the tables before each run.")
+    timestamps: Timestamps = _option(
+        Timestamps.CONTINUE,
+        "On existing data: go on in time, or start again at the first timestamp.",
+    )
 
 
 class Carried(Message):
@@ -95,6 +130,65 @@ class Carried(Message):
     """First event number that no worker has used."""
     stored: int | None
     """Events in the database."""
+
+
+class Group(Message):
+    """Workers of a run that do the same: those numbered from `first` to before `end`."""
+
+    first: int = Field(0, ge=0)
+    load: Load
+
+    @property
+    def end(self) -> int:
+        """The number after that of the last worker."""
+        return self.first + self.load.workers
+
+
+class RunSettings(Message):
+    """All that a collector or worker needs to know of its run. May hold passwords: never logged."""
+
+    run_id: str
+    token: str = Field(repr=False)
+    target: str
+    module: str
+    options: dict[str, Any] = Field(repr=False)
+    data: DataSet = DataSet()
+    groups: list[Group] = Field(min_length=1)
+    after: Carried | None = None
+    """What the run before left, if this one follows it on the same data. Ignored if the data set is
+    `clean`; without it the collector counts what is stored."""
+    ready_timeout_s: float = 120
+    """How long all workers may take to become ready."""
+    database_timeout_s: float = 600
+    """How long preparing the database, or counting in it, may take."""
+    silence_timeout_s: float = 60
+    """After how long without progress from a worker the run is given up."""
+    linger_s: float = 600
+    """How long a collector waits, after the run's end, to be asked for its report."""
+
+    @property
+    def workers(self) -> int:
+        """The workers of all groups."""
+        return sum(group.load.workers for group in self.groups)
+
+    def groups_of(self, role: Role) -> list[Group]:
+        """The groups that do this."""
+        return [group for group in self.groups if group.load.role is role]
+
+    def group_of(self, worker: int) -> Group:
+        """The group that a worker belongs to; KeyError if there is no such worker."""
+        for group in self.groups:
+            if group.first <= worker < group.end:
+                return group
+        raise KeyError(worker)
+
+
+def grouped(*loads: Load) -> list[Group]:
+    """Groups with these loads, the workers numbered through."""
+    groups: list[Group] = []
+    for load in loads:
+        groups.append(Group(first=groups[-1].end if groups else 0, load=load))
+    return groups
 
 
 RUN_HEADER, TOKEN_HEADER = "X-Run-Id", "X-Run-Token"

@@ -39,8 +39,8 @@ def run_series(series: Sequence[RunSettings], work: Work) -> int:
     _import_the_rest(series[0])
     carried: Carried | None = None
     for settings in series:
-        if settings.continues and carried:
-            settings.first_event, settings.baseline = carried.next_event, carried.stored
+        if carried:
+            settings.after = carried
         status, carried = _forked(work, settings)
         if status:
             return status

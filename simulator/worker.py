@@ -22,6 +22,7 @@ from .contract import (
     Progress,
     QueryRun,
     Ready,
+    Role,
     RunSettings,
     Stage,
     Timestamps,
@@ -33,9 +34,9 @@ from .logs import hide, redact
 from .loop import Feed, insert_all
 from .measure import Recorder
 from .modules import load_module
-from .modules.base import Job, Module, Writer
+from .modules.base import AnyModule, Job, Writer
 from .modules.options import parse_options
-from .workloads import WORKLOADS
+from .workloads import load_workload
 from .workloads.base import EventBlock, Workload
 
 _log = logging.getLogger(__name__)
@@ -147,16 +148,18 @@ class ProgressReporter:
         self._thread.join()
 
 
-def build(settings: RunSettings) -> tuple[Workload, Module]:
+def build(settings: RunSettings) -> tuple[Workload, AnyModule]:
     """The workload and the module that the settings name."""
     module_type = load_module(settings.module)
     options = parse_options(
         module_type.options_model, settings.options, lambda _: f"target {settings.target}"
     )
     hide([*options.secrets(), settings.token])
-    workload = WORKLOADS[settings.workload](
-        settings.seed, options.device_spread, options.extra_tags
+    workload_type = load_workload(settings.data.workload)
+    workload_options = parse_options(
+        workload_type.options_model, settings.data.workload_options, lambda _: "workload"
     )
+    workload = workload_type(settings.data.seed, **workload_options.model_dump())
     return workload, module_type(options, Job.of(settings, workload.schema))
 
 
@@ -164,9 +167,8 @@ def run_worker(settings: RunSettings, worker: int, collector_url: str) -> int:
     """A worker's whole life; its exit status: 0 done, 1 failed (the collector was told why)."""
     client = CollectorClient(collector_url, settings, worker)
     try:
-        {"insert": _insert, "query": _query, "check": _check}[settings.command](
-            settings, worker, client
-        )
+        work = {Role.WRITE: _insert, Role.READ: _query, Role.CHECK: _check}
+        work[settings.group_of(worker).load.role](settings, worker, client)
     except RunOver as error:
         _log.error("the run is over: %s", error)
         return 1
@@ -190,10 +192,12 @@ def share(total: int, workers: int, worker: int) -> int:
 
 def _insert(settings: RunSettings, worker: int, client: CollectorClient) -> None:
     workload, module = build(settings)
+    group = settings.group_of(worker)
+    load = group.load
     go = client.ready(Stage.PREPARED)
     first = go.first_event
     # With `restart` this run's first event gets the first timestamp again.
-    time_origin = first if settings.timestamps is Timestamps.RESTART else 0
+    time_origin = first if settings.data.timestamps is Timestamps.RESTART else 0
 
     def generate(start: int, count: int) -> EventBlock:
         return workload.block(worker, start, count, time_origin)
@@ -203,17 +207,17 @@ def _insert(settings: RunSettings, worker: int, client: CollectorClient) -> None
             raise RunOver(client.failure)
 
     retries = module.options.max_retries
-    prefill = share(settings.prefill, settings.workers, worker)
+    prefill = share(settings.data.prefill, load.workers, worker - group.first)
     if prefill:
-        batch = max(PREFILL_BATCH, settings.batch)
+        batch = max(PREFILL_BATCH, load.batch)
         with opened(module.writer(batch, prefill=True)) as writer:
             feed = Feed(generate, writer.encoder, first, prefill, batch)
             recorder = Recorder()
             recorder.begin(time.perf_counter())
             with ProgressReporter(client, _insert_progress(worker, "prefill", recorder)):
                 insert_all(feed, writer, recorder, retries, abort)
-    with opened(module.writer(settings.batch)) as writer:
-        feed = Feed(generate, writer.encoder, first + prefill, settings.num_inserts, settings.batch)
+    with opened(module.writer(load.batch)) as writer:
+        feed = Feed(generate, writer.encoder, first + prefill, load.events, load.batch)
         feed.prime()
         feed.reset_clock()
         recorder = Recorder()
@@ -274,7 +278,7 @@ def _query(settings: RunSettings, worker: int, client: CollectorClient) -> None:
             return Progress(worker=worker, stage="run", elapsed_s=elapsed, done=len(answered))
 
         with ProgressReporter(client, progress):
-            for run in range(1, settings.query_runs + 1):
+            for run in range(1, settings.group_of(worker).load.runs + 1):
                 for name, ask in queries.items():
                     if client.failure:
                         raise RunOver(client.failure)

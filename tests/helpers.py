@@ -12,16 +12,19 @@ import orjson
 
 from simulator.contract import (
     Client,
+    DataSet,
     InsertRun,
     LatencyMs,
+    Load,
     RunSettings,
     Verification,
     WorkerInsert,
     WorkerResult,
+    grouped,
 )
 from simulator.loop import Feed, insert_all
 from simulator.measure import Recorder, encode_histogram, merge_histograms, new_histogram
-from simulator.modules.base import Encoder, Module, Payload, Writer
+from simulator.modules.base import AnyModule, Encoder, Payload, Writer
 from simulator.worker import opened
 from simulator.workloads.base import (
     FIRST_TIMESTAMP_MS,
@@ -205,10 +208,10 @@ def insert(
 
 
 def insert_with(
-    module: Module, workload: Workload, count: int, *, worker: int = 0, first: int = 0
+    module: AnyModule, workload: Workload, count: int, *, worker: int = 0, first: int = 0
 ) -> Recorder:
     """Insert events by a writer of the module's own job."""
-    batch = module.job.batch
+    batch = module.job.load.batch
     with opened(module.writer(batch)) as writer:
         return insert(writer, workload, count, batch, worker=worker, first=first)
 
@@ -244,17 +247,18 @@ class NumberEncoder(Encoder):
 
 
 def settings(**changes: Any) -> RunSettings:
-    """Settings of a run of two workers into a black hole."""
+    """Settings of a run of two workers into a black hole; `changes`: of load, data set, or the rest."""
     values: dict[str, Any] = {
         "run_id": "test",
         "token": "the-token",
-        "command": "insert",
         "target": "somewhere",
         "module": "blackhole",
         "options": {},
-        "workers": 2,
-        "num_inserts": 100,
     }
+    load: dict[str, Any] = {"workers": 2, "events": 100}
+    for model, part in ((Load, load), (DataSet, values.setdefault("data", {}))):
+        part |= {name: changes.pop(name) for name in model.model_fields if name in changes}
+    values["groups"] = grouped(Load(**load))
     return RunSettings(**(values | changes))
 
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import WORKLOAD_NAMES, WorkerCounts
+from simulator.contract import DataSet
+
+from .options import WorkerCounts, option_of
 
 if TYPE_CHECKING:
     from simulator.modules.base import Encoder
@@ -15,14 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--module", "chosen", help="Only this module; default: all that encode something.")
-@click.option(
-    "--workload",
-    "workload_name",
-    default="temperature",
-    show_default=True,
-    type=click.Choice(WORKLOAD_NAMES),
-    help="What is generated.",
-)
+@option_of(DataSet, "workload")
 @click.option(
     "--batch",
     "batches",
@@ -40,7 +35,7 @@ if TYPE_CHECKING:
 )
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
 def ceiling(
-    chosen: str | None, workload_name: str, batches: tuple[int, ...], events: int, debug: bool
+    chosen: str | None, workload: str, batches: tuple[int, ...], events: int, debug: bool
 ) -> None:
     """Print events per second and CPU per event of generating and encoding, on one core.
 
@@ -49,11 +44,12 @@ def ceiling(
     """  # fmt: skip
     from tabulate import tabulate
 
+    from simulator.contract import Load
     from simulator.errors import OptionError
     from simulator.modules import load_module, module_names
     from simulator.modules.base import Job
     from simulator.modules.options import parse_options
-    from simulator.workloads import WORKLOADS
+    from simulator.workloads import load_workload
 
     from ..errors import ConfigError
     from ..output import say
@@ -62,15 +58,18 @@ def ceiling(
         modules = [load_module(name) for name in ([chosen] if chosen else module_names())]
     except OptionError as error:
         raise ConfigError(f"--module: {error}") from error
-    workload = WORKLOADS[workload_name]()
+    try:
+        made = load_workload(workload)()
+    except OptionError as error:
+        raise ConfigError(f"--workload: {error}") from error
     rows: list[list[str]] = []
     for module in modules:
         for encoding in module.ENCODINGS:
             for batch in batches if encoding.batched else (0,):
                 options = parse_options(module.encoding_options_model, encoding.options, str)
-                job = Job(workload.schema, batch=batch)
+                job = Job(made.schema, Load(batch=batch))
                 generate_s, encode_s = cpu_per_event(
-                    workload, module.encoder(options, job, batch), batch, events
+                    made, module.encoder(options, job, batch), batch, events
                 )
                 both = generate_s + encode_s
                 micros = [f"{seconds * 1e6:.3f}" for seconds in (generate_s, encode_s, both)]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from pydantic import BaseModel
+
+from simulator.contract import DataSet
 
 if TYPE_CHECKING:
     from ..session import Request
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-WORKLOAD_NAMES = ("temperature", "cpu")
-MAX_WORKERS = 100_000
-"""As in simulator.workloads.base, whose import would take numpy's time for `--help`."""
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class WorkerCounts(click.ParamType[tuple[int, ...]]):
@@ -51,6 +52,47 @@ def place_options() -> list[Callable[[Function], Function]]:
     ]
 
 
+def option_of(model: type[BaseModel], name: str) -> Callable[[Function], Function]:
+    """A field of a message as an option: its name or alias, type, limits, default and meaning."""
+    field = model.model_fields[name]
+    flag = "--" + (field.alias or name).replace("_", "-")
+    kind = field.annotation
+    shared: dict[str, Any] = {
+        "default": field.default, "show_default": True, "help": field.description,
+    }  # fmt: skip
+    if kind is bool:
+        return click.option(f"{flag}/--no-{name.replace('_', '-')}", name, **shared)
+    if kind is int:
+        limits = {
+            side: getattr(limit, bound)
+            for limit in field.metadata
+            for side, bound in (("min", "ge"), ("max", "le"))
+            if hasattr(limit, bound)
+        }
+        shared["type"] = click.IntRange(**limits)
+    elif isinstance(kind, type) and issubclass(kind, StrEnum):
+        shared["type"] = click.Choice([str(one) for one in kind], case_sensitive=False)
+        shared["default"] = str(field.default)
+    return click.option(flag, name, **shared)
+
+
+def options_of(*fields: tuple[type[BaseModel], str]) -> Callable[[Function], Function]:
+    """Several fields as options, in this order."""
+
+    def add(function: Function) -> Function:
+        for model, name in reversed(fields):
+            function = option_of(model, name)(function)
+        return function
+
+    return add
+
+
+def filled(model: type[Model], given: Mapping[str, Any], **more: Any) -> Model:
+    """A message from those of the values that are its fields."""
+    own = {name: given[name] for name in model.model_fields if name in given}
+    return model(**(own | more))
+
+
 def common(function: Function) -> Function:
     """Options of every command that runs something against a target."""
     options = [
@@ -67,10 +109,7 @@ def common(function: Function) -> Function:
             "--timeout", "timeout_s", default=0.0, show_default=True, type=click.FloatRange(min=0),
             help="Seconds that one run may take; 0: no limit.",
         ),
-        click.option(
-            "--workload", default="temperature", show_default=True,
-            type=click.Choice(WORKLOAD_NAMES), help="What is generated.",
-        ),
+        option_of(DataSet, "workload"),
         click.option(
             "--executor", type=click.Choice(["local", "kubernetes"]),
             help="Where collector and workers run; default: the target's, or else kubernetes.",
@@ -134,4 +173,5 @@ def request_of(given: dict[str, Any]) -> Request:
         namespace=given["namespace"],
         kubeconfig=given["kubeconfig"],
         context=given["context"],
+        workload=given["workload"],
     )

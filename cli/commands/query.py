@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
-from .options import MAX_WORKERS, common, request_of
+from simulator.contract import MAX_WORKERS, DataSet, Load, Role
+
+from .options import common, filled, request_of
 
 
 @click.command()
@@ -36,6 +38,5 @@ def query(ctx: click.Context, /, **given: Any) -> None:
     """  # fmt: skip
     from ..querying import run_queries
 
-    ctx.exit(
-        run_queries(given["workers"], given["runs"], given["workload"], request_of(given), ctx.obj)
-    )
+    load = filled(Load, given, role=Role.READ)
+    ctx.exit(run_queries(load, filled(DataSet, given), request_of(given), ctx.obj))

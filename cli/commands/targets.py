@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from simulator.contract import PrimaryKey
-    from simulator.modules.base import Support
+    from simulator.modules.base import Capabilities, Support
 
     from ..config import Config
 
@@ -57,10 +57,13 @@ def targets(target: str | None, config_file: Path, example: bool, debug: bool) -
 
 def _wrong_keys(config: Config, names: Sequence[str]) -> list[str]:
     """An error for each key that a run with one of these targets would not accept."""
+    from functools import partial
+
     from simulator.errors import OptionError
     from simulator.modules import load_module
 
     from ..errors import ConfigError
+    from ..plan import option_names
 
     found = config.unknown_shared_keys()
     for name in names:
@@ -70,7 +73,7 @@ def _wrong_keys(config: Config, names: Sequence[str]) -> list[str]:
             found.append(error.message)
             continue
         with suppress(OptionError):  # the table says that there is no such module
-            found += config.unknown_keys(name, load_module(module).options_model.option_names)
+            found += config.unknown_keys(name, partial(option_names, load_module(module)))
     return found
 
 
@@ -109,7 +112,7 @@ def _overview(config: Config) -> str:
                 str(can.multiple_tables),
                 cell(can.queries) if can.queries else "unsupported",
                 str(can.indices),
-                cell(can.workloads),
+                cell(_workloads(can)),
             ]
         )
     headers = [
@@ -117,6 +120,12 @@ def _overview(config: Config) -> str:
         "Queries", "Indices", "Workloads",
     ]  # fmt: skip
     return tabulate(rows, headers, tablefmt="plain", disable_numparse=True)
+
+
+def _workloads(can: Capabilities) -> dict[str, Support]:
+    from simulator.workloads import load_workload, workload_names
+
+    return {name: can.workload(load_workload(name).schema) for name in workload_names()}
 
 
 def _options(config: Config, target: str) -> str:
@@ -127,8 +136,10 @@ def _options(config: Config, target: str) -> str:
     from simulator.errors import OptionError
     from simulator.modules import load_module
     from simulator.modules.base import Options
+    from simulator.workloads import load_workload, workload_names
 
     from ..errors import ConfigError
+    from ..plan import QUERIES
 
     module_name, _ = config.place_of(target)
     try:
@@ -141,6 +152,13 @@ def _options(config: Config, target: str) -> str:
         [name, _default(fields[name]), fields[name].description]
         for name in sorted(fields, key=lambda name: (name in shared, list(fields).index(name)))
     ]
+    rows.append(
+        [QUERIES, "", "only these queries, separated by commas (default: all of the workload)"]
+    )
+    for workload in workload_names():
+        for name, field in load_workload(workload).options_model.model_fields.items():
+            if name not in [row[0] for row in rows]:
+                rows.append([name, _default(field), field.description])
     # Enough for the longest names and defaults, and a third column that fits most terminals.
     table = tabulate(
         rows,

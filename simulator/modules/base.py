@@ -11,20 +11,20 @@ from __future__ import annotations
 import difflib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from queue import Empty, SimpleQueue
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..conditions import Condition
-from ..contract import PrimaryKey, RunSettings, Tables
+from ..contract import Load, PrimaryKey, Role, RunSettings, Tables
 from ..errors import OptionError
-from ..workloads.base import MAX_DEVICES, EventBlock, Schema
+from ..workloads.base import ColumnType, EventBlock, Schema
 
 _COUNT_INTERVAL_S = 0.25
 
@@ -52,19 +52,25 @@ class Capabilities:
     queries: Mapping[str, Support]
     """Those of all workloads (`Schema.queries`), and variants that the module adds."""
     indices: Support
-    workloads: Mapping[str, Support]
+    column_types: Collection[ColumnType]
+    """Those that the module has a type of its database for."""
     repeated_timestamps: Support = Support.FULL
     """Whether a device may have several events at one time, as with `--timestamps restart`."""
 
+    def workload(self, schema: Schema) -> Support:
+        """Whether events of this schema can be stored: it depends on their columns' types alone."""
+        known = all(column.type in self.column_types for column in schema.columns)
+        return Support.FULL if known else Support.MISSING
 
-def _split(value: object) -> object:
+
+def split_list(value: object) -> Any:
     """ "a, b" -> ["a", "b"], so that lists can be written as in the reference and on a command line."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value
 
 
-CommaList = Annotated[list[str], BeforeValidator(_split)]
+CommaList = Annotated[list[str], BeforeValidator(split_list)]
 
 
 class Options(BaseModel):
@@ -72,17 +78,8 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    device_spread: int = Field(
-        1, ge=1, le=MAX_DEVICES, description="devices per worker; events are dealt to them in turn"
-    )
-    extra_tags: int = Field(
-        0, ge=0, le=1000, description="attributes added to each tags object (workload cpu)"
-    )
     max_retries: int = Field(
         8, ge=0, description="tries again for one request before the run is given up"
-    )
-    queries: CommaList | None = Field(
-        None, description="only these queries, separated by commas (default: all of the workload)"
     )
 
     @classmethod
@@ -111,28 +108,22 @@ class Job:
     """What a run asks of a module, apart from the module's own options."""
 
     schema: Schema
+    load: Load = field(default_factory=Load)
+    """The writers'; of a run without any, the readers'."""
     run_id: str = "none"
-    batch: int = 0
-    """Events per request; 0: each event alone."""
-    primary_key: PrimaryKey = PrimaryKey.DB
-    tables: Tables = Tables.SINGLE
     clean: bool = True
 
     @classmethod
     def of(cls, settings: RunSettings, schema: Schema) -> Job:
-        return cls(
-            schema,
-            settings.run_id,
-            settings.batch,
-            settings.primary_key,
-            settings.tables,
-            settings.clean,
-        )
+        """The job of a run's settings."""
+        writing = settings.groups_of(Role.WRITE)
+        load = (writing or settings.groups)[0].load
+        return cls(schema, load, settings.run_id, settings.data.clean)
 
     @property
     def table_names(self) -> list[str]:
         """The tables written to; event i goes to table i modulo their number."""
-        if self.tables is Tables.MULTIPLE:
+        if self.load.tables is Tables.MULTIPLE:
             return [f"{self.schema.table}{number}" for number in range(TABLE_COUNT)]
         return [self.schema.table]
 
@@ -260,15 +251,19 @@ Query = Callable[[], Sequence[tuple[Any, ...]]]
 """Asks and fetches all rows of the answer; its columns are what the workload says of the query."""
 
 
-class Module(ABC):
+OptionsT = TypeVar("OptionsT", bound=Options)
+EncodingT = TypeVar("EncodingT", bound=Options)
+
+
+class Module(ABC, Generic[OptionsT, EncodingT]):
     """A database. The collector prepares, counts and describes; workers write and query."""
 
     name: ClassVar[str]
     PACKAGES: ClassVar[tuple[str, ...]] = ()
     """Distributions by which this module talks to its database; the result keeps their versions."""
-    options_model: ClassVar[type[Options]]
-    encoding_options_model: ClassVar[type[Options]]
-    """The part of the options that `encoder` needs."""
+    options_model: type[OptionsT]
+    encoding_options_model: type[EncodingT]
+    """The part of the options that `encoder` needs; `OptionsT` extends it."""
     CAPABILITIES: ClassVar[Capabilities]
     ENCODINGS: ClassVar[Sequence[Encoding]]
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {}
@@ -277,14 +272,14 @@ class Module(ABC):
     """With a database that acknowledges events before they can be queried: how long a count may stand
     still below the expected number before it is believed."""
 
-    def __init__(self, options: Options, job: Job) -> None:
+    def __init__(self, options: OptionsT, job: Job) -> None:
         """Connects to nothing. Raises OptionError for a combination that can't work."""
         self.job = job
         self.options = options
 
     @classmethod
     @abstractmethod
-    def encoder(cls, options: Options, job: Job, batch: int) -> Encoder:
+    def encoder(cls, options: EncodingT, job: Job, batch: int) -> Encoder:
         """An encoder for requests of `batch` events (0: one each); `options`: an `encoding_options_model`."""
 
     @abstractmethod
@@ -323,14 +318,14 @@ class Module(ABC):
         """All queries that the module has for the job's workload, in the schema's order."""
 
     def queries(self) -> Mapping[str, Query]:
-        """The queries to ask: all for the workload, or those that the option `queries` names.
+        """The queries to ask: all for the workload, or those that the job's load names.
 
         Raises OptionError for a name that isn't among them.
         """
         available = self.workload_queries()
         if not available:
             raise OptionError(f"module {self.name} has no queries for this workload")
-        chosen = self.options.queries
+        chosen = self.job.load.queries
         if chosen is None:
             return available
         for name in chosen:
@@ -370,3 +365,7 @@ def require(support: Support | None, what: str, module: str) -> None:
         raise OptionError(f"module {module}: the database has no {what}")
     if support is not Support.FULL:
         raise OptionError(f"module {module} can't do {what} yet")
+
+
+AnyModule = Module[Any, Any]
+"""A module, whichever it is."""

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ..errors import OptionError, unknown_option
-from .base import Options
 
-AnyOptions = TypeVar("AnyOptions", bound=Options)
+AnyOptions = TypeVar("AnyOptions", bound=BaseModel)
 
 
 def parse_options(

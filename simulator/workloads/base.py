@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from threading import get_ident
@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 # 2024-01-01T00:00:00Z. Fixed, so that a run can be repeated to the byte on another day.
 FIRST_TIMESTAMP_MS = 1_704_067_200_000
 
-MAX_WORKERS = 100_000
 MAX_DEVICES = 1_000_000
 
 _DEALT_STEP = 16_384
@@ -64,6 +64,9 @@ class Schema:
     device_path: str | None = None
     queries: tuple[str, ...] = ()
     """Names of what is asked of the stored events; the workload says what each means."""
+    devices_per_worker: int = 1
+    extra_json_keys: int = 0
+    """Members of a JSON column that only the workload's options make."""
 
     def column(self, name: str) -> Column:
         """The column of that name; KeyError if there is none."""
@@ -115,23 +118,37 @@ class EventBlock:
         return key
 
 
+class WorkloadOptions(BaseModel):
+    """Options of a workload: keys of a target and of `--extra-option`, as a module's are."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    device_spread: int = Field(
+        1, ge=1, le=MAX_DEVICES, description="devices per worker; events are dealt to them in turn"
+    )
+
+
 class Workload(ABC):
     """Generates events: event i of worker w depends on (seed, w, i) alone.
 
     So the same event comes out in any process and any block size, and a run can be repeated,
-    continued and checked. `device_spread` is the number of devices per worker; event i belongs to
-    device i modulo `device_spread`.
+    continued and checked. The option `device_spread` is the number of devices per worker; event i
+    belongs to device i modulo `device_spread`.
     """
 
     name: ClassVar[str]
+    options_model: ClassVar[type[WorkloadOptions]] = WorkloadOptions
     schema: Schema
+    """Of the class, that with default options."""
 
-    def __init__(self, seed: int = 0, device_spread: int = 1, extra_tags: int = 0) -> None:
+    def __init__(self, seed: int = 0, **options: Any) -> None:
+        """Raises ValueError (pydantic's, if it is about the options) if one is out of range."""
         if not 0 <= seed < 2**64:
             raise ValueError("seed must be from 0 to 2**64 - 1")
         self.seed = seed
-        self.device_spread = device_spread
-        self.extra_tags = extra_tags
+        self.options = self.options_model.model_validate(options)
+        self.device_spread = self.options.device_spread
+        self.schema = replace(type(self).schema, devices_per_worker=self.device_spread)
 
     @abstractmethod
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
+from pydantic import Field
 
-from .base import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema, Workload, random_words
+from .base import (
+    FIRST_TIMESTAMP_MS,
+    Column,
+    ColumnType,
+    EventBlock,
+    Schema,
+    Workload,
+    WorkloadOptions,
+    random_words,
+)
 
 INTERVAL_MS = 1000
 METRICS = (
@@ -33,6 +45,14 @@ _ENVIRONMENTS = ("production", "staging", "test")
 _SHIFTS = np.arange(5, dtype=np.uint64) * np.uint64(12)
 
 
+class CpuOptions(WorkloadOptions):
+    """Options of the workload `cpu`."""
+
+    extra_tags: int = Field(
+        0, ge=0, le=1000, description="attributes added to each tags object (workload cpu)"
+    )
+
+
 class Cpu(Workload):
     """tags (JSON object of 10 host attributes), ts and ten INT32 metrics from 0 to 100.
 
@@ -49,6 +69,7 @@ class Cpu(Workload):
     """
 
     name = "cpu"
+    options_model = CpuOptions
     schema = Schema(
         table="cpu",
         columns=(
@@ -62,6 +83,12 @@ class Cpu(Workload):
         key=("tags", "ts"),
         queries=("cpu-max-all", "high-cpu", "last-point"),
     )
+
+    def __init__(self, seed: int = 0, **options: Any) -> None:
+        super().__init__(seed, **options)
+        assert isinstance(self.options, CpuOptions)
+        self.extra_tags = self.options.extra_tags
+        self.schema = replace(self.schema, extra_json_keys=self.extra_tags)
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         words = random_words(self.seed, worker, first, count, 2)

@@ -10,8 +10,8 @@ from cli.config import ExecutorName, Target
 from cli.errors import ConfigError
 from cli.plan import (
     LONGEST_SERIES,
-    InsertOptions,
     PlannedRun,
+    Sweep,
     by_workers,
     check_capabilities,
     check_query,
@@ -19,39 +19,50 @@ from cli.plan import (
     merged_options,
     plan_inserts,
 )
-from simulator.contract import PrimaryKey, Tables, Timestamps
-from simulator.modules.base import Capabilities, Module, Options, Support
+from simulator.contract import DataSet, Load, PrimaryKey, Tables, Timestamps
+from simulator.modules.base import AnyModule, Capabilities, Options, Support
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres, PostgresOptions
+from simulator.workloads.base import ColumnType
 
 TARGET = Target("x", "postgres", ExecutorName.LOCAL, {"user": "me", "device_spread": 1})
 POSTGRES = parse_options(PostgresOptions, {"connection_string": "host=x"}, str)
 
 
-def insert_options(**changes: Any) -> InsertOptions:
-    return InsertOptions(**({"workers": (2,)} | changes))
+def sweep_of(**changes: Any) -> Sweep:
+    parts = {
+        name: model(
+            **{
+                field: changes.pop(field)
+                for field in set(model.model_fields) - {"workers", "runs"}
+                if field in changes
+            }
+        )
+        for name, model in (("data", DataSet), ("load", Load))
+        if name not in changes
+    }
+    values: dict[str, Any] = {"workers": (2,), **parts, **changes}
+    return Sweep(**values)
 
 
 # --- which runs -----------------------------------------------------------------------------------
 
 
 def test_a_sweep_makes_all_runs_of_each_worker_count() -> None:
-    assert plan_inserts(insert_options(workers=(1, 4), runs=2)) == [
-        PlannedRun(workers, run, clean=True, continues=False)
-        for workers in (1, 4)
-        for run in (1, 2)
+    assert plan_inserts(sweep_of(workers=(1, 4), runs=2)) == [
+        PlannedRun(workers, run, clean=True) for workers in (1, 4) for run in (1, 2)
     ]
 
 
 def test_series_have_one_worker_count_and_are_not_too_long_for_a_secret() -> None:
-    plan = plan_inserts(insert_options(workers=(1, 16), runs=LONGEST_SERIES + 1))
+    plan = plan_inserts(sweep_of(workers=(1, 16), runs=LONGEST_SERIES + 1))
     series = dict(by_workers(plan))
     assert list(series) == ["workers-01", "workers-01-part-2", "workers-16", "workers-16-part-2"]
     assert [len(runs) for runs in series.values()] == [LONGEST_SERIES, 1] * 2
     assert [run for runs in series.values() for run in runs] == plan
     longest = [
-        insert_settings(run, insert_options(), TARGET, {"x": "y" * 1000}, "12345678", "t" * 32)
+        insert_settings(run, sweep_of(), TARGET, {"x": "y" * 1000}, "12345678", "t" * 32)
         for run in series["workers-01"]
     ]
     assert sum(len(one.model_dump_json()) for one in longest) < 2**20 / 2
@@ -59,22 +70,21 @@ def test_series_have_one_worker_count_and_are_not_too_long_for_a_secret() -> Non
 
 def test_without_cleaning_each_run_goes_on_behind_the_last() -> None:
     """The first finds what is there; for the others, the run before says where it ended."""
-    plan = plan_inserts(insert_options(workers=(1, 4), runs=2, clean=False))
+    plan = plan_inserts(sweep_of(workers=(1, 4), runs=2, clean=False))
     assert [run.clean for run in plan] == [False] * 4
-    assert [run.continues for run in plan] == [False, True, True, True]
 
 
 def test_steps_clean_once_and_go_on() -> None:
-    assert plan_inserts(insert_options(workers=(16,), runs=1, steps=3)) == [
-        PlannedRun(16, 1, clean=True, continues=False),
-        PlannedRun(16, 2, clean=False, continues=True),
-        PlannedRun(16, 3, clean=False, continues=True),
+    assert plan_inserts(sweep_of(workers=(16,), runs=1, steps=3)) == [
+        PlannedRun(16, 1, clean=True),
+        PlannedRun(16, 2, clean=False),
+        PlannedRun(16, 3, clean=False),
     ]
 
 
 def test_steps_on_existing_data_never_clean() -> None:
-    plan = plan_inserts(insert_options(workers=(16,), runs=1, steps=2, clean=False))
-    assert [(run.clean, run.continues) for run in plan] == [(False, False), (False, True)]
+    plan = plan_inserts(sweep_of(workers=(16,), runs=1, steps=2, clean=False))
+    assert [run.clean for run in plan] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +97,7 @@ def test_steps_on_existing_data_never_clean() -> None:
 )
 def test_what_does_not_go_with_steps(changes: dict[str, Any], remedy: str) -> None:
     with pytest.raises(ConfigError, match=remedy):
-        plan_inserts(insert_options(steps=2, **changes))
+        plan_inserts(sweep_of(steps=2, **changes))
 
 
 # --- options of the module ------------------------------------------------------------------------
@@ -122,7 +132,7 @@ class Limited(Postgres):
         multiple_tables=Support.MISSING,
         queries={"count-events": Support.FULL},
         indices=Support.UNSUPPORTED,
-        workloads={"temperature": Support.FULL, "cpu": Support.UNSUPPORTED},
+        column_types=[one for one in ColumnType if one is not ColumnType.JSON],
         repeated_timestamps=Support.UNSUPPORTED,
     )
 
@@ -131,7 +141,7 @@ class Limited(Postgres):
 @pytest.mark.parametrize("tables", Tables)
 @pytest.mark.parametrize("workload", ["temperature", "cpu"])
 def test_what_is_supported_passes(key: PrimaryKey, tables: Tables, workload: str) -> None:
-    options = insert_options(
+    options = sweep_of(
         primary_key=key, tables=tables, workload=workload, batch=10,
         given=frozenset({"primary_key", "tables"}),
     )  # fmt: skip
@@ -139,7 +149,7 @@ def test_what_is_supported_passes(key: PrimaryKey, tables: Tables, workload: str
 
 
 def test_a_default_that_the_database_has_no_notion_of_is_no_error() -> None:
-    check_capabilities(insert_options(), Limited, POSTGRES)
+    check_capabilities(sweep_of(), Limited, POSTGRES)
 
 
 @pytest.mark.parametrize(
@@ -158,12 +168,12 @@ def test_a_default_that_the_database_has_no_notion_of_is_no_error() -> None:
             "module limited can't do --primary-key uuid yet",
         ),
         ({"tables": Tables.MULTIPLE}, "module limited can't do --tables multiple yet"),
-        ({"workload": "cpu"}, "module limited: the database has no workload cpu"),
+        ({"workload": "cpu"}, "module limited can't do workload cpu yet"),
     ],
 )
 def test_what_is_not_supported_is_named(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        check_capabilities(insert_options(**changes), Limited, POSTGRES)
+        check_capabilities(sweep_of(**changes), Limited, POSTGRES)
     assert refused.value.message == text
 
 
@@ -172,16 +182,16 @@ def test_a_combination_that_the_module_refuses() -> None:
         PostgresOptions, {"connection_string": "host=x", "insert_mode": "copy"}, str
     )
     with pytest.raises(ConfigError, match="needs --batch N"):
-        check_capabilities(insert_options(), Postgres, settings)
-    check_capabilities(insert_options(batch=10), Postgres, settings)
+        check_capabilities(sweep_of(), Postgres, settings)
+    check_capabilities(sweep_of(batch=10), Postgres, settings)
 
 
 def test_timestamps_can_start_again_only_where_events_are_numbered() -> None:
-    options = insert_options(timestamps=Timestamps.RESTART)
+    options = sweep_of(timestamps=Timestamps.RESTART)
     check_capabilities(options, Postgres, POSTGRES)
     with pytest.raises(ConfigError, match="--timestamps restart would repeat events"):
         check_capabilities(
-            insert_options(timestamps=Timestamps.RESTART, workload="cpu"), Postgres, POSTGRES
+            sweep_of(timestamps=Timestamps.RESTART, workload="cpu"), Postgres, POSTGRES
         )
 
 
@@ -189,63 +199,66 @@ def test_timestamps_cannot_start_again_where_that_would_overwrite_events() -> No
     with pytest.raises(
         ConfigError, match=r"overwrite events: module limited stores one per device"
     ):
-        check_capabilities(insert_options(timestamps=Timestamps.RESTART), Limited, POSTGRES)
-    check_capabilities(insert_options(timestamps=Timestamps.CONTINUE), Limited, POSTGRES)
+        check_capabilities(sweep_of(timestamps=Timestamps.RESTART), Limited, POSTGRES)
+    check_capabilities(sweep_of(timestamps=Timestamps.CONTINUE), Limited, POSTGRES)
 
 
 @pytest.mark.parametrize(
     ("module", "settings", "workload", "text"),
     [
         (Blackhole, BlackholeOptions(), "temperature", "stores nothing that could be queried"),
-        (Limited, POSTGRES, "cpu", "the database has no workload cpu"),
+        (Limited, POSTGRES, "cpu", "module limited can't do workload cpu yet"),
         (
             Postgres,
-            POSTGRES.model_copy(update={"queries": ["last-point"]}),
+            POSTGRES,
             "temperature",
             "there is no query 'last-point' .known: count-events",
         ),
     ],
 )
 def test_queries_that_can_not_be_asked(
-    module: type[Module], settings: Options, workload: str, text: str
+    module: type[AnyModule], settings: Options, workload: str, text: str
 ) -> None:
+    queries = ["last-point"] if module is Postgres else None
     with pytest.raises(ConfigError, match=text):
-        check_query(workload, module, settings)
+        check_query(Load(queries=queries), DataSet(workload=workload), module, settings)
 
 
 @pytest.mark.parametrize("workload", ["temperature", "cpu"])
 def test_queries_that_can_be_asked(workload: str) -> None:
-    check_query(workload, Postgres, POSTGRES)
+    check_query(Load(), DataSet(workload=workload), Postgres, POSTGRES)
 
 
 # --- what the processes are told ------------------------------------------------------------------
 
 
 def test_settings_say_all_that_was_asked_for() -> None:
-    options = insert_options(
-        workers=(4,), primary_key=PrimaryKey.UUID, tables=Tables.MULTIPLE, num_inserts=77, batch=7,
+    options = sweep_of(
+        workers=(4,), primary_key=PrimaryKey.UUID, tables=Tables.MULTIPLE, events=77, batch=7,
         prefill=5, clean=False, timestamps=Timestamps.RESTART, workload="cpu", seed=2**64 - 1,
     )  # fmt: skip
-    planned = PlannedRun(4, 2, clean=False, continues=True)
+    planned = PlannedRun(4, 2, clean=False)
     told = insert_settings(planned, options, TARGET, {"a": 1}, "run", "token")
     expected = {
-        "command": "insert", "run_id": "run", "token": "token", "target": "x",
+        "run_id": "run", "token": "token", "target": "x",
         "module": "postgres", "options": {"a": 1}, "workload": "cpu", "seed": 2**64 - 1,
-        "workers": 4, "primary_key": "uuid", "tables": "multiple", "num_inserts": 77, "batch": 7,
-        "prefill": 5, "clean": False, "timestamps": "restart",
+        "role": "write", "workers": 4, "primary_key": "uuid", "tables": "multiple", "events": 77,
+        "batch": 7, "prefill": 5, "clean": False, "timestamps": "restart",
     }  # fmt: skip
     found = told.model_dump(mode="json")
+    [group] = found["groups"]
+    found |= found["data"] | group["load"]
     assert {key: found[key] for key in expected} == expected
 
 
 def test_settings_of_a_step_follow_the_plan_and_not_the_options() -> None:
-    planned = PlannedRun(4, 2, clean=False, continues=True)
-    told = insert_settings(planned, insert_options(clean=True), TARGET, {}, "run", "token")
-    assert told.clean is False
+    planned = PlannedRun(4, 2, clean=False)
+    told = insert_settings(planned, sweep_of(clean=True), TARGET, {}, "run", "token")
+    assert told.data.clean is False
 
 
 def test_secrets_are_not_in_a_settings_repr() -> None:
-    planned = PlannedRun(1, 1, clean=True, continues=False)
+    planned = PlannedRun(1, 1, clean=True)
     secret = {"connection_string": "password=hush-hush"}
-    told = insert_settings(planned, insert_options(), TARGET, secret, "run", "hush-token")
+    told = insert_settings(planned, sweep_of(), TARGET, secret, "run", "hush-token")
     assert "hush" not in repr(told)

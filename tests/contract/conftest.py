@@ -13,7 +13,7 @@ from simulator.modules import load_module
 from simulator.modules.base import Encoding
 
 from .entries import ENTRIES, Entry
-from .server import ServerUnderTest, full, key_modes, table_modes
+from .server import ServerUnderTest, key_modes, table_modes, workloads_of
 
 # Parameter of a test -> its values for an entry. A test that has a parameter without values for a
 # module does not run for it.
@@ -21,7 +21,7 @@ AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
     "encoding": lambda entry: load_module(entry.module).ENCODINGS,
     "primary_key": lambda entry: key_modes(load_module(entry.module)),
     "tables": lambda entry: table_modes(load_module(entry.module)),
-    "workload_name": lambda entry: full(load_module(entry.module).CAPABILITIES.workloads),
+    "workload_name": lambda entry: workloads_of(load_module(entry.module)),
     "query": lambda entry: [
         query
         for query in entry.adapter.queries_of(load_module(entry.module))

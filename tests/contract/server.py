@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-from simulator.contract import PrimaryKey, Tables
+from simulator.contract import Load, PrimaryKey, Tables
 from simulator.modules import load_module
-from simulator.modules.base import Encoding, Job, Module, Support
+from simulator.modules.base import AnyModule, Encoding, Job, Support
 from simulator.modules.options import parse_options
+from simulator.workloads import load_workload, workload_names
 from simulator.workloads.base import ColumnType, Schema
 
 from ..helpers import Row, normalised
@@ -96,13 +97,13 @@ class ServerUnderTest(ABC):
         """How to reach it, as in a target of config.yaml."""
 
     @classmethod
-    def queries_of(cls, module: type[Module]) -> list[str]:
+    def queries_of(cls, module: type[AnyModule]) -> list[str]:
         """What the module on this server can be asked, in order."""
         return [*full(module.CAPABILITIES.queries), *cls.more_queries]
 
     def module(
         self, job: Job, encoding: Encoding | None = None, options: Mapping[str, Any] | None = None
-    ) -> Module:
+    ) -> AnyModule:
         """The module with the target's options, an encoding's and others, the latter on top."""
         values = self.options | dict(encoding.options if encoding else {}) | dict(options or {})
         parsed = parse_options(self.module_type.options_model, values, str)
@@ -164,8 +165,9 @@ def batch_of(encoding: Encoding, batch: int) -> int:
 
 
 def new_job(schema: Schema, **changes: Any) -> Job:
-    """A job of a run of its own."""
-    return replace(Job(schema, run_id=uuid.uuid4().hex[:8]), **changes)
+    """A job of a run of its own; `changes` of the load, or of the job."""
+    load = {name: changes.pop(name) for name in Load.model_fields if name in changes}
+    return replace(Job(schema, Load(**load), run_id=uuid.uuid4().hex[:8]), **changes)
 
 
 def observing(job: Job, clean: bool = True) -> Job:
@@ -178,18 +180,28 @@ def full(supported: Mapping[Any, Any]) -> list[Any]:
     return [name for name, support in supported.items() if support is Support.FULL]
 
 
-def table_modes(module: type[Module]) -> list[Tables]:
+def workloads_of(module: type[AnyModule]) -> list[str]:
+    """The workloads whose events the module can store."""
+    can = module.CAPABILITIES
+    return [
+        name
+        for name in workload_names()
+        if can.workload(load_workload(name).schema) is Support.FULL
+    ]
+
+
+def table_modes(module: type[AnyModule]) -> list[Tables]:
     """The `--tables` that a module can do."""
     multiple = module.CAPABILITIES.multiple_tables is Support.FULL
     return [Tables.SINGLE, Tables.MULTIPLE] if multiple else [Tables.SINGLE]
 
 
-def key_modes(module: type[Module]) -> list[PrimaryKey]:
+def key_modes(module: type[AnyModule]) -> list[PrimaryKey]:
     """The `--primary-key` that a module can do."""
     return full(module.CAPABILITIES.primary_keys)
 
 
-def two_key_modes(module: type[Module]) -> list[PrimaryKey]:
+def two_key_modes(module: type[AnyModule]) -> list[PrimaryKey]:
     """The database's own key and the client's, or what there is instead."""
     modes = key_modes(module)
     return [key for key in (PrimaryKey.DB, PrimaryKey.CLIENT) if key in modes] or modes[:1]

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 from simulator.contract import PrimaryKey
 from simulator.errors import SimulatorError
 from simulator.modules import cassandra as module_under_test
-from simulator.modules.base import Job, Module
+from simulator.modules.base import AnyModule, Job
 from simulator.modules.cassandra import wire as cassandra_wire
 from simulator.modules.shared.http import SOCKET_OPTIONS
 from simulator.worker import opened
@@ -139,7 +139,7 @@ def module_with(options: dict[str, Any], job: Job) -> module_under_test.Cassandr
     return module_under_test.Cassandra(module_under_test.CassandraOptions(**options), job)
 
 
-def prepared(module: Module) -> None:
+def prepared(module: AnyModule) -> None:
     module.open()
     module.prepare()
     module.close()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import OptionError, SimulatorError
-from simulator.modules.base import Module, Support
+from simulator.modules.base import AnyModule, Support
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import ColumnType, Workload
 from simulator.workloads.cpu import (
@@ -69,7 +69,7 @@ def fill(server: ServerUnderTest, workload: Workload) -> None:
 @contextmanager
 def asking(
     server: ServerUnderTest, workload: Workload, options: Mapping[str, Any] | None = None
-) -> Iterator[Module]:
+) -> Iterator[AnyModule]:
     """The module, ready for queries."""
     module = server.module(new_job(workload.schema), options=options)
     module.open()

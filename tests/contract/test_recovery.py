@@ -39,12 +39,12 @@ def recovered(
             strike.blow()
 
         module = server.module(job, encoding, strike.options)
-        with opened(module.writer(job.batch)) as writer:
+        with opened(module.writer(job.load.batch)) as writer:
             recorder = insert(
                 writer,
                 workload,
                 EVENTS,
-                job.batch,
+                job.load.batch,
                 worker=2,
                 first=5,
                 before={1: blow, 2: note},
@@ -59,7 +59,7 @@ def recovered(
     assert recorder.events == EVENTS
     assert recorder.errors == fault.errors
     assert recorder.retries == sum(fault.errors.values())
-    requests = len(writer.encoder.encode(workload.block(2, 5, EVENTS), job.batch))
+    requests = len(writer.encoder.encode(workload.block(2, 5, EVENTS), job.load.batch))
     measured = recorder.result(0, 0, 0)
     assert merge_histograms([measured.histogram]).get_total_count() == requests
     return recorder

@@ -172,7 +172,7 @@ class YugabyteStandIn(PostgresUnderTest):
                 ask(holder, "COMMIT")
 
             # A COPY would wait before it has the events, and store none once its client is gone.
-            mode = {"insert_mode": "values_lists"} if job.batch else {}
+            mode = {"insert_mode": "values_lists"} if job.load.batch else {}
             yield Strike(blow, {"connection_string": proxy.dsn, **mode})
         holder.close()
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import httpx
 
-from simulator.contract import RunSettings
+from simulator.contract import Role
 
+from ..helpers import settings as run_settings
 from .server import Server
 from .test_runs import PHASES, check_keys, check_run, check_stored
 from .test_runs import RUN as RUN_KEYS
@@ -35,14 +36,12 @@ class Pods:
 
     def __init__(self, tool: Tool, *series: Mapping[str, Any], **settings: Any) -> None:
         """For one run with these settings, or for several with changes to them."""
-        defaults: dict[str, Any] = {
+        defaults = {
             "run_id": RUN,
             "token": TOKEN,
-            "command": "insert",
             "target": "by-hand",
-            "workers": 2,
         }
-        runs = [RunSettings(**{**defaults, **settings, **changes}) for changes in series or [{}]]
+        runs = [run_settings(**{**defaults, **settings, **changes}) for changes in series or [{}]]
         self.settings = runs[0]
         self._tool = tool
         self._file = tool.temporary / "settings.json"
@@ -134,7 +133,7 @@ def pods(tool: Tool, *series: Mapping[str, Any], **settings: Any) -> Iterator[Po
 def test_pods_report_the_same_as_the_local_executor(tool: Tool) -> None:
     options = {"delay_ms": 10}
     with pods(
-        tool, module="blackhole", options=options, num_inserts=1000, batch=50, prefill=10
+        tool, module="blackhole", options=options, events=1000, batch=50, prefill=10
     ) as by_hand:
         report = by_hand.report()
         for worker in by_hand.workers:
@@ -178,7 +177,7 @@ def test_pods_insert_and_query_a_database(tool: Tool, server: Server) -> None:
     dsn = str(server.slow_target()["connection_string"]).replace("${E2E_PASSWORD}", PASSWORD)
     options = {"connection_string": dsn}
     with pods(
-        tool, module="postgres", options=options, num_inserts=500, batch=50, prefill=301
+        tool, module="postgres", options=options, events=500, batch=50, prefill=301
     ) as by_hand:
         processes = tool.processes()
         assert len(processes) == 3
@@ -190,7 +189,7 @@ def test_pods_insert_and_query_a_database(tool: Tool, server: Server) -> None:
     check_stored(report["insert"], 301)
     assert server.value("SELECT count(*) FROM events") == 1301
     assert report["carried"] == {"next_event": 651, "stored": 1301}
-    with pods(tool, module="postgres", options=options, command="query", query_runs=2) as by_hand:
+    with pods(tool, module="postgres", options=options, role=Role.READ, runs=2) as by_hand:
         report = by_hand.report()
     assert report["insert"] is None
     assert len(report["queries"]) == 2 * 2 * 5
@@ -202,11 +201,11 @@ def test_pods_do_several_runs(tool: Tool, server: Server) -> None:
     dsn = str(server.slow_target()["connection_string"]).replace("${E2E_PASSWORD}", PASSWORD)
     series: list[dict[str, Any]] = [
         {"run_id": "first"},
-        {"run_id": "second", "clean": False, "continues": True},
-        {"run_id": "third", "clean": False, "continues": True},
+        {"run_id": "second", "clean": False},
+        {"run_id": "third", "clean": False},
     ]
     with pods(
-        tool, *series, module="postgres", options={"connection_string": dsn}, num_inserts=200,
+        tool, *series, module="postgres", options={"connection_string": dsn}, events=200,
         batch=20,
     ) as by_hand:  # fmt: skip
         for number, run in enumerate(series):
@@ -222,7 +221,7 @@ def test_pods_do_several_runs(tool: Tool, server: Server) -> None:
 
 
 def test_only_who_has_the_token_gets_the_report(tool: Tool) -> None:
-    with pods(tool, module="blackhole", options={}, workers=1, num_inserts=10) as by_hand:
+    with pods(tool, module="blackhole", options={}, workers=1, events=10) as by_hand:
         assert by_hand.get("/healthz", "").status_code == httpx.codes.OK
         for path in ("/report", "/status"):
             for token in ("", "guess", TOKEN[:-1]):
@@ -232,7 +231,7 @@ def test_only_who_has_the_token_gets_the_report(tool: Tool) -> None:
 
 def test_a_worker_that_never_comes_is_named(tool: Tool) -> None:
     with pods(
-        tool, module="blackhole", options={}, workers=2, num_inserts=10, ready_timeout_s=2
+        tool, module="blackhole", options={}, workers=2, events=10, ready_timeout_s=2
     ) as by_hand:
         missing = by_hand.workers[1]
         missing.send(signal.SIGKILL)
@@ -245,7 +244,7 @@ def test_a_worker_that_never_comes_is_named(tool: Tool) -> None:
 
 
 def test_a_worker_waits_for_a_collector_that_starts_late(tool: Tool) -> None:
-    late = Pods(tool, module="blackhole", options={}, workers=1, num_inserts=10)
+    late = Pods(tool, module="blackhole", options={}, workers=1, events=10)
     try:
         with socket.create_server(("127.0.0.1", late.port)) as nobody:
             nobody.settimeout(10)
@@ -261,7 +260,7 @@ def test_a_worker_waits_for_a_collector_that_starts_late(tool: Tool) -> None:
 def test_the_reason_of_a_failure_reaches_the_executor(tool: Tool, server: Server) -> None:
     server.stop()
     options = {"connection_string": f"host={server.home}/data user=bench password={PASSWORD}"}
-    with pods(tool, module="postgres", options=options, workers=1, num_inserts=10) as by_hand:
+    with pods(tool, module="postgres", options=options, workers=1, events=10) as by_hand:
         answer = by_hand.get("/report")
         assert answer.status_code == httpx.codes.GONE
         assert "can't connect to PostgreSQL" in answer.text
@@ -291,7 +290,7 @@ def test_settings_that_cannot_be_read(tool: Tool) -> None:
 
 def test_terminated_pods_end_within_seconds(tool: Tool) -> None:
     with pods(
-        tool, module="blackhole", options={"delay_ms": 50}, workers=1, num_inserts=100_000, batch=1
+        tool, module="blackhole", options={"delay_ms": 50}, workers=1, events=100_000, batch=1
     ) as by_hand:
         eventually(lambda: by_hand.get("/status").json()["phase"] == "run", "the measured run")
         for part in (by_hand.workers[0], by_hand.collector):

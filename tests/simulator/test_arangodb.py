@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from simulator.contract import PrimaryKey, Tables
+from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.arangodb import ArangoHttp, ArangoOptions, EncodingOptions
@@ -61,7 +61,7 @@ def test_documents_are_the_events(
 ) -> None:
     workload = kind(device_spread=3)
     block = workload.block(1, 7, 91)
-    job = Job(workload.schema, primary_key=key, tables=tables)
+    job = Job(workload.schema, Load(primary_key=key, tables=tables))
     batch = 0 if method is InsertMethod.SINGLE else 5
     payloads = DocumentEncoder(job, method).encode(block, batch)
 
@@ -82,7 +82,7 @@ def test_documents_are_the_events(
 @pytest.mark.parametrize("method", [InsertMethod.DOCUMENT, InsertMethod.IMPORT])
 def test_only_what_is_missing_is_kept(method: InsertMethod) -> None:
     workload = Awkward(device_spread=3)
-    job = Job(workload.schema, tables=Tables.MULTIPLE)
+    job = Job(workload.schema, Load(tables=Tables.MULTIPLE))
     (payload,) = DocumentEncoder(job, method).encode(workload.block(0, 0, 91), 1000)
     request = payload.data[1]
     before = documents(request)

@@ -25,7 +25,7 @@ from azure.kusto.ingest import BlobDescriptor, IngestionProperties
 from azure.kusto.ingest.base_ingest_client import BaseIngestClient
 from azure.kusto.ingest.ingestion_blob_info import IngestionBlobInfo
 
-from simulator.contract import Tables
+from simulator.contract import Load, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.azure_data_explorer import (
     QUERIES,
@@ -56,7 +56,7 @@ from ..contract.server import new_job, observing
 from ..helpers import eventually, insert, rows_of
 
 INGESTION = "simulator.modules.azure_data_explorer.ingestion"
-JOB = Job(Temperature.schema, batch=10)
+JOB = Job(Temperature.schema, Load(batch=10))
 HERE = {"kusto_uri": "http://127.0.0.1:1", "kusto_db": "x"}
 THERE = {"kusto_uri": "https://name.region.kusto.windows.net", "kusto_db": "x"}
 LOGIN = {"adx_aad_app_id": "an-id", "adx_app_key": "a-s3cret", "adx_authority_id": "a-tenant"}
@@ -92,7 +92,9 @@ def test_documents_are_quoted() -> None:
 @pytest.mark.parametrize(("batch", "sizes"), [(4, [4, 4, 1]), (100, [9]), (0, [1] * 9)])
 def test_events_are_dealt_to_the_tables_by_their_number(batch: int, sizes: list[int]) -> None:
     block = Temperature().block(0, 6, 9)
-    payloads = CsvEncoder(Job(Temperature.schema, tables=Tables.MULTIPLE)).encode(block, batch)
+    payloads = CsvEncoder(Job(Temperature.schema, Load(tables=Tables.MULTIPLE))).encode(
+        block, batch
+    )
     assert [payload.events for payload in payloads] == sizes
     found = {}
     for payload in payloads:

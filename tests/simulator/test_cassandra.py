@@ -17,7 +17,7 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionShutdown, ProtocolVersionUnsupported
 from cassandra.protocol import OverloadedErrorMessage, PreparedQueryNotFound
 
-from simulator.contract import PrimaryKey, Tables
+from simulator.contract import Load, PrimaryKey, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.cassandra import (
@@ -76,7 +76,7 @@ def test_options_that_can_not_be(values: dict[str, Any], problem: str) -> None:
 )
 def test_batches_that_can_not_be(values: dict[str, Any], batch: int, problem: str) -> None:
     with pytest.raises(OptionError, match=problem):
-        Cassandra(options(**values), Job(Temperature.schema, batch=batch))
+        Cassandra(options(**values), Job(Temperature.schema, Load(batch=batch)))
 
 
 def test_the_password_is_not_shown() -> None:
@@ -97,14 +97,14 @@ def test_the_password_is_not_shown() -> None:
             ),
         ),
         (
-            Job(Temperature.schema, primary_key=PrimaryKey.UUID, tables=Tables.MULTIPLE),
+            Job(Temperature.schema, Load(primary_key=PrimaryKey.UUID, tables=Tables.MULTIPLE)),
             (
                 'PRIMARY KEY (("device_id"), "timestamp", "id"))'
                 ' WITH CLUSTERING ORDER BY ("timestamp" DESC, "id" DESC)'
             ),
         ),
         (
-            Job(Cpu.schema, primary_key=PrimaryKey.NONE),
+            Job(Cpu.schema, Load(primary_key=PrimaryKey.NONE)),
             'PRIMARY KEY (("hostname"), "ts")) WITH CLUSTERING ORDER BY ("ts" DESC)',
         ),
     ],

@@ -19,7 +19,7 @@ from cassandra.cqltypes import (
 from cassandra.protocol import BatchMessage, ExecuteMessage
 from cassandra.query import BatchType as DriverBatchType
 
-from simulator.contract import PrimaryKey, Tables
+from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding import client_keys
 from simulator.loop import Feed
 from simulator.modules.base import Job
@@ -65,7 +65,7 @@ def encoder_for(
 def bound(block: EventBlock, row: int, job: Job, version: int) -> list[bytes]:
     """One event's values as the driver binds them, in the order of the INSERT's columns."""
     values = []
-    if job.primary_key is PrimaryKey.CLIENT:
+    if job.load.primary_key is PrimaryKey.CLIENT:
         values.append(client_keys(block)[row])
     if block.schema.device_path:
         values.append(block.devices[row])
@@ -103,7 +103,7 @@ def test_batches_are_those_of_the_driver(
     kind: type[Workload], key: PrimaryKey, tables: Tables, version: int
 ) -> None:
     workload = kind(device_spread=3)
-    job = Job(workload.schema, batch=7, primary_key=key, tables=tables)
+    job = Job(workload.schema, Load(batch=7, primary_key=key, tables=tables))
     block = workload.block(2, 5, 90)
     payloads = encoder_for(job, 7, version).encode(block, 7)
     requests = dealt(block, 7)
@@ -132,7 +132,7 @@ def test_single_inserts_are_those_of_the_driver(
     kind: type[Workload], tables: Tables, version: int
 ) -> None:
     workload = kind(device_spread=3)
-    job = Job(workload.schema, primary_key=PrimaryKey.CLIENT, tables=tables)
+    job = Job(workload.schema, Load(primary_key=PrimaryKey.CLIENT, tables=tables))
     block = workload.block(2, 5, 90)
     payloads = encoder_for(job, 0, version).encode(block, 0)
     assert len(payloads) == 90
@@ -154,7 +154,7 @@ def test_single_inserts_are_those_of_the_driver(
     [(BatchType.LOGGED, DriverBatchType.LOGGED), (BatchType.UNLOGGED, DriverBatchType.UNLOGGED)],
 )
 def test_batch_type(mine: BatchType, drivers: DriverBatchType) -> None:
-    job = Job(Temperature.schema, batch=5)
+    job = Job(Temperature.schema, Load(batch=5))
     [payload] = encoder_for(job, 5, batch_type=mine).encode(Temperature().block(0, 0, 5), 5)
     assert payload.data.body[0] == drivers.value
 
@@ -166,7 +166,7 @@ def test_the_columns_are_those_of_the_values() -> None:
         (PrimaryKey.CLIENT, ["id", "hostname", *names]),
         (PrimaryKey.UUID, ["id", "hostname", *names]),
     ):
-        assert encoder_for(Job(Cpu.schema, primary_key=key), 0).columns == expected
+        assert encoder_for(Job(Cpu.schema, Load(primary_key=key)), 0).columns == expected
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_the_columns_are_those_of_the_values() -> None:
 )
 def test_batches_are_full_however_many_devices(spread: int, batch: int, sizes: set[int]) -> None:
     workload = Temperature(device_spread=spread)
-    encoder = encoder_for(Job(workload.schema, batch=batch), batch, device_spread=spread)
+    encoder = encoder_for(Job(workload.schema, Load(batch=batch)), batch, device_spread=spread)
     count = 300_000 // (spread * batch) * spread * batch or 262_144
     feed = Feed(lambda first, size: workload.block(0, first, size), encoder, 0, count, batch)
     payloads = list(feed)
@@ -200,7 +200,7 @@ def test_uuids_are_random_ones_of_version_4() -> None:
 
 
 def test_the_key_is_in_the_request_so_that_a_retry_has_the_same() -> None:
-    job = Job(Temperature.schema, batch=5, primary_key=PrimaryKey.UUID)
+    job = Job(Temperature.schema, Load(batch=5, primary_key=PrimaryKey.UUID))
     [payload] = encoder_for(job, 5).encode(Temperature().block(0, 0, 5), 5)
     # type, number; per statement: kind, id of 16 bytes, number of values, then the first value.
     at = 1 + 2 + 1 + 2 + 16 + 2

@@ -33,6 +33,7 @@ from simulator.contract import (
     QueryRun,
     Ready,
     Report,
+    Role,
     RunSettings,
     Stage,
     Status,
@@ -40,10 +41,10 @@ from simulator.contract import (
 )
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import (
+    AnyModule,
     Capabilities,
     Encoder,
     Job,
-    Module,
     Options,
     Query,
     Support,
@@ -56,7 +57,7 @@ from ..helpers import settings, worker_result
 LIMIT_S = 10
 
 
-class FakeDatabase(Module):
+class FakeDatabase(AnyModule):
     """A database of the test's making."""
 
     name = "fake"
@@ -335,7 +336,7 @@ def test_who_knows_what_is_stored_need_not_count(database: FakeDatabase) -> None
         assert (await run.ready(0, Stage.PREPARED)).first_event == 55
         assert "count" not in database.calls
 
-    play(story, clean=False, baseline=700, first_event=55)
+    play(story, clean=False, after=Carried(next_event=55, stored=700))
 
 
 def test_progress_is_summed_over_workers(database: FakeDatabase) -> None:
@@ -367,7 +368,7 @@ def test_queries_are_counted_and_merged(database: FakeDatabase) -> None:
         assert report.insert is None
         assert report.fill_level == 200
 
-    play(story, command="query", query_runs=3)
+    play(story, role=Role.READ, runs=3)
     assert "prepare" not in database.calls
     assert database.calls.index("prepare_queries") < database.calls.index("count")
 
@@ -385,7 +386,7 @@ def test_queries_count_even_if_the_events_can_not_be_counted(database: FakeDatab
         assert report.queries is not None
         assert (len(report.queries), report.fill_level) == (2, None)
 
-    play(story, command="query", query_runs=1)
+    play(story, role=Role.READ, runs=1)
 
 
 def test_a_check_changes_nothing(database: FakeDatabase) -> None:
@@ -400,7 +401,7 @@ def test_a_check_changes_nothing(database: FakeDatabase) -> None:
         assert (report.insert, report.queries, report.invalid_reasons) == (None, None, [])
         assert report.environment["database"]["version"] == "1.0"
 
-    play(story, command="check")
+    play(story, role=Role.CHECK)
     assert database.calls == ["open", "close"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from simulator.contract import PrimaryKey, Tables
+from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.base import Job
@@ -60,7 +60,7 @@ def test_statements_hold_the_events(
 ) -> None:
     workload = kind(device_spread=3)
     block = workload.block(1, 7, 91)
-    job = Job(workload.schema, primary_key=key, tables=tables)
+    job = Job(workload.schema, Load(primary_key=key, tables=tables))
     batch = 0 if mode is InsertMode.SINGLE else 10
     encoder = StatementEncoder(job, mode)
     payloads = encoder.encode(block, batch)
@@ -115,7 +115,7 @@ def after(
         "simulator.modules.cratedb.HttpPool", lambda *_, **__: Answers(status, answer)
     )
     options = parse_options(CratedbOptions, {"endpoint": "http://nowhere"}, str)
-    job = Job(Temperature.schema, batch=3)
+    job = Job(Temperature.schema, Load(batch=3))
     writer = CratedbWriter(StatementEncoder(job, InsertMode.BULK), options, job)
     monkeypatch.setattr("simulator.modules.cratedb._Connection.check", lambda _: None)
     writer.open()

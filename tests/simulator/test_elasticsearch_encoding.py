@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import pytest
 
-from simulator.contract import PrimaryKey, Tables
+from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding import client_keys, json_escaped
 from simulator.errors import OptionError
 from simulator.modules.base import Job, Payload
@@ -71,7 +71,7 @@ def test_documents_are_the_events(
 ) -> None:
     workload = kind(device_spread=3)
     block = workload.block(1, 7, 91)
-    job = Job(workload.schema, batch=batch, primary_key=key, tables=tables)
+    job = Job(workload.schema, Load(batch=batch, primary_key=key, tables=tables))
     mode = InsertMode.BULK if batch else InsertMode.SINGLE
     payloads = encoder(job, mode).encode(block, batch)
 
@@ -96,7 +96,7 @@ def test_documents_are_the_events(
 def test_a_bulk_body_byte_by_byte() -> None:
     """No blanks, two decimals, as for every other database."""
     block = Temperature(seed=4).block(0, 0, 1)
-    (payload,) = encoder(Job(block.schema, batch=1), InsertMode.BULK).encode(block, 1)
+    (payload,) = encoder(Job(block.schema, Load(batch=1)), InsertMode.BULK).encode(block, 1)
     [(time, device, number, value)] = rows_of(block)
     assert payload.data.body.decode() == (
         '{"index":{}}\n'
@@ -108,7 +108,7 @@ def test_a_bulk_body_byte_by_byte() -> None:
 @pytest.mark.parametrize("kept", [[], [0], [3, 1], [0, 1, 2, 3]])
 def test_what_is_sent_again_is_the_rest(kept: list[int]) -> None:
     block = Temperature().block(0, 0, 4)
-    job = Job(block.schema, batch=4, primary_key=PrimaryKey.CLIENT)
+    job = Job(block.schema, Load(batch=4, primary_key=PrimaryKey.CLIENT))
     (payload,) = encoder(job, InsertMode.BULK).encode(block, 4)
     before = sent(payload)
     request: Request = payload.data
@@ -124,7 +124,7 @@ def test_a_json_documents_line_breaks_are_no_ends_of_lines() -> None:
     block = workload.block(0, 0, 1)
     columns = dict(block.columns) | {"document": np.array([b'{\n"a":\r\n[1,\n2]}'])}
     pretty = type(block)(block.schema, 0, 0, columns, block.devices)
-    (payload,) = encoder(Job(block.schema, batch=1), InsertMode.BULK).encode(pretty, 1)
+    (payload,) = encoder(Job(block.schema, Load(batch=1)), InsertMode.BULK).encode(pretty, 1)
     [(_, _, _, document)] = sent(payload)
     assert document["document"] == {"a": [1, 2]}
 

@@ -7,7 +7,7 @@ import gzip
 import numpy as np
 import pytest
 
-from simulator.contract import Tables
+from simulator.contract import Load, Tables
 from simulator.errors import SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.influxdb.encoding import LineEncoder, tag_set
@@ -66,7 +66,7 @@ def test_requests_are_as_large_as_asked_for(batch: int, sizes: list[int]) -> Non
 @pytest.mark.parametrize("batch", [5, 0])
 def test_events_are_dealt_to_the_measurements_by_their_number(batch: int) -> None:
     block = Temperature().block(0, 6, 7)
-    encoder = LineEncoder(Job(Temperature.schema, tables=Tables.MULTIPLE), False)
+    encoder = LineEncoder(Job(Temperature.schema, Load(tables=Tables.MULTIPLE)), False)
     lines = [line for payload in encoder.encode(block, batch) for line in payload.data.split(b"\n")]
     assert [line.partition(b",")[0].decode() for line in lines] == [
         f"events{number % 4}" for number in range(6, 13)

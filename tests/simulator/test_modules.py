@@ -10,20 +10,30 @@ import pytest
 from pydantic import Field
 
 from simulator import modules
-from simulator.contract import PrimaryKey, Tables
+from simulator.contract import Load, PrimaryKey, Tables
 from simulator.errors import OptionError
 from simulator.modules import load_module, module_names
-from simulator.modules.base import CommaList, Job, Module, Options, Support, require, settled_count
+from simulator.modules.base import (
+    AnyModule,
+    CommaList,
+    Job,
+    Module,
+    Options,
+    Support,
+    require,
+    settled_count,
+)
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.worker import share
+from simulator.workloads.base import ColumnType
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import insert_with, requests_at_once
 
-JOB = Job(Temperature.schema, batch=10)
+JOB = Job(Temperature.schema, Load(batch=10))
 
 
 # --- counting -------------------------------------------------------------------------------------
@@ -114,7 +124,7 @@ def test_what_is_not_there_is_told_apart(support: Support | None, text: str) -> 
 def test_capabilities_speak_of_everything(name: str) -> None:
     can = load_module(name).CAPABILITIES
     assert set(can.primary_keys) == set(PrimaryKey)
-    assert set(can.workloads) == {"temperature", "cpu"}
+    assert set(can.column_types) == set(ColumnType)
 
 
 # --- options --------------------------------------------------------------------------------------
@@ -144,13 +154,14 @@ def test_lists_can_be_written_with_commas(given: object, names: list[str]) -> No
     ],
 )
 def test_limits(values: dict[str, object], text: str) -> None:
+    model = Options if "max_retries" in values else Cpu.options_model
     with pytest.raises(OptionError, match=text):
-        parse_options(Options, values, str)
+        parse_options(model, values, str)
 
 
 def test_options_from_a_command_line_are_texts() -> None:
-    parsed = parse_options(Options, {"device_spread": "7", "max_retries": "0"}, str)
-    assert (parsed.device_spread, parsed.max_retries) == (7, 0)
+    assert parse_options(Options, {"max_retries": "0"}, str).max_retries == 0
+    assert parse_options(Temperature.options_model, {"device_spread": "7"}, str).device_spread == 7
 
 
 # --- blackhole ------------------------------------------------------------------------------------
@@ -164,7 +175,7 @@ def blackhole(job: Job = JOB, **values: Any) -> Blackhole:
 @pytest.mark.parametrize("key", PrimaryKey)
 @pytest.mark.parametrize("tables", Tables)
 def test_it_builds_the_other_modules_payloads(mode: str, key: PrimaryKey, tables: Tables) -> None:
-    job = Job(Cpu.schema, batch=10, primary_key=key, tables=tables)
+    job = Job(Cpu.schema, Load(batch=10, primary_key=key, tables=tables))
     own = blackhole(job, insert_mode=mode).writer(10).encoder
     options = parse_options(Postgres.encoding_options_model, {"insert_mode": mode}, str)
     others = Postgres.encoder(options, job, 10)
@@ -174,7 +185,7 @@ def test_it_builds_the_other_modules_payloads(mode: str, key: PrimaryKey, tables
 
 
 def test_it_takes_all_and_stores_nothing() -> None:
-    module: Module = blackhole()
+    module: AnyModule = blackhole()
     recorder = insert_with(module, Temperature(), 105)
     assert recorder.events == 105
     assert module.count() is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg2
 import pytest
 
-from simulator.contract import PrimaryKey, Tables
+from simulator.contract import Load, PrimaryKey, Tables
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
@@ -59,7 +59,7 @@ def test_modes_that_do_not_fit_the_batch(mode: str, batch: int, remedy: str) -> 
     values = {"insert_mode": mode, "connection_string": "host=x"}
     given = parse_options(PostgresOptions, values, str)
     with pytest.raises(OptionError, match=remedy):
-        Postgres(given, Job(Temperature.schema, batch=batch))
+        Postgres(given, Job(Temperature.schema, Load(batch=batch)))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_remedies_of_failed_connections(reason: str, remedy: str) -> None:
 def test_tables_of_a_job() -> None:
     single = Job(Temperature.schema)
     assert single.table_names == ["events"]
-    multiple = Job(Temperature.schema, tables=Tables.MULTIPLE, primary_key=PrimaryKey.NONE)
+    multiple = Job(Temperature.schema, Load(tables=Tables.MULTIPLE, primary_key=PrimaryKey.NONE))
     assert multiple.table_names == ["events0", "events1", "events2", "events3"]
     everything = {"events", *multiple.table_names}
     assert set(single.all_table_names) == set(multiple.all_table_names) == everything
@@ -173,7 +173,9 @@ def test_tables_of_a_job() -> None:
 )
 def test_who_makes_the_key(key: PrimaryKey, batch: int, columns: list[str]) -> None:
     given = parse_options(PostgresOptions, {"connection_string": "host=x"}, str)
-    definitions = Postgres(given, Job(Temperature.schema, batch=batch, primary_key=key))._columns()
+    definitions = Postgres(
+        given, Job(Temperature.schema, Load(batch=batch, primary_key=key))
+    )._columns()
     own = [f'"{column.name}"' for column in Temperature.schema.columns]
     constraint = ["PRIMARY KEY (id)"] if columns else []
     assert [text.split()[0] if text.startswith('"') else text for text in definitions] == [

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import pytest
 
-from simulator.contract import PrimaryKey, Tables
+from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding import client_keys, quoted
 from simulator.modules.base import Job, Payload
 from simulator.modules.postgres.encoding import (
@@ -184,7 +184,9 @@ def test_identifiers_are_quoted() -> None:
     schema = Schema('t "%d"', (Column('c "%s"', ColumnType.TEXT),), "c", "c", ())
     named = EventBlock(schema, 0, 0, {'c "%s"': block.columns["a"]}, block.devices)
     for mode, batch in ((InsertMode.VALUES_LISTS, 1), (InsertMode.SINGLE, 0)):
-        encoder = PostgresEncoder(Job(schema, primary_key=PrimaryKey.NONE), mode, CopyFormat.TEXT)
+        encoder = PostgresEncoder(
+            Job(schema, Load(primary_key=PrimaryKey.NONE)), mode, CopyFormat.TEXT
+        )
         (payload,) = encoder.encode(named, batch)
         assert payload.data == [(0, b'INSERT INTO "t ""%d""" ("c ""%s""") VALUES (\'100 %\')')]
 
@@ -226,7 +228,7 @@ def make(request: pytest.FixtureRequest) -> Callable[[Tables], PostgresEncoder]:
     """Makes an encoder of each mode and format."""
 
     def encoder(tables: Tables) -> PostgresEncoder:
-        return PostgresEncoder(Job(Temperature.schema, tables=tables), *request.param)
+        return PostgresEncoder(Job(Temperature.schema, Load(tables=tables)), *request.param)
 
     return encoder
 
@@ -290,7 +292,7 @@ def test_batches_of_one_in_several_tables(make: Callable[[Tables], PostgresEncod
 @pytest.mark.parametrize("copy_format", CopyFormat)
 @pytest.mark.parametrize("tables", Tables)
 def test_the_clients_key_comes_first(copy_format: CopyFormat, tables: Tables) -> None:
-    job = Job(Temperature.schema, primary_key=PrimaryKey.CLIENT, tables=tables)
+    job = Job(Temperature.schema, Load(primary_key=PrimaryKey.CLIENT, tables=tables))
     encoder = PostgresEncoder(job, InsertMode.COPY, copy_format)
     name = "events" if tables is Tables.SINGLE else "events0"
     assert encoder.copy_statement(0) == (

@@ -318,7 +318,7 @@ def stored_before(text: str) -> SimulatorError:
     )
 
 
-class Arangodb(Module):
+class Arangodb(Module[ArangoOptions, EncodingOptions]):
     """ArangoDB's document store."""
 
     name = "arangodb"
@@ -346,7 +346,7 @@ class Arangodb(Module):
         multiple_tables=Support.FULL,
         queries=dict.fromkeys(QUERIES, Support.FULL),
         indices=Support.FULL,
-        workloads={"temperature": Support.FULL, "cpu": Support.FULL},
+        column_types=frozenset(ColumnType),
     )
     ENCODINGS = (
         Encoding("document", {"insert_method": "document"}),
@@ -354,17 +354,14 @@ class Arangodb(Module):
         Encoding("single", {"insert_method": "single"}, batched=False),
     )
 
-    options: ArangoOptions
-
-    def __init__(self, options: Options, job: Job) -> None:
+    def __init__(self, options: ArangoOptions, job: Job) -> None:
         super().__init__(options, job)
-        self.options.method(job.batch)
+        self.options.method(job.load.batch)
         self._http: ArangoHttp | None = None
         self._database: StandardDatabase | None = None
 
     @classmethod
-    def encoder(cls, options: Options, job: Job, batch: int) -> DocumentEncoder:
-        assert isinstance(options, EncodingOptions)
+    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> DocumentEncoder:
         return DocumentEncoder(job, options.method(batch))
 
     def writer(self, batch: int, prefill: bool = False) -> ArangoWriter:
@@ -396,7 +393,9 @@ class Arangodb(Module):
                         replication_factor=self.options.replication_factor,
                         shard_count=self.options.shard_count,
                         key_generator=(
-                            "uuid" if self.job.primary_key is PrimaryKey.UUID else "traditional"
+                            "uuid"
+                            if self.job.load.primary_key is PrimaryKey.UUID
+                            else "traditional"
                         ),
                     )
                 )
@@ -512,7 +511,7 @@ class ArangoWriter(Writer):
         self.max_in_flight = options.max_in_flight
         self._options = options
         self._job = job
-        self._client_key = job.primary_key is PrimaryKey.CLIENT
+        self._client_key = job.load.primary_key is PrimaryKey.CLIENT
         self._http: ArangoHttp | None = None
         self._database: StandardDatabase | None = None
         sync = str(options.sync).lower()

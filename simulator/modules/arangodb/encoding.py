@@ -66,7 +66,7 @@ class DocumentEncoder(Encoder):
     def __init__(self, job: Job, method: InsertMethod) -> None:
         self.method = method
         self._tables = len(job.table_names)
-        self._client_key = job.primary_key is PrimaryKey.CLIENT
+        self._client_key = job.load.primary_key is PrimaryKey.CLIENT
         self._row = json_object_format(job.schema.columns)
         if self._client_key:
             self._row = b'{"_key":"%b",' + self._row[1:]

@@ -351,7 +351,7 @@ def quoted(name: str) -> str:
     return f"['{escaped}']"
 
 
-class AzureDataExplorer(Module):
+class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
     """A database of a Kusto cluster."""
 
     name = "azure_data_explorer"
@@ -371,7 +371,7 @@ class AzureDataExplorer(Module):
         multiple_tables=Support.FULL,
         queries=dict.fromkeys(QUERIES, Support.FULL),
         indices=Support.UNSUPPORTED,
-        workloads={"temperature": Support.FULL, "cpu": Support.FULL},
+        column_types=_COLUMN_TYPES,
     )
     ENCODINGS = (
         Encoding("queued", {"batch": "true"}),
@@ -379,15 +379,13 @@ class AzureDataExplorer(Module):
         Encoding("streaming single", {"batch": "false"}, batched=False),
     )
 
-    options: AdxOptions
-
-    def __init__(self, options: Options, job: Job) -> None:
+    def __init__(self, options: AdxOptions, job: Job) -> None:
         super().__init__(options, job)
         self.settle_s = self.options.settle_s if self.options.batch else _STREAMED_VISIBLE_S
         self._cluster: Cluster | None = None
 
     @classmethod
-    def encoder(cls, options: Options, job: Job, batch: int) -> CsvEncoder:
+    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> CsvEncoder:
         return CsvEncoder(job)
 
     def writer(self, batch: int, prefill: bool = False) -> AdxWriter:
@@ -467,7 +465,7 @@ class AzureDataExplorer(Module):
 
     def server_info(self) -> dict[str, Any]:
         [version] = self.cluster.ask(".show version")
-        settings: dict[str, Any] = {"ingestion": self.options.mode(self.job.batch)}
+        settings: dict[str, Any] = {"ingestion": self.options.mode(self.job.load.batch)}
         for policy in ("ingestionbatching", "streamingingestion"):
             found = self._policy(policy)
             if found is not None:
@@ -506,7 +504,7 @@ class AdxWriter(Writer):
         """Whether the last streaming request may have been stored without our knowing."""
 
     def open(self) -> None:
-        mode = self._options.mode(self._job.batch)
+        mode = self._options.mode(self._job.load.batch)
         self._cluster = connected(self._options, self._job.run_id, mode)
 
     def close(self) -> None:

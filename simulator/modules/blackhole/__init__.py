@@ -15,8 +15,20 @@ from pydantic import ConfigDict, Field
 from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...errors import OptionError
+from ...workloads.base import ColumnType
 from .. import load_module
-from ..base import Capabilities, Encoder, Job, Module, Options, Payload, Query, Support, Writer
+from ..base import (
+    AnyModule,
+    Capabilities,
+    Encoder,
+    Job,
+    Module,
+    Options,
+    Payload,
+    Query,
+    Support,
+    Writer,
+)
 from ..options import parse_options
 
 
@@ -44,7 +56,7 @@ class BlackholeOptions(Options):
             return [*own, *values]  # that is the error to be told of
         return [*own, *module.encoding_options_model.model_fields]
 
-    def encoding(self) -> tuple[type[Module], Options]:
+    def encoding(self) -> tuple[type[AnyModule], Options]:
         """The other module and the options for its encoder; OptionError if they don't fit."""
         module = load_module(self.encoder)
         own = set(Options.model_fields)
@@ -57,7 +69,7 @@ class BlackholeOptions(Options):
         return module, parse_options(module.encoding_options_model, values, where, known)
 
 
-class Blackhole(Module):
+class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
     """Stores nothing; the count is what the writers of a run say they discarded."""
 
     name = "blackhole"
@@ -69,19 +81,16 @@ class Blackhole(Module):
         multiple_tables=Support.FULL,
         queries={},
         indices=Support.UNSUPPORTED,
-        workloads={"temperature": Support.FULL, "cpu": Support.FULL},
+        column_types=frozenset(ColumnType),
     )
     ENCODINGS = ()
 
-    options: BlackholeOptions
-
-    def __init__(self, options: Options, job: Job) -> None:
+    def __init__(self, options: BlackholeOptions, job: Job) -> None:
         super().__init__(options, job)
-        self.encoder(self.options, job, job.batch)
+        self.encoder(self.options, job, job.load.batch)
 
     @classmethod
-    def encoder(cls, options: Options, job: Job, batch: int) -> Encoder:
-        assert isinstance(options, BlackholeOptions)
+    def encoder(cls, options: BlackholeOptions, job: Job, batch: int) -> Encoder:
         module, encoding = options.encoding()
         return module.encoder(encoding, job, batch)
 

@@ -314,7 +314,7 @@ class CassandraOptions(EncodingOptions):
         return {"class": self.replication_strategy.value, "replication_factor": factor}
 
 
-class Cassandra(Module):
+class Cassandra(Module[CassandraOptions, EncodingOptions]):
     """Cassandra or YCQL."""
 
     name = "cassandra"
@@ -361,29 +361,26 @@ class Cassandra(Module):
         ),
         # The table's key is in the order that the queries need; no other index would serve them.
         indices=Support.UNSUPPORTED,
-        workloads={"temperature": Support.FULL, "cpu": Support.FULL},
+        column_types=_COLUMN_TYPES,
     )
     ENCODINGS = (
         Encoding("batch", {"insert_mode": "batch"}),
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
-    options: CassandraOptions
-
-    def __init__(self, options: Options, job: Job) -> None:
+    def __init__(self, options: CassandraOptions, job: Job) -> None:
         super().__init__(options, job)
-        self.options.check(job.batch)
+        self.options.check(job.load.batch)
         self._connection: _Connection | None = None
         self._statements: dict[str, PreparedStatement] = {}
         self._large: set[str] = set()
         """Tables that proved to be too large to be asked range by range."""
 
     @classmethod
-    def encoder(cls, options: Options, job: Job, batch: int) -> CassandraEncoder:
-        assert isinstance(options, EncodingOptions)
+    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> CassandraEncoder:
         options.check(batch)
         return CassandraEncoder(
-            job, batch, options.batch_type, options.consistency_level, options.device_spread
+            job, batch, options.batch_type, options.consistency_level, job.schema.devices_per_worker
         )
 
     def writer(self, batch: int, prefill: bool = False) -> CassandraWriter:
@@ -468,7 +465,7 @@ class Cassandra(Module):
             columns.insert(0, f"{self._device} text")
         clustering = [schema.time]
         if has_key_column(self.job):
-            columns.insert(0, f"{KEY_COLUMN} {_KEY_TYPES[self.job.primary_key]}")
+            columns.insert(0, f"{KEY_COLUMN} {_KEY_TYPES[self.job.load.primary_key]}")
             clustering.append(KEY_COLUMN)
         else:
             clustering += [key for key in schema.key if key not in (schema.device, schema.time)]

@@ -174,10 +174,10 @@ class CassandraEncoder(Encoder):
         if path:
             names.insert(0, Column(path, ColumnType.TEXT))
             values[path] = block.devices
-        if self._job.primary_key is PrimaryKey.CLIENT:
+        if self._job.load.primary_key is PrimaryKey.CLIENT:
             names.insert(0, Column(KEY_COLUMN, ColumnType.TEXT))
             values[KEY_COLUMN] = client_keys(block)
-        elif self._job.primary_key is PrimaryKey.UUID:
+        elif self._job.load.primary_key is PrimaryKey.UUID:
             names.insert(0, Column(KEY_COLUMN, ColumnType.TEXT))
             values[KEY_COLUMN] = random_uuids(len(block))
         return names, values
@@ -185,7 +185,7 @@ class CassandraEncoder(Encoder):
 
 def has_key_column(job: Job) -> bool:
     """Whether the tables have a key column of their own beside the events' columns."""
-    return job.primary_key in (PrimaryKey.CLIENT, PrimaryKey.UUID)
+    return job.load.primary_key in (PrimaryKey.CLIENT, PrimaryKey.UUID)
 
 
 def random_uuids(count: int) -> NDArray[np.void]:

@@ -290,7 +290,7 @@ def reason(answer: Any) -> tuple[int, str]:
     return (_DUPLICATE_KEY if "DuplicateKeyException" in text else 0), text
 
 
-class Cratedb(Module):
+class Cratedb(Module[CratedbOptions, EncodingOptions]):
     """A CrateDB cluster."""
 
     name = "cratedb"
@@ -319,7 +319,7 @@ class Cratedb(Module):
         queries=dict.fromkeys(_QUERIES, Support.FULL),
         # Every column is indexed anyway.
         indices=Support.UNSUPPORTED,
-        workloads={"temperature": Support.FULL, "cpu": Support.FULL},
+        column_types=_COLUMN_TYPES,
     )
     ENCODINGS = (
         Encoding("bulk", {"insert_mode": "bulk"}),
@@ -327,16 +327,13 @@ class Cratedb(Module):
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
-    options: CratedbOptions
-
-    def __init__(self, options: Options, job: Job) -> None:
+    def __init__(self, options: CratedbOptions, job: Job) -> None:
         super().__init__(options, job)
-        self.options.mode(job.batch)
+        self.options.mode(job.load.batch)
         self._connection: _Connection | None = None
 
     @classmethod
-    def encoder(cls, options: Options, job: Job, batch: int) -> StatementEncoder:
-        assert isinstance(options, EncodingOptions)
+    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> StatementEncoder:
         return StatementEncoder(job, options.mode(batch))
 
     def writer(self, batch: int, prefill: bool = False) -> CratedbWriter:
@@ -369,9 +366,9 @@ class Cratedb(Module):
             + (_object(schema) if is_object(schema, column) else _COLUMN_TYPES[column.type])
             for column in schema.columns
         ]
-        if self.job.primary_key is not PrimaryKey.NONE:
+        if self.job.load.primary_key is not PrimaryKey.NONE:
             key = f"{quoted(KEY_COLUMN)} TEXT"
-            if self.job.primary_key is PrimaryKey.DB:
+            if self.job.load.primary_key is PrimaryKey.DB:
                 key += " DEFAULT gen_random_text_uuid()"
             columns.insert(0, f"{key} PRIMARY KEY")
         statement = f"CREATE TABLE IF NOT EXISTS {quoted(table)} ({', '.join(columns)})"

@@ -62,7 +62,7 @@ class StatementEncoder(Encoder):
     def __init__(self, job: Job, mode: InsertMode) -> None:
         self.mode = mode
         self._tables = job.table_names
-        self._client_key = job.primary_key is PrimaryKey.CLIENT
+        self._client_key = job.load.primary_key is PrimaryKey.CLIENT
         names = [column.name for column in job.schema.columns]
         formats = [self._value_format(job.schema, column) for column in job.schema.columns]
         if self._client_key:

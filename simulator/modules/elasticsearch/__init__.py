@@ -44,7 +44,8 @@ from urllib.parse import urlsplit
 import elastic_transport
 import orjson
 from elastic_transport import NodeConfig
-from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
+from elasticsearch import ApiError, UnsupportedProductError
+from elasticsearch import Elasticsearch as ElasticClient
 from pydantic import Field, field_validator, model_validator
 
 from ...conditions import Condition
@@ -300,7 +301,7 @@ class _Connection:
         # Whether a request may be sent again isn't for the client to decide.
         once: dict[str, Any] = {"max_retries": 0, "retry_on_status": ()}
         nodes = options.nodes({**login, "x-opaque-id": name}, tls)
-        self._client = Elasticsearch(nodes, **once) if by_client else None
+        self._client = ElasticClient(nodes, **once) if by_client else None
 
     def check(self) -> None:
         """Connect to all nodes; SimulatorError with a remedy if none lets us in."""
@@ -368,7 +369,7 @@ class _Connection:
             raise translated(error, self._options.flavor, self._server, _TRUST) from error
 
     def _asked(
-        self, client: Elasticsearch, method: str, target: str, body: object, timeout_s: float
+        self, client: ElasticClient, method: str, target: str, body: object, timeout_s: float
     ) -> Any:
         headers = {"accept": "application/json"}
         if body is not None:
@@ -434,7 +435,7 @@ def field_of(schema: Schema, name: str) -> str:
     return name
 
 
-class ElasticsearchModule(Module):
+class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
     """A cluster of either kind."""
 
     name = "elasticsearch"
@@ -473,23 +474,20 @@ class ElasticsearchModule(Module):
         ),
         # Every field is indexed anyway.
         indices=Support.UNSUPPORTED,
-        workloads={"temperature": Support.FULL, "cpu": Support.FULL},
+        column_types=_FIELD_TYPES,
     )  # fmt: skip
     ENCODINGS = (
         Encoding("bulk", {"insert_mode": "bulk"}),
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
-    options: ElasticsearchOptions
-
-    def __init__(self, options: Options, job: Job) -> None:
+    def __init__(self, options: ElasticsearchOptions, job: Job) -> None:
         super().__init__(options, job)
-        self.options.mode(job.batch)
+        self.options.mode(job.load.batch)
         self._connection: _Connection | None = None
 
     @classmethod
-    def encoder(cls, options: Options, job: Job, batch: int) -> DocumentEncoder:
-        assert isinstance(options, EncodingOptions)
+    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> DocumentEncoder:
         aliases = [options.alias(table) for table in job.table_names]
         return DocumentEncoder(job, options.mode(batch), aliases)
 
@@ -545,7 +543,7 @@ class ElasticsearchModule(Module):
             "properties": {column.name: _field(schema, column) for column in schema.columns},
         }
         if schema.device_path:
-            settings["mapping.total_fields.limit"] = _FIELDS_LIMIT + options.extra_tags
+            settings["mapping.total_fields.limit"] = _FIELDS_LIMIT + self.job.schema.extra_json_keys
             # Whatever attributes a device has, each can be searched by.
             mapping["dynamic_templates"] = [
                 {
@@ -882,7 +880,7 @@ class ElasticsearchWriter(Writer):
         request: Request = payload.data
         if request.in_doubt is None:
             return False
-        if self._job.primary_key is not PrimaryKey.CLIENT:
+        if self._job.load.primary_key is not PrimaryKey.CLIENT:
             self._await_end(request.in_doubt)
             kept = self._missing(payload)
             request.stored += len(request.rows) - len(kept)

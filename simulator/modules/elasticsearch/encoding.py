@@ -65,7 +65,7 @@ class DocumentEncoder(Encoder):
         """`aliases`: where the job's tables are written to, in their order."""
         self.mode = mode
         self._aliases = [alias.encode() for alias in aliases]
-        self._client_key = job.primary_key is PrimaryKey.CLIENT
+        self._client_key = job.load.primary_key is PrimaryKey.CLIENT
         self._document = json_object_format(job.schema.columns) + b"\n"
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:

@@ -33,7 +33,7 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...errors import OptionError, Retryable, SimulatorError, one_line
-from ...workloads.base import FIRST_TIMESTAMP_MS
+from ...workloads.base import FIRST_TIMESTAMP_MS, ColumnType
 from ...workloads.cpu import (
     HIGH_CPU_ABOVE,
     HIGH_CPU_UNTIL_MS,
@@ -324,7 +324,7 @@ class InfluxServer:
         return SimulatorError(f"InfluxDB at {self.name} refused a request ({status}): {text}")
 
 
-class Influxdb(Module):
+class Influxdb(Module[InfluxOptions, EncodingOptions]):
     """InfluxDB 2.x, over its HTTP API."""
 
     name = "influxdb"
@@ -355,7 +355,7 @@ class Influxdb(Module):
             Support.FULL,
         ),
         indices=Support.UNSUPPORTED,
-        workloads={"temperature": Support.FULL, "cpu": Support.FULL},
+        column_types=frozenset(ColumnType),
         repeated_timestamps=Support.UNSUPPORTED,
     )
     ENCODINGS = (
@@ -364,16 +364,13 @@ class Influxdb(Module):
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
-    options: InfluxOptions
-
-    def __init__(self, options: Options, job: Job) -> None:
+    def __init__(self, options: InfluxOptions, job: Job) -> None:
         super().__init__(options, job)
-        self.options.mode(job.batch)
+        self.options.mode(job.load.batch)
         self._server: InfluxServer | None = None
 
     @classmethod
-    def encoder(cls, options: Options, job: Job, batch: int) -> LineEncoder:
-        assert isinstance(options, EncodingOptions)
+    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> LineEncoder:
         options.mode(batch)
         return LineEncoder(job, options.gzip)
 

@@ -73,7 +73,7 @@ class LineEncoder(Encoder):
         self._compressed = compressed
         self._fields = field_columns(job.schema)
         self._tables = job.table_names
-        name = b"%b" if job.tables is Tables.MULTIPLE else _literal(job.schema.table)
+        name = b"%b" if job.load.tables is Tables.MULTIPLE else _literal(job.schema.table)
         # A set of tags brings its comma.
         tags = b"%b" if job.schema.device_path else b"," + _literal(job.schema.device) + b"=%b"
         self._line = name + tags + b" " + self._fields_format() + b" %d"

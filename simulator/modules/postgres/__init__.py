@@ -279,13 +279,13 @@ def server_name(dsn: str) -> str:
     return f"{parts.get('host', 'the local socket')}:{parts.get('port', '5432')}"
 
 
-class Postgres(Module):
+class Postgres(Module[ServerOptions, EncodingOptions]):
     """Any server that speaks PostgreSQL's protocol."""
 
     name = "postgres"
     PACKAGES = ("psycopg2-binary",)
-    options_model: ClassVar[type[ServerOptions]] = PostgresOptions
-    encoding_options_model: ClassVar[type[EncodingOptions]] = DialectOptions
+    options_model: type[ServerOptions] = PostgresOptions
+    encoding_options_model: type[EncodingOptions] = DialectOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "fsync": Condition.DURABILITY,
         "synchronous_commit": Condition.DURABILITY,
@@ -302,7 +302,7 @@ class Postgres(Module):
         multiple_tables=Support.FULL,
         queries=dict.fromkeys(_QUERIES, Support.FULL),
         indices=Support.FULL,
-        workloads={"temperature": Support.FULL, "cpu": Support.FULL},
+        column_types=_COLUMN_TYPES,
     )
     ENCODINGS = (
         Encoding("copy binary", {"insert_mode": "copy", "copy_format": "binary"}),
@@ -319,18 +319,15 @@ class Postgres(Module):
     KEY_CONSTRAINT: ClassVar[str | None] = "PRIMARY KEY (id)"
     """Of a table with an `id`, unless the options say another."""
 
-    options: ServerOptions
-
-    def __init__(self, options: Options, job: Job) -> None:
+    def __init__(self, options: ServerOptions, job: Job) -> None:
         super().__init__(options, job)
-        self.options.mode(job.batch)
+        self.options.mode(job.load.batch)
         self.options.table_suffix()
         self._dialect = self.options.spoken()
         self._connection: psycopg2.extensions.connection | None = None
 
     @classmethod
-    def encoder(cls, options: Options, job: Job, batch: int) -> PostgresEncoder:
-        assert isinstance(options, EncodingOptions)
+    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> PostgresEncoder:
         return PostgresEncoder(job, options.mode(batch), options.copy_format)
 
     def writer(self, batch: int, prefill: bool = False) -> PostgresWriter:
@@ -408,12 +405,12 @@ class Postgres(Module):
         """The column definitions and the constraint of CREATE TABLE."""
         key_types = {
             PrimaryKey.SQL: "bigint GENERATED ALWAYS AS IDENTITY "
-            f"(START WITH 1 CACHE {self.job.batch or 100})",
+            f"(START WITH 1 CACHE {self.job.load.batch or 100})",
             PrimaryKey.DB: "serial",
             PrimaryKey.CLIENT: "varchar",
             PrimaryKey.UUID: "uuid NOT NULL DEFAULT gen_random_uuid()",
         }
-        key_type = key_types.get(self.job.primary_key)
+        key_type = key_types.get(self.job.load.primary_key)
         columns = [f"{quoted(c.name)} {_COLUMN_TYPES[c.type]}" for c in self.job.schema.columns]
         constraint = self.options.primary_key_constraint
         if key_type:
@@ -619,7 +616,7 @@ class PostgresWriter(Writer):
         tables = self._job.table_names
         table = tables[(block.first + row) % len(tables)]
         conditions, values = [], []
-        if self._job.primary_key is PrimaryKey.CLIENT:
+        if self._job.load.primary_key is PrimaryKey.CLIENT:
             conditions.append("id = %s")
             values.append(client_keys(block.part(row, row + 1))[0].decode())
         else:

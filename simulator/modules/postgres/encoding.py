@@ -68,7 +68,7 @@ class PostgresEncoder(Encoder):
         # Of a transaction, each statement would have to wait.
         self.overlaps = mode is not InsertMode.TRANSACTION
         self._tables = job.table_names
-        self._client_key = job.primary_key is PrimaryKey.CLIENT
+        self._client_key = job.load.primary_key is PrimaryKey.CLIENT
         names = [column.name for column in job.schema.columns]
         if self._client_key:
             names.insert(0, "id")

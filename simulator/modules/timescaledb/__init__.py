@@ -22,7 +22,7 @@ from pydantic import Field
 from ...contract import PrimaryKey
 from ...encoding import quoted
 from ...errors import SimulatorError
-from ..base import Job, Options, Support
+from ..base import Job, Support
 from ..postgres import EncodingOptions, Postgres, ServerOptions
 from ..postgres.encoding import PostgresEncoder
 
@@ -73,11 +73,11 @@ class Timescaledb(Postgres):
 
     options: TimescaleOptions
 
-    def __init__(self, options: Options, job: Job) -> None:
+    def __init__(self, options: TimescaleOptions, job: Job) -> None:
         super().__init__(options, _without_key(job))
 
     @classmethod
-    def encoder(cls, options: Options, job: Job, batch: int) -> PostgresEncoder:
+    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> PostgresEncoder:
         return super().encoder(options, _without_key(job), batch)
 
     def prepare(self) -> None:
@@ -130,6 +130,6 @@ class Timescaledb(Postgres):
 
 def _without_key(job: Job) -> Job:
     """The job without a primary key that a hypertable can't have."""
-    if Timescaledb.CAPABILITIES.primary_keys[job.primary_key] is Support.FULL:
+    if Timescaledb.CAPABILITIES.primary_keys[job.load.primary_key] is Support.FULL:
         return job
-    return replace(job, primary_key=PrimaryKey.NONE)
+    return replace(job, load=job.load.model_copy(update={"primary_key": PrimaryKey.NONE}))
