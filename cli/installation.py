@@ -19,6 +19,9 @@ IS_CHECKOUT = not _SHIPPED.is_dir()
 COMMAND = "iotbench"
 """The command of the installed package."""
 
+CONFIG_FILE = "config.yaml"
+"""The config file if none is named: in the folder from which the tool is run."""
+
 _OWN_PACKAGES = ("cli", "simulator")
 
 

@@ -13,7 +13,7 @@ from simulator import __version__
 from simulator.errors import did_you_mean
 
 from .errors import EXIT_FAILED, EXIT_USAGE, CliError
-from .installation import missing_package, program
+from .installation import CONFIG_FILE, missing_package, program
 from .output import note, open_closed_streams
 from .signals import Interrupted, Interrupts
 
@@ -32,7 +32,6 @@ COMMANDS = {
 }
 """Each with what `--help` says of it in the list: short enough for 80 columns."""
 DEFAULT_COMMAND = "insert"
-CONFIG_FILE = "config.yaml"
 
 
 class Commands(click.Group):

@@ -7,20 +7,12 @@ from pathlib import Path
 
 import click
 
-from .options import place_options
+from .options import config_option, place_options
 
 
 @click.command()
 @click.argument("run_ids", nargs=-1, metavar="[RUN]…")
-@click.option(
-    "-c",
-    "--config",
-    "config_file",
-    default="config.yaml",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="Config file, for the namespace.",
-)
+@config_option("Config file, for the namespace.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option(
     "--running",

@@ -7,22 +7,14 @@ from pathlib import Path
 import click
 
 from ..signals import Interrupts
-from .options import place_options
+from .options import config_option, place_options
 
 
 @click.command()
 @click.option(
     "-t", "--target", help="Also connect to this target's database, from where it would run."
 )
-@click.option(
-    "-c",
-    "--config",
-    "config_file",
-    default="config.yaml",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="Config file with the targets.",
-)
+@config_option()
 @click.option(
     "--extra-option",
     "extra_options",

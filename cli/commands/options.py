@@ -12,6 +12,8 @@ from pydantic import BaseModel
 
 from simulator.contract import DataSet
 
+from ..installation import CONFIG_FILE
+
 if TYPE_CHECKING:
     from ..session import Request
 
@@ -41,6 +43,14 @@ class WorkerCounts(click.ParamType[tuple[int, ...]]):
                 ctx,
             )
         return tuple(numbers)
+
+
+def config_option(text: str = "Config file with the targets.") -> Callable[[Function], Function]:
+    """The file that names the targets."""
+    return click.option(
+        "-c", "--config", "config_file", default=CONFIG_FILE, show_default=True,
+        type=click.Path(path_type=Path), help=text,
+    )  # fmt: skip
 
 
 def place_options() -> list[Callable[[Function], Function]]:
@@ -97,10 +107,7 @@ def common(function: Function) -> Function:
     """Options of every command that runs something against a target."""
     options = [
         click.option("-t", "--target", required=True, help="Name of the target in the config file."),
-        click.option(
-            "-c", "--config", "config_file", default="config.yaml", show_default=True,
-            type=click.Path(path_type=Path), help="Config file with the targets.",
-        ),
+        config_option(),
         click.option(
             "--extra-option", "extra_options", multiple=True, metavar="KEY=VALUE",
             help="Option for the database module, over the target's own; may be repeated.",

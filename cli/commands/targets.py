@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .options import config_option
+
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
@@ -20,15 +22,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target", required=False)
-@click.option(
-    "-c",
-    "--config",
-    "config_file",
-    default="config.yaml",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="Config file with the targets.",
-)
+@config_option()
 @click.option(
     "--example", is_flag=True, help="Print a config file to begin with, and nothing else."
 )
@@ -42,11 +36,11 @@ def targets(target: str | None, config_file: Path, example: bool, debug: bool) -
     """  # fmt: skip
     from ..config import load_config
     from ..errors import ConfigError
-    from ..installation import shipped
+    from ..installation import CONFIG_FILE, shipped
     from ..output import say
 
     if example:
-        say(shipped("config.yaml").read_text().rstrip())
+        say(shipped(CONFIG_FILE).read_text().rstrip())
         return
     config = load_config(config_file)
     say(_overview(config) if target is None else _options(config, target))

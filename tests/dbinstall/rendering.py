@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from cli.errors import ConfigError
-from cli.recipes import LOCAL, SIZES, Recipe, load_recipe, recipe_names
+from cli.install.recipes import LOCAL, SIZES, Recipe, load_recipe, recipe_names
 
 
 @dataclass(frozen=True)

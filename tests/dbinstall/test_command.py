@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cli import recipes
 from cli.cluster import Place
 from cli.config import load_config
 from cli.errors import ConfigError
-from cli.recipes import FOLDER, choose, load_recipe, next_command, read_env, recipe_of
+from cli.install import recipes
+from cli.install.recipes import FOLDER, choose, load_recipe, read_env, recipe_of
+from cli.install.work import next_command
 
 ROOT = FOLDER.parent
 
@@ -34,7 +35,7 @@ def db(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Complet
         (["install", "postgresql", "--nodes", "3", "--variant", "local"], ["--nodes 3", "use 1"]),
         (["install", "cockroachdb", "--variant", "local"], ["no variant local", "vendor"]),
         (["install", "postgresql", "--image", "x:1"], ["--image", "--variant local"]),
-        (["install"], ["missing argument", "--help"]),
+        (["install"], ["which target?", "postgresql", "--help"]),
         (["destroy", "postgresql"], ["destroy", "--help"]),
     ],
 )

@@ -15,7 +15,7 @@ import psycopg2.extensions
 import pytest
 
 from cli.config import Config, Target, load_config
-from cli.recipes import DATABASE_LABEL, FOLDER, LOCAL, Recipe, read_env, recipe_names
+from cli.install.recipes import DATABASE_LABEL, FOLDER, LOCAL, Recipe, read_env, recipe_names
 from simulator.errors import OptionError
 from simulator.modules import load_module
 from simulator.modules.options import parse_options

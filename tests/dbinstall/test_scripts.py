@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.recipes import LOCAL, Recipe
+from cli.install.recipes import LOCAL, Recipe
 
 from .rendering import COMBINATIONS, RECIPES, Combination, chart_values, objects, rendered
 

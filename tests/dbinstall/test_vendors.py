@@ -22,7 +22,7 @@ import jsonschema
 import pytest
 import yaml
 
-from cli.recipes import DATABASE_LABEL, VENDOR
+from cli.install.recipes import DATABASE_LABEL, VENDOR
 
 from .rendering import (
     COMBINATIONS,

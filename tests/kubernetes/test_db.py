@@ -19,7 +19,7 @@ import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from cli.recipes import DATABASE_LABEL, Recipe, load_recipe
+from cli.install.recipes import DATABASE_LABEL, Recipe, load_recipe
 from tests.dbinstall.rendering import COMBINATIONS, Combination, is_core, objects, rendered
 from tests.e2e.tool import ROOT, Done, Running, eventually
 

@@ -1,0 +1,1 @@
+"""The work of `db`: databases installed on Kubernetes with the recipes in dbinstall/."""

@@ -1,0 +1,143 @@
+"""The recipes in dbinstall/: what each installs, and what of it is chosen."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..config import Config
+from ..errors import ConfigError
+from ..installation import shipped
+
+FOLDER = shipped("dbinstall")
+
+VENDOR = "vendor"
+LOCAL = "local"
+SIZES = ("default", "small")
+
+DATABASE_LABEL = "iot-database-benchmark/database"
+"""On a database's pods and on the Secret of its target; its value is the recipe's name."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One folder of dbinstall/ that installs a database on Kubernetes, as its recipe.env says."""
+
+    name: str
+    folder: Path
+    variants: tuple[str, ...]
+    nodes: tuple[int, ...]
+    """Numbers of nodes that can be installed; the first is the default."""
+    local_nodes: tuple[int, ...]
+    """The same for the variant `local`."""
+    secret: str
+    """The Secret whose keys are options of the target's module."""
+    service: str
+    ports: tuple[int, ...]
+    volumes: str
+    """Label selector of the data volumes."""
+    single_node_options: Mapping[str, tuple[str, ...]] = field(hash=False)
+    """Module -> KEY=VALUE that it must be told if there is one node."""
+
+    def nodes_of(self, variant: str) -> tuple[int, ...]:
+        return self.local_nodes if variant == LOCAL else self.nodes
+
+    def volumes_of(self, variant: str) -> str:
+        return f"{DATABASE_LABEL}={self.name}" if variant == LOCAL else self.volumes
+
+    def extra_options(self, module: str, nodes: int) -> tuple[str, ...]:
+        """What has to be added to the options of config.yaml for so many nodes."""
+        return self.single_node_options.get(module, ()) if nodes == 1 else ()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What of a recipe is to be installed."""
+
+    variant: str
+    nodes: int
+    size: str
+    image: str | None = None
+
+    def is_like(self, other: Choice) -> bool:
+        """Whether one can take the other's place: the image may be another."""
+        return (self.variant, self.nodes, self.size) == (other.variant, other.nodes, other.size)
+
+    def __str__(self) -> str:
+        return f"variant {self.variant}, {self.nodes} nodes, size {self.size}"
+
+
+def recipe_names() -> list[str]:
+    """Folders of dbinstall/, whether they install on Kubernetes or elsewhere."""
+    return sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
+
+
+def load_recipe(name: str) -> Recipe:
+    """The recipe of that name; ConfigError if there is none, or it installs elsewhere."""
+    folder = FOLDER / name
+    if not folder.is_dir():
+        known = ", ".join(recipe_names())
+        raise ConfigError(f"there is no recipe {name!r} in dbinstall/ (there is: {known})")
+    if not (folder / "recipe.env").is_file():
+        raise ConfigError(
+            f"{name} is not installed on Kubernetes: dbinstall/{name}/README.md says how"
+        )
+    values = read_env(folder / "recipe.env")
+    nodes = tuple(map(int, values["NODES"].split()))
+    options: dict[str, tuple[str, ...]] = {}
+    for word in values.get("SINGLE_NODE_OPTIONS", "").split():
+        module, _, option = word.partition(":")
+        options[module] = (*options.get(module, ()), option)
+    return Recipe(
+        name,
+        folder,
+        variants=tuple(values["VARIANTS"].split()),
+        nodes=nodes,
+        local_nodes=tuple(map(int, values["LOCAL_NODES"].split()))
+        if "LOCAL_NODES" in values
+        else nodes,
+        secret=values["SECRET"],
+        service=values["SERVICE"],
+        ports=tuple(map(int, values["PORT"].split())),
+        volumes=values["VOLUMES"],
+        single_node_options=options,
+    )
+
+
+def read_env(path: Path) -> dict[str, str]:
+    """The assignments of a file that shell scripts source: KEY=VALUE, one a line, nothing else."""
+    words = shlex.split(path.read_text(), comments=True)
+    return dict(word.split("=", 1) for word in words)
+
+
+def recipe_of(config: Config, target: str) -> Recipe:
+    """The recipe that installs a target's database; ConfigError if there is none."""
+    name = config.target(target).recipe
+    if name is None:
+        raise ConfigError(
+            f"{config.where('targets', target)}: nothing in dbinstall/ installs this target; its key"
+            f" `recipe` would name a folder ({', '.join(recipe_names())})"
+        )
+    return load_recipe(name)
+
+
+def choose(
+    recipe: Recipe, variant: str | None, nodes: int | None, size: str, image: str | None
+) -> Choice:
+    """Fill in defaults; ConfigError for what the recipe doesn't have."""
+    variant = variant or recipe.variants[0]
+    if variant not in recipe.variants:
+        known = " and ".join(recipe.variants)
+        raise ConfigError(f"{recipe.name} has no variant {variant} (it has: {known})")
+    possible = recipe.nodes_of(variant)
+    nodes = nodes or possible[0]
+    if nodes not in possible:
+        known = " or ".join(map(str, possible))
+        raise ConfigError(
+            f"{recipe.name}, variant {variant}: --nodes {nodes} is not there: use {known}"
+        )
+    if image and variant != LOCAL:
+        raise ConfigError(f"--image is for --variant {LOCAL}; else edit dbinstall/{recipe.name}/")
+    return Choice(variant, nodes, size, image)

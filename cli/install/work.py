@@ -1,0 +1,211 @@
+"""Install a target's database, see what is there, remove it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from tabulate import tabulate
+
+from ..cluster import Place
+from ..config import Config, load_config
+from ..diagnosis import Finding, database_answers
+from ..errors import ConfigError, RunFailed
+from ..installation import CONFIG_FILE, program
+from ..output import say
+from ..session import Request
+from ..signals import Interrupts
+from .recipes import VENDOR, Recipe, choose, load_recipe, recipe_names, recipe_of
+from .scripts import Scripts, install_arguments
+from .state import read_state
+
+# After its pods are ready: for the Service's addresses to get around, and users to be made.
+_ANSWER_PATIENCE_S = 30.0
+_ANSWER_POLL_S = 3.0
+
+
+@dataclass(frozen=True)
+class Where:
+    """The config file, and in which cluster and namespace."""
+
+    config_file: Path
+    namespace: str | None
+    kubeconfig: str | None
+    context: str | None
+
+    def place(self, config: Config) -> Place:
+        return Place(self.namespace or config.namespace, self.kubeconfig, self.context)
+
+
+@dataclass(frozen=True)
+class Consent:
+    """What the user has said beforehand about the context in which something is changed."""
+
+    yes: bool
+    confirm_context: str | None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What of a recipe the user wants; None: the recipe's default."""
+
+    variant: str | None
+    nodes: int | None
+    size: str
+    image: str | None
+
+
+def install_database(
+    target_name: str,
+    wanted: Wanted,
+    where: Where,
+    consent: Consent,
+    timeout_s: int,
+    interrupts: Interrupts,
+) -> None:
+    """Show the plan, ask, install, wait until the database answers, print the next command."""
+    config = load_config(where.config_file)
+    target = config.target(target_name)
+    recipe = recipe_of(config, target.name)
+    choice = choose(recipe, wanted.variant, wanted.nodes, wanted.size, wanted.image)
+    place = where.place(config)
+    if target.kubernetes.get("existingSecret") != recipe.secret:
+        raise ConfigError(
+            f"{config.where('targets', target.name)}: the recipe {recipe.name} puts the credentials"
+            f" into the Secret {recipe.secret}: set kubernetes.existingSecret to it"
+        )
+    scripts = Scripts(recipe, place, timeout_s)
+    before = read_state(place, recipe)
+    if before.pods and before.choice and not before.choice.is_like(choice):
+        raise ConfigError(
+            f"{recipe.name} is there already, with {before.choice}: uninstall it first"
+        )
+    say(scripts.plan("install.sh", install_arguments(choice)))
+    if before.volumes and not before.pods:
+        say(f"Data volumes of an earlier installation will be used: {', '.join(before.volumes)}")
+    if not _confirm(place, consent, f"Install {recipe.name}"):
+        return
+    scripts.run("install.sh", install_arguments(choice))
+    extra_options = recipe.extra_options(target.module, choice.nodes)
+    request = Request(
+        target.name, where.config_file, extra_options, "kubernetes", 0, Path(), None,
+        place.namespace, place.kubeconfig, place.context,
+    )  # fmt: skip
+    _await_database(recipe, request, interrupts)
+    say(f"Next: {next_command(target.name, place, where.config_file, extra_options)}")
+
+
+def _await_database(recipe: Recipe, request: Request, interrupts: Interrupts) -> None:
+    """Until the database answers a collector and a worker, which is what a run needs of it."""
+    try:
+        finding = await_answer(lambda: database_answers(request, interrupts), _ANSWER_PATIENCE_S)
+    except ConfigError as error:
+        raise RunFailed(
+            f"{recipe.name} is installed and its pods are ready, but it could not be asked:"
+            f" {error.message}"
+        ) from error
+    if not finding.ok:
+        raise RunFailed(
+            f"{recipe.name} is installed and its pods are ready, but a run can't reach it:"
+            f" {finding.text}\nOnce the cause is removed, check again with: {program()} doctor"
+            f" --target {request.target}"
+        )
+    say(f"{recipe.name} {finding.text}")
+
+
+def await_answer(ask: Callable[[], Finding], patience_s: float) -> Finding:
+    """Ask the database until it answers or patience ends; the last outcome."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        finding = ask()
+        if finding.ok or time.monotonic() > deadline:
+            return finding
+        time.sleep(_ANSWER_POLL_S)
+
+
+def print_status(target: str | None, where: Where) -> None:
+    """Print a line for each recipe, or for the target's alone."""
+    config = load_config(where.config_file)
+    place = where.place(config)
+    if target:
+        recipes = [recipe_of(config, target)]
+    else:
+        recipes = []
+        for name in recipe_names():
+            try:
+                recipes.append(load_recipe(name))
+            except ConfigError as error:
+                say(error.message)
+    rows = []
+    for recipe in recipes:
+        found = read_state(place, recipe)
+        choice = found.choice
+        noted = [choice.variant, str(choice.nodes), choice.size] if choice else ["", "", ""]
+        rows.append(
+            [recipe.name, found.state, f"{found.ready}/{found.pods}", *noted, len(found.volumes)]
+        )
+    headers = ["Database", "State", "Pods ready", "Variant", "Nodes", "Size", "Data volumes"]
+    say(tabulate(rows, headers, tablefmt="plain", disable_numparse=True))
+
+
+def uninstall_database(
+    target: str, delete_volumes: bool, where: Where, consent: Consent, timeout_s: int
+) -> None:
+    """Show the plan, ask, remove the database, its volumes only if they are to be deleted."""
+    config = load_config(where.config_file)
+    recipe = recipe_of(config, target)
+    place = where.place(config)
+    scripts = Scripts(recipe, place, timeout_s)
+    before = read_state(place, recipe)
+    if not before.choice and not before.pods and not before.volumes:
+        say(f"{recipe.name} is not installed in namespace {place.namespace}.")
+        return
+    arguments = ["--variant", before.choice.variant if before.choice else VENDOR]
+    if delete_volumes:
+        arguments.append("--delete-volumes")
+    say(scripts.plan("uninstall.sh", arguments))
+    if delete_volumes and before.volumes:
+        say(f"The data in {', '.join(before.volumes)} will be lost.")
+    if not _confirm(place, consent, f"Remove {recipe.name}"):
+        return
+    scripts.run("uninstall.sh", arguments)
+    kept = read_state(place, recipe).volumes if not delete_volumes else []
+    say(f"Removed {recipe.name}." + (f" Kept: {', '.join(kept)}." if kept else ""))
+
+
+def _confirm(place: Place, consent: Consent, what: str) -> bool:
+    """Whether the user means this context; ConfigError if nobody is there to say so."""
+    context = check_context(place, consent.confirm_context)
+    where = f"context {context}, namespace {place.namespace}"
+    if consent.yes or consent.confirm_context:
+        say(f"{what}: {where}")
+        return True
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"nobody is there to confirm the context: add --confirm-context {context}, or --yes"
+        )
+    return click.confirm(f"{what} in {where}?")
+
+
+def check_context(place: Place, given: str | None) -> str:
+    """The context's name; ConfigError if the user has named another one."""
+    context = place.resolved_context() or "in-cluster"
+    if given is not None and given != context:
+        raise ConfigError(f"--confirm-context {given}: the context is {context}; nothing was done")
+    return context
+
+
+def next_command(target: str, place: Place, config_file: Path, extra_options: Sequence[str]) -> str:
+    """The command that a user types after an installation."""
+    words = [*program().split(), "insert", "--target", target]
+    if config_file != Path(CONFIG_FILE):
+        words += ["--config", str(config_file)]
+    words += place.options()
+    for option in extra_options:
+        words += ["--extra-option", option]
+    return shlex.join(words)
