@@ -25,10 +25,12 @@ from pathlib import Path
 from typing import IO
 
 from .errors import RunFailed
+from .processes import kill_tree, run_program
 from .signals import Interrupts
 
 _START_PATIENCE_S = 60
 _STOP_PATIENCE_S = 30
+_READER_PATIENCE_S = 5
 _READY_LINE = b"database system is ready to accept connections"
 # sockaddr_un.sun_path holds 108 bytes on Linux and 104 on macOS, the file's name included.
 _LONGEST_SOCKET_FOLDER = 104 - len("/.s.PGSQL.5432") - 1
@@ -92,8 +94,8 @@ class EmbeddedPostgres:
         if not (data / "PG_VERSION").exists():
             self._make_data(programs, data, prefix)
         elif (data / "postmaster.pid").exists():
-            # Left by a command that was killed together with this machine's patience: the lock is
-            # ours, so nobody is using it. pg_ctl knows a stale file from a running server.
+            # A command that was killed has left it. The lock is ours, so nobody is using the data;
+            # pg_ctl tells a stale file from a server that still runs.
             subprocess.run(
                 [*prefix, programs / "pg_ctl", "-D", data, "-m", "fast", "-w", "stop"],
                 capture_output=True, cwd="/", check=False,
@@ -122,18 +124,19 @@ class EmbeddedPostgres:
         if prefix or os.geteuid() == 0:
             shutil.chown(part, *_other_user())
         with self._interrupts.shielded():  # a second or two, and the next command has them
-            made = subprocess.run(
-                [
-                    *prefix, programs / "initdb", "-D", part, "-U", "postgres", "--auth=trust",
-                    "--encoding=UTF8", "--no-locale", "--no-sync",
-                ],
-                capture_output=True, text=True, cwd="/", start_new_session=True, check=False,
-            )  # fmt: skip
+            command: list[str | Path] = [
+                *prefix, programs / "initdb", "-D", part, "-U", "postgres", "--auth=trust",
+                "--encoding=UTF8", "--no-locale", "--no-sync",
+            ]  # fmt: skip
+            failed = f"initdb of the embedded PostgreSQL failed in {self._home}"
+            try:
+                made = run_program(command, in_a_hurry=self._interrupts.hurry.is_set, folder="/")
+            except subprocess.TimeoutExpired:
+                shutil.rmtree(part, ignore_errors=True)
+                raise RunFailed(f"{failed}: interrupted") from None
             if made.returncode:
                 shutil.rmtree(part, ignore_errors=True)
-                raise RunFailed(
-                    f"initdb of the embedded PostgreSQL failed in {self._home}: {_reason(made.stderr)}"
-                )
+                raise RunFailed(f"{failed}: {_reason(made.stderr)}")
             part.rename(data)
 
     def _new_socket_folder(self, data: Path) -> Path:
@@ -171,13 +174,17 @@ class EmbeddedPostgres:
         with self._interrupts.shielded():
             if self._process is not None:
                 # https://www.postgresql.org/docs/current/server-shutdown.html
-                for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
+                for number in (signal.SIGINT, signal.SIGQUIT):
                     if self._process.poll() is None:
                         self._process.send_signal(number)
                         self._wait(self._interrupts.hurry.is_set)
+                if self._process.poll() is None:
+                    # Those that serve connections would end by themselves if they weren't stopped, too.
+                    kill_tree(self._process.pid)
+                    self._process.wait()
                 self._process = None
             if self._reader is not None:
-                self._reader.join()
+                self._reader.join(_READER_PATIENCE_S)
                 self._reader = None
             if self._socket_folder not in (None, self._home / "data"):
                 assert self._socket_folder is not None

@@ -10,10 +10,12 @@ this pipe alone, and touch no disk):
     {"launch": "collector", "settings": {…}, "log": "FILE"}
     {"launch": "worker", "number": 3, "collector": "URL", "settings": {…}, "log": "FILE"}
     {"signal": 15, "pid": 123}
+    {"ping": true}
 
 Out: {"launched": pid, "port": …} in answer to a launch, {"exited": pid, "status": …} for each end
-(negative: the signal). When its standard input ends, as it does when the executor dies however
-hard, it ends its children and itself; when it dies itself, its children see the end of a pipe.
+(negative: the signal), {"pong": true} for a ping. When its standard input ends, as it does when the
+executor dies however hard, it ends its children and itself; when it dies itself, its children see
+the end of a pipe.
 """
 
 from __future__ import annotations
@@ -82,6 +84,9 @@ class _Launcher:
         return True
 
     def _handle(self, request: dict[str, Any]) -> None:
+        if "ping" in request:
+            _say({"pong": True})
+            return
         if "signal" in request:
             # Only a child that was not reaped yet: its number can't belong to another process.
             if request["pid"] in self._children:

@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any
 
 import httpx
+from pydantic import ValidationError
 
 from simulator.contract import RUN_HEADER, TOKEN_HEADER, Phase, Report, RunSettings, Status
 
 from ..errors import RunFailed
-from ..installation import environment_for_processes
 from ..signals import Interrupts
 from .base import Executor, Series, Watch
+from .launching import Launcher
+from .watching import (
+    POLL_S,
+    Event,
+    Failed,
+    Noticed,
+    Problem,
+    Reported,
+    RunUnderWay,
+    await_report,
+    raise_if_late,
+)
 
-_POLL_S = 0.5
-# A collector that hangs must not keep a deadline from being noticed.
-_STATUS_PATIENCE_S = 2.0
+_CONNECT_TIMEOUT_S = 5.0
+# Longer than the collector holds back its answer.
+_REPORT_TIMEOUT_S = 60.0
+_STATUS_TIMEOUT_S = 2.0
 _END_PATIENCE_S = 3.0
+_THREADS_PATIENCE_S = 1.0
 # A worker that fails tells the collector before it ends; the report of that is awaited this long.
 _REASON_PATIENCE_S = 5.0
-
-Event = tuple[str, Any]
-"""("line", launcher's message) | ("report", Report) | ("failed", reason) | ("gone", None)"""
 
 
 class LocalExecutor(Executor):
@@ -40,250 +47,220 @@ class LocalExecutor(Executor):
 
     def __init__(self, interrupts: Interrupts) -> None:
         self._interrupts = interrupts
-        self._launcher: subprocess.Popen[bytes] | None = None
-        self._events: SimpleQueue[Event] = SimpleQueue()
-        """Of the current run: each has its own, so that nothing late reaches the next."""
+        self._launcher: Launcher | None = None
 
     def __enter__(self) -> LocalExecutor:
-        # BLAS would start a thread per core on import; nothing here multiplies matrices, and
-        # threads and forks don't mix.
-        environment = environment_for_processes(os.environ)
-        environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         with self._interrupts.shielded():
-            self._launcher = subprocess.Popen(
-                # -P: nothing in the user's folder may stand in for a module.
-                [sys.executable, "-P", "-m", "simulator.main", "launcher"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                # A session of its own: the terminal's Ctrl-C is for the command line alone.
-                env=environment, start_new_session=True,
-            )  # fmt: skip
-            threading.Thread(target=self._read_launcher, daemon=True).start()
+            self._launcher = Launcher(self._interrupts)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._launcher is None:
-            return
-        with self._interrupts.shielded():
-            assert self._launcher.stdin is not None
-            with suppress(BrokenPipeError):
-                self._launcher.stdin.close()
-            try:
-                self._launcher.wait(_END_PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._launcher.pid, signal.SIGKILL)
-                self._launcher.wait()
-            self._launcher = None
-
-    def _read_launcher(self) -> None:
-        assert self._launcher is not None and self._launcher.stdout is not None
-        for line in self._launcher.stdout:
-            self._events.put(("line", json.loads(line)))
-        self._events.put(("gone", None))
-
-    def _request(self, message: dict[str, Any]) -> None:
-        assert self._launcher is not None and self._launcher.stdin is not None
-        try:
-            self._launcher.stdin.write(json.dumps(message).encode() + b"\n")
-            self._launcher.stdin.flush()
-        except BrokenPipeError:
-            raise RunFailed("the local executor's launcher has ended unexpectedly") from None
+        if self._launcher is not None:
+            with self._interrupts.shielded():
+                self._launcher.end()
+                self._launcher = None
 
     @contextmanager
     def series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
-        yield _Series(self, settings, logs)
-
-    def run(self, settings: RunSettings, logs: Path, timeout_s: float, watch: Watch) -> Report:
-        """One run."""
-        self._events = SimpleQueue()
-        run = _Run(self._events, self._request, self._interrupts, settings, logs)
-        began = time.monotonic()
-        try:
-            run.start()
-            report = run.watched(began + timeout_s if timeout_s else None, watch)
-        finally:
-            ended = time.monotonic()
-            run.clean_up()
-        report.phases_s[Phase.START] = report.phases_s.get(Phase.START, 0.0) + run.start_s
-        report.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
-        return report
+        assert self._launcher is not None
+        yield _Series(self._launcher, self._interrupts, settings, logs)
 
 
 class _Series(Series):
     """Nothing is kept between runs: forking new processes costs next to nothing."""
 
     def __init__(
-        self, executor: LocalExecutor, settings: Sequence[RunSettings], logs: Path
+        self,
+        launcher: Launcher,
+        interrupts: Interrupts,
+        settings: Sequence[RunSettings],
+        logs: Path,
     ) -> None:
-        self._executor = executor
+        self._launcher = launcher
+        self._interrupts = interrupts
         self._numbers = {one.run_id: number for number, one in enumerate(settings, 1)}
         self._logs = logs
 
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
         logs = self._logs / f"run-{self._numbers[settings.run_id]:02d}"
-        return self._executor.run(settings, logs, timeout_s, watch)
+        run = _Run(self._launcher, self._interrupts, settings, logs)
+        began = time.monotonic()
+        deadline = began + timeout_s if timeout_s else None
+        try:
+            run.start(deadline)
+            started = time.monotonic()
+            report = await_report(run, settings.run_id, deadline, watch).report
+        finally:
+            ended = time.monotonic()
+            run.clean_up()
+        report.phases_s[Phase.START] = report.phases_s.get(Phase.START, 0.0) + started - began
+        report.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
+        return report
 
 
-class _Run:
+class _Run(RunUnderWay):
     """One run's processes."""
 
     def __init__(
-        self,
-        events: SimpleQueue[Event],
-        request: Callable[[dict[str, Any]], None],
-        interrupts: Interrupts,
-        settings: RunSettings,
-        logs: Path,
+        self, launcher: Launcher, interrupts: Interrupts, settings: RunSettings, logs: Path
     ) -> None:
-        self._events = events
-        self._request = request
+        super().__init__()
+        launcher.follow(self.events)
+        self._launcher = launcher
         self._interrupts = interrupts
         self._settings = settings
         self._logs = logs
         self._names: dict[int, str] = {}
         """Running processes: pid -> name."""
         self._http: httpx.Client | None = None
-        self.start_s = 0.0
+        self._stopped = threading.Event()
+        self._threads: list[threading.Thread] = []
 
-    def start(self) -> None:
-        began = time.monotonic()
+    # --- start -----------------------------------------------------------------------------------
+
+    def start(self, deadline: float | None) -> None:
+        """Launch all processes; RunFailed as soon as one of them ends, or at the deadline."""
         settings = self._settings.model_dump(mode="json")
         port = self._launch("collector", {"launch": "collector", "settings": settings})["port"]
         url = f"http://127.0.0.1:{port}"
-        for number in range(self._settings.workers):
-            self._launch(
-                f"worker {number}",
-                {"launch": "worker", "number": number, "collector": url, "settings": settings},
-            )
-        self.start_s = time.monotonic() - began
         self._http = httpx.Client(
             base_url=url,
             headers={
                 TOKEN_HEADER: self._settings.token,
                 RUN_HEADER: self._settings.run_id,
             },
-            timeout=httpx.Timeout(60, connect=5),
+            timeout=httpx.Timeout(_REPORT_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S),
             trust_env=False,
             verify=False,  # noqa: S501 - plain HTTP on loopback; spares loading certificates
         )
-        threading.Thread(target=self._await_report, args=[self._http], daemon=True).start()
+        for work in (self._ask_for_report, self._ask_for_status):
+            thread = threading.Thread(target=work, args=[self._http], daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        for number in range(self._settings.workers):
+            self._launch(
+                f"worker {number}",
+                {"launch": "worker", "number": number, "collector": url, "settings": settings},
+            )
+            self.problems.raise_due()
+            raise_if_late(self, deadline, None)
 
     def _launch(self, name: str, request: dict[str, Any]) -> dict[str, Any]:
-        log = self._logs / f"{name.replace(' ', '-')}.log"
+        log = self._log_of(name)
         try:
             log.parent.mkdir(exist_ok=True)
             log.touch()  # here, where it can be said why it can't be written
         except OSError as error:
             raise RunFailed(f"can't write {log}: {error.strerror}") from error
         with self._interrupts.shielded():
-            self._request(request | {"log": str(log.resolve())})
+            self._launcher.request(request | {"log": str(log.resolve())})
             while True:
-                kind, message = self._events.get()
-                if kind == "gone":
-                    raise RunFailed("the local executor's launcher has ended unexpectedly")
-                if kind == "line" and "launched" in message:
-                    self._names[message["launched"]] = name
-                    return dict(message)
-                self._note_exit(kind, message)
+                self._launcher.check()
+                self._launcher.check_hurry()
+                event = self._next_event(POLL_S)
+                if isinstance(event, Failed):
+                    raise RunFailed(event.reason)
+                if isinstance(event, Noticed):
+                    if "launched" in event.happening:
+                        self._names[event.happening["launched"]] = name
+                        return dict(event.happening)
+                    self.notice(event.happening)
 
-    def _note_exit(self, kind: str, message: Any) -> tuple[str, int] | None:
-        """Take note if the event is the end of one of this run's processes: (name, status)."""
-        if kind == "line" and "exited" in message:
-            name = self._names.pop(message["exited"], None)
-            if name is not None:
-                return name, message["status"]
+    def _next_event(self, within_s: float) -> Event | None:
+        with suppress(Empty):
+            return self.events.get(timeout=within_s)
         return None
 
-    def _await_report(self, http: httpx.Client) -> None:
+    # --- what the collector says -----------------------------------------------------------------
+
+    def _ask_for_report(self, http: httpx.Client) -> None:
         """Ask for the report, which the collector holds back until there is one."""
-        while True:
+        while not self._stopped.is_set():
             try:
                 answer = http.get("/report")
             except (httpx.HTTPError, RuntimeError):
                 return  # its end is reported by the launcher, or the client was closed
             if answer.status_code == httpx.codes.OK:
-                self._events.put(("report", Report.model_validate_json(answer.content)))
+                self.events.put(Reported(Report.model_validate_json(answer.content)))
                 return
             if answer.status_code != httpx.codes.ACCEPTED:
-                self._events.put(("failed", answer.text))
+                self.events.put(Failed(answer.text))
                 return
 
-    def watched(self, deadline: float | None, watch: Watch) -> Report:
-        """Wait for the report; RunFailed if there will be none."""
-        status = None
-        reason: str | None = None
-        while True:
-            timeout = _POLL_S
-            if deadline is not None:
-                timeout = max(0.0, min(timeout, deadline - time.monotonic()))
+    def _ask_for_status(self, http: httpx.Client) -> None:
+        """Ask for progress; a collector that hangs keeps nobody but this thread waiting."""
+        while not self._stopped.wait(POLL_S):
             try:
-                kind, message = self._events.get(timeout=timeout)
-            except Empty:
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise RunFailed(reason or _timeout_text(status)) from None
-                status = self._status() or status
-                if status:
-                    watch(status)
+                answer = http.get("/status", timeout=_STATUS_TIMEOUT_S)
+                self.events.put(Status.model_validate_json(answer.content))
+            except (httpx.HTTPError, ValidationError):
                 continue
-            if kind == "report":
-                return message  # type: ignore[no-any-return]
-            if kind == "failed":
-                raise RunFailed(message)
-            if kind == "gone":
-                raise RunFailed("the local executor's launcher has ended unexpectedly")
-            ended = self._note_exit(kind, message)
-            if ended and (ended[0] == "collector" or ended[1] < 0):
-                raise RunFailed(self._ended_text(*ended))
-            if ended and ended[1] > 0:
-                # It has told the collector why: that answer is on its way.
-                reason = self._ended_text(*ended)
-                patience = time.monotonic() + _REASON_PATIENCE_S
-                deadline = min(deadline or patience, patience)
+            except RuntimeError:
+                return  # the client was closed
 
-    def _status(self) -> Status | None:
-        assert self._http is not None
-        try:
-            answer = self._http.get("/status", timeout=_STATUS_PATIENCE_S)
-            return Status.model_validate_json(answer.content)
-        except httpx.HTTPError:
-            return None
+    # --- what happens to the processes -----------------------------------------------------------
 
-    def _ended_text(self, name: str, status: int) -> str:
+    def notice(self, happening: Any) -> None:
+        """Take note of a line from the launcher: one of this run's processes may have ended."""
+        if "exited" not in happening:
+            return
+        name = self._names.pop(happening["exited"], None)
+        status: int = happening["status"]
+        if name == "collector" or (name and status < 0):
+            self.problems.note(name, Problem(self._describe_end(name, status)))
+        elif name and status > 0:
+            # It has told the collector why: that answer is on its way.
+            problem = Problem(self._describe_end(name, status), _REASON_PATIENCE_S)
+            self.problems.note(name, problem)
+
+    def check(self) -> None:
+        """Whether the launcher lives, without which nobody would say that a process has ended."""
+        self._launcher.check()
+
+    def describe_start(self) -> str:
+        """The collector says which workers are missing, so there is none that answers."""
+        return "the collector has not answered yet"
+
+    def _describe_end(self, name: str, status: int) -> str:
         how = (
             f"was killed by {signal.Signals(-status).name}"
             if status < 0
             else f"ended with status {status}"
         )
-        return f"{name} {how} in mid-run (log: {self._logs / name.replace(' ', '-')}.log)"
+        return f"{name} {how} in mid-run (log: {self._log_of(name)})"
+
+    def _log_of(self, name: str) -> Path:
+        return self._logs / f"{name.replace(' ', '-')}.log"
+
+    # --- the end ---------------------------------------------------------------------------------
 
     def clean_up(self) -> None:
         """End what is left: by SIGTERM, soon after or in a hurry by SIGKILL."""
         with self._interrupts.shielded():
+            self._stopped.set()
             if self._http is not None:
                 self._http.close()
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                try:
-                    for pid in self._names:
-                        self._request({"signal": number, "pid": pid})
-                except RunFailed:
-                    return  # the launcher is gone, and its children end with it
-                until = time.monotonic() + _END_PATIENCE_S
-                while self._names and time.monotonic() < until:
-                    if self._interrupts.hurry.is_set() and number == signal.SIGTERM:
-                        break
-                    with suppress(Empty):
-                        event = self._events.get(timeout=0.1)
-                        if event[0] == "gone":
-                            return
-                        self._note_exit(*event)
+            try:
+                for number in (signal.SIGTERM, signal.SIGKILL):
+                    self._end_processes(number)
+            except RunFailed:
+                pass  # nothing can be asked of the launcher
+            if self._names:
+                self._launcher.kill()
+            until = time.monotonic() + _THREADS_PATIENCE_S
+            for thread in self._threads:
+                thread.join(max(0.0, until - time.monotonic()))
 
-
-def _timeout_text(status: Status | None) -> str:
-    text = "the run was not done when --timeout was reached"
-    if status is None:
-        return text
-    text += f": phase {status.phase}"
-    if status.total:
-        text += f", {status.done} of {status.total} done"
-    if status.phase is Phase.BARRIER and status.waiting_for:
-        text += f", waiting for workers {', '.join(map(str, status.waiting_for))}"
-    return text
+    def _end_processes(self, number: signal.Signals) -> None:
+        """Send them a signal and wait for their end; RunFailed if the launcher can't be asked."""
+        for pid in self._names:
+            self._launcher.request({"signal": number, "pid": pid})
+        until = time.monotonic() + _END_PATIENCE_S
+        while self._names and time.monotonic() < until:
+            self._launcher.check()
+            self._launcher.check_hurry()
+            event = self._next_event(0.1)
+            if isinstance(event, Noticed):
+                self.notice(event.happening)
+            elif self._launcher.is_gone:
+                return

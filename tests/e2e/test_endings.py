@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -273,3 +274,108 @@ def test_a_signal_ignored_from_the_start_stays_ignored(tool: Tool, number: signa
     running.wait().ok()
     assert tool.result()["complete"] is True
     assert len(tool.result()["runs"]) == 2
+
+
+def test_a_worker_killed_while_others_are_launched(tool: Tool) -> None:
+    running = tool.start(*ENDLESS, "-w", 60)
+    worker = running.part("worker-0")
+    launcher = running.launcher()
+    launcher.suspend()  # for a moment, so that the others still have to be launched
+    assert len(launcher.children()) < 61
+    worker.kill()
+    launcher.resume()
+    error = running.wait(10).error(1)
+    assert "worker 0 was killed by SIGKILL" in error
+    assert "worker-0.log" in error
+
+
+def stop(process: psutil.Process) -> None:
+    """As SIGSTOP does: it lives and does nothing any more."""
+    process.suspend()
+    eventually(lambda: process.status() == psutil.STATUS_STOPPED, f"{process} stopped")
+
+
+def test_a_launcher_that_hangs_is_noticed(tool: Tool) -> None:
+    running = under_way(tool, *ENDLESS)
+    stop(running.launcher())
+    done = running.wait(20)
+    assert "launcher has not answered" in done.error(1)
+    tool.check_nothing_runs(within_s=0.5)
+
+
+def test_a_launcher_that_hangs_while_it_launches_is_noticed(tool: Tool) -> None:
+    running = tool.start(*ENDLESS, "-w", 60)
+    running.part("worker-0")
+    stop(running.launcher())
+    done = running.wait(20)
+    assert "launcher has not answered" in done.error(1)
+    tool.check_nothing_runs(within_s=0.5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("launching", [False, True], ids=["at-work", "launching"])
+def test_second_signal_ends_everything_when_the_launcher_hangs(
+    tool: Tool, number: signal.Signals, launching: bool
+) -> None:
+    tool.may_lack_results = True
+    running = tool.start(*ENDLESS, "-w", 60) if launching else under_way(tool, *ENDLESS)
+    running.part("worker-0")
+    stop(running.launcher())
+    running.send_group(number)
+    time.sleep(0.3)
+    running.send_group(number)
+    done = running.wait(3)
+    assert done.status == 128 + number
+    assert "Traceback" not in done.err, done.err
+    tool.check_nothing_runs(within_s=0.5)
+
+
+def test_one_signal_ends_everything_when_the_launcher_hangs(tool: Tool) -> None:
+    tool.may_lack_results = True
+    running = under_way(tool, *ENDLESS)
+    stop(running.launcher())
+    running.send(signal.SIGTERM)
+    assert running.wait(12).status == 143
+    tool.check_nothing_runs(within_s=0.5)
+
+
+def test_a_worker_that_hangs_does_not_outlive_its_launcher(tool: Tool) -> None:
+    running = under_way(tool, *ENDLESS)
+    stop(running.part("worker-0"))
+    running.launcher().kill()
+    assert "launcher has ended unexpectedly" in running.wait(10).error(1)
+    tool.check_nothing_runs(within_s=0.5)
+
+
+def test_second_signal_ends_an_embedded_server_of_which_nothing_answers(tool: Tool) -> None:
+    """Neither its first process nor those that serve connections, nor the launcher."""
+    running = under_way(tool, *EMBEDDED, "--num-inserts", 10_000_000)
+    pid = int((tool.embedded_home / "data" / "postmaster.pid").read_text().split()[0])
+    postmaster = psutil.Process(pid)
+    for process in (*postmaster.children(), postmaster, running.launcher()):
+        stop(process)
+    running.send_group(signal.SIGINT)
+    time.sleep(0.3)
+    running.send_group(signal.SIGINT)
+    done = running.wait(6)
+    assert done.status == 130
+    assert "Traceback" not in done.err, done.err
+    tool.check_nothing_runs(within_s=0.5)
+    tool.run(*EMBEDDED, "--num-inserts", 100, "--output", tool.place / "next").ok()
+
+
+def test_second_signal_ends_the_making_of_embedded_data_that_hangs(tool: Tool) -> None:
+    home = tool.place / "pg"
+    running = tool.start(*EMBEDDED, env={"EMBEDDED_DATA_DIR": str(home)})
+    eventually((home / "data.part" / "base").exists, "the beginning of initdb")
+    command = psutil.Process(running.process.pid)
+    for process in command.children(recursive=True):
+        if process.name() in ("initdb", "postgres"):
+            stop(process)
+    running.send_group(signal.SIGINT)
+    time.sleep(0.3)
+    running.send_group(signal.SIGINT)
+    done = running.wait(6)
+    assert done.status == 130
+    assert "Traceback" not in done.err, done.err
+    tool.check_nothing_runs(within_s=0.5)

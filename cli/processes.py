@@ -1,0 +1,100 @@
+"""Processes that other processes have started, and their end whatever state they are in."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+_POLL_S = 0.2
+
+
+def run_program(
+    command: Sequence[str | Path],
+    text: str | None = None,
+    *,
+    in_a_hurry: Callable[[], bool],
+    timeout_s: float | None = None,
+    hurried_timeout_s: float = 0.0,
+    environment: Mapping[str, str] | None = None,
+    folder: str | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, in a session of its own, with `text` as its standard input.
+
+    If it takes longer than `timeout_s`, or than `hurried_timeout_s` once the user is in a hurry, it is
+    killed with all that it has started, and `subprocess.TimeoutExpired` is raised.
+    """
+    began = time.monotonic()
+    limit_s = timeout_s
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment, cwd=folder, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    out, err = process.communicate(text, _POLL_S)
+                    return subprocess.CompletedProcess(command, process.returncode, out, err)
+                text = None  # the rest of it is on its way
+                passed_s = time.monotonic() - began
+                if in_a_hurry() and limit_s == timeout_s:
+                    limit_s = min(passed_s + hurried_timeout_s, timeout_s or float("inf"))
+                if limit_s is not None and passed_s >= limit_s:
+                    raise subprocess.TimeoutExpired(command, passed_s)
+        except BaseException:
+            kill_group(process.pid)
+            raise
+
+
+def kill_group(leader: int) -> None:
+    """SIGKILL to a process group, stopped members included. The caller has not yet waited for its
+    leader, so that the number can't belong to anybody else by now."""
+    with suppress(ProcessLookupError, PermissionError):  # macOS: only a zombie is left of it
+        os.killpg(leader, signal.SIGKILL)
+
+
+def kill_tree(root: int) -> None:
+    """SIGKILL to a child that has not been waited for, and to all that descend from it."""
+    for pid in (*descendants(root), root):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def descendants(root: int) -> list[int]:
+    """Children of a process, their children and so on."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _parents().items():
+        children.setdefault(parent, []).append(pid)
+    found, queue = [], [root]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
+
+
+def _parents() -> dict[int, int]:
+    """The parent of each process."""
+    if Path("/proc/self/stat").exists():
+        return _parents_by_proc()
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False
+    )
+    pairs = (line.split() for line in listed.stdout.splitlines())
+    return {int(pid): int(parent) for pid, parent in pairs}
+
+
+def _parents_by_proc() -> dict[int, int]:
+    parents = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):  # it has just ended
+                # The name, in parentheses, may hold anything: https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
+                fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                parents[int(folder.name)] = int(fields[1])
+    return parents
