@@ -9,7 +9,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from .config import merged
 from .errors import ConfigError, RunFailed
 from .installation import shipped
+from .processes import run_program
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -36,6 +38,8 @@ CHART = shipped("deployment")
 
 OLDEST_HELM = (3, 4)
 _HELM_TIMEOUT_S = 120
+# What helm does is worth a moment even to a user in a hurry: half of it would be left in the cluster.
+_HURRIED_HELM_TIMEOUT_S = 10
 
 
 def started_by() -> str:
@@ -97,6 +101,8 @@ class Place:
         from kubernetes import client, config
         from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 
+        from .kubeclient import TimedApiClient
+
         configuration = client.Configuration()
         # A cluster that is gone is this tool's affair to notice, not urllib3's to retry. A watch
         # whose connection was dropped silently is noticed within 15 s.
@@ -105,16 +111,16 @@ class Place:
         try:
             if self.in_cluster:
                 config.load_incluster_config(client_configuration=configuration)
-                return client.ApiClient(configuration)
-            config.load_kube_config(
-                config_file=os.pathsep.join(map(str, self.files)),
-                context=self.resolved_context(),
-                client_configuration=configuration,
-                persist_config=False,
-            )
+            else:
+                config.load_kube_config(
+                    config_file=os.pathsep.join(map(str, self.files)),
+                    context=self.resolved_context(),
+                    client_configuration=configuration,
+                    persist_config=False,
+                )
         except config.ConfigException as error:
             raise ConfigError(f"kubeconfig: {error}; check --kubeconfig and --context") from error
-        return client.ApiClient(configuration)
+        return TimedApiClient(configuration)
 
     def options(self) -> list[str]:
         """The options that mean this place, for a command that the user is told to type."""
@@ -130,13 +136,14 @@ class Place:
 def asked(what: str) -> Iterator[None]:
     """RunFailed if the API server can't be reached or refuses; `what`: what it was asked."""
     from kubernetes.client.exceptions import ApiException
-    from urllib3.exceptions import HTTPError
+
+    from .kubeclient import UNREACHABLE
 
     try:
         yield
     except ApiException as error:
         raise RunFailed(f"{what}: {error.status} {error.reason}: {_refusal(error.body)}") from error
-    except (HTTPError, OSError) as error:
+    except UNREACHABLE as error:
         raise RunFailed(
             f"{what}: the API server can't be reached: {error}; check --kubeconfig, --context and"
             " the way to it"
@@ -167,10 +174,16 @@ def allowed(
     return bool(answer.status.allowed)
 
 
+def merge_chart_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The chart's own values with these on top, as helm sees them."""
+    return merged(yaml.safe_load((CHART / "values.yaml").read_text()), values)
+
+
 class Helm:
     """helm, told of the same place. Uses what versions 3.4 to 4 have in common wherever it can."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, in_a_hurry: Callable[[], bool] = lambda: False) -> None:
+        """`in_a_hurry`: whether the user doesn't want to wait for long."""
         program = shutil.which("helm")
         if program is None:
             raise ConfigError(
@@ -179,6 +192,7 @@ class Helm:
             )
         self._program = program
         self._place = place
+        self._in_a_hurry = in_a_hurry
         self._version: str | None = None
 
     def version(self) -> str:
@@ -225,9 +239,9 @@ class Helm:
         if self._place.kubeconfig:
             environment["KUBECONFIG"] = self._place.kubeconfig
         try:
-            done = subprocess.run(
-                command, input=text, capture_output=True, text=True, env=environment,
-                timeout=_HELM_TIMEOUT_S, start_new_session=True, check=False,
+            done = run_program(
+                command, text, in_a_hurry=self._in_a_hurry, environment=environment,
+                timeout_s=_HELM_TIMEOUT_S, hurried_timeout_s=_HURRIED_HELM_TIMEOUT_S,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise RunFailed(

@@ -34,6 +34,9 @@ class Executor(ABC):
     @abstractmethod
     def __exit__(self, *_: object) -> None: ...
 
+    def check_capacity(self, worker_counts: Sequence[int]) -> None:  # noqa: B027 - not all need it
+        """Before the first run: RunFailed if runs with so many workers can't be placed."""
+
     @abstractmethod
     def series(self, settings: Sequence[RunSettings], logs: Path) -> AbstractContextManager[Series]:
         """Ready for the runs with these settings, which differ in what is stored before them alone.

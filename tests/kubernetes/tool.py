@@ -23,7 +23,8 @@ HOLE = "hole"
 DATABASE = "database"
 
 _PATIENCES = (
-    "import cli.executors.kubernetes as k; k._LOST_PATIENCE_S = 3.0; import cli.main as m; m.main()"
+    "import cli.executors.kubernetes.access as a; a.LOST_PATIENCE_S = 3.0;"
+    " import cli.main as m; m.main()"
 )
 
 

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from ..installation import program
+from ...installation import program
+from ..watching import Problem
 
-
-@dataclass(frozen=True)
-class Problem:
-    """A reason to end the run, if it lasts for `patience_s`: some pass by themselves."""
-
-    text: str
-    patience_s: float = 0.0
-
-
-# A kubelet retries these itself; what is not cured by its second try will not be.
+# The kubelet tries again by itself; what its second try doesn't cure stays as it is.
 _WAITING_PATIENCE_S = {
     "ErrImagePull": 8.0,
     "ImagePullBackOff": 0.0,
@@ -38,9 +29,21 @@ _REFUSED_PATIENCE_S = 4.0
 # A Secret that isn't there, no network for the pod; the kubelet tries again.
 _NODE_EVENTS = ("FailedMount", "FailedCreatePodSandBox")
 _NODE_EVENT_PATIENCE_S = 8.0
-# Many pods at once, or a busy node: the kubelet has not got round to asking for the Secret. One that
-# isn't there has a message of its own. https://github.com/kubernetes/kubernetes/issues/99475
+# Many pods at once, or a busy node: the kubelet has not yet asked for the Secret. A Secret that isn't
+# there has a message of its own. https://github.com/kubernetes/kubernetes/issues/99475
 _NOT_YET = "cache: timed out waiting for the condition"
+# A pod's own problem says more than what is said of its Job, or by an event.
+_SECOND_HAND = 1
+
+# What the scheduler says of nodes -> what in config.yaml decides it.
+_REMEDIES = {
+    "Insufficient ": "set less below `kubernetes: {resources}:` in config.yaml, or use fewer workers",
+    "node affinity/selector": "check `kubernetes: nodeSelector:` and `affinity:` in config.yaml",
+    "untolerated taint": "check `kubernetes: tolerations:` in config.yaml",
+    "anti-affinity": "check `kubernetes: keepAwayFrom:` and `affinity:` in config.yaml",
+    "topology spread": "check `kubernetes: topologySpread:` in config.yaml",
+    "Too many pods": "use fewer workers, or more nodes",
+}
 
 
 def pod_problem(pod: Any) -> Problem | None:
@@ -60,7 +63,7 @@ def pod_problem(pod: Any) -> Problem | None:
             return Problem(text, _WAITING_PATIENCE_S[waiting.reason])
         ended = container.state.terminated if container.state else None
         if ended and ended.reason == "OOMKilled":
-            value = "resources" if container.name == "worker" else "collectorResources"
+            value = _name_resources(container.name)
             return Problem(f"pod {name} was killed: out of memory; raise {value}.memory")
         if ended and ended.exit_code:
             by_signal = ended.exit_code > 128 or ended.signal
@@ -71,10 +74,22 @@ def pod_problem(pod: Any) -> Problem | None:
         return Problem(f"pod {name} failed: {what}", 1.0)
     for condition in status.conditions or []:
         if condition.type == "PodScheduled" and condition.reason == "Unschedulable":
-            return Problem(
-                f"pod {name} can't be scheduled: {condition.message}", UNSCHEDULABLE_PATIENCE_S
-            )
+            text = f"pod {name} can't be scheduled: {condition.message}"
+            remedy = _find_remedy(condition.message or "", pod.spec.containers[0].name)
+            return Problem(text + remedy, UNSCHEDULABLE_PATIENCE_S)
     return None
+
+
+def _find_remedy(message: str, component: str) -> str:
+    """What to do about what the scheduler says, on a line of its own."""
+    found = [remedy for said, remedy in _REMEDIES.items() if said in message]
+    text = "; ".join(found).format(resources=_name_resources(component))
+    return f"\n{text}" if text else ""
+
+
+def _name_resources(component: str) -> str:
+    """The chart's value that holds the resources of a component."""
+    return "resources" if component == "worker" else "collectorResources"
 
 
 def job_problem(job: Any) -> Problem | None:
@@ -82,7 +97,7 @@ def job_problem(job: Any) -> Problem | None:
     for condition in job.status.conditions or []:
         if condition.type in ("Failed", "FailureTarget") and condition.status == "True":
             text = f"job {job.metadata.name} failed: {condition.reason}: {condition.message}"
-            return Problem(text, _JOB_PATIENCE_S)
+            return Problem(text, _JOB_PATIENCE_S, _SECOND_HAND)
     return None
 
 
@@ -96,7 +111,7 @@ def event_problem(event: Any) -> Problem | None:
         text = f"pod {event.involved_object.name}: {event.reason}: {message}"
         if 'secret "' in message and "not found" in message:
             text += f"; a shipped target's Secret comes from: {program()} db install TARGET"
-        return Problem(text, _NODE_EVENT_PATIENCE_S)
+        return Problem(text, _NODE_EVENT_PATIENCE_S, _SECOND_HAND)
     if event.reason != "FailedCreate":
         return None
     if "exceeded quota" in message:
@@ -106,4 +121,5 @@ def event_problem(event: Any) -> Problem | None:
     else:
         remedy = ""
     where = f"{event.involved_object.kind.lower()} {event.involved_object.name}"
-    return Problem(f"{where}: pods are refused: {message}{remedy}", _REFUSED_PATIENCE_S)
+    text = f"{where}: pods are refused: {message}{remedy}"
+    return Problem(text, _REFUSED_PATIENCE_S, _SECOND_HAND)

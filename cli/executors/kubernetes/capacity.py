@@ -1,0 +1,308 @@
+"""Whether collector and workers have room on a cluster's nodes, by what the scheduler goes by: requests,
+not use. Pure: works on what the API server says, as plain data.
+
+What can't be judged from here (affinity to other pods, what other pods keep away from, spreading as a
+must) is taken for granted: only what certainly can't be scheduled is refused, and the rest is noticed
+when the pods are there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from kubernetes.utils.quantity import parse_quantity
+
+from .placement import find_obstacle
+
+Amounts = Mapping[str, Decimal]
+"""Resource -> how much, in cores, bytes, pieces."""
+
+# Steps for a suggestion, and below what a worker doesn't come to life.
+_STEPS = {"cpu": (Decimal("0.01"), 1), "memory": (Decimal(2**20 * 16), 5)}
+# Nodes that are made for one pod each: what is there now says nothing of what can be there.
+_MADE_FOR_THEIR_PODS = {"eks.amazonaws.com/compute-type": "fargate", "type": "virtual-kubelet"}
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod that is on a node, or on its way there."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    requests: Amounts
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node and what is on it."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: Sequence[Mapping[str, Any]]
+    cordoned: bool
+    allocatable: Amounts
+    pods: Sequence[Pod]
+
+    def count_free(self) -> dict[str, Decimal]:
+        """What no pod has requested."""
+        free = dict(self.allocatable)
+        for pod in self.pods:
+            for resource, amount in pod.requests.items():
+                if resource in free:
+                    free[resource] -= amount
+        return free
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why worker counts don't fit."""
+
+    text: str
+    may_pass: bool
+    """Whether they would fit if the other pods were gone."""
+
+
+def find_refusal(
+    worker_counts: Iterable[int], values: Mapping[str, Any], nodes: Sequence[Node], namespace: str
+) -> Refusal | None:
+    """Why runs with so many workers can't be scheduled; None: they can, as far as can be judged.
+
+    `values`: the chart's, complete; `namespace`: where the pods shall run.
+    """
+    if not nodes or any(_is_made_for_its_pod(node) for node in nodes):
+        return None
+    obstacles = {node.name: find_obstacle(node, values, namespace) for node in nodes}
+    usable = [node for node in nodes if obstacles[node.name] is None]
+    if not usable:
+        return Refusal(_describe_obstacles([text or "" for text in obstacles.values()]), False)
+    needs = _Needs.read(values)
+    # With a priority, our pods may take the place of others.
+    alone = bool(values.get("priorityClassName"))
+    free = [dict(node.allocatable) if alone else node.count_free() for node in usable]
+    room = count_workers(free, needs.collector, needs.worker)
+    too_many = sorted({count for count in worker_counts if count > room})
+    if not too_many:
+        return None
+    empty = [node.allocatable for node in usable]
+    may_pass = count_workers(empty, needs.collector, needs.worker) >= too_many[-1]
+    where = "the nodes" if len(usable) == len(nodes) else f"{len(usable)} of {len(nodes)} nodes"
+    if room < 0:
+        text = (
+            f"no run fits on this cluster: on {where} there is no room for the collector"
+            f" ({describe_amounts(needs.collector)})"
+        )
+        remedy = "set less below `kubernetes: collectorResources:` in config.yaml, or free a node"
+        return Refusal(f"{text}\n{remedy}", may_pass)
+    short = [
+        name
+        for name in needs.worker
+        if count_workers(_only(name, free), *needs.only(name)) < too_many[-1]
+    ]
+    text = (
+        f"{_name_counts(too_many)} on this cluster: beside the collector {where} have room for {room}"
+        f" with {describe_amounts(needs.worker)} each"
+    )
+    if short:
+        text += f" ({'; '.join(_describe_shortage(name, usable, free) for name in short)})"
+    return Refusal(f"{text}\n{_suggest(too_many[-1], free, needs, short)}", may_pass)
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """What one pod of each kind requests."""
+
+    collector: Amounts
+    worker: Amounts
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> _Needs:
+        """As the chart's values say, and a place among the node's pods."""
+        place = {"pods": Decimal(1)}
+        return cls(
+            read_amounts(values["collectorResources"]) | place,
+            read_amounts(values["resources"]) | place,
+        )
+
+    def only(self, name: str) -> tuple[Amounts, Amounts]:
+        """Of one resource alone, for collector and worker."""
+        one, other = self.collector.get(name, Decimal(0)), self.worker[name]
+        return {name: one}, {name: other}
+
+
+def count_workers(free: Sequence[Amounts], collector: Amounts, worker: Amounts) -> int:
+    """How many workers have room beside the collector; -1 if not even that has.
+
+    Workers are alike, so all depends on where the collector goes: where it costs least.
+    """
+    places = [_count_pods(node, worker) for node in free]
+    best = -1
+    for node, here in zip(free, places, strict=True):
+        if _count_pods(node, collector) >= 1:
+            rest = {name: node[name] - collector.get(name, 0) for name in node}
+            best = max(best, sum(places) - here + _count_pods(rest, worker))
+    return best
+
+
+def _count_pods(free: Amounts, needed: Amounts) -> int:
+    """How many pods with these requests have room on a node."""
+    counts = [
+        int(free.get(name, Decimal(0)) // amount) for name, amount in needed.items() if amount > 0
+    ]
+    return max(0, min(counts, default=0))
+
+
+def _only(name: str, nodes: Sequence[Amounts]) -> list[Amounts]:
+    return [{name: node.get(name, Decimal(0))} for node in nodes]
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _name_counts(counts: Sequence[int]) -> str:
+    if counts == [1]:
+        return "1 worker doesn't fit"
+    *most, last = map(str, counts)
+    return (
+        f"{', '.join(most)} and {last} workers don't fit" if most else f"{last} workers don't fit"
+    )
+
+
+def describe_amounts(amounts: Amounts) -> str:
+    """`cpu 500m and memory 512Mi`."""
+    return " and ".join(
+        f"{name} {_describe_amount(name, amount)}"
+        for name, amount in amounts.items()
+        if name != "pods"
+    )
+
+
+def _describe_amount(name: str, amount: Decimal) -> str:
+    if name == "cpu":
+        return f"{amount.normalize():f}" if amount == int(amount) else f"{amount * 1000:.0f}m"
+    for unit, size in (("Gi", 2**30), ("Mi", 2**20)):
+        if amount >= size and (unit == "Mi" or amount % size == 0):
+            return f"{amount / size:.0f}{unit}"
+    return f"{amount.normalize():f}"
+
+
+def _describe_shortage(name: str, nodes: Sequence[Node], free: Sequence[Amounts]) -> str:
+    whole = sum((node.allocatable.get(name, Decimal(0)) for node in nodes), Decimal(0))
+    left = sum((one.get(name, Decimal(0)) for one in free), Decimal(0))
+    what = "places for pods" if name == "pods" else name
+    return f"{what}: {_describe_amount(name, left)} of {_describe_amount(name, whole)} free"
+
+
+def _describe_obstacles(obstacles: Sequence[str]) -> str:
+    counted = [f"{number}: {text}" for text, number in Counter(obstacles).most_common(3)]
+    return (
+        f"no node of this cluster takes the benchmark's pods ({'; '.join(counted)})\n"
+        "check nodeSelector, tolerations, affinity and keepAwayFrom below `kubernetes:` in config.yaml"
+    )
+
+
+def _suggest(workers: int, free: Sequence[Amounts], needs: _Needs, short: Sequence[str]) -> str:
+    """What to set so that so many workers fit; in general terms if no amounts would do."""
+    lower = dict(needs.worker)
+    for name in short:
+        amount = _find_amount(name, workers, free, needs)
+        if amount is None:
+            return "use fewer workers, or larger or more nodes"
+        lower[name] = amount
+    if not short or count_workers(free, needs.collector, lower) < workers:
+        where = "`kubernetes: resources:`"
+        return f"set less below {where} in config.yaml, or use fewer workers"
+    settings = " and ".join(f"{name}: {_describe_amount(name, lower[name])}" for name in short)
+    return f"set {settings} or less below `kubernetes: resources:` in config.yaml, or use fewer workers"
+
+
+def _find_amount(name: str, workers: int, free: Sequence[Amounts], needs: _Needs) -> Decimal | None:
+    """The most that each worker can have of one resource; None if that is too little."""
+    if name not in _STEPS:
+        return None
+    step, least = _STEPS[name]
+    collector, worker = needs.only(name)
+
+    def fits(steps: int) -> bool:
+        return count_workers(_only(name, free), collector, {name: step * steps}) >= workers
+
+    steps = _find_last(fits, least, int(worker[name] // step))
+    return None if steps is None else step * steps
+
+
+def _find_last(holds: Callable[[int], bool], low: int, high: int) -> int | None:
+    """The largest number for which it holds, by bisection; None: not even for the smallest."""
+    if high < low or not holds(low):
+        return None
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
+
+
+# --- what the API server says ---------------------------------------------------------------------
+
+
+def read_amounts(given: Mapping[str, Any] | None) -> dict[str, Decimal]:
+    """Quantities as Kubernetes writes them."""
+    return {name: parse_quantity(amount) for name, amount in (given or {}).items()}
+
+
+def read_cluster(
+    nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]]
+) -> list[Node]:
+    """Nodes with the pods that are on them, from the items of two lists of the API server's."""
+    there: dict[str, list[Pod]] = {}
+    for pod in pods:
+        meta, spec = pod["metadata"], pod["spec"]
+        ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        # One that is being deleted is gone by the time ours come.
+        if spec.get("nodeName") and not ended and not meta.get("deletionTimestamp"):
+            there.setdefault(spec["nodeName"], []).append(
+                Pod(meta.get("namespace", ""), meta.get("labels") or {}, count_requests(spec))
+            )
+    return [
+        Node(
+            name=node["metadata"]["name"],
+            labels=node["metadata"].get("labels") or {},
+            taints=node["spec"].get("taints") or [],
+            cordoned=bool(node["spec"].get("unschedulable")),
+            allocatable=read_amounts(node["status"].get("allocatable")),
+            pods=there.get(node["metadata"]["name"], []),
+        )
+        for node in nodes
+    ]
+
+
+def count_requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
+    """What a pod requests, as the scheduler counts it: what its containers need together, or what is
+    needed before they begin if that is more.
+    https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
+    """
+    running: Counter[str] = Counter({"pods": 1})
+    peak: Counter[str] = Counter()
+    for container in spec.get("initContainers") or []:
+        wanted = _container_requests(container)
+        peak |= running + wanted
+        if container.get("restartPolicy") == "Always":
+            running += wanted
+    for container in spec.get("containers") or []:
+        running += _container_requests(container)
+    total: dict[str, Any] = dict(running | peak)
+    total |= read_amounts((spec.get("resources") or {}).get("requests"))
+    for name, amount in read_amounts(spec.get("overhead")).items():
+        total[name] = total.get(name, 0) + amount
+    return {name: Decimal(amount) for name, amount in total.items()}
+
+
+def _container_requests(container: Mapping[str, Any]) -> Counter[str]:
+    # A Counter adds and takes maxima by key, of any numbers.
+    requests: Any = read_amounts((container.get("resources") or {}).get("requests"))
+    return Counter(requests)
+
+
+def _is_made_for_its_pod(node: Node) -> bool:
+    return any(node.labels.get(name) == value for name, value in _MADE_FOR_THEIR_PODS.items())

@@ -1,0 +1,219 @@
+"""One release of the chart: installed, asked for its runs, and removed with its logs kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from simulator.contract import Phase, Report, RunSettings
+
+from ...cluster import RELEASE_PREFIX, RUN_LABEL, Helm, Place, started_by
+from ...config import merged
+from ...errors import RunFailed
+from ...installation import program
+from ...kubeclient import UNREACHABLE
+from ...signals import Interrupts
+from ..base import Series, Watch
+from ..watching import Noticed, RunUnderWay, await_report
+from . import access
+from .evidence import describe_environment, keep_events, keep_logs
+from .watching import Change, ReleaseWatch, has_ended
+
+_GONE_PATIENCE_S = 15.0
+_THREADS_PATIENCE_S = 2.0
+_RETRY_S = 1.0
+
+
+class Release(RunUnderWay, Series):
+    """Its pods make all runs of a worker count, each in new processes."""
+
+    def __init__(
+        self,
+        interrupts: Interrupts,
+        place: Place,
+        helm: Helm,
+        values: Mapping[str, Any],
+        settings: Sequence[RunSettings],
+        logs: Path,
+    ) -> None:
+        super().__init__()
+        self._interrupts = interrupts
+        self._place = place
+        self._helm = helm
+        self._values = values
+        self._settings = settings
+        self._logs = logs
+        self._core = client.CoreV1Api(place.api_client())
+        # The release is known by its first run.
+        first = settings[0]
+        self._name = RELEASE_PREFIX + first.run_id
+        self._selector = f"{RUN_LABEL}={first.run_id}"
+        self._watch = ReleaseWatch(
+            place, self._name, self._selector, first.workers, self.events, self.problems
+        )
+        self._collector = access.CollectorAccess(
+            place, self._name, first.token, self.events, self._watch.find_collector
+        )
+        self._threads: list[threading.Thread] = []
+        self._installed = False
+        self._refused = False
+        """Whether the user may not install."""
+
+    # --- start -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Install the release and begin to watch."""
+        for follow in (
+            self._watch.follow_pods,
+            self._watch.follow_jobs,
+            self._watch.follow_events,
+        ):
+            self._begin(follow)
+        first = self._settings[0]
+        values = {
+            **self._add_pod_network(self._values),
+            "run": {
+                "id": first.run_id,
+                "workers": first.workers,
+                "startedBy": started_by(),
+                "settings": "[" + ",".join(s.model_dump_json() for s in self._settings) + "]",
+            },
+        }
+        with self._interrupts.shielded():
+            self._installed = True
+            try:
+                self._helm.install(self._name, values)
+            except RunFailed as error:
+                self._refused = _is_forbidden(error)
+                remedy = "; see Permissions in the README" if self._refused else ""
+                text = error.message.replace(first.token, "***")
+                raise RunFailed(text + remedy) from None
+        self._begin(self._collector.ask_for_status)
+
+    def _begin(self, work: Callable[..., None], *arguments: str) -> None:
+        """Do `work` in a thread until the release is removed."""
+        thread = threading.Thread(target=work, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _add_pod_network(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values, with the pod network's ranges for the NetworkPolicy if they can be had."""
+        if "podCidrs" in values.get("networkPolicy", {}):
+            return dict(values)
+        try:
+            nodes: Any = self._core.list_node()
+        except ApiException:
+            return dict(values)
+        found = sorted({cidr for node in nodes.items for cidr in node.spec.pod_cidrs or []})
+        return merged(values, {"networkPolicy": {"podCidrs": found}})
+
+    # --- a run -----------------------------------------------------------------------------------
+
+    def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
+        began = time.monotonic()
+        self._begin(self._collector.ask_for_report, settings.run_id)
+        arrival = await_report(
+            self, settings.run_id, began + timeout_s if timeout_s else None, watch
+        )
+        report = arrival.report
+        if arrival.heard_at is not None:
+            before = max(0.0, arrival.heard_at - began - arrival.age_s)
+            report.phases_s[Phase.START] = report.phases_s.get(Phase.START, 0.0) + before
+        kept = len(self._settings) > 1
+        report.environment["kubernetes"] = {
+            "helm": self._helm.version(),
+            "namespace": self._place.namespace,
+            "pods": "kept for the runs of one worker count, with new processes for each run"
+            if kept
+            else "new for each run",
+            **describe_environment(self._core, self._watch.pods),
+        }
+        ended = time.monotonic()
+        self._collector.tell_received()
+        report.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
+        return report
+
+    def notice(self, happening: Change) -> None:
+        """Take note of a change of a pod, a Job or an event."""
+        self._watch.notice(happening)
+
+    def describe_start(self) -> str:
+        """Without a word from the collector: which pods have not started."""
+        return self._watch.describe_pending()
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def clean_up(self, failed: bool) -> None:
+        """Keep the logs, remove the release, and see that its pods are gone."""
+        with self._interrupts.shielded():
+            try:
+                if self._installed:
+                    self._keep_evidence(failed)
+                    self._remove()
+            finally:
+                self._watch.stop()
+                self._collector.stop()
+                # A thread that still works when the interpreter ends can abort it.
+                until = time.monotonic() + _THREADS_PATIENCE_S
+                for thread in self._threads:
+                    thread.join(max(0.0, until - time.monotonic()))
+
+    def _keep_evidence(self, failed: bool) -> None:
+        """The pods' logs, and of a run that failed its events."""
+        with suppress(ApiException, *UNREACHABLE):
+            listed: Any = self._core.list_namespaced_pod(
+                self._place.namespace, label_selector=self._selector
+            )
+            self._watch.pods |= {pod.metadata.name: pod for pod in listed.items}
+        keep_logs(self._core, self._place.namespace, self._watch.pods, self._logs)
+        if failed:
+            keep_events(self._core, self._place.namespace, self._name, self._logs)
+
+    def _remove(self) -> None:
+        """Uninstall; again while the API server is away. RunFailed says what is left."""
+        deadline = time.monotonic() + access.LOST_PATIENCE_S
+        while True:
+            try:
+                self._helm.uninstall(self._name)
+                break
+            except RunFailed as error:
+                forbidden = _is_forbidden(error)
+                if forbidden and self._refused:
+                    return  # nothing was installed either
+                late = time.monotonic() > deadline
+                if forbidden or late or self._interrupts.hurry.is_set():
+                    options = " ".join(self._place.options())
+                    raise RunFailed(
+                        f"release {self._name} is left in the cluster ({error.message});"
+                        f" remove it later: {program()} clean {options}"
+                    ) from None
+                time.sleep(_RETRY_S)
+        self._await_gone()
+
+    def _await_gone(self) -> None:
+        """Wait until the pods have ended: the next run must not share the nodes with them."""
+        left = {name for name, pod in self._watch.pods.items() if not has_ended(pod)}
+        until = time.monotonic() + _GONE_PATIENCE_S
+        while left and time.monotonic() < until and not self._interrupts.hurry.is_set():
+            try:
+                event = self.events.get(timeout=0.2)
+            except Empty:
+                continue
+            change = event.happening if isinstance(event, Noticed) else None
+            if not isinstance(change, Change) or change.kind != "pod":
+                continue
+            if change.how == "DELETED" or has_ended(change.item):
+                left.discard(change.item.metadata.name)
+
+
+def _is_forbidden(error: RunFailed) -> bool:
+    """Whether helm failed for want of permission. A quota is called forbidden, too."""
+    return "is forbidden: User" in error.message
