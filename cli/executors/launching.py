@@ -103,6 +103,8 @@ class Launcher:
 
     def request(self, message: dict[str, Any]) -> None:
         """Ask it for something. RunFailed if it is gone, takes nothing, or the user is in a hurry."""
+        if self.is_gone:
+            raise RunFailed(ENDED)
         left = memoryview(json.dumps(message).encode() + b"\n")
         while left:
             try:
