@@ -130,7 +130,8 @@ class Launcher:
         assert self._process.stdin is not None
         self._process.stdin.close()
         until = time.monotonic() + _END_PATIENCE_S
-        while not self._gone.wait(0.1):
+        # One that has never answered has nothing to end but itself.
+        while self._lines and not self._gone.wait(0.1):
             if time.monotonic() > until or self._interrupts.hurry.is_set():
                 break
         # A child that is stopped has not seen that its launcher is gone.

@@ -50,8 +50,12 @@ class LocalExecutor(Executor):
         self._launcher: Launcher | None = None
 
     def __enter__(self) -> LocalExecutor:
-        with self._interrupts.shielded():
-            self._launcher = Launcher(self._interrupts)
+        try:
+            with self._interrupts.shielded():
+                self._launcher = Launcher(self._interrupts)
+        except BaseException:
+            self.__exit__()  # a signal has come meanwhile
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
