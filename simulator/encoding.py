@@ -32,11 +32,6 @@ _BIG_ENDIAN = {
 }
 
 
-def quoted(name: str) -> str:
-    """An identifier in SQL or CQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def digits(numbers: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
     """Decimal digits of non-negative numbers, zero-padded: shape (n, width), ASCII."""
     text = np.empty((len(numbers), width), dtype=np.uint8)

@@ -112,13 +112,17 @@ class Job:
     """The writers'; of a run without any, the readers'."""
     run_id: str = "none"
     clean: bool = True
+    target: str = "TARGET"
+    """The target's and the workload's names, for commands that messages advise."""
+    workload: str = "WORKLOAD"
 
     @classmethod
     def of(cls, settings: RunSettings, schema: Schema) -> Job:
         """The job of a run's settings."""
         writing = settings.groups_of(Role.WRITE)
         load = (writing or settings.groups)[0].load
-        return cls(schema, load, settings.run_id, settings.data.clean)
+        data = settings.data
+        return cls(schema, load, settings.run_id, data.clean, settings.target, data.workload)
 
     @property
     def table_names(self) -> list[str]:

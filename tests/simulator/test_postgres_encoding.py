@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from simulator.contract import Load, PrimaryKey, Tables
-from simulator.encoding import client_keys, quoted
+from simulator.encoding import client_keys
 from simulator.modules.base import Job, Payload
 from simulator.modules.postgres.encoding import (
     CopyFormat,
@@ -22,6 +22,7 @@ from simulator.modules.postgres.encoding import (
     text_rows,
     value_rows,
 )
+from simulator.modules.shared.sql import quoted
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
 from simulator.workloads.temperature import Temperature

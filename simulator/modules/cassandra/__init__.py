@@ -87,7 +87,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ...conditions import Condition
 from ...contract import PrimaryKey
-from ...encoding import KEY_COLUMN, quoted
+from ...encoding import KEY_COLUMN
 from ...errors import OptionError, Retryable, SimulatorError, one_line
 from ...workloads.base import FIRST_TIMESTAMP_MS, ColumnType
 from ...workloads.cpu import (
@@ -112,6 +112,7 @@ from ..base import (
     Writer,
 )
 from ..shared.http import SOCKET_OPTIONS
+from ..shared.sql import quoted
 from ..shared.tls import trusting
 from .encoding import (
     CONSISTENCY_CODES,

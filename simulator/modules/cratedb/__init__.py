@@ -52,8 +52,9 @@ from ..base import (
 )
 from ..options import checked_url
 from ..shared.http import HttpPool, NoAnswer, basic_auth, parsed, translated
+from ..shared.sql import quoted
 from ..shared.tls import trusted
-from .encoding import InsertMode, Part, StatementEncoder, is_object, quoted
+from .encoding import InsertMode, Part, StatementEncoder, is_object
 
 # https://cratedb.com/docs/crate/reference/en/latest/general/ddl/data-types.html
 _COLUMN_TYPES = {

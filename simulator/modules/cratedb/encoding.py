@@ -16,6 +16,7 @@ from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, bounds, client_keys, format_rows, json_escaped, text_format
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
 from ..base import Encoder, Job, Payload
+from ..shared.sql import quoted
 
 
 class InsertMode(StrEnum):
@@ -44,11 +45,6 @@ class Part:
     """Whether the server may still be at work on it, or have stored a part of it."""
     sent_before: bool = False
     """Whether an earlier try may have stored some of `rows`."""
-
-
-def quoted(name: str) -> str:
-    """An SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def is_object(schema: Schema, column: Column) -> bool:

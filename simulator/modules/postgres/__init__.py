@@ -47,7 +47,7 @@ from pydantic import Field, field_validator
 
 from ...conditions import Condition
 from ...contract import PrimaryKey
-from ...encoding import client_keys, quoted
+from ...encoding import client_keys
 from ...errors import OptionError, Retryable, SimulatorError, one_line
 from ...workloads.base import FIRST_TIMESTAMP_MS, ColumnType
 from ...workloads.cpu import (
@@ -70,6 +70,7 @@ from ..base import (
     Support,
     Writer,
 )
+from ..shared.sql import quoted
 from .dialects import DIALECTS, Dialect, DialectName, dialect_of
 from .encoding import CopyFormat, InsertMode, PostgresEncoder
 

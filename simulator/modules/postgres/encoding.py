@@ -16,12 +16,12 @@ from ...encoding import (
     bounds,
     escaped,
     format_rows,
-    quoted,
     text_format,
     with_client_key,
 )
 from ...workloads.base import ColumnType, EventBlock
 from ..base import Encoder, Job, Payload
+from ..shared.sql import quoted
 
 
 class InsertMode(StrEnum):

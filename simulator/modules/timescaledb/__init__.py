@@ -20,11 +20,11 @@ import psycopg2
 from pydantic import Field
 
 from ...contract import PrimaryKey
-from ...encoding import quoted
 from ...errors import SimulatorError
 from ..base import Job, Support
 from ..postgres import EncodingOptions, Postgres, ServerOptions
 from ..postgres.encoding import PostgresEncoder
+from ..shared.sql import quoted
 
 _NO_SUCH_FUNCTION = "42883"
 

@@ -1,0 +1,46 @@
+"""Errors that every database has, in the same words for all of them."""
+
+from __future__ import annotations
+
+from ...errors import Retryable, SimulatorError, one_line
+from ..base import Job
+
+CONNECTION_LOST = "connection_lost"
+"""The kind under which lost connections are counted in a result."""
+
+
+def connection_lost(detail: object) -> Retryable:
+    """A connection was lost; whether the request was stored has to be found out."""
+    return Retryable(CONNECTION_LOST, one_line(detail))
+
+
+class MissingTable(SimulatorError):
+    """There is no such table."""
+
+
+def missing_table(problem: str, job: Job) -> MissingTable:
+    """A table that isn't there, and the command that makes and fills it.
+
+    `problem`: what the database says, or what was asked for.
+    """
+    return MissingTable(f"{problem}; run insert first ({insert_command(job)})")
+
+
+def nothing_to_query(table: str, job: Job) -> MissingTable:
+    """The table that the queries are about isn't there."""
+    return MissingTable(
+        f"there is no table {table} to query: run insert first, with --tables single"
+        f" ({insert_command(job)})"
+    )
+
+
+def insert_command(job: Job) -> str:
+    """The command that fills the tables of the job's workload."""
+    return f"python run.py insert --target {job.target} --workload {job.workload}"
+
+
+def stored_by_earlier_run(text: str) -> SimulatorError:
+    """The database has an event already, and no request of this run can have stored it."""
+    return SimulatorError(
+        f"{text}; an earlier run has stored the event: run without --no-clean, or with another --seed"
+    )

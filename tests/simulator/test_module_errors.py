@@ -1,0 +1,28 @@
+"""Errors that every database has."""
+
+from __future__ import annotations
+
+from simulator.contract import DataSet, Load, RunSettings, grouped
+from simulator.modules.base import Job
+from simulator.modules.shared.errors import connection_lost, missing_table, nothing_to_query
+from simulator.workloads.cpu import Cpu
+
+
+def test_a_missing_table_is_answered_by_the_whole_command() -> None:
+    settings = RunSettings(
+        run_id="r", token="t", target="local", module="postgres", options={},
+        data=DataSet(workload="cpu"), groups=grouped(Load()),
+    )  # fmt: skip
+    job = Job.of(settings, Cpu.schema)
+    command = "python run.py insert --target local --workload cpu"
+    assert str(nothing_to_query("cpu", job)) == (
+        f"there is no table cpu to query: run insert first, with --tables single ({command})"
+    )
+    assert str(missing_table("no such thing", job)) == (
+        f"no such thing; run insert first ({command})"
+    )
+
+
+def test_a_lost_connection_is_counted_under_one_name() -> None:
+    error = connection_lost(OSError("reset\nby peer"))
+    assert (error.kind, str(error)) == ("connection_lost", "reset by peer")
