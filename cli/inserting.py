@@ -21,6 +21,7 @@ from .plan import (
     plan_inserts,
 )
 from .results.model import Result
+from .results.place import format_workers
 from .results.statistics import summarize_inserts
 from .session import (
     Request,
@@ -31,8 +32,9 @@ from .session import (
     open_session,
     tool_environment,
 )
+from .show.notes import list_notes
 from .show.progress import Display, make_display
-from .show.tables import insert_notes, insert_table, steps_table, workers_text
+from .show.stored import tabulate_figures
 from .signals import Interrupted, Interrupts
 
 
@@ -181,7 +183,7 @@ def joined(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, A
 
 
 def _label(planned: PlannedRun, sweep: Sweep) -> str:
-    workers = workers_text(planned.workers)
+    workers = format_workers(planned.workers)
     if sweep.steps:
         return f"{workers}, step {planned.run} of {sweep.steps}"
     return f"{workers}, run {planned.run} of {sweep.runs}"
@@ -189,12 +191,8 @@ def _label(planned: PlannedRun, sweep: Sweep) -> str:
 
 def _print(result: Result, sweep: Sweep) -> None:
     terminal = sys.stdout.isatty()
-    runs: Sequence[InsertRun] = [run for run in result.runs if isinstance(run, InsertRun)]
-    summary = summarize_inserts(runs, by_fill_level=sweep.steps > 0)
     if sweep.steps:
-        step_size = sweep.workers[0] * sweep.load.events
-        say(f"Stepsize: {step_size}\n" + steps_table(runs, terminal, result.cost_per_hour).text())
-    else:
-        say(insert_table(runs, summary, terminal, result.cost_per_hour).text())
-    for note in insert_notes(runs, summary, sweep.steps > 0, terminal):
+        say(f"Stepsize: {sweep.workers[0] * sweep.load.events:,}")
+    say(tabulate_figures(result, terminal).text())
+    for note in list_notes(result, terminal):
         say(note)

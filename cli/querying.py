@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 from simulator.contract import DataSet, Load, Role, RunSettings, grouped
 
 from .errors import EXIT_FAILED, RunFailed
 from .output import say
 from .plan import check_query, public_fields
 from .results.model import Result
+from .results.place import format_workers
 from .results.statistics import summarize_queries
 from .session import Request, new_run_id, new_token, open_session, tool_environment
+from .show.notes import list_notes
 from .show.progress import make_display
-from .show.tables import durations_text, failed_queries, query_table, workers_text
+from .show.stored import tabulate_figures
+from .show.tables import describe_durations
 from .signals import Interrupts
 
 
@@ -23,7 +28,7 @@ def run_queries(load: Load, data: DataSet, request: Request, interrupts: Interru
     check_query(load, data, session.module, session.options)
 
     with session.running("query", interrupts) as running, make_display("queries") as display:
-        display.begin(f"{workers_text(load.workers)}, {load.runs} runs")
+        display.begin(f"{format_workers(load.workers)}, {load.runs} runs")
         settings = RunSettings(
             run_id=new_run_id(),
             token=new_token(),
@@ -68,10 +73,11 @@ def run_queries(load: Load, data: DataSet, request: Request, interrupts: Interru
                 running.folder.write(result, request.json_file)
             except RunFailed as error:
                 unwritten = error
-    say(query_table(summarize_queries(runs), failed_queries(runs)).text())
-    say(durations_text(result.fill_level))
-    for reason in report.invalid_reasons:
-        say(f"invalid: {reason}")
+    terminal = sys.stdout.isatty()
+    say(tabulate_figures(result, terminal).text())
+    say(describe_durations(result.fill_level))
+    for line in list_notes(result, terminal):
+        say(line)
     if unwritten:
         raise unwritten
     say(f"\nResult: {running.folder.path}")

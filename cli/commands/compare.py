@@ -39,20 +39,22 @@ def compare(
     beginning, a result's folder, or its JSON file.
     """
     from ..output import note, say, write_whole
-    from ..results.comparison import check_comparable, failures, labels
+    from ..results.comparison import check_comparable, find_failures
+    from ..results.naming import name_results
     from ..results.store import open_result
-    from ..show.comparison import comparison_text
+    from ..show.comparison import describe_comparison
 
     stored = [open_result(name, results_folder) for name in names]
     check_comparable(stored)
-    text = comparison_text(labels(stored), [one.result for one in stored], markdown)
+    found, results = name_results(stored), [one.result for one in stored]
+    text = describe_comparison(found, results, markdown)
     if output is None:
         say(text)
     else:
         write_whole(output, text + "\n")
         note(f"Written: {output}")
     if fail_below is not None:
-        failed = failures(labels(stored), [one.result for one in stored], fail_below)
+        failed = find_failures(found, results, fail_below)
         for reason in failed:
             note(f"below {fail_below:g}: {reason}")
         ctx.exit(1 if failed else 0)

@@ -40,11 +40,11 @@ def list_(results_folder: Path, debug: bool) -> None:
     Of the options, those are shown in which results of one command differ.
     """
     from ..output import say
-    from ..results.store import stored_results
-    from ..show.stored import results_table
+    from ..results.store import list_results
+    from ..show.stored import tabulate_results
 
-    stored = stored_results(results_folder)
-    say(results_table(stored).text() if stored else f"No results in {results_folder}.")
+    stored = list_results(results_folder)
+    say(tabulate_results(stored).text() if stored else f"No results in {results_folder}.")
 
 
 @results.command(short_help="Print one result with all its runs.")
@@ -58,9 +58,9 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
     """
     from ..output import say
     from ..results.store import open_result
-    from ..show.stored import result_text
+    from ..show.stored import describe_result
 
-    say(result_text(open_result(name, results_folder), sys.stdout.isatty()))
+    say(describe_result(open_result(name, results_folder), sys.stdout.isatty()))
 
 
 @results.command(short_help="Write all runs as a table for other programs.")
@@ -71,10 +71,10 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
 def export(names: tuple[str, ...], output: Path | None, results_folder: Path, debug: bool) -> None:
     """Write all runs of the results given, or of all that are stored, one line for each run."""
     from ..output import note, say, write_whole
-    from ..results.export import FORMATS, export_form, exported
+    from ..results.export import FORMATS, choose_format, export_runs
 
-    form = FORMATS[".csv"] if output is None else export_form(output)
-    content = exported(_chosen(names, results_folder), form)
+    form = FORMATS[".csv"] if output is None else choose_format(output)
+    content = export_runs(_chosen(names, results_folder), form)
     if output is None:
         say(content.decode().rstrip("\n"))
     else:
@@ -83,6 +83,6 @@ def export(names: tuple[str, ...], output: Path | None, results_folder: Path, de
 
 
 def _chosen(names: tuple[str, ...], folder: Path) -> list[StoredResult]:
-    from ..results.store import open_result, stored_results
+    from ..results.store import list_results, open_result
 
-    return [open_result(name, folder) for name in names] if names else stored_results(folder)
+    return [open_result(name, folder) for name in names] if names else list_results(folder)

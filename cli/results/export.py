@@ -11,7 +11,7 @@ from typing import Any
 from simulator.contract import InsertRun, QueryRun
 
 from ..errors import ConfigError
-from .statistics import events_per_cost
+from .statistics import count_events_per_cost
 from .store import StoredResult
 
 COLUMNS: dict[str, str] = {
@@ -40,7 +40,7 @@ COLUMNS: dict[str, str] = {
 FORMATS = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
 
 
-def rows_of(stored: StoredResult) -> list[dict[str, Any]]:
+def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
     """A row for each run of the result."""
     result, options = stored.result, stored.result.options
     environment = result.environment
@@ -84,7 +84,7 @@ def _insert(run: InsertRun, cost_per_hour: float | None) -> dict[str, Any]:
         "stored": run.verification and run.verification.stored,
         "queryable_lag_s": run.queryable and run.queryable.lag_s,
         "queryable_events_per_s": run.queryable and run.queryable.events_per_s,
-        "events_per_cost": events_per_cost(rate, cost_per_hour) if rate and cost_per_hour else None,
+        "events_per_cost": count_events_per_cost(rate, cost_per_hour) if rate and cost_per_hour else None,
     }  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def _in(environment: dict[str, Any], part: str, name: str) -> Any:
     return found.get(name) if isinstance(found, dict) else None
 
 
-def export_form(file: Path) -> str:
+def choose_format(file: Path) -> str:
     """How a file of this name is written; ConfigError if its ending says nothing."""
     try:
         return FORMATS[file.suffix.lower()]
@@ -106,7 +106,7 @@ def export_form(file: Path) -> str:
         raise ConfigError(f"--output {file}: name a file that ends in {known}") from None
 
 
-def exported(stored: Sequence[StoredResult], form: str) -> bytes:
+def export_runs(stored: Sequence[StoredResult], form: str) -> bytes:
     """The contents of the file, one row for each run.
 
     By DuckDB, which writes both formats and needs nothing else: half of pyarrow's size.
@@ -116,7 +116,7 @@ def exported(stored: Sequence[StoredResult], form: str) -> bytes:
     lines = [
         json.dumps({name: row.get(name) for name in COLUMNS})
         for one in stored
-        for row in rows_of(one)
+        for row in list_rows(one)
     ]
     columns = json.dumps(COLUMNS)
     with TemporaryDirectory() as folder, duckdb.connect() as connection:

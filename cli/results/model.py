@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from simulator.conditions import Condition
 from simulator.contract import InsertRun, QueryRun
 
 FORMAT: Literal[1] = 1
 """Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
+
+
+class Settings(BaseModel):
+    """The options of a command as its result keeps them: the only place that knows their names there.
+
+    A result that wasn't measured by this tool, or by an older one, has only some; what it lacks is
+    None, which is not the option's default.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    # Figures are matched by these.
+    workers: Annotated[int | list[int] | None, Condition.NONE] = None
+    """The counts of an insert command, the number of a query command."""
+    runs: Annotated[int | None, Condition.NONE] = None
+    steps: Annotated[int | None, Condition.NONE] = None
+    timeout_s: Annotated[float | None, Condition.NONE] = None
+    primary_key: Annotated[str | None, Condition.KEY] = None
+    tables: Annotated[str | None, Condition.KEY] = None
+    batch: Annotated[int | None, Condition.BATCH] = None
+    insert_mode: Annotated[str | None, Condition.BATCH] = None
+    num_inserts: Annotated[int | None, Condition.WORKLOAD] = None
+    prefill: Annotated[int | None, Condition.WORKLOAD] = None
+    module: dict[str, Any] = {}
+    """The database module's own."""
+
+    @property
+    def readers(self) -> int:
+        """The workers of a query command."""
+        return self.workers if isinstance(self.workers, int) else 1
 
 
 class InsertSummary(BaseModel):
@@ -29,17 +60,24 @@ class InsertSummary(BaseModel):
 
 
 class QuerySummary(BaseModel):
-    """All executions of one query that succeeded, in seconds."""
+    """The executions of one query that were answered, in seconds: without each worker's first, unless
+    there are no others."""
 
     query: str
     runs: int
+    """Executions."""
     min: float
     max: float
     avg: float
     median: float
     ci95: tuple[float, float] | None
+    """Of the mean. Workers that ask at once disturb each other, so the executions of one worker are
+    one sample; of a single worker, each execution is."""
     p95: float
     rows: int
+    cold: float | None = None
+    """Mean of the first executions, one of each worker; None if none was answered, or in a result of
+    an older version."""
 
 
 class Result(BaseModel):
@@ -79,10 +117,28 @@ class Result(BaseModel):
             raise ValueError(f"runs or summary are not those of a command {self.command!r}")
         return self
 
+    @field_validator("options")
+    @classmethod
+    def _check_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+        Settings.model_validate(options)
+        return options
+
+    @property
+    def settings(self) -> Settings:
+        """The command's options, typed."""
+        return Settings.model_validate(self.options)
+
     @property
     def by_fill_level(self) -> bool:
         """Whether the runs are steps on growing data."""
-        return bool(self.options.get("steps"))
+        return bool(self.settings.steps)
+
+    @property
+    def kind(self) -> str:
+        """`inserts`, `fill levels` or `queries`: what can be compared with its like."""
+        if self.command == "query":
+            return "queries"
+        return "fill levels" if self.by_fill_level else "inserts"
 
     @property
     def insert_runs(self) -> list[InsertRun]:

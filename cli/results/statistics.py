@@ -7,7 +7,7 @@ than half of the import's cost.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from simulator.contract import InsertRun, QueryRun
@@ -19,6 +19,8 @@ UNSTABLE_CV = 0.10
 
 ENOUGH_RUNS = 6
 """With six runs, [min, max] covers the median with 1 - 2/2**6 = 97 % without any assumption."""
+
+ENOUGH_RUNS_TEXT = "six"
 
 
 @dataclass(frozen=True)
@@ -84,27 +86,78 @@ def summarize_inserts(runs: Sequence[InsertRun], by_fill_level: bool) -> list[In
     ]
 
 
+@dataclass(frozen=True)
+class Executions:
+    """The executions of one query that were answered, in seconds."""
+
+    cold: Sequence[float]
+    """The first of each worker."""
+    warm: Mapping[int, Sequence[float]]
+    """Worker -> its others."""
+    rows: int
+
+    @property
+    def counted(self) -> list[float]:
+        """Those that figures are made of: all but the first, unless there are no others."""
+        return [duration for own in self.warm.values() for duration in own] or list(self.cold)
+
+    @property
+    def samples(self) -> list[float]:
+        """Those figures as independent ones. Workers that ask at once disturb each other, so the mean
+        of each worker counts once; of a single worker, each execution counts."""
+        if len(self.warm) > 1:
+            return [sum(own) / len(own) for own in self.warm.values()]
+        return self.counted
+
+
+def group_executions(runs: Sequence[QueryRun]) -> dict[str, Executions]:
+    """The executions of each query that was answered, in order of appearance."""
+    firsts: dict[tuple[str, int], int] = {}
+    for run in runs:
+        key = (run.query, run.worker)
+        firsts[key] = min(run.run, firsts.get(key, run.run))
+    found: dict[str, Executions] = {}
+    for name in dict.fromkeys(run.query for run in runs):
+        cold: list[float] = []
+        warm: dict[int, list[float]] = {}
+        rows = None
+        for run in runs:
+            if run.query != name or run.duration_s is None:
+                continue
+            rows = run.rows if rows is None else rows
+            if run.run == firsts[name, run.worker]:
+                cold.append(run.duration_s)
+            else:
+                warm.setdefault(run.worker, []).append(run.duration_s)
+        if cold or warm:
+            found[name] = Executions(cold, warm, rows or 0)
+    return found
+
+
 def summarize_queries(runs: Sequence[QueryRun]) -> list[QuerySummary]:
     """One entry per query that was answered."""
     summaries = []
-    for name in dict.fromkeys(run.query for run in runs):
-        answered = [run for run in runs if run.query == name and run.duration_s is not None]
-        durations = [run.duration_s for run in answered if run.duration_s is not None]
-        if durations:
-            figures = vars(summarize(durations))
-            del figures["cv"], figures["stable"]
-            summaries.append(
-                QuerySummary(
-                    query=name,
-                    p95=percentile(durations, 95),
-                    rows=answered[0].rows or 0,
-                    **figures,
-                )
+    for name, executions in group_executions(runs).items():
+        counted = executions.counted
+        whole, independent = summarize(counted), summarize(executions.samples)
+        summaries.append(
+            QuerySummary(
+                query=name,
+                runs=whole.runs,
+                min=whole.min,
+                max=whole.max,
+                avg=independent.avg,
+                median=whole.median,
+                ci95=independent.ci95,
+                p95=percentile(counted, 95),
+                rows=executions.rows,
+                cold=sum(executions.cold) / len(executions.cold) if executions.cold else None,
             )
+        )
     return summaries
 
 
-def smallest_difference(cv: float, runs: int) -> float:
+def find_smallest_difference(cv: float, runs: int) -> float:
     """The smallest relative difference between two results of `runs` runs each that a two-sided
     t-test at 5 % would find with 80 % probability; `runs` ≥ 2. Infinite if they vary too much.
 
@@ -173,22 +226,22 @@ MOST_RUNS = 10_000
 """Who would need more should rather find out why the runs vary so."""
 
 
-def runs_needed(cv: float, difference: float) -> int | None:
+def count_runs_needed(cv: float, difference: float) -> int | None:
     """The fewest runs on each side by which `smallest_difference` comes down to `difference`; None
     if more than MOST_RUNS."""
-    if smallest_difference(cv, MOST_RUNS) > difference:
+    if find_smallest_difference(cv, MOST_RUNS) > difference:
         return None
     too_few, enough = 1, MOST_RUNS
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
-        if smallest_difference(cv, middle) <= difference:
+        if find_smallest_difference(cv, middle) <= difference:
             enough = middle
         else:
             too_few = middle
     return enough
 
 
-def common_cv(one: Sequence[float], other: Sequence[float]) -> float | None:
+def combine_cv(one: Sequence[float], other: Sequence[float]) -> float | None:
     """The coefficient of variation of two sides that are taken to vary alike: the root of the mean
     of the squares. Of one side if the other has a single run; None if both have."""
     import numpy as np
@@ -197,6 +250,6 @@ def common_cv(one: Sequence[float], other: Sequence[float]) -> float | None:
     return float(np.sqrt(np.mean(np.square(found)))) if found else None
 
 
-def events_per_cost(inserts_per_s: float, cost_per_hour: float) -> float:
+def count_events_per_cost(inserts_per_s: float, cost_per_hour: float) -> float:
     """Events that one unit of money pays for at this rate."""
     return inserts_per_s * 3600 / cost_per_hour

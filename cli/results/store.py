@@ -17,6 +17,7 @@ from ..errors import ConfigError, RunFailed
 from ..installation import program
 from ..output import note, write_whole
 from .model import FORMAT, Result
+from .statistics import summarize_queries
 
 FILE_NAME = "result.json"
 
@@ -116,9 +117,17 @@ def read_result(path: Path) -> Result:
     if document["format"] != FORMAT:
         raise UnreadableResult(f"{file} has {_other_format(document)}")
     try:
-        return Result.model_validate(document)
+        return _bring_up_to_date(Result.model_validate(document))
     except ValidationError as error:
         raise UnreadableResult(f"{file} is damaged: {_first_problem(document, error)}") from error
+
+
+def _bring_up_to_date(result: Result) -> Result:
+    """Query times as they are summed up today: the first versions averaged the first executions with
+    the others, which could be compared with no newer result."""
+    if all(entry.cold is None for entry in result.query_summary):
+        result.summary = summarize_queries(result.query_runs) or result.summary
+    return result
 
 
 def _other_format(document: dict[str, Any]) -> str:
@@ -153,7 +162,7 @@ def _kinds(place: Iterable[int | str]) -> list[str]:
     return [part for part in place if isinstance(part, str) and part.startswith("list[")]
 
 
-def stored_results(folder: Path) -> list[StoredResult]:
+def list_results(folder: Path) -> list[StoredResult]:
     """All results in a folder, oldest first. What can't be read is named on standard error, and
     left out. ConfigError if there is no such folder."""
     found = []

@@ -15,8 +15,8 @@ from typing import Any
 from simulator.contract import InsertRun
 
 from ..results.model import InsertSummary, Result
-from ..results.statistics import events_per_cost
-from .tables import workers_text
+from ..results.place import format_workers
+from ..results.statistics import count_events_per_cost
 from .theme import INK, MUTED, PAPER, PHASES, SERIES, SHAPES
 
 WIDTH, HEIGHT = 640, 320
@@ -169,6 +169,8 @@ def queries(results: Sequence[Named]) -> Figure | None:
                 f"{named.name}\n{entry.query}: mean {_seconds(entry.avg)} s\n"
                 f"{_seconds(entry.min)} to {_seconds(entry.max)} s in {_times(entry.runs)}"
             )
+            if entry.cold is not None:
+                text += f"\nthe first time {_seconds(entry.cold)} s"
             rows.append(
                 {"series": named.name, "query": entry.query, "mean": entry.avg, "low": entry.min,
                  "high": entry.max, "text": text}
@@ -195,7 +197,7 @@ def queries(results: Sequence[Named]) -> Figure | None:
     return Figure(
         "queries",
         "Query times",
-        "Mean of the executions, and the range from the fastest to the slowest"
+        "Mean of the executions after each worker's first, and the range from the fastest to the slowest"
         + (" (logarithmic axis)." if log else "."),
         _spec(rows, [bars, points], height=height),
     )
@@ -265,7 +267,7 @@ def phases(results: Sequence[Named]) -> Figure | None:
         "phases",
         "Phases of a run",
         "From starting collector and workers to removing them. The measured window is within the"
-        " phase `run`.",
+        " phase run.",
         _spec(rows, [bar], height=max(80, 20 * len(bars))),
     )
 
@@ -276,7 +278,9 @@ def client_share(results: Sequence[Named]) -> Figure | None:
     for named in results:
         counts = dict.fromkeys(run.workers for run in named.result.insert_runs)
         for workers in counts:
-            own = [r for r in named.result.insert_runs if r.workers == workers and r.client]
+            own = [
+                r for r in named.result.insert_runs if r.workers == workers and r.valid and r.client
+            ]
             if own:
                 run = max(own, key=lambda run: run.client.cpu_share if run.client else 0.0)
                 assert run.client is not None
@@ -333,13 +337,13 @@ def draw_all(results: Sequence[Named]) -> list[Figure]:
 SUBTITLE_WIDTH = 100
 
 
-def titled(figure: Figure, title: str, remarks: Sequence[str] = ()) -> dict[str, Any]:
+def add_title(figure: Figure, title: str, remarks: Sequence[str] = ()) -> dict[str, Any]:
     """The figure's specification with a title and its note, to stand alone."""
     lines = [line for text in (figure.note, *remarks) for line in wrap(text, SUBTITLE_WIDTH)]
     return figure.spec | {"title": {"text": title, "subtitle": lines}}
 
 
-def sources(kind: str, named: Sequence[Named]) -> list[str]:
+def name_sources(kind: str, named: Sequence[Named]) -> list[str]:
     """Where figures in such a figure come from that this tool did not measure."""
     found = dict.fromkeys(
         one.result.source for one in named if one.result.source and KINDS[kind]([one]) is not None
@@ -353,7 +357,7 @@ RATE = "Inserts/s"
 
 
 def _rate_row(named: Named, entry: InsertSummary) -> Row:
-    place = workers_text(entry.workers)
+    place = format_workers(entry.workers)
     if entry.fill_level is not None:
         place += f", {entry.fill_level:,} events before"
     lines = [named.name, f"{place}: {entry.avg:,.1f} inserts/s"]
@@ -363,7 +367,7 @@ def _rate_row(named: Named, entry: InsertSummary) -> Row:
         lines.append(f"{entry.runs} runs, median {entry.median:,.1f}")
     cost = named.result.cost_per_hour
     if cost:
-        lines.append(f"{events_per_cost(entry.avg, cost):,.0f} events per unit of money")
+        lines.append(f"{count_events_per_cost(entry.avg, cost):,.0f} events per unit of money")
     low, high = entry.ci95 or (entry.avg, entry.avg)
     return {
         "series": named.name, "workers": entry.workers, "level": entry.fill_level,
@@ -444,7 +448,7 @@ def _name(named: Named, run: InsertRun, alone: bool) -> str:
 def _run_text(result: Result, run: InsertRun) -> str:
     if result.by_fill_level:
         return f"level {run.fill_level:,}"
-    return f"{workers_text(run.workers)}, run {run.run}"
+    return f"{format_workers(run.workers)}, run {run.run}"
 
 
 def _seconds(value: float) -> str:

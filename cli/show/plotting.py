@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..output import write_whole
-from ..results.comparison import labels
+from ..results.naming import name_results
 from ..results.store import StoredResult
 from .drawing import standalone_svg, to_png
-from .figures import KINDS, Figure, Named, sources, titled
+from .figures import KINDS, Figure, Named, add_title, name_sources
 
 ENDINGS = (".svg", ".png")
 
@@ -26,11 +26,11 @@ def write_plot(
     if output is not None and output.suffix.lower() not in ENDINGS:
         raise ConfigError(f"--output {output}: name a file that ends in {' or '.join(ENDINGS)}")
     named = [
-        Named(name, one.result) for name, one in zip(labels(stored), stored, strict=True)
+        Named(name, one.result) for name, one in zip(name_results(stored), stored, strict=True)
     ]  # fmt: skip
     figure = _figure(named, kind)
     output = output or Path(f"{figure.kind}.svg")
-    spec = titled(figure, title or figure.title, sources(figure.kind, named))
+    spec = add_title(figure, title or figure.title, name_sources(figure.kind, named))
     png = output.suffix.lower() == ".png"
     write_whole(output, to_png(spec, theme) if png else standalone_svg(spec, theme))
     return output

@@ -9,13 +9,16 @@ from pathlib import Path
 
 from simulator import __version__
 
-from ..results.comparison import compared, kind_of, labels
+from ..results.comparison import compare
+from ..results.naming import name_results
 from ..results.store import StoredResult
+from ..results.verdicts import find_weaknesses
 from . import words
-from .comparison import overview, ratio_table, remarks
+from .comparison import list_remarks, tabulate_overview, tabulate_ratios
 from .drawing import inline, to_svg
-from .figures import Named, draw_all, sources
-from .stored import result_tables
+from .figures import Named, draw_all, name_sources
+from .notes import describe_weakness
+from .stored import tabulate_result
 from .tables import Table
 from .theme import dark_style
 
@@ -42,7 +45,8 @@ class _Section:
     name: str
     measured: str
     answer: str
-    weaknesses: Sequence[words.Weakness]
+    weaknesses: Sequence[tuple[str, str]]
+    """(kind, text)."""
     tables: dict[str, Table]
 
 
@@ -50,11 +54,11 @@ def make_report(stored: Sequence[StoredResult], title: str) -> str:
     """The page."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    names = labels(stored)
+    names = name_results(stored)
     environment = Environment(
         loader=FileSystemLoader(_PAGE), autoescape=True, undefined=StrictUndefined
     )
-    environment.filters["marked"] = marked
+    environment.filters["marked"] = mark_struck
     dark = f"@media screen and (prefers-color-scheme: dark) {{\n{dark_style('figure svg')}\n}}"
     return environment.get_template("report.html").render(
         title=title,
@@ -67,7 +71,7 @@ def make_report(stored: Sequence[StoredResult], title: str) -> str:
     )
 
 
-def marked(value: object) -> str:
+def mark_struck(value: object) -> str:
     """A table's text for a page: what Markdown would strike through is."""
     from markupsafe import Markup, escape
 
@@ -80,31 +84,31 @@ def _section(stored: StoredResult, name: str) -> _Section:
     return _Section(
         stored.id,
         name,
-        words.measured(result),
-        words.answer(result),
-        words.weaknesses(result),
-        result_tables(result, terminal=False),
+        words.describe_measurement(result),
+        words.give_answer(result),
+        [(str(one.kind), describe_weakness(one)) for one in find_weaknesses(result)],
+        tabulate_result(result, terminal=False),
     )
 
 
 def _comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> list[_Comparison]:
     """Each kind of which there are two results or more."""
     found = []
-    for kind in dict.fromkeys(kind_of(one.result) for one in stored):
-        places = [number for number, one in enumerate(stored) if kind_of(one.result) == kind]
+    for kind in dict.fromkeys(one.result.kind for one in stored):
+        places = [number for number, one in enumerate(stored) if one.result.kind == kind]
         if len(places) < 2:
             continue
         results = [stored[number].result for number in places]
         own = [names[number] for number in places]
-        ratios = compared(results)
+        ratios = compare(results)
         found.append(
             _Comparison(
                 f"Compared: {kind}",
                 own[0],
-                words.comparison(own, ratios),
-                remarks(own, results),
-                overview(own, results),
-                ratio_table(own, results[0].command, ratios),
+                words.describe_ratios(own, ratios),
+                list_remarks(own, results),
+                tabulate_overview(own, results),
+                tabulate_ratios(own, results[0].command, ratios),
             )
         )
     return found
@@ -116,7 +120,7 @@ def _figures(stored: Sequence[StoredResult], names: Sequence[str]) -> list[dict[
         {
             "id": figure.kind,
             "title": figure.title,
-            "note": " ".join([figure.note, *sources(figure.kind, named)]),
+            "note": " ".join([figure.note, *name_sources(figure.kind, named)]),
             "svg": inline(to_svg(figure.spec), figure.kind),
         }
         for figure in draw_all(named)

@@ -7,26 +7,34 @@ from typing import Any
 
 from simulator.contract import InsertRun
 
-from ..results.comparison import differing_options, option_text, value_text
 from ..results.model import Result
+from ..results.naming import find_differing_options, format_options, format_value
 from ..results.store import StoredResult
 from . import words
-from .tables import Table, failed_queries, insert_table, query_table, steps_table, struck
+from .notes import list_notes
+from .tables import (
+    Table,
+    find_unanswered,
+    strike,
+    tabulate_inserts,
+    tabulate_queries,
+    tabulate_steps,
+)
 
 
-def results_table(stored: Sequence[StoredResult]) -> Table:
+def tabulate_results(stored: Sequence[StoredResult]) -> Table:
     """One line for each result; of the options, those in which results of a command differ."""
-    options = differing_options([one.result for one in stored])
+    options = find_differing_options([one.result for one in stored])
     rows = [
         [
             one.id,
             one.result.started_at[:16].replace("T", " "),
             one.result.command,
             one.result.target,
-            words.headline(one.result),
-            words.valid(one.result),
-            words.stable(one.result),
-            option_text(own) or "-",
+            words.write_headline(one.result),
+            words.describe_validity(one.result),
+            words.describe_stability(one.result),
+            format_options(own) or "-",
         ]
         for one, own in zip(stored, options, strict=True)
     ]
@@ -43,52 +51,52 @@ def results_table(stored: Sequence[StoredResult]) -> Table:
     return Table(headers, rows, left=headers)
 
 
-def result_text(stored: StoredResult, terminal: bool) -> str:
+def describe_result(stored: StoredResult, terminal: bool) -> str:
     """All of one result."""
     result = stored.result
     sections = [
-        f"Result {stored.id}\n{words.measured(result)}\n{words.answer(result)}",
-        "\n".join(f"{one.kind}: {one.text}" for one in words.weaknesses(result)),
+        f"Result {stored.id}\n{words.describe_measurement(result)}\n{words.give_answer(result)}",
+        "\n".join(list_notes(result, terminal)),
     ]
     sections += [
-        f"{title}\n{found.text()}" for title, found in result_tables(result, terminal).items()
+        f"{title}\n{found.text()}" for title, found in tabulate_result(result, terminal).items()
     ]
     return "\n\n".join([*filter(None, sections), f"File: {stored.file}"])
 
 
-def result_tables(result: Result, terminal: bool) -> dict[str, Table]:
+def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
     """Title -> table of everything that has entries."""
     runs = result.insert_runs
     tables = {
-        "Durations, seconds" if result.command == "query" else "Inserts per second": figures_table(
-            result, terminal
-        ),
-        "Runs": runs_table(runs, terminal),
-        "Latencies of a request, ms": latency_table(runs),
-        "Spread of the workers": worker_table(runs),
-        "Retries and errors": errors_table(runs),
-        "Phases, seconds": phases_table(result),
+        "Durations, seconds"
+        if result.command == "query"
+        else "Inserts per second": tabulate_figures(result, terminal),
+        "Runs": tabulate_runs(runs, terminal),
+        "Latencies of a request, ms": tabulate_latencies(runs),
+        "Spread of the workers": tabulate_workers(runs),
+        "Retries and errors": tabulate_errors(runs),
+        "Phases, seconds": tabulate_phases(result),
         "Options": _pairs(flat(result.options)),
         "Environment": _pairs(flat(result.environment)),
     }
     return {title: found for title, found in tables.items() if found.rows}
 
 
-def figures_table(result: Result, terminal: bool) -> Table:
+def tabulate_figures(result: Result, terminal: bool) -> Table:
     """The table that the command itself has printed."""
     runs, cost = result.insert_runs, result.cost_per_hour
     if result.command == "query":
-        return query_table(result.query_summary, failed_queries(result.query_runs))
+        return tabulate_queries(result.query_summary, find_unanswered(result.query_runs))
     if result.by_fill_level:
-        return steps_table(runs, terminal, cost)
-    return insert_table(runs, result.insert_summary, terminal, cost)
+        return tabulate_steps(runs, terminal, cost)
+    return tabulate_inserts(runs, result.insert_summary, terminal, cost)
 
 
-def runs_table(runs: Sequence[InsertRun], terminal: bool) -> Table:
+def tabulate_runs(runs: Sequence[InsertRun], terminal: bool) -> Table:
     """Each run with both rates and what was counted."""
     rows = []
     for run in runs:
-        rate = _or_dash(run.inserts_per_s, "{:.0f}")
+        rate = _or_dash(run.inserts_per_s, "{:,.0f}")
         counted = run.verification
         rows.append(
             [
@@ -96,12 +104,12 @@ def runs_table(runs: Sequence[InsertRun], terminal: bool) -> Table:
                 run.run,
                 run.fill_level,
                 "yes" if run.valid else "no",
-                rate if run.valid else struck(rate, terminal),
-                _or_dash(run.inserts_per_s_mean_duration, "{:.0f}"),
-                _or_dash(run.window_s, "{:.2f}"),
+                rate if run.valid else strike(rate, terminal),
+                _or_dash(run.inserts_per_s_mean_duration, "{:,.0f}"),
+                _or_dash(run.window_s, "{:,.2f}"),
                 _or_dash(run.overlap, "{:.1%}"),
-                _or_dash(run.events, "{}"),
-                "-" if counted is None or counted.stored is None else counted.stored,
+                _or_dash(run.events, "{:,}"),
+                "-" if counted is None else _or_dash(counted.stored, "{:,}"),
                 "-" if run.client is None else f"{run.client.cpu_share:.1%}",
             ]
         )
@@ -112,11 +120,11 @@ def runs_table(runs: Sequence[InsertRun], terminal: bool) -> Table:
     return Table(headers, rows)
 
 
-def latency_table(runs: Sequence[InsertRun]) -> Table:
+def tabulate_latencies(runs: Sequence[InsertRun]) -> Table:
     """Percentiles of each run."""
     rows = [
         [run.workers, run.run, run.fill_level]
-        + [f"{value:.3f}" for value in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)]
+        + [f"{value:,.3f}" for value in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)]
         for run in runs
         if (ms := run.latency_ms) is not None
     ]
@@ -124,7 +132,7 @@ def latency_table(runs: Sequence[InsertRun]) -> Table:
     return Table(headers, rows)
 
 
-def worker_table(runs: Sequence[InsertRun]) -> Table:
+def tabulate_workers(runs: Sequence[InsertRun]) -> Table:
     """How far the workers of each run are apart, and the slowest of them."""
     rows = []
     for run in runs:
@@ -138,10 +146,10 @@ def worker_table(runs: Sequence[InsertRun]) -> Table:
                     run.workers,
                     run.run,
                     run.fill_level,
-                    f"{min(rates):.0f}",
-                    f"{max(rates):.0f}",
+                    f"{min(rates):,.0f}",
+                    f"{max(rates):,.0f}",
                     f"{(max(rates) - min(rates)) / max(rates):.1%}",
-                    f"{max(span.start_s for _, span in spans):.3f}",
+                    f"{max(span.start_s for _, span in spans):,.3f}",
                     f"{slowest.worker} on {slowest.node}",
                 ]
             )
@@ -152,7 +160,7 @@ def worker_table(runs: Sequence[InsertRun]) -> Table:
     return Table(headers, rows)
 
 
-def errors_table(runs: Sequence[InsertRun]) -> Table:
+def tabulate_errors(runs: Sequence[InsertRun]) -> Table:
     """Errors by kind, those that a retry cured included."""
     rows = [
         [run.workers, run.run, run.fill_level, run.retries, kind, count]
@@ -163,16 +171,16 @@ def errors_table(runs: Sequence[InsertRun]) -> Table:
     return Table(headers, rows, left=("Error",))
 
 
-def phases_table(result: Result) -> Table:
+def tabulate_phases(result: Result) -> Table:
     """Seconds of each phase."""
     if result.phases_s:
         names = list(result.phases_s)
         headers = [name.replace("_", "-") for name in names]
-        return Table(headers, [[f"{result.phases_s[name]:.2f}" for name in names]])
+        return Table(headers, [[f"{result.phases_s[name]:,.2f}" for name in names]])
     names = list(dict.fromkeys(name for run in result.insert_runs for name in run.phases_s))
     rows = [
         [run.workers, run.run, run.fill_level]
-        + [_or_dash(run.phases_s.get(name), "{:.2f}") for name in names]
+        + [_or_dash(run.phases_s.get(name), "{:,.2f}") for name in names]
         for run in result.insert_runs
         if run.phases_s
     ]
@@ -186,7 +194,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str
         if isinstance(value, Mapping) and value:
             yield from flat(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", "-" if value == {} else value_text(value)
+            yield f"{prefix}{name}", "-" if value == {} else format_value(value)
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> Table:

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from math import inf
 
 from tabulate import tabulate
 
 from simulator.contract import InsertRun, QueryRun
 
-from ..results.comparison import samples
-from ..results.model import InsertSummary, QuerySummary, Result
-from ..results.statistics import (
-    ENOUGH_RUNS,
-    UNSTABLE_CV,
-    events_per_cost,
-    smallest_difference,
-    summarize,
-)
+from ..results.model import InsertSummary, QuerySummary
+from ..results.statistics import count_events_per_cost
 
 
 @dataclass(frozen=True)
@@ -44,17 +36,12 @@ class Table:
         )
 
 
-def workers_text(count: int) -> str:
-    """`1 worker`, `4 workers`."""
-    return f"{count} worker{'' if count == 1 else 's'}"
-
-
-def struck(text: str, terminal: bool) -> str:
+def strike(text: str, terminal: bool) -> str:
     """Struck through: by the terminal, or in a pipe by ~~ as in Markdown."""
     return f"\x1b[9m{text}\x1b[29m" if terminal else f"~~{text}~~"
 
 
-def insert_table(
+def tabulate_inserts(
     runs: Sequence[InsertRun],
     summary: Sequence[InsertSummary],
     terminal: bool,
@@ -68,135 +55,80 @@ def insert_table(
         found = [entry for entry in summary if entry.workers == workers]
         if found:
             cost = [_per_cost(found[0].avg, cost_per_hour)] if cost_per_hour else []
-            rows.append([workers, *_figures(found[0]), *_details(own), *_more(own, runs), *cost])
+            rows.append(
+                [f"{workers:,}", *_figures(found[0]), *_details(own), *_more(own, runs), *cost]
+            )
         else:
             rates = [run.inserts_per_s for run in own if run.inserts_per_s is not None]
             figures = [min(rates), max(rates), sum(rates) / len(rates)] if rates else []
-            shown = [struck(_rate(figure), terminal) for figure in figures] or ["-"] * 3
+            shown = [strike(format_rate(figure), terminal) for figure in figures] or ["-"] * 3
             none = ["-" for _ in more]
-            rows.append([workers, *shown, "-", "-", "-", *_details(own), *_more(own, runs), *none])
+            rows.append(
+                [f"{workers:,}", *shown, "-", "-", "-", *_details(own), *_more(own, runs), *none]
+            )
     headers = ["Workers", "Min", "Max", "Avg", "Median", "95% interval", "CV", *_DETAILS]
     return Table([*headers, *_more_headers(runs), *more], rows)
 
 
-def steps_table(
+def tabulate_steps(
     runs: Sequence[InsertRun], terminal: bool, cost_per_hour: float | None = None
 ) -> Table:
     """Level (events stored before the step) and Inserts/s, rounded to tens as in the reference."""
     more = [] if cost_per_hour is None else [COST_HEADER]
     rows = []
     for run in runs:
-        rate = "-" if run.inserts_per_s is None else str(round(run.inserts_per_s, -1)).split(".")[0]
+        rate = "-" if run.inserts_per_s is None else format_rate(round(run.inserts_per_s, -1))
         cost = ["-" for _ in more]
         if cost_per_hour and run.valid and run.inserts_per_s:
             cost = [_per_cost(run.inserts_per_s, cost_per_hour)]
-        shown = rate if run.valid else struck(rate, terminal)
-        rows.append([run.fill_level, shown, *_details([run]), *_more([run], runs), *cost])
+        shown = rate if run.valid else strike(rate, terminal)
+        rows.append([f"{run.fill_level:,}", shown, *_details([run]), *_more([run], runs), *cost])
     headers = ["Level", "Inserts/s", *_DETAILS, *_more_headers(runs), *more]
     return Table(headers, rows)
 
 
-def query_table(summary: Sequence[QuerySummary], failed: Sequence[str]) -> Table:
+def tabulate_queries(summary: Sequence[QuerySummary], failed: Sequence[str]) -> Table:
     """Query, Min, Max, Avg in seconds and more to the right."""
     rows: list[list[object]] = [
         [
             entry.query,
-            *(f"{value:.4f}" for value in (entry.min, entry.max, entry.avg, entry.median)),
-            _interval(entry.ci95, "{:.4f}"),
-            f"{entry.p95:.4f}",
-            entry.rows,
-            entry.runs,
+            *(f"{value:,.4f}" for value in (entry.min, entry.max, entry.avg, entry.median)),
+            _interval(entry.ci95, "{:,.4f}"),
+            f"{entry.p95:,.4f}",
+            "-" if entry.cold is None else f"{entry.cold:,.4f}",
+            f"{entry.rows:,}",
+            f"{entry.runs:,}",
         ]
         for entry in summary
     ]
-    rows += [[name, "failed", *["-"] * 7] for name in failed]
-    headers = ["Query", "Min", "Max", "Avg", "Median", "95% interval", "p95", "Rows", "Runs"]
+    rows += [[name, "failed", *["-"] * 8] for name in failed]
+    headers = [
+        "Query",
+        "Min",
+        "Max",
+        "Avg",
+        "Median",
+        "95% interval",
+        "p95",
+        "Cold",
+        "Rows",
+        "Runs",
+    ]
     return Table(headers, rows)
 
 
-def durations_text(fill_level: int | None) -> str:
+def describe_durations(fill_level: int | None) -> str:
     """What the figures of a query table are."""
+    what = "Durations in seconds, of all but the first execution (cold) of each worker"
     if fill_level is None:
-        return "Durations in seconds."
-    return f"Durations in seconds, with {fill_level:,} events in the database."
+        return f"{what}."
+    return f"{what}; {fill_level:,} events in the database."
 
 
-def failed_queries(runs: Sequence[QueryRun]) -> list[str]:
+def find_unanswered(runs: Sequence[QueryRun]) -> list[str]:
     """Queries that were never answered."""
     answered = {run.query for run in runs if run.error is None}
     return [name for name in dict.fromkeys(run.query for run in runs) if name not in answered]
-
-
-def insert_notes(
-    runs: Sequence[InsertRun], summary: Sequence[InsertSummary], by_fill_level: bool, terminal: bool
-) -> list[str]:
-    """What weakens the figures, one line each; the invalid runs first."""
-    notes = []
-    for run in runs:
-        place = (
-            f"level {run.fill_level}"
-            if by_fill_level
-            else f"{workers_text(run.workers)}, run {run.run}"
-        )
-        if not run.valid:
-            rate = (
-                ""
-                if run.inserts_per_s is None
-                else f" {struck(_rate(run.inserts_per_s), terminal)}"
-            )
-            notes.append(f"invalid: {place}:{rate} {'; '.join(run.invalid_reasons)}")
-    for run in runs:
-        if run.valid and run.client and run.client.bound:
-            place = (
-                f"level {run.fill_level}"
-                if by_fill_level
-                else f"{workers_text(run.workers)}, run {run.run}"
-            )
-            notes.append(
-                f"client-bound: {place}: {run.client.bound_reason}:"
-                " this is your client's speed, not your database's"
-            )
-    for run in runs:
-        if run.retries:
-            kinds = ", ".join(f"{count} {kind}" for kind, count in run.errors.items())
-            notes.append(
-                f"retries: {workers_text(run.workers)}, run {run.run}: {run.retries} ({kinds})"
-            )
-    return notes + _short_notes(runs) + _spread_notes(summary)
-
-
-SHORT_WINDOW_S = 10.0
-"""Below this, starting and ending are a noticeable part of a run."""
-
-
-def _short_notes(runs: Sequence[InsertRun]) -> list[str]:
-    windows = [run.window_s for run in runs if run.valid and run.window_s is not None]
-    if not windows or min(windows) >= SHORT_WINDOW_S:
-        return []
-    note = (
-        f"short: runs of {min(windows):.1f} s measure much of their own start and end; with more"
-        f" --num-inserts let them take {SHORT_WINDOW_S:.0f} s or longer"
-    )
-    return [note]
-
-
-def _spread_notes(summary: Sequence[InsertSummary]) -> list[str]:
-    notes = [
-        f"unstable: {workers_text(entry.workers)}: the runs differ by {entry.cv:.0%} (CV;"
-        f" {UNSTABLE_CV:.0%} is much): find out why before you use this number"
-        for entry in summary
-        if entry.stable is False and entry.cv is not None
-    ]
-    few = [e for e in summary if e.cv is not None and 2 <= e.runs < ENOUGH_RUNS]
-    if few:
-        widest = max(few, key=lambda entry: smallest_difference(entry.cv or 0, entry.runs))
-        difference = smallest_difference(widest.cv or 0, widest.runs)
-        shown = "no difference" if difference == inf else f"differences of {difference:.0%} or more"
-        notes.append(
-            f"few runs: {widest.runs} runs that vary like these show {shown} between two results;"
-            " six or more show smaller ones"
-        )
-    return notes
 
 
 COST_HEADER = "Events/money"
@@ -204,15 +136,15 @@ COST_HEADER = "Events/money"
 
 
 def _per_cost(rate: float, cost_per_hour: float) -> str:
-    return f"{events_per_cost(rate, cost_per_hour):.3g}"
+    return f"{count_events_per_cost(rate, cost_per_hour):,.0f}"
 
 
 _DETAILS = ["p50 ms", "p99 ms", "Client CPU"]
 
 
 def _details(runs: Sequence[InsertRun]) -> list[str]:
-    """Latency and client share of the slowest run: an average would hide it."""
-    measured = [run for run in runs if run.latency_ms and run.client]
+    """Latency and client share of the slowest valid run: an average would hide it."""
+    measured = [run for run in runs if run.valid and run.latency_ms and run.client]
     if not measured:
         return ["-", "-", "-"]
     worst = max(measured, key=lambda run: run.latency_ms.p99 if run.latency_ms else 0.0)
@@ -243,45 +175,30 @@ def _more(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list[str]
     shown = {"Metrics/s": "-", "Queryable/s": "-", "Lag s": "-"}
     metrics = [run.metrics_per_s for run in runs if run.valid and run.metrics_per_s]
     if metrics:
-        shown["Metrics/s"] = _rate(sum(metrics) / len(metrics))
-    found = [run.queryable for run in runs if run.queryable]
+        shown["Metrics/s"] = format_rate(sum(metrics) / len(metrics))
+    found = [run.queryable for run in runs if run.valid and run.queryable]
     if found:
         slowest = max(found, key=lambda queryable: queryable.lag_s)
-        shown |= {"Queryable/s": _rate(slowest.events_per_s), "Lag s": f"{slowest.lag_s:.1f}"}
+        shown |= {"Queryable/s": format_rate(slowest.events_per_s), "Lag s": f"{slowest.lag_s:.1f}"}
     return [shown[header] for header in _more_headers(all_runs)]
 
 
 def _figures(entry: InsertSummary) -> list[str]:
     return [
-        *(_rate(value) for value in (entry.min, entry.max, entry.avg, entry.median)),
-        _interval(entry.ci95, "{:.0f}"),
+        *(format_rate(value) for value in (entry.min, entry.max, entry.avg, entry.median)),
+        _interval(entry.ci95, "{:,.0f}"),
         "-" if entry.cv is None else f"{entry.cv:.1%}",
     ]
 
 
-def query_notes(result: Result) -> list[str]:
-    """What weakens the query times, one line each."""
-    notes = [f"invalid: {reason}" for reason in result.invalid_reasons]
-    spread = {name: summarize(values) for (name, _), values in samples(result).items()}
-    notes += [
-        f"unstable: {name}: the runs differ by {found.cv:.0%} (CV; {UNSTABLE_CV:.0%} is much)"
-        for name, found in spread.items()
-        if found.stable is False and found.cv is not None
-    ]
-    fewest = min((found.runs for found in spread.values()), default=ENOUGH_RUNS)
-    if fewest < ENOUGH_RUNS:
-        times = "once" if fewest == 1 else f"{fewest} times"
-        notes.append(f"few runs: a query was asked {times}; six or more show smaller differences")
-    return notes
-
-
-def _rate(value: float) -> str:
-    return str(round(value))
+def format_rate(value: float) -> str:
+    """A whole number."""
+    return f"{value:,.0f}"
 
 
 def _ms(value: float) -> str:
     """Three digits, but never as 1.23e+03."""
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def _interval(interval: tuple[float, float] | None, form: str) -> str:

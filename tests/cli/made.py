@@ -13,6 +13,9 @@ from simulator.contract import Client, LatencyMs, QueryRun, WorkerSpan, WorkerTi
 
 from ..helpers import insert_run
 
+STORED = Path(__file__).parent / "stored"
+"""Result files as the first version wrote them."""
+
 ENVIRONMENT: dict[str, Any] = {
     "tool": {"version": "0.1.0", "commit": "abc"},
     "client": {"cpu_model": "Some CPU", "cpus": 2, "memory_mb": 4000, "python": "3.12.1",
@@ -91,14 +94,19 @@ def _insert_result(
 
 
 def queries(
-    durations: Mapping[str, Sequence[float | None]], target: str = "alpha", **changes: Any
+    durations: Mapping[str, Sequence[float | None]],
+    target: str = "alpha",
+    cold: float | None = 8.0,
+    **changes: Any,
 ) -> Result:
-    """Query -> seconds of each execution by one worker; None for one that failed."""
+    """Query -> seconds of each execution by one worker after the first one, which took `cold`; with
+    `cold` None there was no such. None for an execution that failed."""
+    first = [] if cold is None else [cold]
     runs = [
         QueryRun(query=query, run=number, worker=0, duration_s=duration,
                  rows=None if duration is None else 1, error="no" if duration is None else None)
         for query, values in durations.items()
-        for number, duration in enumerate(values, 1)
+        for number, duration in enumerate([*first, *values], 1)
     ]  # fmt: skip
     values: dict[str, Any] = {
         "command": "query", "target": target, "module": "postgres", "executor": "local",

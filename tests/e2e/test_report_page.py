@@ -169,7 +169,7 @@ def test_the_pointer_needs_not_be_on_the_mark(opened: Opened) -> None:
 
 
 def test_tables_show_the_stored_figures(opened: Opened) -> None:
-    rates = [f"{round(run.inserts_per_s or 0)}" for run in BASE.insert_runs]
+    rates = [f"{run.inserts_per_s or 0:,.0f}" for run in BASE.insert_runs]
     assert opened.column(1, 4) == rates
     page = opened.page.inner_text("main")
     speed = ratio([50.0, 51.0, 49.0], [100.5, 101.0, 99.0])

@@ -121,7 +121,7 @@ def test_show(tool: Tool, kept: Kept, tmp_path: Path, way: str) -> None:
 def test_export(tool: Tool, kept: Kept, tmp_path: Path) -> None:
     everything = tool.run("results", "export", *place(kept)).ok()
     rows = list(csv.DictReader(io.StringIO(everything.out)))
-    assert len(rows) == 6 + 6 + 4 + 2
+    assert len(rows) == 6 + 6 + 6 + 2
     assert {row["result_id"] for row in rows} == {path.name for path in kept.values()}
     for name in ("runs.csv", "runs.parquet"):
         file = tmp_path / name

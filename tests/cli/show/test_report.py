@@ -11,9 +11,9 @@ import pytest
 
 from cli.results.model import Result
 from cli.show.figures import KINDS
-from cli.show.report import make_report, marked
+from cli.show.report import make_report, mark_struck
 
-from .made import inserts, queries, steps, stored
+from ..made import inserts, queries, steps, stored
 
 RESULTS = (
     inserts({1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}),
@@ -134,14 +134,14 @@ def test_invalid_figures_are_struck_through() -> None:
     html = report(inserts({}, runs=result.runs))
     assert "<s>123</s>" in html
     assert "~~" not in html
-    assert marked("~~<b>~~ & ~~2~~") == "<s>&lt;b&gt;</s> &amp; <s>2</s>"
+    assert mark_struck("~~<b>~~ & ~~2~~") == "<s>&lt;b&gt;</s> &amp; <s>2</s>"
 
 
 @pytest.mark.parametrize("name", ["insert", "steps", "query"])
 def test_every_stored_result_has_a_report(name: str) -> None:
     from cli.results.store import open_result
 
-    file = Path(__file__).parent / "stored" / f"{name}.json"
+    file = Path(__file__).parents[1] / "stored" / f"{name}.json"
     html = make_report([open_result(str(file), Path())], "x")
     assert Page(html).text.count("In plain words") == 1
 

@@ -10,12 +10,12 @@ from scipy import stats
 
 from cli.results.statistics import (
     MOST_RUNS,
-    common_cv,
-    events_per_cost,
+    combine_cv,
+    count_events_per_cost,
+    count_runs_needed,
+    find_smallest_difference,
     percentile,
     ratio,
-    runs_needed,
-    smallest_difference,
     summarize,
 )
 
@@ -105,7 +105,7 @@ SIMULATED = {
 def test_the_smallest_difference_agrees_with_a_simulation(
     cv: float, runs: int, simulated: float
 ) -> None:
-    found = 100 * smallest_difference(cv / 100, runs)
+    found = 100 * find_smallest_difference(cv / 100, runs)
     # The simulation's figures are rounded up to half a point.
     assert simulated * 0.85 - 0.5 <= found <= simulated * 1.15
     assert found == pytest.approx(simulated, rel=0.15, abs=0.5)
@@ -115,7 +115,7 @@ def test_the_smallest_difference_has_the_power_that_it_claims() -> None:
     """Welch's and Student's test are the same for groups of one size, but for the freedom."""
     generator = np.random.Generator(np.random.PCG64(3))
     for cv, runs in ((0.02, 3), (0.1, 3), (0.1, 6)):
-        difference = smallest_difference(cv, runs)
+        difference = find_smallest_difference(cv, runs)
         size = (20_000, runs)
         slower = generator.normal(1, cv, size)
         faster = generator.normal(1 + difference, cv * (1 + difference), size)
@@ -124,11 +124,11 @@ def test_the_smallest_difference_has_the_power_that_it_claims() -> None:
 
 
 def test_runs_that_vary_too_much_can_show_no_difference() -> None:
-    assert smallest_difference(0.5, 2) == math.inf
+    assert find_smallest_difference(0.5, 2) == math.inf
 
 
 def test_no_variation_shows_any_difference() -> None:
-    assert smallest_difference(0.0, 3) == 0.0
+    assert find_smallest_difference(0.0, 3) == 0.0
 
 
 # --- ratios ---------------------------------------------------------------------------------------
@@ -197,25 +197,25 @@ def test_no_ratio_without_figures(values: list[float], base: list[float]) -> Non
 
 @pytest.mark.parametrize("cv", [0.01, 0.037, 0.1, 0.5])
 def test_the_runs_needed_are_the_fewest_that_do(cv: float) -> None:
-    runs = runs_needed(cv, 0.05)
+    runs = count_runs_needed(cv, 0.05)
     assert runs is not None
-    assert smallest_difference(cv, runs) <= 0.05
-    assert runs == 2 or smallest_difference(cv, runs - 1) > 0.05
+    assert find_smallest_difference(cv, runs) <= 0.05
+    assert runs == 2 or find_smallest_difference(cv, runs - 1) > 0.05
 
 
 def test_runs_needed_has_its_limits() -> None:
-    assert runs_needed(0.0, 0.05) == 2
-    assert smallest_difference(3.0, MOST_RUNS) > 0.05
-    assert runs_needed(3.0, 0.05) is None
+    assert count_runs_needed(0.0, 0.05) == 2
+    assert find_smallest_difference(3.0, MOST_RUNS) > 0.05
+    assert count_runs_needed(3.0, 0.05) is None
 
 
 def test_the_common_variation() -> None:
     one, other = [90.0, 110.0], [70.0, 100.0, 130.0]
     cvs = [float(stats.variation(side, ddof=1)) for side in (one, other)]
-    assert common_cv(one, other) == pytest.approx(math.sqrt((cvs[0] ** 2 + cvs[1] ** 2) / 2))
-    assert common_cv(one, [5.0]) == pytest.approx(cvs[0])
-    assert common_cv([1.0], [5.0]) is None
+    assert combine_cv(one, other) == pytest.approx(math.sqrt((cvs[0] ** 2 + cvs[1] ** 2) / 2))
+    assert combine_cv(one, [5.0]) == pytest.approx(cvs[0])
+    assert combine_cv([1.0], [5.0]) is None
 
 
 def test_events_per_unit_of_money() -> None:
-    assert events_per_cost(1000.0, 2.0) == 1_800_000
+    assert count_events_per_cost(1000.0, 2.0) == 1_800_000

@@ -11,17 +11,16 @@ import duckdb
 import pytest
 
 from cli.errors import ConfigError
-from cli.results.export import COLUMNS, FORMATS, export_form, exported, rows_of
+from cli.results.export import COLUMNS, FORMATS, choose_format, export_runs, list_rows
 from cli.results.store import read_result
-from cli.show.stored import result_tables, result_text, results_table
+from cli.show.stored import describe_result, tabulate_result, tabulate_results
 from simulator.contract import InsertRun
 
-from .made import inserts, queries, steps, stored
-from .test_tables import STORED
+from ..made import STORED, inserts, queries, steps, stored
 
 
 def test_the_list() -> None:
-    table = results_table(
+    table = tabulate_results(
         [
             stored(inserts({4: [10.0, 11.0]}, options={"batch": 10}), "a"),
             stored(inserts({4: [20.0, 21.0]}, options={"batch": 100}), "b"),
@@ -44,9 +43,9 @@ def test_one_result_has_everything() -> None:
     result = inserts({2: [10.0]})
     run = result.insert_runs[0]
     run.retries, run.errors = 3, {"deadlock": 2}
-    tables = result_tables(result, terminal=False)
+    tables = tabulate_result(result, terminal=False)
     assert [list(map(str, row)) for row in tables["Runs"].rows] == [
-        ["2", "1", "0", "yes", "10", "510", "20.00", "98.0%", "1000", "1000", "10.0%"]
+        ["2", "1", "0", "yes", "10", "510", "20.00", "98.0%", "1,000", "1,000", "10.0%"]
     ]
     assert [list(map(str, row)) for row in tables["Latencies of a request, ms"].rows] == [
         ["2", "1", "0", "1.500", "2.500", "4.000", "40.250", "500.125"]
@@ -60,7 +59,7 @@ def test_one_result_has_everything() -> None:
     ]  # fmt: skip
     assert ["database.settings.fsync", "on"] in [list(row) for row in tables["Environment"].rows]
     assert ["module.copy_format", "binary"] in [list(row) for row in tables["Options"].rows]
-    text = result_text(stored(result), terminal=False)
+    text = describe_result(stored(result), terminal=False)
     assert text.startswith("Result one\nInserts into alpha")
     assert [title for title in tables if f"\n{title}\n" not in text] == []
     assert text.endswith("File: results/one/result.json")
@@ -69,16 +68,16 @@ def test_one_result_has_everything() -> None:
 @pytest.mark.parametrize("name", ["insert", "steps", "query"])
 def test_every_stored_result_can_be_shown(name: str) -> None:
     result = read_result(STORED / f"{name}.json")
-    text = result_text(stored(result), terminal=True)
+    text = describe_result(stored(result), terminal=True)
     kind = "Queries to" if name == "query" else "Inserts into"
     assert text.startswith(f"Result one\n{kind} {result.target} (PostgreSQL 18.4) by ")
-    struck = "\x1b[9m"
-    assert (struck in text) is any(not run.valid for run in result.insert_runs)
+    strike = "\x1b[9m"
+    assert (strike in text) is any(not run.valid for run in result.insert_runs)
 
 
 def test_failed_runs_have_no_figures() -> None:
     failed = InsertRun(workers=1, run=1, fill_level=0, valid=False, invalid_reasons=["x"])
-    tables = result_tables(inserts({}, runs=[failed]), terminal=False)
+    tables = tabulate_result(inserts({}, runs=[failed]), terminal=False)
     assert list(tables["Runs"].rows[0])[3:] == ["no", "~~-~~", *["-"] * 6]
     assert "Spread of the workers" not in tables
 
@@ -93,29 +92,29 @@ EXPORTED = [
 
 
 def test_csv_has_a_line_for_each_run() -> None:
-    content = exported(EXPORTED, FORMATS[".csv"]).decode()
+    content = export_runs(EXPORTED, FORMATS[".csv"]).decode()
     rows = list(csv.DictReader(io.StringIO(content)))
     assert list(rows[0]) == list(COLUMNS)
-    assert [row["result_id"] for row in rows] == ["first"] * 2 + ["second"] * 2 + ["third"] * 2
-    assert [row["inserts_per_s"] for row in rows] == ["10.5", "11.25", "5.0", "4.0", "", ""]
-    assert [row["query"] for row in rows] == ["", "", "", "", 'a, "b"\nc', 'a, "b"\nc']
+    assert [row["result_id"] for row in rows] == ["first"] * 2 + ["second"] * 2 + ["third"] * 3
+    assert [row["inserts_per_s"] for row in rows] == ["10.5", "11.25", "5.0", "4.0", "", "", ""]
+    assert [row["query"] for row in rows] == [""] * 4 + ['a, "b"\nc'] * 3
     assert [row["error"] for row in rows][-2:] == ["", "no"]
     assert json.loads(rows[0]["options"])["module"] == {"copy_format": "binary"}
 
 
 def test_parquet_has_the_same_with_types(tmp_path: Path) -> None:
     file = tmp_path / "runs.parquet"
-    file.write_bytes(exported(EXPORTED, FORMATS[".parquet"]))
+    file.write_bytes(export_runs(EXPORTED, FORMATS[".parquet"]))
     found = duckdb.sql(f"SELECT * FROM '{file}'")
     assert found is not None
     assert dict(zip(found.columns, map(str, found.types), strict=True)) == COLUMNS
     assert found.fetchall() == [
-        tuple(row.get(name) for name in COLUMNS) for one in EXPORTED for row in rows_of(one)
+        tuple(row.get(name) for name in COLUMNS) for one in EXPORTED for row in list_rows(one)
     ]
 
 
 def test_what_a_row_holds() -> None:
-    (row, _) = rows_of(EXPORTED[0])
+    (row, _) = list_rows(EXPORTED[0])
     run = EXPORTED[0].result.insert_runs[0]
     assert run.latency_ms is not None
     assert row["latency_p99_9_ms"] == run.latency_ms.p99_9
@@ -123,15 +122,15 @@ def test_what_a_row_holds() -> None:
     assert row["database_version"] == "PostgreSQL 18.4 on x86_64, compiled"
     # Nothing is measured that can't be exported.
     assert set(row) <= set(COLUMNS)
-    assert set(rows_of(EXPORTED[2])[0]) <= set(COLUMNS)
+    assert set(list_rows(EXPORTED[2])[0]) <= set(COLUMNS)
 
 
 def test_no_runs_are_a_table_without_rows() -> None:
-    content = exported([], FORMATS[".csv"]).decode()
+    content = export_runs([], FORMATS[".csv"]).decode()
     assert content.strip() == ",".join(COLUMNS)
 
 
 @pytest.mark.parametrize("name", ["runs.txt", "runs", "runs.csv.gz"])
 def test_a_file_of_another_kind_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"ends in \.csv or \.parquet"):
-        export_form(Path(name))
+        choose_format(Path(name))

@@ -17,15 +17,15 @@ from cli.results.store import (
     FILE_NAME,
     ResultFolder,
     UnreadableResult,
+    list_results,
     open_result,
     read_result,
-    stored_results,
 )
 from simulator.contract import InsertRun, QueryRun
 
-from ..helpers import insert_run
+from ...helpers import insert_run
 
-STORED = Path(__file__).parent / "stored"
+STORED = Path(__file__).parents[1] / "stored"
 STARTED = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
 NAME = "20250102T030405Z-insert-embedded"
 
@@ -256,7 +256,7 @@ def test_a_folder_without_a_result(tmp_path: Path) -> None:
 def test_all_stored_results_oldest_first(tmp_path: Path) -> None:
     for hour, target in ((5, "a"), (3, "b"), (4, "c")):
         stored(tmp_path, hour, target)
-    assert [one.result.target for one in stored_results(tmp_path)] == ["b", "c", "a"]
+    assert [one.result.target for one in list_results(tmp_path)] == ["b", "c", "a"]
 
 
 def test_a_damaged_result_is_named_and_skipped(
@@ -268,7 +268,7 @@ def test_a_damaged_result_is_named_and_skipped(
     # Logs that were kept of a failure are no result, and nothing is wrong with that.
     (tmp_path / "20250101T000000Z-insert-x" / "logs").mkdir(parents=True)
     (tmp_path / "notes.txt").write_text("not a folder")
-    assert [one.id for one in stored_results(tmp_path)] == [good.name]
+    assert [one.id for one in list_results(tmp_path)] == [good.name]
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
     assert said[0].startswith(f"skipped: {bad / FILE_NAME} is damaged")
@@ -276,7 +276,7 @@ def test_a_damaged_result_is_named_and_skipped(
 
 def test_no_folder_of_results(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no folder .*--results"):
-        stored_results(tmp_path / "none")
+        list_results(tmp_path / "none")
 
 
 # --- the folder -----------------------------------------------------------------------------------

@@ -1,0 +1,211 @@
+"""The conditions under which results were measured, and in which of them results differ. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from simulator.conditions import Condition, find_conditions
+from simulator.errors import OptionError
+from simulator.modules import load_module
+
+from .model import Result, Settings
+
+WARNED = (
+    Condition.DATA,
+    Condition.DURABILITY,
+    Condition.REPLICATION,
+    Condition.BATCH,
+    Condition.KEY,
+    Condition.CLIENT,
+    Condition.HARDWARE,
+)
+"""Where these differ, figures can't be compared."""
+
+_ORDER = list(Condition)
+_HARDWARE = ("cpu_model", "cpus", "cpus_usable", "memory_mb")
+
+
+class Origin(StrEnum):
+    """Where a setting stands in a result."""
+
+    COMMAND = "command"
+    OPTION = "option"
+    """Of the database module."""
+    SERVER = "server"
+    """What the database tells of itself."""
+    PACKAGE = "package"
+    ENVIRONMENT = "environment"
+
+
+_OWNED = (Origin.OPTION, Origin.SERVER, Origin.PACKAGE)
+"""What each module has settings of its own in."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting that may change figures."""
+
+    name: str
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a result says of a setting."""
+
+    condition: Condition
+    value: Any
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting in which results differ."""
+
+    condition: Condition
+    name: str
+    values: Sequence[Any]
+    """One for each result; None where it is not set."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a module says of its settings."""
+
+    options: Mapping[str, Condition]
+    server: Mapping[str, Condition]
+    options_known: frozenset[str]
+    """All options that it has."""
+
+
+def find_declared(module: str) -> Declared:
+    """What the module declares; nothing if this installation doesn't have it any more: then all of
+    its settings count as the database's own."""
+    try:
+        found = load_module(module)
+    except (OptionError, ImportError, AttributeError, AssertionError):
+        return Declared({}, {}, frozenset())
+    model = found.options_model
+    return Declared(find_conditions(model), found.CONDITIONS, frozenset(model.model_fields))
+
+
+def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
+    """All settings that are known to change a figure."""
+    found: dict[Setting, Stated] = {}
+
+    def add(condition: Condition, name: str, origin: Origin, value: Any) -> None:
+        if condition is not Condition.NONE:
+            found[Setting(name, origin)] = Stated(condition, value)
+
+    own = find_conditions(Settings)
+    for name, value in result.options.items():
+        if name != "module":
+            add(own.get(name, Condition.WORKLOAD), name, Origin.COMMAND, value)
+    for name, value in result.settings.module.items():
+        add(declared.options.get(name, Condition.DATABASE), name, Origin.OPTION, value)
+    database = _mapping(result.environment.get("database"))
+    if "version" in database:
+        add(Condition.DATABASE, "version", Origin.ENVIRONMENT, database["version"])
+    for name, value in _flatten(database.get("settings")):
+        add(declared.server.get(name, Condition.DATABASE), name, Origin.SERVER, value)
+    client = _mapping(result.environment.get("client"))
+    for name, value in _flatten(client.get("packages")):
+        add(Condition.CLIENT, name, Origin.PACKAGE, value)
+    for condition, name, value in _list_surroundings(result, client):
+        add(condition, name, Origin.ENVIRONMENT, value)
+    return found
+
+
+def _list_surroundings(
+    result: Result, client: Mapping[str, Any]
+) -> Iterable[tuple[Condition, str, Any]]:
+    """What is the same for all databases: the tool, the machines, the data asked."""
+    yield Condition.CLIENT, "executor", result.executor
+    tool = _mapping(result.environment.get("tool"))
+    for name in ("version", "commit"):
+        yield Condition.CLIENT, f"tool {name}", tool.get(name)
+    yield Condition.CLIENT, "Python", client.get("python")
+    for name in _HARDWARE:
+        yield Condition.HARDWARE, name, client.get(name)
+    kubernetes = _mapping(result.environment.get("kubernetes"))
+    if kubernetes.get("version"):
+        yield Condition.HARDWARE, "Kubernetes", kubernetes["version"]
+    nodes = [_mapping(node) for node in _mapping(kubernetes.get("nodes")).values()]
+    for name in ("instance_type", "cpu", "memory"):
+        if any(node.get(name) for node in nodes):
+            values = sorted({str(node.get(name)) for node in nodes})
+            yield Condition.HARDWARE, f"nodes: {name}", values
+    if result.command == "query":
+        yield Condition.CLIENT, "workers", result.settings.readers
+        yield Condition.DATA, "fill level", result.fill_level
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What several results have in common, and in what they differ."""
+
+    differences: Sequence[Difference]
+    """Those that figures can't be compared for first."""
+    apart: Sequence[Condition]
+    """Kinds of which the databases have settings of their own, which can't be set against each other."""
+
+
+def compare_conditions(results: Sequence[Result]) -> Conditions:
+    """In what the results differ. A setting that not every one of their modules has says nothing
+    about the difference: the other database does the same by another name, or not at all."""
+    declared = {name: find_declared(name) for name in dict.fromkeys(r.module for r in results)}
+    found = [list_settings(result, declared[result.module]) for result in results]
+    known = {
+        module: {Setting(name, Origin.OPTION) for name in said.options_known}
+        for module, said in declared.items()
+    }
+    for result, own in zip(results, found, strict=True):
+        known[result.module] |= {setting for setting in own if setting.origin in _OWNED}
+    shared = set.intersection(*known.values())
+    differences: dict[Setting, Difference] = {}
+    apart = set()
+    for setting in dict.fromkeys(setting for own in found for setting in own):
+        stated = [own.get(setting) for own in found]
+        values = [None if one is None else one.value for one in stated]
+        if all(value == values[0] for value in values):
+            continue
+        # Two databases may mean different things by one name; the gravest counts.
+        condition = min((one.condition for one in stated if one), key=_ORDER.index)
+        if setting.origin in _OWNED and setting not in shared:
+            apart.add(condition)
+        else:
+            differences[setting] = Difference(condition, setting.name, values)
+    return Conditions(
+        sorted(_merge_told_twice(differences), key=lambda one: _ORDER.index(one.condition)),
+        [one for one in WARNED if one in apart and one is not Condition.CLIENT],
+    )
+
+
+def _merge_told_twice(differences: Mapping[Setting, Difference]) -> list[Difference]:
+    """Without what the database tells of an option that was given to the module."""
+    options = {
+        (one.condition, one.name): one.values
+        for setting, one in differences.items()
+        if setting.origin is Origin.OPTION
+    }
+    return [
+        one
+        for setting, one in differences.items()
+        if setting.origin is not Origin.SERVER
+        or options.get((one.condition, one.name)) != one.values
+    ]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _flatten(value: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """The leaves of nested mappings: `outer.inner` -> value."""
+    for name, inner in _mapping(value).items():
+        if isinstance(inner, Mapping):
+            yield from _flatten(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", inner

@@ -1,0 +1,81 @@
+"""Short and distinct names for results that are shown beside each other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .model import Result
+from .store import StoredResult
+
+MOST_OPTIONS = 3
+"""In a name; results with more differing options are told apart by time."""
+
+
+def name_results(results: Sequence[StoredResult]) -> list[str]:
+    """The target of each, with what tells its results of one kind apart."""
+    kinds = [(one.result.target, one.result.kind) for one in results]
+    names = [""] * len(results)
+    for target, kind in dict.fromkeys(kinds):
+        places = [place for place, own in enumerate(kinds) if own == (target, kind)]
+        others = any(own[0] == target and own[1] != kind for own in kinds)
+        base = f"{target}, {kind}" if others else target
+        found = _tell_apart(base, [results[place] for place in places])
+        for place, name in zip(places, found, strict=True):
+            names[place] = name
+    return names
+
+
+def _tell_apart(base: str, results: Sequence[StoredResult]) -> list[str]:
+    options = find_differing_options([one.result for one in results])
+    few = all(len(own) <= MOST_OPTIONS for own in options)
+    by_option = [" ".join([base, *_format_each(own)]) if few else base for own in options]
+    by_time = [
+        name
+        if by_option.count(name) == 1
+        else f"{name} {one.result.started_at[:19].replace('T', ' ')}"
+        for name, one in zip(by_option, results, strict=True)
+    ]
+    return [
+        name if by_time.count(name) == 1 else f"{name} ({number})"
+        for number, name in enumerate(by_time, 1)
+    ]
+
+
+def find_differing_options(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """For each result, those of its options that are not the same in all results of its command."""
+    options = [_join_options(result) for result in results]
+    found = []
+    for result, own in zip(results, options, strict=True):
+        like = [o for r, o in zip(results, options, strict=True) if r.command == result.command]
+        names = dict.fromkeys(name for each in like for name in each)
+        different = [
+            name for name in names if any(each.get(name) != like[0].get(name) for each in like)
+        ]
+        found.append({name: own[name] for name in different if name in own})
+    return found
+
+
+def format_options(options: Mapping[str, Any]) -> str:
+    """`batch=1000 runs=3`."""
+    return " ".join(_format_each(options))
+
+
+def _format_each(options: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={format_value(value)}" for name, value in options.items()]
+
+
+def format_value(value: Any) -> str:
+    """A setting as it would be written on a command line."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(format_value, value))
+    return str(value)
+
+
+def _join_options(result: Result) -> dict[str, Any]:
+    own = {name: value for name, value in result.options.items() if name != "module"}
+    return own | result.settings.module

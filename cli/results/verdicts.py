@@ -1,0 +1,207 @@
+"""What weakens a result: every rule by which a figure is doubted stands here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+
+from simulator.contract import InsertRun
+
+from .model import InsertSummary, Result
+from .place import Place
+from .statistics import (
+    ENOUGH_RUNS,
+    ENOUGH_RUNS_TEXT,
+    UNSTABLE_CV,
+    Summary,
+    find_smallest_difference,
+    group_executions,
+    summarize,
+)
+
+SHORT_WINDOW_S = 10.0
+"""Below this, starting and ending are a noticeable part of a run."""
+
+
+class Kind(StrEnum):
+    """Why a figure is to be doubted. The value is how it is printed."""
+
+    NOT_MEASURED = "not measured"
+    INCOMPLETE = "incomplete"
+    INVALID = "invalid"
+    CLIENT_BOUND = "client-bound"
+    RETRIES = "retries"
+    SHORT = "short"
+    UNSTABLE = "unstable"
+    FEW_RUNS = "few runs"
+
+
+@dataclass(frozen=True)
+class Weakness:
+    """Something to know before the figures are used."""
+
+    kind: Kind
+    text: str
+    where: Place | None = None
+    """None: it concerns the whole result."""
+    rate: float | None = None
+    """The inserts per second that don't count because of it."""
+
+
+def find_weaknesses(result: Result) -> list[Weakness]:
+    """All that weakens the result, the gravest first."""
+    rules = (_find_in_queries,) if result.command == "query" else (_find_in_inserts,)
+    return [weakness for rule in (_find_in_whole, *rules) for weakness in rule(result)]
+
+
+def is_stable(result: Result) -> bool | None:
+    """Whether no spread is above what is usual; None if nothing was measured twice."""
+    if result.command == "insert":
+        known = [entry.stable for entry in result.insert_summary if entry.stable is not None]
+        return all(known) if known else None
+    spreads = [found.stable for found in _spread_of_queries(result).values()]
+    known = [stable for stable in spreads if stable is not None]
+    return all(known) if known else None
+
+
+def summarize_doubts(result: Result) -> list[str]:
+    """What makes the result unfit to be compared, a few words each."""
+    found = find_weaknesses(result)
+    runs = len(result.insert_runs)
+    texts = [w.text for w in found if w.kind in (Kind.NOT_MEASURED, Kind.INCOMPLETE)]
+    invalid = [w for w in found if w.kind is Kind.INVALID]
+    if result.command == "query":
+        return texts + [weakness.text for weakness in invalid]
+    if invalid:
+        are = "is" if len(invalid) == 1 else "are"
+        texts.append(f"{len(invalid)} of {runs} runs {are} invalid and left out")
+    bound = sum(weakness.kind is Kind.CLIENT_BOUND for weakness in found)
+    if bound:
+        verb = "shows" if bound == 1 else "show"
+        texts.append(f"{bound} of {runs} runs {verb} the client's speed, not the database's")
+    return texts
+
+
+# --- the rules ------------------------------------------------------------------------------------
+
+
+def _find_in_whole(result: Result) -> Iterator[Weakness]:
+    if result.source:
+        yield Weakness(Kind.NOT_MEASURED, f"by this tool: {result.source}")
+    if not result.complete:
+        yield Weakness(Kind.INCOMPLETE, "the command ended before all its runs were done")
+
+
+def _find_in_inserts(result: Result) -> Iterator[Weakness]:
+    runs = result.insert_runs
+    for run in runs:
+        if not run.valid:
+            place = _locate(result, run)
+            reasons = "; ".join(run.invalid_reasons)
+            yield Weakness(Kind.INVALID, reasons, place, run.inserts_per_s)
+    for run in runs:
+        if run.valid and run.client and run.client.bound:
+            text = f"{run.client.bound_reason}: this is your client's speed, not your database's"
+            yield Weakness(Kind.CLIENT_BOUND, text, _locate(result, run))
+    for run in runs:
+        if run.retries:
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in run.errors.items())
+            text = f"{run.retries:,} ({kinds})"
+            yield Weakness(Kind.RETRIES, text, _locate(result, run))
+    yield from _find_short(runs)
+    yield from _find_unstable(result.insert_summary)
+    yield from _find_few(result)
+
+
+def _locate(result: Result, run: InsertRun) -> Place:
+    if result.by_fill_level:
+        return Place(level=run.fill_level)
+    return Place(workers=run.workers, run=run.run)
+
+
+def _find_short(runs: Sequence[InsertRun]) -> Iterator[Weakness]:
+    windows = [run.window_s for run in runs if run.valid and run.window_s is not None]
+    if windows and min(windows) < SHORT_WINDOW_S:
+        yield Weakness(
+            Kind.SHORT,
+            f"runs of {min(windows):.1f} s measure much of their own start and end; with more"
+            f" --num-inserts let them take {SHORT_WINDOW_S:.0f} s or longer",
+        )
+
+
+def _find_unstable(summary: Sequence[InsertSummary]) -> Iterator[Weakness]:
+    for entry in summary:
+        if entry.stable is False and entry.cv is not None:
+            text = (
+                f"the runs differ by {entry.cv:.0%} (CV; {UNSTABLE_CV:.0%} is much): find out why"
+                " before you use this number"
+            )
+            yield Weakness(Kind.UNSTABLE, text, Place(entry.workers, entry.fill_level))
+
+
+def _find_few(result: Result) -> Iterator[Weakness]:
+    if result.by_fill_level:
+        yield Weakness(Kind.FEW_RUNS, "each level is a single run, so its spread is not known")
+        return
+    summary = result.insert_summary
+    few = [e for e in summary if e.cv is not None and 2 <= e.runs < ENOUGH_RUNS]
+    if few:
+        widest = max(few, key=lambda entry: find_smallest_difference(entry.cv or 0, entry.runs))
+        difference = find_smallest_difference(widest.cv or 0, widest.runs)
+        shown = "no difference" if difference == inf else f"differences of {difference:.0%} or more"
+        yield Weakness(
+            Kind.FEW_RUNS,
+            f"{widest.runs} runs that vary like these show {shown} between two results;"
+            f" {ENOUGH_RUNS_TEXT} or more show smaller ones",
+        )
+    single = [entry.workers for entry in summary if entry.runs == 1]
+    if single:
+        *others, last = [f"{count:,}" for count in single]
+        counts = f"{', '.join(others)} and {last}" if others else last
+        word = "worker" if single == [1] else "workers"
+        yield Weakness(
+            Kind.FEW_RUNS, f"a single valid run with {counts} {word} says nothing of its spread"
+        )
+
+
+def _find_in_queries(result: Result) -> Iterator[Weakness]:
+    for reason in result.invalid_reasons:
+        yield Weakness(Kind.INVALID, reason)
+    spreads = _spread_of_queries(result)
+    for query, found in spreads.items():
+        if found.stable is False and found.cv is not None:
+            text = f"the {_sample_word(result)} differ by {found.cv:.0%} (CV; {UNSTABLE_CV:.0%} is much)"
+            yield Weakness(Kind.UNSTABLE, text, Place(query=query))
+    executions = group_executions(result.query_runs).values()
+    if any(not found.warm for found in executions):
+        yield Weakness(
+            Kind.FEW_RUNS,
+            "a query was asked once only, so its times are those of first executions;"
+            f" with more --runs these are shown apart, and {ENOUGH_RUNS_TEXT} further ones or"
+            " more show small differences",
+        )
+        return
+    fewest = min((found.runs for found in spreads.values()), default=ENOUGH_RUNS)
+    if fewest < ENOUGH_RUNS:
+        yield Weakness(
+            Kind.FEW_RUNS,
+            f"{_count_samples(result, fewest)}; {ENOUGH_RUNS_TEXT} or more show smaller differences",
+        )
+
+
+def _spread_of_queries(result: Result) -> dict[str, Summary]:
+    found = group_executions(result.query_runs)
+    return {query: summarize(executions.samples) for query, executions in found.items()}
+
+
+def _sample_word(result: Result) -> str:
+    return "runs" if result.settings.readers == 1 else "workers' means"
+
+
+def _count_samples(result: Result, number: int) -> str:
+    if result.settings.readers == 1:
+        times = "once" if number == 1 else f"{number} times"
+        return f"after its first execution a query was asked {times}"
+    return f"{number} workers are {number} samples, however often each of them asks"

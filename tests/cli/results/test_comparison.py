@@ -1,0 +1,145 @@
+"""Comparisons: which figures, which ratio, what fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.errors import ConfigError
+from cli.results.comparison import (
+    Compared,
+    check_comparable,
+    collect_samples,
+    compare,
+    find_failures,
+    find_missing,
+)
+from cli.results.model import Result
+from cli.results.place import Place
+from cli.results.statistics import combine_cv, count_runs_needed, ratio
+from simulator.contract import QueryRun
+
+from ..made import inserts, queries, steps, stored
+
+SLOW = [100.0, 101.0, 99.0]
+FAST = [110.0, 112.0, 111.0]
+
+
+def one(results: list[Result]) -> Compared:
+    (only,) = compare(results)
+    return only
+
+
+def test_inserts_are_compared_by_worker_count() -> None:
+    base, other = inserts({1: SLOW, 4: [300.0, 310.0]}), inserts({4: [200.0, 190.0], 1: FAST})
+    first, second = compare([base, other])
+    assert (first.place, second.place) == (Place(workers=1), Place(workers=4))
+    assert first.speed == ratio(FAST, SLOW)
+    assert first.verdict == "faster"
+    assert (first.base_figure, first.figure) == (100.0, 111.0)
+    assert first.runs_for_five_percent == count_runs_needed(combine_cv(SLOW, FAST) or 0, 0.05)
+    assert second.verdict == "slower"
+
+
+def test_only_valid_runs_count() -> None:
+    base, other = inserts({1: SLOW}), inserts({1: [*FAST, 5.0]})
+    other.insert_runs[-1].valid = False
+    assert collect_samples(other) == {Place(workers=1): FAST}
+    assert one([base, other]).speed == ratio(FAST, SLOW)
+
+
+def test_a_shorter_query_time_is_a_higher_speed() -> None:
+    base, other = queries({"count": [2.0, 2.1, 1.9]}), queries({"count": [1.0, 1.05, 0.95]})
+    found = one([base, other])
+    assert found.speed.value == pytest.approx(2.0)
+    assert found.verdict == "faster"
+    assert [found.base_figure, found.figure] == pytest.approx([2.0, 1.0])
+
+
+def test_the_executions_of_one_worker_are_one_sample() -> None:
+    """Workers that ask together disturb each other: their executions, taken singly, would make the
+    interval too small. The first of each is not among them."""
+    runs = [
+        QueryRun(query="q", run=run, worker=worker, duration_s=run + worker / 10, rows=1)
+        for run in (1, 2, 3)
+        for worker in range(10)
+    ]
+    (found,) = collect_samples(queries({}, runs=runs)).values()
+    assert found == pytest.approx([2.5 + worker / 10 for worker in range(10)])
+
+
+def test_of_a_single_worker_each_execution_is_a_sample() -> None:
+    found = collect_samples(queries({"q": [1.0, 2.0, 3.0]}, cold=9.0))
+    assert found == {Place(query="q"): [1.0, 2.0, 3.0]}
+
+
+def test_a_difference_that_is_not_shown() -> None:
+    found = one([inserts({1: [100.0, 130.0]}), inserts({1: [110.0, 140.0]})])
+    assert found.verdict == "no difference shown"
+    assert found.runs_for_five_percent is not None
+    assert found.runs_for_five_percent > 50
+
+
+def test_single_runs_can_not_tell() -> None:
+    found = one([inserts({1: [100.0]}), inserts({1: [200.0]})])
+    assert found.verdict == "not known: needs 2 runs"
+    assert found.speed.ci95 is None
+    assert found.runs_for_five_percent is None
+
+
+def test_fill_levels_are_compared_by_level() -> None:
+    found = compare([steps({0: 100.0, 50: 90.0}), steps({0: 50.0, 50: 30.0, 100: 20.0})])
+    assert [(x.place, round(x.speed.value, 3)) for x in found] == [
+        (Place(level=0), 0.5),
+        (Place(level=50), 0.333),
+    ]
+
+
+def test_what_one_has_and_another_lacks() -> None:
+    assert find_missing([inserts({1: SLOW, 2: SLOW}), inserts({2: SLOW, 4: SLOW})]) == [
+        (Place(workers=1), 1),
+        (Place(workers=4), 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("results", "reason"),
+    [
+        ([inserts({1: SLOW})], "two results or more"),
+        ([inserts({1: SLOW}), queries({"q": [1.0]})], "inserts and queries can't be compared"),
+        ([inserts({1: SLOW}), steps({0: 1.0})], "inserts and fill levels can't be compared"),
+    ],
+)
+def test_what_can_not_be_compare(results: list[Result], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        check_comparable([stored(result) for result in results])
+
+
+# --- against a limit ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("other", "limit", "fails"),
+    [
+        ({1: FAST}, 0.95, False),
+        ({1: [90.0, 91.0, 89.0]}, 0.95, True),
+        ({1: [90.0, 91.0, 89.0]}, 0.85, False),
+        # Below by chance, as the interval says.
+        ({1: [60.0, 90.0, 120.0]}, 0.95, False),
+        # Single runs have no interval that could excuse them.
+        ({1: [50.0]}, 0.95, True),
+        # What is not there is not as fast.
+        ({2: FAST}, 0.95, True),
+        # One worker count of several is enough.
+        ({1: FAST, 4: [50.0, 51.0, 52.0]}, 0.95, True),
+    ],
+)
+def test_fail_below(other: dict[int, list[float]], limit: float, fails: bool) -> None:
+    base = inserts({1: SLOW, 4: SLOW})
+    failed = find_failures(["a", "b"], [base, inserts(other)], limit)
+    assert bool(failed) is fails, failed
+
+
+def test_fail_below_names_what_is_slow() -> None:
+    assert find_failures(
+        ["a", "b"], [inserts({4: SLOW}), inserts({4: [50.0, 50.5, 49.5]})], 0.95
+    ) == ["b at 4 workers: 0.500"]

@@ -1,0 +1,216 @@
+"""Conditions: what a setting changes is declared where it is defined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from cli.results.conditions import Difference, compare_conditions
+from cli.results.model import Result
+from cli.show.comparison import list_differences
+from simulator.conditions import Condition, find_conditions
+from simulator.modules import load_module, module_names
+
+from ..made import ENVIRONMENT, inserts, queries
+
+RATES = {1: [100.0, 101.0, 99.0]}
+
+
+def environment(**changes: Any) -> dict[str, Any]:
+    """The usual one with parts of it replaced: `client={"cpus": 4}`."""
+    return {part: (ENVIRONMENT[part] or {}) | changes.get(part, {}) or None for part in ENVIRONMENT}
+
+
+def of_module(
+    module: str, options: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> Result:
+    """A result of a database module."""
+    return inserts(
+        RATES,
+        module=module,
+        options={"module": dict(options)},
+        environment=environment(database={"version": "1", "settings": dict(settings or {})}),
+    )
+
+
+def find(results: Sequence[Result]) -> dict[str, Condition]:
+    return {one.name: one.condition for one in compare_conditions(results).differences}
+
+
+@pytest.mark.parametrize(
+    ("changes", "condition", "name"),
+    [
+        ({"environment": environment(database={"settings": {"fsync": "off"}})}, "durability", "fsync"),
+        ({"options": {"batch": 1000}}, "batch", "batch"),
+        ({"options": {"insert_mode": "values_lists"}}, "batch", "insert_mode"),
+        ({"options": {"primary_key": "none"}}, "key", "primary_key"),
+        ({"executor": "kubernetes"}, "client", "executor"),
+        ({"environment": environment(client={"python": "3.11.0"})}, "client", "Python"),
+        ({"environment": environment(tool={"commit": "other"})}, "client", "tool commit"),
+        ({"environment": environment(client={"cpu_model": "Fast CPU"})}, "hardware", "cpu_model"),
+        (
+            {"environment": environment(
+                kubernetes={"nodes": {"n": {"instance_type": "m5.large"}}}
+            )},
+            "hardware",
+            "nodes: instance_type",
+        ),
+        ({"options": {"num_inserts": 7}}, "workload", "num_inserts"),
+        ({"environment": environment(database={"version": "17"})}, "database", "version"),
+    ],
+)  # fmt: skip
+def test_each_condition_that_differs_is_named(
+    changes: dict[str, Any], condition: str, name: str
+) -> None:
+    results = [inserts(RATES), inserts(RATES, **changes)]
+    assert find(results)[name] is Condition(condition)
+    lines = list_differences(["a", "b"], results)
+    word = "note" if condition in ("workload", "database") else "warning"
+    assert any(line.startswith(f"{word}: {condition} differs") and name in line for line in lines)
+
+
+# What a name alone can't tell: regular expressions over names had filed these wrongly.
+@pytest.mark.parametrize(
+    ("module", "option", "condition"),
+    [
+        ("cratedb", "concurrent_requests", "client"),
+        ("cassandra", "max_sync_calls", "client"),
+        ("elasticsearch", "max_in_flight", "client"),
+        ("arangodb", "insert_method", "batch"),
+        ("arangodb", "sync", "durability"),
+        ("cassandra", "consistency_level", "durability"),
+        ("cassandra", "replication_factor", "replication"),
+        ("cratedb", "shards", "replication"),
+        ("influxdb", "shard_group_duration_h", "database"),
+        ("timescaledb", "insert_mode", "batch"),
+        ("postgres", "primary_key_constraint", "key"),
+    ],
+)
+def test_an_option_is_of_the_kind_that_it_declares(
+    module: str, option: str, condition: str
+) -> None:
+    results = [of_module(module, {option: value}) for value in ("1", "2")]
+    assert find(results) == {option: Condition(condition)}
+
+
+@pytest.mark.parametrize(
+    ("module", "setting", "condition"),
+    [
+        ("cassandra", "batch_size_fail_threshold", "database"),
+        ("cassandra", "commitlog_sync", "durability"),
+        ("postgres", "synchronous_commit", "durability"),
+        ("postgres", "max_wal_size", "database"),
+        ("timescaledb", "synchronous_standby_names", "replication"),
+        ("elasticsearch", "index.translog.durability", "durability"),
+        ("influxdb", "storage-wal-fsync-delay", "durability"),
+        ("influxdb", "storage-wal-max-concurrent-writes", "database"),
+        ("azure_data_explorer", "ingestionbatching policy", "batch"),
+    ],
+)
+def test_a_servers_setting_is_of_the_kind_that_its_module_declares(
+    module: str, setting: str, condition: str
+) -> None:
+    results = [of_module(module, {}, {setting: value}) for value in ("1", "2")]
+    assert find(results) == {setting: Condition(condition)}
+
+
+@pytest.mark.parametrize("module", module_names())
+def test_every_module_declares_options_that_it_has(module: str) -> None:
+    """And says of each of the client's and of where it is, that it is so."""
+    found = load_module(module)
+    declared = find_conditions(found.options_model)
+    assert set(declared) <= set(found.options_model.model_fields)
+    for name in ("max_in_flight", "max_sync_calls", "concurrent_requests"):
+        assert declared.get(name, Condition.CLIENT) is Condition.CLIENT
+    for name in ("endpoint", "connection_string", "password", "token", "request_timeout_s"):
+        assert declared.get(name, Condition.NONE) is Condition.NONE
+
+
+def test_between_two_databases_only_what_both_have_is_compared() -> None:
+    relational = of_module(
+        "postgres", {"copy_format": "binary"}, {"fsync": "on", "shared_buffers": "128MB"}
+    )
+    ring = of_module(
+        "cassandra", {"replication_factor": 3, "insert_mode": "batch"}, {"commitlog_sync": "batch"}
+    )
+    assert find([relational, ring]) == {"insert_mode": Condition.BATCH}
+    *_, apart = list_differences(["a", "b"], [relational, ring])
+    assert apart == (
+        "note: postgres and cassandra have settings of their own for durability, replication,"
+        " batches, which can't be set against each other: compare what results show says of each"
+    )
+
+
+def test_drivers_of_two_databases_are_no_difference() -> None:
+    results = [
+        inserts(RATES, module=module, environment=environment(client={"packages": packages}))
+        for module, packages in (
+            ("postgres", {"numpy": "1", "psycopg2-binary": "2"}),
+            ("cassandra", {"numpy": "2", "cassandra-driver": "3"}),
+        )
+    ]
+    found = find(results)
+    assert found["numpy"] is Condition.CLIENT
+    assert not {"psycopg2-binary", "cassandra-driver"} & set(found)
+
+
+def test_of_one_name_in_two_databases_the_graver_meaning_counts() -> None:
+    results = [of_module("arangodb", {}, {"sync": 1}), of_module("postgres", {}, {"sync": 2})]
+    assert find(results) == {"sync": Condition.DURABILITY}
+
+
+def test_a_setting_that_one_result_of_a_database_lacks_is_named() -> None:
+    """Both could have it: it isn't set, or an older version didn't tell it."""
+    results = [of_module("postgres", {}, settings) for settings in ({"fsync": "on"}, {})]
+    assert compare_conditions(results).differences == [
+        Difference(Condition.DURABILITY, "fsync", ["on", None])
+    ]
+
+
+def test_a_result_of_a_module_that_is_gone_can_be_compared() -> None:
+    results = [of_module("gone", {"max_in_flight": n}, {"fsync": n}) for n in (1, 2)]
+    assert find(results) == {"max_in_flight": Condition.DATABASE, "fsync": Condition.DATABASE}
+
+
+def test_an_option_that_the_server_tells_as_well_is_named_once() -> None:
+    results = [
+        of_module("cassandra", {"consistency_level": level}, {"consistency_level": level})
+        for level in ("ONE", "ALL")
+    ]
+    assert len(compare_conditions(results).differences) == 1
+
+
+def test_the_modules_batch_is_not_the_commands() -> None:
+    """Azure Data Explorer has an option of the same name: one hid the other."""
+    results = [of_module("azure_data_explorer", {"batch": True}) for _ in range(2)]
+    results[1].options["batch"] = 7
+    (only,) = compare_conditions(results).differences
+    assert (only.condition, only.values) == (Condition.BATCH, [100, 7])
+
+
+def test_the_same_conditions_need_no_word() -> None:
+    results = [inserts(RATES), inserts(RATES | {4: [1.0]}, "beta")]
+    assert compare_conditions(results).differences == []
+    assert list_differences(["a", "b"], results) == []
+
+
+def test_query_times_on_different_data_are_warned_of() -> None:
+    results = [queries({"q": [1.0, 1.1]}, fill_level=level) for level in (500, 700)]
+    [warning, _] = list_differences(["a", "b"], results)
+    assert warning == "warning: data differs: fill level: 500 / 700"
+    same = [queries({"q": [1.0, 1.1]}, fill_level=500) for _ in range(2)]
+    assert find(same) == {}
+
+
+def test_where_a_database_is_makes_no_difference() -> None:
+    for module, option in (("postgres", "connection_string"), ("cratedb", "endpoint")):
+        assert find([of_module(module, {option: place}) for place in ("one", "other")]) == {}
+
+
+def test_a_warning_shows_all_values() -> None:
+    results = [inserts(RATES, options={"batch": size}) for size in (10, 100, None)]
+    (warning, order) = list_differences(["a", "b", "c"], results)
+    assert warning == "warning: batch differs: batch: 10 / 100 / -"
+    assert order == "(in the order a / b / c; -: not set or not known)"

@@ -1,0 +1,199 @@
+"""Verdicts: each rule by which a figure is doubted, on results as they are stored."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.results.model import Result
+from cli.results.place import Place
+from cli.results.statistics import summarize_inserts
+from cli.results.store import read_result
+from cli.results.verdicts import Kind, Weakness, find_weaknesses, is_stable, summarize_doubts
+from simulator.contract import QueryRun
+
+from ..made import STORED, client, inserts, queries, steps
+
+MANY = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
+
+
+def of_kind(result: Result, kind: Kind) -> list[Weakness]:
+    return [weakness for weakness in find_weaknesses(result) if weakness.kind is kind]
+
+
+def kinds(result: Result) -> list[Kind]:
+    return [weakness.kind for weakness in find_weaknesses(result)]
+
+
+def test_nothing_weakens_many_long_runs() -> None:
+    assert find_weaknesses(inserts({1: MANY})) == []
+    assert find_weaknesses(queries({"q": MANY})) == []
+
+
+def test_invalid_runs() -> None:
+    found = of_kind(read_result(STORED / "insert.json"), Kind.INVALID)
+    lost = (
+        "7 of 1000 events were not acknowledged; the database holds 993 events, 1000 were expected"
+    )
+    apart = "the workers overlapped only 50% (at least 90% is needed): use more --num-inserts"
+    assert [(one.where, one.rate, one.text) for one in found] == [
+        (Place(workers=1, run=3), 12000.0, lost),
+        (Place(workers=8, run=1), 50000.0, apart),
+        (Place(workers=8, run=2), None, "worker 3 was killed by SIGKILL in mid-run"),
+        (Place(workers=12, run=1), None, "no word from worker 0 for 60 s"),
+    ]
+
+
+def test_an_invalid_step_is_named_by_its_level() -> None:
+    (found,) = of_kind(read_result(STORED / "steps.json"), Kind.INVALID)
+    assert found.where == Place(level=2000)
+    assert str(found.where) == "level 2,000"
+
+
+def test_client_bound_runs() -> None:
+    (found,) = of_kind(read_result(STORED / "insert.json"), Kind.CLIENT_BOUND)
+    assert found.where == Place(workers=4, run=1)
+    assert found.text == (
+        "a worker's CPU was busy 90% of the time: this is your client's speed, not your database's"
+    )
+
+
+def test_an_invalid_run_is_not_called_client_bound() -> None:
+    result = inserts({1: MANY})
+    run = result.insert_runs[0]
+    run.client, run.valid = client(0.9, bound=True), False
+    assert of_kind(result, Kind.CLIENT_BOUND) == []
+
+
+def test_retries() -> None:
+    (found,) = of_kind(read_result(STORED / "insert.json"), Kind.RETRIES)
+    assert (found.where, found.text) == (Place(workers=1, run=2), "2 (2 deadlock_detected)")
+
+
+@pytest.mark.parametrize(("window_s", "short"), [(9.9, True), (10.0, False)])
+def test_short_runs(window_s: float, short: bool) -> None:
+    result = inserts({1: MANY})
+    result.insert_runs[2].window_s = window_s
+    texts = [one.text for one in of_kind(result, Kind.SHORT)]
+    assert [text.startswith("runs of 9.9 s measure much") for text in texts] == [True] * short
+
+
+def test_runs_that_differ() -> None:
+    (found,) = of_kind(read_result(STORED / "insert.json"), Kind.UNSTABLE)
+    assert found.where == Place(workers=4)
+    assert found.text.startswith("the runs differ by 47%")
+
+
+def test_runs_that_differ_too_much_to_show_anything() -> None:
+    found = of_kind(read_result(STORED / "insert.json"), Kind.FEW_RUNS)
+    assert found[0].text.startswith("2 runs that vary like these show no difference")
+
+
+@pytest.mark.parametrize(
+    ("runs", "text"),
+    [
+        (1, "a single valid run with 1 worker says nothing of its spread"),
+        (2, "2 runs that vary"),
+        (5, "5 runs that vary"),
+        (6, None),
+    ],
+)
+def test_few_runs(runs: int, text: str | None) -> None:
+    result = inserts({1: [100.0 + n / 10 for n in range(runs)]})
+    texts = [one.text for one in of_kind(result, Kind.FEW_RUNS)]
+    assert [one.startswith(text or "?") for one in texts] == [True] * (text is not None)
+
+
+def test_single_runs_are_named_by_their_workers() -> None:
+    (found,) = of_kind(inserts({1: MANY, 2: [5.0], 1000: [9.0]}), Kind.FEW_RUNS)
+    assert found.text == "a single valid run with 2 and 1,000 workers says nothing of its spread"
+
+
+def test_steps_are_single_runs() -> None:
+    assert kinds(steps({0: 1.0, 5: 2.0})) == [Kind.FEW_RUNS]
+
+
+def test_what_was_not_measured_and_what_is_missing_come_first() -> None:
+    result = inserts({1: MANY}, source="read off a picture", complete=False)
+    assert find_weaknesses(result) == [
+        Weakness(Kind.NOT_MEASURED, "by this tool: read off a picture"),
+        Weakness(Kind.INCOMPLETE, "the command ended before all its runs were done"),
+    ]
+
+
+def test_the_order_is_that_of_gravity() -> None:
+    result = inserts({1: [100.0, 200.0], 2: MANY, 3: [5.0]}, complete=False)
+    first, _, bound, *_, last = result.insert_runs
+    first.valid, bound.client, last.window_s, last.retries = False, client(0.9, bound=True), 0.5, 1
+    result.summary = summarize_inserts(result.insert_runs, by_fill_level=False)
+    assert kinds(result) == [
+        Kind.INCOMPLETE, Kind.INVALID, Kind.CLIENT_BOUND, Kind.RETRIES, Kind.SHORT, Kind.FEW_RUNS,
+    ]  # fmt: skip
+
+
+# --- queries --------------------------------------------------------------------------------------
+
+
+def test_failed_queries() -> None:
+    found = of_kind(read_result(STORED / "query.json"), Kind.INVALID)
+    assert [one.text for one in found] == [
+        "query newest-per-device failed: temporary file size exceeds temp_file_limit",
+        "query temperature-stats failed: canceled",
+    ]
+
+
+def test_query_times_that_differ_after_the_first() -> None:
+    """The first execution is slower as a rule, and no sign of unrest."""
+    (found,) = of_kind(read_result(STORED / "query.json"), Kind.UNSTABLE)
+    assert found.where == Place(query="count-events")
+    assert found.text == "the runs differ by 71% (CV; 10% is much)"
+    assert of_kind(queries({"q": MANY}, cold=9999.0), Kind.UNSTABLE) == []
+
+
+@pytest.mark.parametrize(("further", "text"), [(1, "once"), (3, "3 times")])
+def test_queries_asked_seldom(further: int, text: str) -> None:
+    (found,) = of_kind(queries({"q": MANY[:further]}), Kind.FEW_RUNS)
+    assert found.text.startswith(f"after its first execution a query was asked {text}; six or more")
+
+
+def test_queries_asked_once() -> None:
+    (found,) = find_weaknesses(queries({"q": [1.0]}, cold=None))
+    assert found.kind is Kind.FEW_RUNS
+    assert "its times are those of first executions" in found.text
+
+
+def test_many_executions_of_few_workers_are_few_samples() -> None:
+    runs = [
+        QueryRun(query="q", run=run, worker=worker, duration_s=1.0 + worker / 100, rows=1)
+        for run in range(1, 50)
+        for worker in range(2)
+    ]
+    (found,) = find_weaknesses(
+        queries({}, runs=runs, options={"workers": 2, "runs": 49, "module": {}})
+    )
+    assert found.kind is Kind.FEW_RUNS
+    assert found.text.startswith("2 workers are 2 samples, however often each of them asks")
+
+
+# --- what follows ---------------------------------------------------------------------------------
+
+
+def test_stability() -> None:
+    assert is_stable(inserts({1: MANY})) is True
+    assert is_stable(inserts({1: [100.0, 200.0], 2: MANY})) is False
+    assert is_stable(inserts({1: [100.0]})) is None
+    assert is_stable(queries({"a": [1.0, 2.0]})) is False
+    assert is_stable(queries({"a": MANY})) is True
+    assert is_stable(queries({"a": [1.0]})) is None
+
+
+def test_what_makes_a_result_unfit_for_a_comparison() -> None:
+    result = inserts({1: [*MANY, 7.0]}, complete=False)
+    result.insert_runs[0].valid = False
+    result.insert_runs[1].client = client(0.9, bound=True)
+    assert summarize_doubts(result) == [
+        "the command ended before all its runs were done",
+        "1 of 7 runs is invalid and left out",
+        "1 of 7 runs shows the client's speed, not the database's",
+    ]
+    assert summarize_doubts(queries({"q": MANY}, invalid_reasons=["no answer"])) == ["no answer"]
+    assert summarize_doubts(inserts({1: MANY})) == []

@@ -1,0 +1,204 @@
+"""Tables and notes, made from stored results."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cli.results.model import InsertSummary, QuerySummary
+from cli.results.statistics import summarize_inserts
+from cli.results.store import read_result
+from cli.show.tables import (
+    Table,
+    find_unanswered,
+    strike,
+    tabulate_inserts,
+    tabulate_queries,
+    tabulate_steps,
+)
+from simulator.contract import InsertRun, Queryable, QueryRun
+
+from ...helpers import insert_run
+from ..made import STORED
+
+
+def stored_inserts(name: str) -> tuple[list[InsertRun], list[InsertSummary]]:
+    result = read_result(STORED / f"{name}.json")
+    runs = [run for run in result.runs if isinstance(run, InsertRun)]
+    summary = [entry for entry in result.summary if isinstance(entry, InsertSummary)]
+    assert runs
+    assert summary
+    return runs, summary
+
+
+def cells(table: str) -> list[list[str]]:
+    """Lines and cells; columns are two or more spaces apart."""
+    return [re.split(r" {2,}", line.strip()) for line in table.splitlines()]
+
+
+def test_insert_table() -> None:
+    runs, summary = stored_inserts("insert")
+    assert cells(tabulate_inserts(runs, summary, terminal=False).text()) == [
+        [
+            "Workers", "Min", "Max", "Avg", "Median", "95% interval", "CV",
+            "p50 ms", "p99 ms", "Client CPU",
+        ],
+        ["1", "10,000", "11,000", "10,500", "10,500", "4,150 to 16,851", "6.7%", "0.1", "2.5",
+         "12%"],
+        ["4", "20,000", "40,000", "30,000", "30,000", "0 to 157,062", "47.1%", "1,234", "56,789",
+         "90% bound"],
+        ["8", "~~50,000~~", "~~50,000~~", "~~50,000~~", "-", "-", "-", "-", "-", "-"],
+        ["12", "-", "-", "-", "-", "-", "-", "-", "-", "-"],
+    ]  # fmt: skip
+
+
+def test_what_can_be_queried_later_is_shown_where_there_is_such_a_thing() -> None:
+    runs = [
+        insert_run(workers=workers, run=run, queryable=queryable)
+        for workers, run, queryable in (
+            (1, 1, Queryable(lag_s=3.0, events_per_s=200.0)),
+            (1, 2, Queryable(lag_s=298.04, events_per_s=3.3)),
+            (4, 1, None),
+        )
+    ]
+    for table in (
+        tabulate_inserts(runs, summarize_inserts(runs, by_fill_level=False), terminal=False),
+        tabulate_steps([runs[1], runs[2]], terminal=False),
+    ):
+        found = cells(table.text())
+        head = next(line for line in found if "Lag s" in line)
+        assert head[-2:] == ["Queryable/s", "Lag s"]
+        assert [line[-2:] for line in found[found.index(head) + 1 :]] == [
+            ["3", "298.0"],
+            ["-", "-"],
+        ]
+
+
+def test_metrics_are_shown_where_an_event_has_several() -> None:
+    runs = [
+        insert_run(run=1, metrics_per_s=5000.0),
+        insert_run(run=2, inserts_per_s=700.0, metrics_per_s=7000.0),
+        insert_run(run=3, inserts_per_s=900.0, metrics_per_s=9000.0, valid=False),
+        insert_run(run=1, workers=8, inserts_per_s=900.0, metrics_per_s=9000.0, valid=False),
+    ]
+    table = tabulate_inserts(runs, summarize_inserts(runs, by_fill_level=False), terminal=False)
+    assert [line[-1] for line in cells(table.text())] == ["Metrics/s", "6,000", "-"]
+    one = [insert_run(metrics_per_s=500.0)]
+    table = tabulate_inserts(one, summarize_inserts(one, by_fill_level=False), terminal=False)
+    assert "Metrics/s" not in table.text()
+
+
+def test_invalid_figures_are_struck_through() -> None:
+    """By the terminal where there is one, else as in Markdown."""
+    runs, summary = stored_inserts("insert")
+    shown = tabulate_inserts(runs, summary, terminal=True).text()
+    assert "\x1b[9m50,000\x1b[29m" in shown
+    assert "~~" not in shown
+    # Valid ones are not.
+    assert "\x1b[9m10,000" not in shown
+    assert strike("5", terminal=True) == "\x1b[9m5\x1b[29m"
+    assert strike("5", terminal=False) == "~~5~~"
+
+
+def test_steps_table() -> None:
+    runs, _ = stored_inserts("steps")
+    shown = tabulate_steps(runs, terminal=False).text().splitlines()
+    assert [line[:2] for line in cells("\n".join(shown))] == [
+        ["Level", "Inserts/s"],
+        # To tens, as published.
+        ["0", "182,620"],
+        ["2,000", "~~181,920~~"],
+        ["4,000", "10"],
+    ]
+    terminal = tabulate_steps(runs, terminal=True).text()
+    assert "\x1b[9m181,920\x1b[29m" in terminal
+
+
+def test_a_step_without_a_figure() -> None:
+    failed = InsertRun(workers=1, run=1, fill_level=5, valid=False, invalid_reasons=["x"])
+    assert cells(tabulate_steps([failed], terminal=False).text())[1][:2] == ["5", "~~-~~"]
+
+
+def test_query_table() -> None:
+    result = read_result(STORED / "query.json")
+    summary = [entry for entry in result.summary if isinstance(entry, QuerySummary)]
+    runs = [run for run in result.runs if isinstance(run, QueryRun)]
+    failed = find_unanswered(runs)
+    assert failed == ["temperature-stats"]
+    assert cells(tabulate_queries(summary, failed).text()) == [
+        ["Query", "Min", "Max", "Avg", "Median", "95% interval", "p95", "Cold", "Rows", "Runs"],
+        ["count-events", "0.2500", "0.7500", "0.5000", "0.5000", "0.0000 to 3.6766", "0.7250",
+         "0.5000", "1", "2"],
+        ["newest-per-device", "2.0000", "2.0000", "2.0000", "2.0000", "-", "2.0000", "2.0000",
+         "16", "1"],
+        ["temperature-stats", "failed", *["-"] * 8],
+    ]  # fmt: skip
+
+
+def test_cost_is_shown_where_it_is_known() -> None:
+    runs, summary = stored_inserts("insert")
+    rows = cells(tabulate_inserts(runs, summary, terminal=False, cost_per_hour=0.5).text())
+    assert rows[0][-1] == "Events/money"
+    # 10,500.2 inserts/s for an hour, by half a unit of money.
+    assert rows[1][-1] == "75,601,440"
+    assert rows[3][-1] == "-"
+    steps, _ = stored_inserts("steps")
+    rows = cells(tabulate_steps(steps, terminal=False, cost_per_hour=2.0).text())
+    # 182,624.9 inserts/s × 3,600 s ÷ 2.
+    assert rows[1][-1] == "328,724,820"
+    assert rows[2][-1] == "-"
+
+
+def test_markdown() -> None:
+    table = Table(["Query", "A"], [["a|b", 1], ["c", 22]])
+    lines = table.text(markdown=True).splitlines()
+    assert [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines[2:]] == [
+        ["a\\|b", "1"],
+        ["c", "22"],
+    ]
+
+
+def test_no_runs() -> None:
+    assert tabulate_inserts([], [], terminal=False).text() == "no runs"
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "shown"),
+    [(0.012345, "0.0123"), (1.0, "1"), (99.96, "100"), (1500.4, "1,500"), (123_456.0, "123,456")],
+)
+def test_latencies_have_three_digits_and_no_exponent(milliseconds: float, shown: str) -> None:
+    run = insert_run()
+    assert run.latency_ms is not None
+    run.latency_ms.p50 = run.latency_ms.p99 = milliseconds
+    row = cells(tabulate_steps([run], terminal=False).text())[1]
+    assert row[2:4] == [shown, shown]
+
+
+def test_details_are_those_of_the_slowest_run() -> None:
+    """An average over runs would hide it."""
+    slow, quick = insert_run(), insert_run()
+    assert slow.latency_ms is not None
+    assert slow.client is not None
+    slow.latency_ms.p50, slow.latency_ms.p99, slow.client.cpu_share = 7.0, 70.0, 0.01
+    runs = [quick, slow, insert_run()]
+    row = cells(tabulate_inserts(runs, summarize_inserts(runs, False), terminal=False).text())[1]
+    assert row[-3:] == ["7", "70", "12%"]
+
+
+def test_invalid_runs_enter_no_figure() -> None:
+    """Neither rates nor percentiles, nor what was queryable: an invalid run may be slow or fast for a
+    reason that is not the database's."""
+    good, bad = insert_run(run=1), insert_run(run=2, valid=False)
+    bad.queryable = Queryable(lag_s=99.0, events_per_s=1.0)
+    good.queryable = Queryable(lag_s=1.0, events_per_s=400.0)
+    assert bad.latency_ms is not None
+    assert bad.client is not None
+    bad.latency_ms.p99, bad.client.cpu_share, bad.client.bound = 9999.0, 1.0, True
+    alone, both = (
+        tabulate_inserts(runs, summarize_inserts(runs, False), terminal=False).rows
+        for runs in ([good], [good, bad])
+    )
+    assert alone == both
+    (step,) = tabulate_steps([bad], terminal=False).rows
+    assert list(step)[2:] == ["-"] * 5
