@@ -35,7 +35,7 @@ _TARGET_KEYS = (
 CHART_VALUES = "deployment/values.yaml"
 STARTABLE_SERVERS = ("postgresql",)
 
-# `<<`, which merges another mapping in, is as good as a text.
+# Keys must be texts, or `<<`, which merges another mapping in.
 _TEXT_KEYS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 
 # ${NAME} or ${NAME:-default}
@@ -89,7 +89,7 @@ class Config:
     def place_of(self, name: str) -> tuple[str, ExecutorName]:
         """Module and executor of a target, without looking at its options."""
         raw = self._section(name)
-        module = self._replaced(raw.get("module"), ("targets", name, "module"))
+        module = self._replace_variables(raw.get("module"), ("targets", name, "module"))
         if not isinstance(module, str):
             misspelt = [str(key) for key in raw if did_you_mean(str(key), ["module"])]
             hint = (
@@ -97,8 +97,8 @@ class Config:
             )
             raise ConfigError(f"{self.where('targets', name)}: key `module` is missing{hint}")
         executor = raw.get("executor", ExecutorName.KUBERNETES)
-        executor = self._replaced(executor, ("targets", name, "executor"))
-        return module, self._executor(name, executor)
+        executor = self._replace_variables(executor, ("targets", name, "executor"))
+        return module, self._read_executor(name, executor)
 
     def unknown_keys(
         self, name: str, options: Callable[[Mapping[str, Any]], Iterable[str]]
@@ -145,7 +145,7 @@ class Config:
     def target(self, name: str) -> Target:
         """The target of that name, variables replaced; ConfigError if anything is wrong with it."""
         values = {
-            key: self._replaced(value, ("targets", name, str(key)))
+            key: self._replace_variables(value, ("targets", name, str(key)))
             for key, value in self._section(name).items()
         }
         module, executor = self.place_of(name)
@@ -155,15 +155,15 @@ class Config:
             name,
             module,
             executor,
-            start_server=self._server(name, values.pop("start_server", None)),
+            start_server=self._read_server(name, values.pop("start_server", None)),
             data_dir=values.pop("data_dir", None),
-            cost_per_hour=self._cost(name, values.pop("cost_per_hour", None)),
+            cost_per_hour=self._read_cost(name, values.pop("cost_per_hour", None)),
             recipe=values.pop("recipe", None),
-            kubernetes=self._chart_values(name, values.pop("kubernetes", None) or {}),
+            kubernetes=self._merge_chart_values(name, values.pop("kubernetes", None) or {}),
             options=values,
         )
 
-    def _executor(self, target: str, value: object) -> ExecutorName:
+    def _read_executor(self, target: str, value: object) -> ExecutorName:
         try:
             return ExecutorName(str(value))
         except ValueError:
@@ -171,14 +171,14 @@ class Config:
             known = " or ".join(ExecutorName)
             raise ConfigError(f"{where}: {value!r} is no executor: use {known}") from None
 
-    def _server(self, target: str, value: object) -> str | None:
+    def _read_server(self, target: str, value: object) -> str | None:
         if value is None or value in STARTABLE_SERVERS:
             return None if value is None else str(value)
         where = self.where("targets", target, "start_server")
         known = ", ".join(STARTABLE_SERVERS)
         raise ConfigError(f"{where}: {value!r} can't be started by this tool (it can: {known})")
 
-    def _cost(self, target: str, value: object) -> float | None:
+    def _read_cost(self, target: str, value: object) -> float | None:
         if value is None:
             return None
         with suppress(ValueError):
@@ -191,23 +191,23 @@ class Config:
 
     def chart_values(self) -> Mapping[str, Any]:
         """The chart's values for all targets."""
-        return self._chart_values("", {})
+        return self._merge_chart_values("", {})
 
-    def _chart_values(self, target: str, own: Any) -> Mapping[str, Any]:
+    def _merge_chart_values(self, target: str, own: Any) -> Mapping[str, Any]:
         """The chart's values for a target; ConfigError for a key that the chart doesn't have."""
         wrong = self.unknown_shared_keys()
         wrong += self._unknown_chart_keys({"kubernetes": own}, ("targets", target))
         for problem in wrong:
             raise ConfigError(problem)
-        shared = self._replaced(self._kubernetes, ("kubernetes",))
+        shared = self._replace_variables(self._kubernetes, ("kubernetes",))
         return merged(shared, own)
 
-    def _replaced(self, value: Any, keys: tuple[str, ...]) -> Any:
+    def _replace_variables(self, value: Any, keys: tuple[str, ...]) -> Any:
         """`value` with ${VARIABLES} replaced, in lists and mappings too."""
         if isinstance(value, dict):
-            return {k: self._replaced(v, (*keys, str(k))) for k, v in value.items()}
+            return {k: self._replace_variables(v, (*keys, str(k))) for k, v in value.items()}
         if isinstance(value, list):
-            return [self._replaced(item, keys) for item in value]
+            return [self._replace_variables(item, keys) for item in value]
         if not isinstance(value, str):
             return value
 

@@ -17,12 +17,12 @@ _NOBODY_READS = (errno.EPIPE, errno.EIO)
 
 
 def say(text: str = "") -> None:
-    """Print to standard output; once nobody reads it any more, nothing."""
+    """Print to standard output, unless nobody reads it any more."""
     _print(text, sys.stdout)
 
 
 def note(text: str) -> None:
-    """Print to standard error: progress, errors. Likewise."""
+    """Print progress and errors to standard error, unless nobody reads it any more."""
     _print(text, sys.stderr)
 
 
@@ -38,8 +38,8 @@ def _print(text: str, stream: TextIO) -> None:
 
 
 def open_closed_streams() -> None:
-    """Give each standard stream that was closed (`>&-`) the null device. Without it the next file
-    opened would get its number, and what is printed with it."""
+    """Give each standard stream that was closed (`>&-`) the null device. Otherwise the next
+    file opened would get its number, and what is printed would be written into that file."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)

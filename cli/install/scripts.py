@@ -44,7 +44,7 @@ class Scripts:
         return done.stdout.rstrip()
 
     def run(self, script: str, arguments: Sequence[str]) -> None:
-        """Run a script, its output to standard error; RunFailed if it fails. Ended with this tool."""
+        """Run a script with its output on standard error; RunFailed if it fails. An interrupt ends it."""
         running = subprocess.Popen(
             self._command(script, arguments),
             stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), stderr=sys.stderr.fileno(),

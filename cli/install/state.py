@@ -17,7 +17,7 @@ class Installed:
     """What is in the namespace of one recipe."""
 
     choice: Choice | None = None
-    """As it was installed last; None: never, or its Secret is gone."""
+    """What was installed last; None if nothing was, or its Secret is gone."""
     pods: int = 0
     ready: int = 0
     volumes: list[str] = field(default_factory=list)
