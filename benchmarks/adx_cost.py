@@ -3,9 +3,9 @@
     python -m benchmarks.adx_cost [--quick]
 
 The real insert loop with the real writer against a server in a process of its own that accepts each
-request, blob and message, so no service is measured. Beside it Microsoft's own way, a line of CSV per
-event and `ingest_from_stream` of its clients for queued and streaming ingestion. Of each, the best
-round counts, since whatever else the machine does can only add to CPU time.
+request, blob and message, so no service is measured. It's compared with Microsoft's own way: a line of
+CSV per event and `ingest_from_stream` of its clients for queued and streaming ingestion. The best round
+of each counts, since other work on the machine can only add to CPU time.
 
 Goal: <= 0.8 µs at batch 1,000. That is for one machine, so `--quick`, meant for any, judges the ratio to
 Microsoft's way instead: <= 0.15.
@@ -36,7 +36,7 @@ from simulator.modules.azure_data_explorer.encoding import InsertMode
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 
-from .client_cost import Event, batches, generated
+from .client_cost import Event, batches, generate_events
 from .support import (
     Cost,
     conclude_cost,
@@ -107,7 +107,7 @@ def microsofts_way(url: str, mode: InsertMode, batch: int, events: int) -> Cost:
     properties = IngestionProperties("bench", "events", data_format=DataFormat.CSV)
     with kind(KustoConnectionStringBuilder.with_no_authentication(url)) as client:
         cpu, wall = time.process_time(), time.perf_counter()
-        for chunk in batches(generated(events), batch):
+        for chunk in batches(generate_events(events), batch):
             body = BytesIO(_lines(chunk))
             client.ingest_from_stream(StreamDescriptor(body), properties)
         return Cost(events, time.perf_counter() - wall, time.process_time() - cpu)

@@ -3,9 +3,9 @@
     python -m benchmarks.arango_cost [--quick]
 
 The real insert loop with the real writer against a server in a process of its own that reads each
-request and says that all is stored, so no database is measured. Beside it the official client's own
-way, `insert_many` with a dictionary per event. Of each, the best round counts, since whatever else the
-machine does can only add to CPU time.
+request and answers that everything is stored, so no database is measured. It's compared with the
+official client's own way: `insert_many` with a dictionary per event. The best round of each counts,
+since other work on the machine can only add to CPU time.
 
 Goal: <= 0.8 µs at batch 1,000 with keys made by the server. That is for one machine, so `--quick`, meant
 for any, judges the ratio to the official client's way instead: <= 0.35.
@@ -23,7 +23,7 @@ from simulator.modules.arangodb import Arangodb, ArangoOptions
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 
-from .client_cost import batches, generated
+from .client_cost import batches, generate_events
 from .support import (
     Cost,
     conclude_cost,
@@ -67,7 +67,7 @@ def official_way(url: str, batch: int, events: int) -> Cost:
     client = ArangoClient(hosts=url)
     collection = client.db("_system").collection("events")
     cpu, wall = time.process_time(), time.perf_counter()
-    for chunk in batches(generated(events), batch):
+    for chunk in batches(generate_events(events), batch):
         collection.insert_many([vars(event) for event in chunk], silent=True)
     cost = Cost(events, time.perf_counter() - wall, time.process_time() - cpu)
     client.close()

@@ -2,11 +2,11 @@
 
     python -m benchmarks.client_cost [--quick]
 
-The real insert loop with the real writer against an embedded server, beside a minimal program that
-does the same the way the reference does: a generator of dataclass objects, then for COPY a formatted
-line per event in a StringIO and `copy_from`, for lists of values `execute_values`, for single
-statements `execute` with parameters. The two take turns; of each, the best round counts, since
-whatever else the machine does can only add to CPU time (a busy sibling core, cold caches).
+The real insert loop with the real writer against an embedded server is compared with a minimal program
+that works as the reference does: a generator of dataclass objects, then for COPY a formatted line per
+event in a StringIO and `copy_from`, for lists of values `execute_values`, for single statements
+`execute` with parameters. The two take turns; the best round of each counts, since other work on the
+machine (a busy sibling core, cold caches) can only add to CPU time.
 
 Columns in µs of CPU per event; `Send` is the driver, libpq, the kernel's half and the loop. The
 ratio is ours ÷ the reference's way. Goals: COPY binary <= 0.35 µs at batch 1,000 and <= 0.12 µs at
@@ -57,7 +57,7 @@ class Event:
     temperature: float
 
 
-def generated(count: int) -> Iterator[Event]:
+def generate_events(count: int) -> Iterator[Event]:
     """Events one by one."""
     timestamp = 1_704_067_200_000
     for number in range(count):
@@ -110,7 +110,7 @@ def reference_way(
     """Generate and send events the reference's way."""
     with closing(psycopg2.connect(dsn)) as connection:
         cpu, wall = time.process_time(), time.perf_counter()
-        send(connection, generated(events), batch)
+        send(connection, generate_events(events), batch)
         return Cost(events, time.perf_counter() - wall, time.process_time() - cpu)
 
 

@@ -2,17 +2,17 @@
 
     python -m benchmarks.copy_limit [--quick]
 
-Ours is a worker's whole path: generating, encoding, sending, recording. Against it, with the same
-rows, encoded before and lying ready, in the same batches, each committed:
+Ours is a worker's whole path: generating, encoding, sending, recording. The others send the same rows,
+encoded beforehand, in the same batches, each of which is committed:
 
 * libpq: PQexec("COPY …"), PQputCopyData, PQputCopyEnd, PQgetResult, nothing else;
 * psql: \\copy, from a file per batch (in memory where the system has a place for it).
 
-All into the same table, as the module makes it, with a key (`db`) and without (`none`), in a server
-with default settings; and once more with `synchronous_commit=off`, where the server waits for no
-disk and a client's own time is harder to hide. The three take turns of some batches each, each on
-its own connection, so that whatever else the machine does and whatever state the server is in meets
-all of them; a line's ratio is the median over all turns of ours ÷ libpq's next to it.
+All insert into the same table, as the module makes it, with a key (`db`) and without (`none`), in a
+server with default settings, and again with `synchronous_commit=off`, where the server doesn't wait
+for the disk and a client's own time is harder to hide. The three take turns of some batches each, each
+on its own connection, so that other work on the machine and the state of the server affect all of
+them; a line's ratio is the median over all turns of our rate ÷ libpq's in the turn next to it.
 
 The goal, >= 0.9, is for the least of the lines with default settings. `--quick` takes few turns, so
 its goal is >= 0.75.
@@ -34,7 +34,7 @@ from simulator.modules.postgres import Postgres
 from simulator.worker import garbage_collection_paused
 from simulator.workloads.base import Workload
 
-from .libpq import connected
+from .libpq import connect
 from .support import (
     Turn,
     conclude,
@@ -50,10 +50,10 @@ from .support import (
 
 GOAL, QUICK_GOAL = 0.9, 0.75
 TURNS = 4
-"""In each round, of each way."""
+"""How many each client has in a round."""
 BATCHES = {1_000: 64, 10_000: 10}
-"""Batch size -> batches in a turn: so many that it matters little that a worker, which encodes ahead,
-has the first ones ready and makes some for its next turn at the end."""
+"""Batch size -> batches in a turn: enough to make it negligible that a worker encodes ahead, and so has
+the first batches of a turn ready and spends its end on those of the next."""
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Line:
         return median(other / ours for ours, other in pairs)
 
 
-def encoded(module: Postgres, workload: Workload, events: int, batch: int) -> list[bytes]:
+def encode_payloads(module: Postgres, workload: Workload, events: int, batch: int) -> list[bytes]:
     """The payloads that a worker sends."""
     encoder = module.writer(batch).encoder
     payloads = []
@@ -94,7 +94,7 @@ def encoded(module: Postgres, workload: Workload, events: int, batch: int) -> li
 def libpq(dsn: str, statement: str, payloads: Sequence[bytes], line: Line) -> Iterator[Turn]:
     """libpq alone."""
     count = BATCHES[line.batch]
-    with connected(programs_folder().parent / "lib", dsn) as connection:
+    with connect(programs_folder().parent / "lib", dsn) as connection:
 
         def turn(number: int) -> None:
             connection.copy(statement, payloads[number * count : (number + 1) * count])
@@ -138,7 +138,7 @@ def one_round(line: Line, dsn: str, shift: int) -> None:
     dsn += f" options='-c synchronous_commit={line.commit}'"
     events = TURNS * line.events
     with database(dsn, workload, line.batch, line.key) as module:
-        payloads = encoded(module, workload, events, line.batch)
+        payloads = encode_payloads(module, workload, events, line.batch)
         writer = module.writer(line.batch)
         statement = writer.encoder.copy_statement(0)
         new_table(module, dsn)

@@ -3,9 +3,9 @@
     python -m benchmarks.crate_cost [--quick]
 
 The real insert loop with the real writer against a server in a process of its own that reads each
-request and says that all is stored, so no database is measured. Beside it the way that one would write
-first: a list of values per event, the standard library's JSON and HTTP. Of each, the best round counts,
-since whatever else the machine does can only add to CPU time.
+request and answers that everything is stored, so no database is measured. It's compared with the program
+that one would write first: a list of values per event, the standard library's JSON and HTTP. The best
+round of each counts, since other work on the machine can only add to CPU time.
 
 Goal: <= 0.8 µs at batch 1,000. That is for one machine, so `--quick`, meant for any, judges the ratio to
 the other way instead: <= 0.5.
@@ -25,7 +25,7 @@ from simulator.modules.cratedb import Cratedb, CratedbOptions
 from simulator.modules.cratedb.encoding import InsertMode
 from simulator.modules.options import parse_options
 
-from .client_cost import batches, generated
+from .client_cost import batches, generate_events
 from .support import (
     Cost,
     conclude_cost,
@@ -73,7 +73,7 @@ def usual_way(url: str, batch: int, events: int) -> Cost:
     """A list per event, as a client's `executemany` takes them."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
     cpu, wall = time.process_time(), time.perf_counter()
-    for chunk in batches(generated(events), batch):
+    for chunk in batches(generate_events(events), batch):
         rows = [[e.timestamp, e.device_id, e.sequence_number, e.temperature] for e in chunk]
         body = json.dumps({"stmt": _INSERT, "bulk_args": rows})
         connection.request("POST", "/_sql", body, {"content-type": "application/json"})

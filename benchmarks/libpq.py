@@ -50,28 +50,28 @@ class Connection:
         pq, connection, copy = self._pq, self._connection, statement.encode()
         wall, cpu = time.perf_counter(), time.process_time()
         for payload in payloads:
-            self._done(pq.PQexec(connection, copy), _COPY_IN)
+            self._expect(pq.PQexec(connection, copy), _COPY_IN)
             if pq.PQputCopyData(connection, payload, len(payload)) != 1:
-                raise self._failed()
+                raise self._last_error()
             if pq.PQputCopyEnd(connection, None) != 1:
-                raise self._failed()
-            self._done(pq.PQgetResult(connection), _COMMAND_OK)
+                raise self._last_error()
+            self._expect(pq.PQgetResult(connection), _COMMAND_OK)
             if pq.PQgetResult(connection) is not None:
-                raise self._failed()
+                raise self._last_error()
         return time.perf_counter() - wall, time.process_time() - cpu
 
-    def _done(self, result: int | None, status: int) -> None:
+    def _expect(self, result: int | None, status: int) -> None:
         found = self._pq.PQresultStatus(result)
         self._pq.PQclear(result)
         if found != status:
-            raise self._failed()
+            raise self._last_error()
 
-    def _failed(self) -> RuntimeError:
+    def _last_error(self) -> RuntimeError:
         return RuntimeError(self._pq.PQerrorMessage(self._connection).decode())
 
 
 @contextmanager
-def connected(folder: Path, dsn: str) -> Iterator[Connection]:
+def connect(folder: Path, dsn: str) -> Iterator[Connection]:
     """A connection, closed afterwards."""
     connection = Connection(folder, dsn)
     try:

@@ -3,14 +3,14 @@
     eval "$(servers env influxdb)"; python -m benchmarks.line_limit [--quick]
 
 Needs a server: INFLUXDB_URL, INFLUXDB_ORG and INFLUXDB_TOKEN say where. Ours is a worker's whole
-path: generating, encoding, sending by the official client's HTTP layer, recording. Against it the same
-requests, built before and lying ready, over one connection of Python's http.client: a POST, its answer
-read, nothing else. Each has a bucket of its own, made anew for each round; the two take turns of some
-batches, so that whatever else the machine does meets both. A line's ratio is the median over all
-turns of ours ÷ the thin client's next to it.
+path: generating, encoding, sending, recording. The thin client sends the same requests, built
+beforehand, over one connection of Python's http.client: a POST, its answer read, nothing else. Each has a
+bucket of its own, created again for each round. The two take turns of some batches, so that other
+work on the machine slows both. A line's ratio is the median over all turns of our rate ÷ the thin
+client's in the turn next to it.
 
-Beside it the CPU that a worker spends per event, of the round in which it was least: whatever else
-the machine does can only add to it.
+The table also shows the CPU that a worker spends per event, in the round in which it was least: other
+work on the machine can only add to it.
 
 The goals: a ratio >= 0.9 and <= 0.8 µs per event at batch 1,000 and 10,000. `--quick` takes few turns,
 for any machine, so its goals are >= 0.75 and <= 1.6 µs.
@@ -49,7 +49,7 @@ from .support import (
 GOAL, QUICK_GOAL = 0.9, 0.75
 GOAL_US, QUICK_GOAL_US = 0.8, 1.6
 TURNS = 6
-"""In each round, of each way."""
+"""How many each client has in a round."""
 BATCHES = {1_000: 40, 10_000: 5}
 """Batch size -> batches in a turn."""
 
@@ -128,7 +128,7 @@ def thin(module: Influxdb, payloads: Sequence[bytes], line: Line) -> Iterator[Tu
         connection.close()
 
 
-def encoded(module: Influxdb, workload: Workload, line: Line) -> list[bytes]:
+def encode_payloads(module: Influxdb, workload: Workload, line: Line) -> list[bytes]:
     """The payloads that a worker sends."""
     encoder = module.writer(line.batch).encoder
     return [
@@ -142,7 +142,7 @@ def one_round(line: Line, shift: int) -> None:
     """All turns; `shift` changes who begins."""
     workload = temperature()
     with bucket("ours", line) as module, bucket("thin", line) as other:
-        payloads = encoded(module, workload, line)
+        payloads = encode_payloads(module, workload, line)
         writer = module.writer(line.batch)
         with (
             worker_in_turns(writer, workload, line.batch, BATCHES[line.batch], TURNS) as ours,

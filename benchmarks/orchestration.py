@@ -10,7 +10,7 @@ afterwards. Without a database (`blackhole`, each request 1 ms) the window is kn
 Per run, in s: phases as the result has them (install and schedule: until the collector's process
 began; prepare, barrier, verify, clean-up: its own), and per worker count what no run shows (removal,
 and waiting for the pods' end). Goal: <= 4 s per run beyond its window. The pods are small, so that
-all of them fit on a node with two cores; a machine that does other things meanwhile adds to all of it.
+all of them fit on a node with two cores; other work on the machine makes every phase longer.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def namespace() -> Iterator[str]:
         core.delete_namespace(name)
 
 
-def config(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+def make_config(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """A config file with small pods."""
     image, _, tag = os.environ.get("E2E_IMAGE", f"iot-database-benchmark:{__version__}").rpartition(
         ":"
@@ -75,7 +75,7 @@ def sweep(folder: Path, arguments: argparse.Namespace) -> tuple[float, Mapping[s
     """Run the command; how long it took, and its result."""
     with namespace() as name:
         file, copy = folder / "config.yaml", folder / "result.json"
-        file.write_text(yaml.safe_dump(config(name, arguments)))
+        file.write_text(yaml.safe_dump(make_config(name, arguments)))
         workers = "1,4" if arguments.quick else "1,4,8,12,16"
         began = time.monotonic()
         done = subprocess.run(
@@ -95,7 +95,7 @@ def sweep(folder: Path, arguments: argparse.Namespace) -> tuple[float, Mapping[s
     return took, result
 
 
-def parsed() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -111,7 +111,7 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     """Measure; 0 if the goal is met."""
-    arguments = parsed()
+    arguments = parse_arguments()
     with scratch_folder() as folder:
         took, result = sweep(folder, arguments)
     rows = []

@@ -2,14 +2,14 @@
 
     python -m benchmarks.overhead [--quick]
 
-Real `insert` commands against the embedded server, on data of their own: one that also has to make
-these, one of five runs of 4 workers, one of three of 16. A run's cost is the sum of its phases less
-its window, both from result.json; a command's own cost, which all its runs share, is its wall time
-less its runs' phases: imports, starting and stopping the server, the result.
+Real `insert` commands against the embedded server, with a data folder of their own: one that also has
+to create the folder, one of five runs of 4 workers, one of three of 16. A run's cost is the sum of its
+phases less its window, both from result.json; a command's own cost, which all its runs share, is its
+wall time less its runs' phases: imports, starting and stopping the server, the result.
 
-What a run costs depends on whatever else the machine does. The ratio says what it would cost here
-and now to start nothing but fresh Python processes, one per worker and a collector, that import
-what they need; these starts alternate with the commands. The goal, <= 1.5 s, is for the best of the
+What a run costs depends on what else the machine does. The ratio compares it with starting as many
+fresh Python processes, one per worker and one for a collector, that only import what they need; these
+starts alternate with the commands. The goal, <= 1.5 s, is for the best of the
 runs of 4 workers, and <= 0.3 s of CPU for `--help`. `--quick` makes fewer runs and allows 3 s and
 0.6 s, for a machine that is busy otherwise.
 """
@@ -69,7 +69,7 @@ def insert(folder: Path, workers: int, runs: int, events: int) -> Command:
     result: Result = read_result(file)
     made = [run for run in result.runs if isinstance(run, InsertRun)]
     file.unlink()
-    # Exit status 1 may mean no more than workers that a busy machine kept from overlapping.
+    # Exit status 1 may only mean that a busy machine kept the workers from overlapping.
     if any(run.window_s is None or not run.verification for run in made):
         raise RuntimeError(f"a run failed: {[run.invalid_reasons for run in made]}")
     return Command(wall, made)

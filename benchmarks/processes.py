@@ -29,7 +29,7 @@ class SettingsFile:
 
     @property
     def environment(self) -> dict[str, str]:
-        """So that `python -m simulator.main` is found from any folder."""
+        """Lets `python -m simulator.main` be found from any folder."""
         return os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
 
     @property

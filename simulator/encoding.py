@@ -46,7 +46,7 @@ def digits(numbers: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
 def iso_times(times_ms: NDArray[np.int64]) -> NDArray[np.bytes_]:
     """Milliseconds since 1970 as texts like 2024-01-01T00:00:00.450Z.
 
-    A tenth of what `numpy.datetime_as_string` takes, which works out each date anew.
+    Takes a tenth of the time of `numpy.datetime_as_string`, which computes each date again.
     """
     days, rest = np.divmod(times_ms, 86_400_000)
     text = np.empty((len(times_ms), 24), dtype=np.uint8)
@@ -102,7 +102,7 @@ def _repeated(row: bytes, separator: bytes, count: int) -> bytes:
 
 
 _ROWS_AT_ONCE = 256
-"""Formatted by one operation, during which no other thread runs: some 70 µs."""
+"""Rows formatted by one operation, during which no other thread runs: some 70 µs."""
 
 
 def format_rows(row: bytes, separator: bytes, columns: Sequence[Sequence[Any]]) -> bytes:
@@ -133,7 +133,7 @@ def escaped(values: NDArray[Any], replacements: Sequence[tuple[bytes, bytes]]) -
     return values
 
 
-# What JSON (RFC 8259, section 7) doesn't take as it is within a string.
+# What has to be escaped within a JSON string (RFC 8259, section 7).
 _JSON_SPECIAL = b'"\\' + bytes(range(1, 0x20))
 
 
@@ -159,7 +159,7 @@ def json_columns(block: EventBlock) -> list[list[Any]]:
         if column.type is ColumnType.TEXT:
             values = json_escaped(values)
         elif column.type is ColumnType.JSON:
-            # Outside of strings, where they are escaped, line breaks mean nothing.
+            # Line breaks mean nothing outside of strings, and within strings they are escaped.
             values = escaped(values, ((b"\n", b" "), (b"\r", b" ")))
         lists.append(values.tolist())
     return lists
@@ -168,7 +168,7 @@ def json_columns(block: EventBlock) -> list[list[Any]]:
 def json_escaped(values: NDArray[Any]) -> NDArray[Any]:
     """UTF-8 texts as the inside of JSON strings; the column itself if nothing is to be escaped."""
     content = values.tobytes()
-    # One pass of C over the whole column: most columns are ids that need nothing.
+    # One pass in C over the whole column: most columns are ids that need no escaping.
     if len(content.translate(None, _JSON_SPECIAL)) == len(content):
         return values
     return np.array([orjson.dumps(text.decode())[1:-1] for text in values.tolist()])
@@ -184,11 +184,11 @@ def bounds(count: int, batch: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class BinaryRows:
-    """Rows of bytes that lie one behind the other. Good until this thread makes the next ones."""
+    """Rows of bytes, one after the other. Valid until this thread makes the next ones."""
 
     flat: NDArray[np.uint8]
     begins: NDArray[np.int64]
-    """Where each row begins, and at last where the last one ends."""
+    """Where each row begins, and finally where the last one ends."""
 
     def part(self, start: int, stop: int) -> memoryview:
         """The bytes of rows [start, stop)."""
@@ -198,11 +198,11 @@ class BinaryRows:
 def binary_rows(
     columns: Columns, prefix: bytes | NDArray[np.void], json_prefix: bytes = b""
 ) -> BinaryRows:
-    """Each row: a prefix, then each value in big-endian behind its length, an int32.
+    """Each row: a prefix, then for each value its length, an int32, and the value, both big-endian.
 
-    That is a row of PostgreSQL's binary COPY and a query's values in CQL's binary protocol.
-    `prefix` is one for all rows, or an array with that of each. `json_prefix` is part of the value.
-    A TEXT column of numpy's type `V` holds values of that many bytes, whatever these are.
+    PostgreSQL's binary COPY wants rows like that, and CQL's binary protocol a query's values.
+    `prefix` is one for all rows, or an array with one for each. `json_prefix` is part of the value.
+    A TEXT column of numpy's type `V` holds arbitrary bytes, all values of the same length.
 
     All rows are one numpy record array. Texts shorter than their column's width are cut out of the
     records' bytes afterwards, for all rows at once.
@@ -244,7 +244,7 @@ def binary_rows(
 
 
 def all_alike(data: NDArray[np.generic]) -> bool:
-    """Whether all values are the same; of texts, numpy's own comparison takes ten times as long."""
+    """Whether all values are the same. On texts, numpy's own comparison takes ten times as long."""
     octets, width = _octets(data).reshape(-1), data.dtype.itemsize
     return bool((octets[width:] == octets[:-width]).all())
 
@@ -269,10 +269,10 @@ def _records(
     json_prefix: bytes,
     _thread: int,
 ) -> NDArray[np.void]:
-    """Records with everything filled in that is the same in each row.
+    """Records in which everything is filled in that is the same in each row.
 
-    The same array each time: each call of `binary_rows` overwrites the rest of it (hence one per
-    thread). In fresh memory, filling it would cost twice as much.
+    Every call gets the same array, and `binary_rows` overwrites the rest of it, so each thread has
+    one of its own. Filling fresh memory would cost twice as much.
     """
     fields: list[tuple[str, str]] = [("prefix", f"V{len(prefix)}")]
     constants: dict[str, Any] = {"prefix": np.void(prefix)}

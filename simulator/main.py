@@ -79,7 +79,7 @@ def main() -> int:
 
         return run_launcher()
     configure_logging()
-    # As a container's first process, Python would ignore it otherwise.
+    # Without a handler, a container's first process ignores the signal.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     series = read_settings(arguments.settings)
     if arguments.credentials:

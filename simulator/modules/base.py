@@ -8,7 +8,6 @@ A module is one file with one class. It says what it can do (`CAPABILITIES`), wh
 
 from __future__ import annotations
 
-import difflib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..conditions import Condition
 from ..contract import Load, PrimaryKey, Role, RunSettings, Tables
-from ..errors import OptionError
+from ..errors import OptionError, did_you_mean
 from ..workloads.base import ColumnType, EventBlock, Schema
 
 _COUNT_INTERVAL_S = 0.25
@@ -334,8 +333,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
             return available
         for name in chosen:
             if name not in available:
-                near = difflib.get_close_matches(name, available, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
+                hint = did_you_mean(name, available)
                 raise OptionError(
                     f"option queries: there is no query {name!r}{hint} (known: {', '.join(available)})"
                 )

@@ -6,10 +6,9 @@ name is what `--workload` says, its object the workload's class.
 
 from __future__ import annotations
 
-import difflib
 from importlib.metadata import entry_points
 
-from ..errors import OptionError
+from ..errors import OptionError, did_you_mean
 from .base import Workload
 from .cpu import Cpu
 from .temperature import Temperature
@@ -35,6 +34,6 @@ def load_workload(name: str) -> type[Workload]:
         assert issubclass(found, Workload)
         return found
     known = workload_names()
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise OptionError(f"there is no workload {name!r}{hint} (known: {', '.join(known)})")
+    raise OptionError(
+        f"there is no workload {name!r}{did_you_mean(name, known)} (known: {', '.join(known)})"
+    )

@@ -139,7 +139,7 @@ class Workload(ABC):
     name: ClassVar[str]
     options_model: ClassVar[type[WorkloadOptions]] = WorkloadOptions
     schema: Schema
-    """Of the class, that with default options."""
+    """An instance's own. The class has the one that goes with the default options."""
 
     def __init__(self, seed: int = 0, **options: Any) -> None:
         """Raises ValueError (pydantic's, if it is about the options) if one is out of range."""
@@ -152,7 +152,7 @@ class Workload(ABC):
 
     @abstractmethod
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
-        """Events `first` to `first + count` of a worker, in time from that of `time_origin` on."""
+        """Events [first, first + count) of a worker. Event `time_origin` gets the first timestamp."""
 
     def devices(self, worker: int) -> NDArray[np.bytes_]:
         """Ids of the worker's devices, all of one width, each with the worker's number in it."""
@@ -161,7 +161,7 @@ class Workload(ABC):
     def dealt_devices(self, worker: int, first: int, count: int) -> NDArray[np.bytes_]:
         """The device id of each event of [first, first + count): a view, not to be written to."""
         start = first % self.device_spread
-        # Rounded up, so that blocks of different lengths share what is kept.
+        # Rounded up, so that blocks of different lengths share one cached array.
         length = self.device_spread + -(-count // _DEALT_STEP) * _DEALT_STEP
         return _dealt_device_ids(worker, self.device_spread, length)[start : start + count]
 
@@ -173,10 +173,10 @@ def _device_ids(worker: int, count: int) -> NDArray[np.bytes_]:
 
 @lru_cache(maxsize=4)
 def _dealt_device_ids(worker: int, spread: int, length: int) -> NDArray[np.bytes_]:
-    """The ids in turn, again and again, `length` of them.
+    """`length` ids: all of them in turn, over and over.
 
-    Blocks are cut out of it: looking up each event's id would cost as much CPU as all else that
-    generating does.
+    Blocks are slices of it: looking up each event's id would cost as much CPU as everything else
+    in generating events.
     """
     ids = np.resize(_device_ids(worker, spread), length)
     ids.flags.writeable = False
@@ -196,10 +196,10 @@ def random_words(seed: int, worker: int, first: int, count: int, words: int) -> 
 
 
 class _Stream:
-    """A generator that is moved to where it is read from.
+    """A generator that is moved to the place from which numbers are wanted.
 
-    Making one anew takes as long as the numbers of a thousand events, as numpy asks the system for a seed
-    even if there is a key.
+    Making a new one takes as long as generating a thousand events, since numpy asks the system for a
+    seed even if it's given a key.
     """
 
     def __init__(self, seed: int, worker: int) -> None:
@@ -207,7 +207,7 @@ class _Stream:
         self._block = 0
 
     def words(self, block: int, count: int) -> NDArray[np.uint64]:
-        """`count` numbers from a block of four on."""
+        """`count` numbers, beginning with those of a block of four."""
         self._generator.advance(block - self._block)
         found: NDArray[np.uint64] = self._generator.random_raw(count)
         self._block = block + -(-count // 4)

@@ -32,7 +32,7 @@ HOUR_MS = 3_600_000
 # What the queries ask about: as in TSBS, eight hosts for eight hours (cpu-max-all-8), all hosts for
 # twelve (high-cpu-all). https://github.com/timescale/tsbs#time-series-benchmark-suite-tsbs
 MAX_ALL_HOSTS = tuple(f"w00000d{host:06d}" for host in range(8))
-"""Hosts of `cpu-max-all`: worker 0's first eight; with a smaller `device_spread`, those there are."""
+"""Hosts of `cpu-max-all`: worker 0's first eight, or all if `device_spread` is smaller."""
 MAX_ALL_UNTIL_MS = FIRST_TIMESTAMP_MS + 8 * HOUR_MS
 HIGH_CPU_UNTIL_MS = FIRST_TIMESTAMP_MS + 12 * HOUR_MS
 HIGH_CPU_ABOVE = 90

@@ -51,8 +51,8 @@ class Temperature(Workload):
     )
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
-        # In place where possible: beside a busy server the caches are cold, and then it is fresh
-        # memory that costs time, not arithmetic.
+        # In place where possible: on a machine with a busy server the caches are cold, and then
+        # fresh memory costs more time than arithmetic.
         low = random_words(self.seed, worker, first, count, 1)[:, 0]
         # One word holds both values: its upper half the temperature, its lower half the jitter.
         high = low >> np.uint64(32)
@@ -82,7 +82,7 @@ class Temperature(Workload):
 
 
 def _scaled(bits: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
-    """Numbers from 0 to `count` - 1 from 32 random bits each, in their place.
+    """Numbers from 0 to `count` - 1 from 32 random bits each, computed in place.
 
     Multiply and shift maps them evenly onto a small range without a division.
     """
