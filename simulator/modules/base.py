@@ -87,8 +87,8 @@ class Options(BaseModel):
         return list(cls.model_fields)
 
     def secrets(self) -> list[str]:
-        """Texts that must never be shown: passwords, tokens."""
-        return []
+        """Texts that must never be shown: what fields with `repr=False` hold."""
+        return [found for name in self._hidden() if (found := getattr(self, name))]
 
     def mode(self, batch: int) -> str:
         """How requests of `batch` events (0: one each) are inserted, in a word for a table.
@@ -98,8 +98,13 @@ class Options(BaseModel):
         return "batch" if batch else "single"
 
     def public(self) -> dict[str, Any]:
-        """The options as they may be shown and stored."""
-        return self.model_dump(mode="json", exclude_none=True)
+        """The options as they may be shown and stored: secrets starred out."""
+        shown = self.model_dump(mode="json", exclude_none=True)
+        return shown | {name: "***" for name in self._hidden() if name in shown}
+
+    @classmethod
+    def _hidden(cls) -> list[str]:
+        return [name for name, field in cls.model_fields.items() if not field.repr]
 
 
 @dataclass(frozen=True, slots=True)

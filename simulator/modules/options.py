@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
@@ -41,20 +40,3 @@ def parse_options(
             # No key: it is several that don't fit together.
             problem = f"option {key}: {message}" if key else message
         raise OptionError(f"{where(key)}: {problem}") from error
-
-
-def checked_url(value: str, example: str, user: str, path: bool = True) -> str:
-    """The URL of a server; ValueError, which shows nothing of it, if it is none or holds a password.
-
-    `example`: what it looks like; `user`: the option for the user's name; `path`: whether it may have one.
-    """
-    try:
-        parts = urlsplit(value)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or parts.query or parts.fragment or not (path or parts.path in ("", "/")):
-        raise ValueError(f"must be a URL like {example}")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError(f"must not hold user or password: use {user} and password")
-    return value

@@ -51,8 +51,8 @@ from ...workloads.cpu import (
     METRICS,
 )
 from ..base import Capabilities, Encoding, Job, Module, Options, Payload, Query, Support, Writer
-from ..options import checked_url
 from ..shared.http import HttpPool, NoAnswer, basic_auth, parsed, translated
+from ..shared.options import checked_url
 from ..shared.tls import trusted
 from .encoding import DocumentEncoder, InsertMethod, Request
 
@@ -180,7 +180,9 @@ class ArangoOptions(EncodingOptions):
     @field_validator("endpoint")
     @classmethod
     def _url(cls, value: str) -> str:
-        return checked_url(value, "http://arangodb.example:8529", "username", path=False)
+        return checked_url(
+            value, "http://arangodb.example:8529", "username and password", path=False
+        )
 
     def secrets(self) -> list[str]:
         return [self.password] if self.password else []

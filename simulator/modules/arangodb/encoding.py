@@ -10,6 +10,7 @@ from ...contract import PrimaryKey
 from ...encoding import bounds, client_keys, format_rows, json_columns, json_object_format
 from ...workloads.base import EventBlock
 from ..base import Encoder, Job, Payload
+from ..shared.tables import deal_block, deal_in_turn
 
 
 class InsertMethod(StrEnum):
@@ -86,19 +87,18 @@ class DocumentEncoder(Encoder):
     def _requests(self, block: EventBlock, size: int) -> list[Request]:
         """All to one table, but for single events, which are dealt in turn."""
         spans = bounds(len(block), size)
+        tables = deal_in_turn(block, range(self._tables))
         return [
-            Request(self.method, (block.first + start) % self._tables, body, range(stop - start))
+            Request(self.method, tables[start], body, range(stop - start))
             for body, (start, stop) in zip(self._bodies(block, spans), spans, strict=True)
         ]
 
     def _dealt(self, block: EventBlock) -> list[Request]:
-        """One payload for several tables: event i goes to table i modulo their number."""
+        """One payload for several tables."""
         requests = []
-        for offset in range(min(self._tables, len(block))):
-            part = block.part(offset, len(block), self._tables)
+        for share, part in deal_block(block, self._tables):
             (body,) = self._bodies(part, [(0, len(part))])
-            rows = range(offset, len(block), self._tables)
-            requests.append(Request(self.method, (block.first + offset) % self._tables, body, rows))
+            requests.append(Request(self.method, share.table, body, share.rows))
         return requests
 
     def _bodies(self, block: EventBlock, spans: Sequence[tuple[int, int]]) -> list[bytes]:

@@ -50,8 +50,8 @@ from ..base import (
     Support,
     Writer,
 )
-from ..options import checked_url
 from ..shared.http import HttpPool, NoAnswer, basic_auth, parsed, translated
+from ..shared.options import checked_url
 from ..shared.sql import quoted
 from ..shared.tls import trusted
 from .encoding import InsertMode, Part, StatementEncoder, is_object
@@ -169,7 +169,9 @@ class CratedbOptions(EncodingOptions):
     @field_validator("endpoint")
     @classmethod
     def _urls(cls, value: list[str]) -> list[str]:
-        return [checked_url(url, "http://cratedb.example:4200", "user") for url in value]
+        return [
+            checked_url(url, "http://cratedb.example:4200", "user and password") for url in value
+        ]
 
     def secrets(self) -> list[str]:
         return [self.password] if self.password else []

@@ -73,7 +73,6 @@ from ..base import (
     Support,
     Writer,
 )
-from ..options import checked_url
 from ..shared.http import (
     Answer,
     AnswerTimeout,
@@ -85,6 +84,7 @@ from ..shared.http import (
     parsed,
     translated,
 )
+from ..shared.options import checked_url
 from ..shared.tls import trusted
 from .encoding import DocumentEncoder, InsertMode, Request
 
@@ -219,7 +219,8 @@ class ElasticsearchOptions(EncodingOptions):
     @field_validator("endpoint")
     @classmethod
     def _urls(cls, value: list[str]) -> list[str]:
-        return [checked_url(url, "https://elastic.example:9200", "username") for url in value]
+        example, login = "https://elastic.example:9200", "username and password, or api_key"
+        return [checked_url(url, example, login) for url in value]
 
     @model_validator(mode="after")
     def _one_way_in(self) -> ElasticsearchOptions:

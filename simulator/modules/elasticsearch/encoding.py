@@ -11,6 +11,7 @@ from ...contract import PrimaryKey
 from ...encoding import bounds, client_keys, format_rows, json_columns, json_object_format
 from ...workloads.base import EventBlock
 from ..base import Encoder, Job, Payload
+from ..shared.tables import deal_in_turn
 
 _BULK_PARAMETERS = (
     "require_alias=true&filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
@@ -88,7 +89,7 @@ class DocumentEncoder(Encoder):
         else:
             target = f"/_bulk?{_BULK_PARAMETERS}"
             meta.insert(0, b'"_index":"%b"')
-            columns.insert(0, self._dealt_aliases(block))
+            columns.insert(0, deal_in_turn(block, self._aliases))
         # Documents without an id are only ever created, too.
         action = b"create" if self._client_key else b"index"
         row = b'{"%b":{%b}}\n' % (action, b",".join(meta)) + self._document
@@ -104,7 +105,7 @@ class DocumentEncoder(Encoder):
 
     def _singles(self, block: EventBlock) -> list[Request]:
         documents = format_rows(self._document, b"", json_columns(block)).split(b"\n")[:-1]
-        aliases = [quote(alias) for alias in self._dealt_aliases(block)]
+        aliases = [quote(alias) for alias in deal_in_turn(block, self._aliases)]
         if not self._client_key:
             return [
                 Request("POST", f"/{alias}/_doc?{_SINGLE_PARAMETERS}", document, (0,))
@@ -115,10 +116,3 @@ class DocumentEncoder(Encoder):
             Request("PUT", f"/{alias}/_create/{key}?{_SINGLE_PARAMETERS}", document, (0,))
             for alias, key, document in zip(aliases, keys, documents, strict=True)
         ]
-
-    def _dealt_aliases(self, block: EventBlock) -> list[bytes]:
-        """Of each event: event i goes to table i modulo their number."""
-        count = len(self._aliases)
-        shift = block.first % count
-        turn = self._aliases[shift:] + self._aliases[:shift]
-        return (turn * (len(block) // count + 1))[: len(block)]

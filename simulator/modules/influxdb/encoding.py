@@ -9,7 +9,6 @@ milliseconds. https://docs.influxdata.com/influxdb/v2/reference/syntax/line-prot
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -22,7 +21,9 @@ from ...contract import Tables
 from ...encoding import bounds, escaped, format_rows, text_format
 from ...errors import SimulatorError
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
-from ..base import TABLE_COUNT, Encoder, Job, Payload
+from ..base import Encoder, Job, Payload
+from ..shared.compression import compress
+from ..shared.tables import deal_in_turn
 
 PRECISION = "ms"
 
@@ -30,9 +31,6 @@ PRECISION = "ms"
 _TAG_ESCAPES = ((b",", b"\\,"), (b"=", b"\\="), (b" ", b"\\ "))
 _STRING_ESCAPES = ((b"\\", b"\\\\"), (b'"', b'\\"'))
 _TEXTS = (ColumnType.TEXT, ColumnType.JSON)
-
-# Level 9, gzip's default, takes seven times the CPU of level 1 for a sixth less.
-_GZIP_LEVEL = 1
 
 # A character that no line can contain: lines are separated by it where they are sent alone.
 _SEPARATOR = b"\0"
@@ -72,7 +70,7 @@ class LineEncoder(Encoder):
         self._schema = job.schema
         self._compressed = compressed
         self._fields = field_columns(job.schema)
-        self._tables = job.table_names
+        self._measurements = [escaped_name(name) for name in job.table_names]
         name = b"%b" if job.load.tables is Tables.MULTIPLE else _literal(job.schema.table)
         # A set of tags brings its comma.
         tags = b"%b" if job.schema.device_path else b"," + _literal(job.schema.device) + b"=%b"
@@ -102,7 +100,7 @@ class LineEncoder(Encoder):
         ]
 
     def _body(self, lines: bytes) -> bytes:
-        return gzip.compress(lines, _GZIP_LEVEL, mtime=0) if self._compressed else lines
+        return compress(lines) if self._compressed else lines
 
     def _lines(self, block: EventBlock, separator: bytes) -> bytes:
         columns: list[Sequence[Any]] = [self._tags(block)]
@@ -112,16 +110,9 @@ class LineEncoder(Encoder):
                 values = escaped(values, _STRING_ESCAPES)
             columns.append(values.tolist())
         columns.append(block.columns[self._schema.time].tolist())
-        if len(self._tables) > 1:
-            columns.insert(0, self._measurements(block))
+        if len(self._measurements) > 1:
+            columns.insert(0, deal_in_turn(block, self._measurements))
         return format_rows(self._line, separator, columns)
-
-    def _measurements(self, block: EventBlock) -> list[bytes]:
-        """The measurement of each event: event i's is number i modulo their number."""
-        names = [escaped_name(name) for name in self._tables]
-        begin = block.first % TABLE_COUNT
-        turn = names[begin:] + names[:begin]
-        return (turn * -(-len(block) // TABLE_COUNT))[: len(block)]
 
     def _tags(self, block: EventBlock) -> list[bytes]:
         if self._schema.device_path:

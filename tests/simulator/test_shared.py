@@ -1,0 +1,127 @@
+"""What modules have in common: options, and dealing events to tables."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+import pytest
+from pydantic import ValidationError
+
+from simulator.errors import OptionError
+from simulator.modules.shared.options import (
+    EndpointOptions,
+    LoginOptions,
+    checked_url,
+    choose_mode,
+)
+from simulator.modules.shared.tables import deal_block, deal_in_turn, deal_rows, number_tables
+from simulator.workloads.temperature import Temperature
+
+
+class Mode(StrEnum):
+    FAST = "fast"
+    OTHER = "other"
+    SINGLE = "single"
+
+
+class NodeOptions(EndpointOptions, LoginOptions):
+    DEFAULT_PORT: ClassVar[int] = 77
+    EXAMPLE_URL: ClassVar[str] = "http://db.example:77"
+
+
+@pytest.mark.parametrize(
+    ("asked", "batch", "expected"),
+    [
+        (None, 0, Mode.SINGLE),
+        (None, 5, Mode.FAST),
+        (Mode.SINGLE, 0, Mode.SINGLE),
+        (Mode.OTHER, 5, Mode.OTHER),
+    ],
+)
+def test_a_mode_that_fits(asked: Mode | None, batch: int, expected: Mode) -> None:
+    assert choose_mode("insert_mode", asked, batch, Mode.SINGLE, Mode.FAST) is expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "batch", "text"),
+    [
+        (Mode.SINGLE, 5, "how=single sends each event alone: leave --batch out"),
+        (Mode.OTHER, 0, "how=other needs --batch N"),
+    ],
+)
+def test_a_mode_that_does_not_fit(asked: Mode, batch: int, text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        choose_mode("how", asked, batch, Mode.SINGLE, Mode.FAST)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["db:77", "ftp://db", "http://", "http://db:0", "http://db:99999", "http://db/?x=1",
+     "http://db/#x", "https://db;Fed=True", "http://me:hush@db"],
+)  # fmt: skip
+def test_what_is_no_url_of_a_server(url: str) -> None:
+    with pytest.raises(ValueError, match="must") as refused:
+        checked_url(url, "http://db.example", "user and password")
+    assert "hush" not in str(refused.value)
+
+
+def test_urls_are_those_of_servers() -> None:
+    for url in ("http://db", "https://db.example:77/path", "http://[::1]:77", "http://10.0.0.1"):
+        assert checked_url(url, "http://db.example", "user and password") == url
+    with pytest.raises(ValueError, match=r"must be a URL like http://db\.example"):
+        checked_url("http://db/path", "http://db.example", "user and password", path=False)
+
+
+def test_nodes_are_named_by_host_and_port() -> None:
+    found = NodeOptions.model_validate({"endpoint": "http://one, https://two:99/path"})
+    assert found.server == "one:77, two:99"
+    assert found.trusted() is not None
+    assert NodeOptions.model_validate({"endpoint": "http://one"}).trusted() is None
+
+
+def test_what_is_not_shown_is_a_secret() -> None:
+    values = {"endpoint": "http://one", "username": "me", "password": "a-s3cret"}
+    found = NodeOptions.model_validate(values)
+    assert found.secrets() == ["a-s3cret"]
+    assert found.public()["password"] == "***"
+    assert "a-s3cret" not in f"{found!r}"
+    nobody = NodeOptions.model_validate({"endpoint": "http://one"})
+    assert nobody.secrets() == []
+    assert "password" not in nobody.public()
+
+
+@pytest.mark.parametrize("half", [{"username": "me"}, {"password": "hush"}])
+def test_a_login_is_whole(half: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="username and password go together"):
+        LoginOptions.model_validate(half)
+
+
+@pytest.mark.parametrize("tables", [1, 4])
+@pytest.mark.parametrize("first", [0, 7])
+@pytest.mark.parametrize("count", [0, 1, 3, 30])
+def test_event_i_goes_to_table_i_modulo_their_number(tables: int, first: int, count: int) -> None:
+    block = Temperature(device_spread=3).block(1, first, count)
+    expected = [(first + row) % tables for row in range(count)]
+    assert deal_in_turn(block, range(tables)) == expected
+    assert number_tables(block, tables).tolist() == expected
+
+    shares = deal_rows(block, 0, count, tables)
+    assert [share.table for share in shares] == expected[:tables]
+    assert sorted(row for share in shares for row in share.rows) == list(range(count))
+    assert all(expected[row] == share.table for share in shares for row in share.rows)
+
+    dealt = deal_block(block, tables)
+    assert [share for share, _ in dealt] == shares
+    for share, part in dealt:
+        times = block.columns["timestamp"]
+        assert part.columns["timestamp"].tolist() == [times[row] for row in share.rows]
+
+
+def test_rows_of_one_request_are_those_of_its_block() -> None:
+    block = Temperature().block(0, 5, 20)
+    assert deal_rows(block, 10, 13, 4) == [
+        (3, range(10, 13, 4)),
+        (0, range(11, 13, 4)),
+        (1, range(12, 13, 4)),
+    ]
