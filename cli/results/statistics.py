@@ -1,8 +1,4 @@
-"""Statistics over runs. Pure.
-
-What a run's own table needs is from scipy.special and not scipy.stats: the same distributions at less
-than half of the import's cost.
-"""
+"""Statistics over runs. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from dataclasses import dataclass
 from simulator.contract import InsertRun, QueryRun
 
 from .model import InsertSummary, QuerySummary
+from .student import noncentrality, t_quantile
 
 UNSTABLE_CV = 0.10
 """From this coefficient of variation on, runs differ too much (pyperf warns at the same 10 %)."""
@@ -53,10 +50,8 @@ def summarize(values: Sequence[float]) -> Summary:
     mean = float(np.mean(values))
     ci95 = cv = stable = None
     if len(values) > 1:
-        from scipy.special import stdtrit
-
         deviation = float(np.std(values, ddof=1))
-        half = float(stdtrit(len(values) - 1, 0.975)) * deviation / math.sqrt(len(values))
+        half = t_quantile(0.975, len(values) - 1) * deviation / math.sqrt(len(values))
         # Rates and durations are never negative, which the t distribution does not know.
         ci95 = (max(0.0, mean - half), mean + half)
         cv = deviation / mean if mean else 0.0
@@ -164,13 +159,10 @@ def find_smallest_difference(cv: float, runs: int) -> float:
     Power of the two-sample t-test from the noncentral t distribution: Cohen, Statistical Power
     Analysis for the Behavioral Sciences (1988), chapter 2.
     """
-    from scipy.special import nctdtrinc, stdtrit
-
     freedom = 2 * runs - 2
-    critical = float(stdtrit(freedom, 0.975))
+    critical = t_quantile(0.975, freedom)
     # P(T' > critical) = 0.8 for the noncentrality that is sought; the other tail is nil there.
-    noncentrality = float(nctdtrinc(freedom, 0.2, critical))
-    deviations = noncentrality * cv * math.sqrt(2 / runs)
+    deviations = noncentrality(0.2, critical, freedom) * cv * math.sqrt(2 / runs)
     # The larger result varies by the same share of a larger mean, so the difference d is sought for
     # which d = deviations · √((1 + (1 + d)²) / 2).
     square = deviations**2
@@ -215,11 +207,13 @@ def ratio(values: Sequence[float], base: Sequence[float]) -> Ratio:
         return Ratio(quotient, None)
     if not any(np.ptp(side) for side in logs):
         return Ratio(quotient, (quotient, quotient))
-    # Nothing before this needs scipy.stats, whose import takes its time.
-    from scipy.stats import ttest_ind
-
-    interval = ttest_ind(logs[0], logs[1], equal_var=False).confidence_interval(0.95)
-    return Ratio(quotient, (math.exp(interval.low), math.exp(interval.high)))
+    # Squared standard errors of the means; their degrees of freedom by Welch and Satterthwaite.
+    errors = [float(side.var(ddof=1)) / len(side) for side in logs]
+    freedom = sum(errors) ** 2 / sum(
+        error**2 / (len(side) - 1) for error, side in zip(errors, logs, strict=True)
+    )
+    half = t_quantile(0.975, freedom) * math.sqrt(sum(errors))
+    return Ratio(quotient, (quotient * math.exp(-half), quotient * math.exp(half)))
 
 
 MOST_RUNS = 10_000

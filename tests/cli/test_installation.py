@@ -10,6 +10,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,74 @@ def test_what_the_package_depends_on_is_what_the_requirements_pin() -> None:
         for line in text.splitlines():
             if line and not line.startswith(("#", "-")):
                 assert canonicalize_name(line.partition("==")[0]) in required, line
+
+
+def _demo_packages() -> set[str]:
+    """What `make demo` installs: requirements-demo.txt and what those packages need in turn."""
+    lines = (ROOT / "requirements-demo.txt").read_text().splitlines()
+    wanted = [line.partition("==")[0] for line in lines if not line.startswith(("#", "-"))]
+    found: set[str] = set()
+    while wanted:
+        name = canonicalize_name(wanted.pop())
+        if name not in found:
+            found.add(name)
+            required = map(Requirement, metadata.requires(name) or ())
+            wanted += [one.name for one in required if not one.marker or one.marker.evaluate()]
+    return found
+
+
+@pytest.fixture(scope="module")
+def demo_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PYTHONPATH with which Python has only what `make demo` installs."""
+    demo = _demo_packages()
+    others = sorted(
+        package
+        for package, owners in metadata.packages_distributions().items()
+        if demo.isdisjoint(map(canonicalize_name, owners))
+    )
+    assert {"kubernetes", "cassandra", "duckdb", "vl_convert", "scipy"} <= set(others)
+    folder = tmp_path_factory.mktemp("demo")
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        f"OTHERS = {others}\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in OTHERS:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    return folder
+
+
+def test_the_demo_needs_no_more_than_what_it_installs(demo_alone: Path, tmp_path: Path) -> None:
+    environment = os.environ | {
+        "PYTHONPATH": str(demo_alone),
+        "EMBEDDED_DATA_DIR": str(tmp_path / "data"),
+    }
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(ROOT / "run.py"), *arguments, "--config", str(ROOT / "config.yaml")],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    small = ("--workers", "1", "--runs", "2")
+    for command in (("insert", *small, "--num-inserts", "500"), ("query", *small)):
+        done = run(*command, "--target", "embedded")
+        assert done.returncode == 0, done.stderr
+        assert "95% interval" in done.stdout
+
+    listed = run("targets")
+    assert listed.returncode == 0, listed.stderr
+    assert re.search(r"^cassandra_sync .* not installed", listed.stdout, re.MULTILINE)
+    for target in ("cassandra_sync", "postgresql"):
+        refused = run("insert", "--target", target)
+        assert refused.returncode == 2
+        assert re.fullmatch(
+            r"error: the Python package \w+ is needed for this and not installed:"
+            r" \S+ -m pip install -r \S+requirements\.txt\n",
+            refused.stderr,
+        )
 
 
 def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it() -> None:
