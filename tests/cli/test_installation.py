@@ -107,7 +107,7 @@ def test_a_run_in_a_folder_that_has_nothing_but_a_config_file(
 def test_the_chart_and_the_recipes_are_those_of_the_installed_package(installed: Path) -> None:
     code = (
         "from cli.cluster import CHART; from cli.config import chart_keys;"
-        " from cli.recipes import FOLDER, load_recipe;"
+        " from cli.install.recipes import FOLDER, load_recipe;"
         "print(CHART, FOLDER, (CHART / 'Chart.yaml').is_file(), 'image' in chart_keys(),"
         " load_recipe('postgresql').secret)"
     )
