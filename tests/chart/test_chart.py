@@ -40,15 +40,15 @@ def helm(*arguments: object, text: str = "") -> subprocess.CompletedProcess[str]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
 
 
-def attempted(values: Document, kubernetes: str = "1.34.0") -> subprocess.CompletedProcess[str]:
+def try_to_render(values: Document, kubernetes: str = "1.34.0") -> subprocess.CompletedProcess[str]:
     """Render the chart with these values."""
     arguments = ("template", RELEASE, CHART, "--kube-version", kubernetes, "-f", "-")
     return helm(*arguments, text=json.dumps(values))
 
 
-def rendered(values: Document, kubernetes: str = "1.34.0") -> dict[str, dict[str, Any]]:
+def render(values: Document, kubernetes: str = "1.34.0") -> dict[str, dict[str, Any]]:
     """The objects by `kind/name`, the release's name left out."""
-    done = attempted(values, kubernetes)
+    done = try_to_render(values, kubernetes)
     assert done.returncode == 0, done.stderr
     documents = [document for document in yaml.safe_load_all(done.stdout) if document]
     found = {
@@ -62,13 +62,13 @@ def rendered(values: Document, kubernetes: str = "1.34.0") -> dict[str, dict[str
 @pytest.fixture(scope="module")
 def plain() -> dict[str, dict[str, Any]]:
     """With the values that the tool always sets."""
-    return rendered({"run": RUN})
+    return render({"run": RUN})
 
 
 @pytest.fixture(scope="module")
 def full() -> dict[str, dict[str, Any]]:
     """With every value set."""
-    return rendered(EVERYTHING)
+    return render(EVERYTHING)
 
 
 @pytest.fixture(params=["plain", "full"])
@@ -149,11 +149,11 @@ def test_jobs(plain: Document, full: Document) -> None:
 def test_older_kubernetes() -> None:
     """The field is refused where it isn't known yet."""
     for version in ("1.24.0", "1.25.3"):
-        spec = rendered({"run": RUN}, version)["Job/-worker"]["spec"]
+        spec = render({"run": RUN}, version)["Job/-worker"]["spec"]
         assert "podFailurePolicy" not in spec
-    spec = rendered({"run": RUN}, "v1.29.3-eks-a1b2c3")["Job/-worker"]["spec"]
+    spec = render({"run": RUN}, "v1.29.3-eks-a1b2c3")["Job/-worker"]["spec"]
     assert "podFailurePolicy" in spec
-    refused = attempted({"run": RUN}, "1.23.0")
+    refused = try_to_render({"run": RUN}, "1.23.0")
     assert refused.returncode and "kubeVersion" in refused.stderr
 
 
@@ -239,7 +239,7 @@ def test_keep_away(full: Document) -> None:
         "topologyKey": "kubernetes.io/hostname",
         "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "postgresql"}},
     }
-    required = rendered({"run": RUN, "keepAwayFrom": {"app.kubernetes.io/name": "postgresql"}})
+    required = render({"run": RUN, "keepAwayFrom": {"app.kubernetes.io/name": "postgresql"}})
     for component in ("collector", "worker"):
         anti = pod(required, component)["spec"]["affinity"]["podAntiAffinity"]
         assert anti == {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
@@ -291,7 +291,7 @@ def test_network_policy(plain: Document, full: Document) -> None:
 
 def test_what_can_be_left_out() -> None:
     off = {"networkPolicy": {"enabled": False}, "podDisruptionBudget": {"enabled": False}}
-    found = rendered({"run": RUN, "topologySpread": [], **off})
+    found = render({"run": RUN, "topologySpread": [], **off})
     assert not [name for name in found if name.startswith(("NetworkPolicy", "PodDisruption"))]
     assert "topologySpreadConstraints" not in pod(found, "worker")["spec"]
 
@@ -333,7 +333,7 @@ def test_passwords_are_in_the_secret_alone(plain: Document, full: Document) -> N
 
 
 def test_settings_are_needed() -> None:
-    refused = attempted({})
+    refused = try_to_render({})
     assert refused.returncode and "run.settings is set by run.py" in refused.stderr
 
 
@@ -371,7 +371,7 @@ def test_settings_are_needed() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_wrong_values_are_refused(values: dict[str, Any], text: str) -> None:
-    refused = attempted(merged({"run": RUN}, values))
+    refused = try_to_render(merged({"run": RUN}, values))
     assert refused.returncode
     assert "values don't meet the specifications of the schema" in refused.stderr
     assert text in refused.stderr

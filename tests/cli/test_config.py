@@ -20,12 +20,12 @@ Write = Callable[[str], Path]
 def write(tmp_path: Path) -> Write:
     """Writes a config file."""
 
-    def written(text: str) -> Path:
+    def write_file(text: str) -> Path:
         file = tmp_path / "config.yaml"
         file.write_text(text, encoding="utf-8")
         return file
 
-    return written
+    return write_file
 
 
 def error_of(file: Path, target: str | None = None) -> str:

@@ -19,7 +19,7 @@ DOCUMENTS = ("README.md", "old-results.md")
 STORED = sorted((ROOT / "img" / "results").glob("*.json"))
 
 
-def shown() -> set[str]:
+def pictures_in_documents() -> set[str]:
     """The pictures in the documents."""
     return {
         path
@@ -28,7 +28,7 @@ def shown() -> set[str]:
     }
 
 
-def made() -> dict[str, list[str]]:
+def commands_of_pictures() -> dict[str, list[str]]:
     """Picture -> arguments of the plot command that `make pictures` draws it by."""
     makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
     example = re.search(r"^EXAMPLE := (.*)$", makefile, re.MULTILINE)
@@ -39,19 +39,19 @@ def made() -> dict[str, list[str]]:
 
 
 def test_every_picture_shown_is_made_and_the_other_way_round() -> None:
-    assert shown() == set(made())
-    for path in shown():
+    assert pictures_in_documents() == set(commands_of_pictures())
+    for path in pictures_in_documents():
         assert (ROOT / path).is_file(), path
 
 
-@pytest.mark.parametrize("picture", sorted(made()))
+@pytest.mark.parametrize("picture", sorted(commands_of_pictures()))
 def test_the_pictures_are_up_to_date(
     picture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What can be read in them is what the stored results give. (Not the same bytes: how wide a text is
     depends on the fonts that are there.)"""
     monkeypatch.chdir(ROOT)
-    words = made()[picture]
+    words = commands_of_pictures()[picture]
     words[words.index("--output") + 1] = str(tmp_path / "now.svg")
     done = CliRunner().invoke(plot, words, catch_exceptions=False)
     assert done.exit_code == 0

@@ -70,9 +70,7 @@ def run_script(
 
 
 @cache
-def rendered(
-    combination: Combination, storage_class: str = "", node_selector: str = ""
-) -> list[Any]:
+def render(combination: Combination, storage_class: str = "", node_selector: str = "") -> list[Any]:
     """The YAML documents: objects, and a chart's values. Not to be changed: they are shared."""
     env = {"STORAGE_CLASS": storage_class, "NODE_SELECTOR": node_selector}
     done = run_script(combination.recipe, "install.sh", *combination.arguments, "--render", env=env)

@@ -27,7 +27,7 @@ from .rendering import (
     chart_values,
     is_core,
     objects,
-    rendered,
+    render,
     run_script,
     values_of,
 )
@@ -94,7 +94,7 @@ def test_the_readme_names_what_is_pinned(recipe: Recipe) -> None:
 
 @every_combination
 def test_objects_fit_their_schema(combination: Combination) -> None:
-    documents = rendered(combination)
+    documents = render(combination)
     assert documents
     for document in documents:
         assert "${" not in str(document)
@@ -114,13 +114,13 @@ def without_nulls(value: Any) -> Any:
 
 @every_combination
 def test_storage_class_and_node_selector_come_from_one_place(combination: Combination) -> None:
-    documents = rendered(combination, "fast", "{pool: databases}")
+    documents = render(combination, "fast", "{pool: databases}")
     classes = values_of(documents, "storageClass", "storageClassName")
     assert classes and set(classes) == {"fast"}
     selectors = values_of(documents, "nodeSelector")
     assert selectors and all(selector == {"pool": "databases"} for selector in selectors)
 
-    usual = rendered(combination)
+    usual = render(combination)
     assert set(values_of(usual, "storageClass", "storageClassName")) == {None}
     assert all(selector == {} for selector in values_of(usual, "nodeSelector"))
 
@@ -131,7 +131,7 @@ def test_as_many_nodes_as_asked_for(combination: Combination) -> None:
         "Cluster": "instances", "CassandraDatacenter": "size", "Elasticsearch": "count",
         "StatefulSet": "replicas",
     }  # fmt: skip
-    for document in rendered(combination):
+    for document in render(combination):
         kind = document.get("kind")
         if kind in key:
             assert values_of(document["spec"], key[kind])[0] == combination.nodes
@@ -173,7 +173,7 @@ def test_images_and_charts_are_pinned(recipe: Recipe) -> None:
     for combination in COMBINATIONS:
         if combination.recipe is not recipe:
             continue
-        for image in values_of(objects(rendered(combination)), "image", "imageName", "reference"):
+        for image in values_of(objects(render(combination)), "image", "imageName", "reference"):
             if isinstance(image, str):
                 tag = image.rpartition(":")[2]
                 assert re.match(r"\d+\.\d+", tag), image
@@ -254,7 +254,7 @@ def test_the_service_is_what_the_recipe_makes(combination: Combination) -> None:
     """By the rules of each operator and chart; the plain manifests name it themselves."""
     recipe = combination.recipe
     found: dict[str, list[int] | None] = {}
-    documents = rendered(combination)
+    documents = render(combination)
     for document in objects(documents):
         name, kind = document["metadata"]["name"], document["kind"]
         if kind == "Service":
@@ -284,7 +284,7 @@ def test_the_service_is_what_the_recipe_makes(combination: Combination) -> None:
 def test_pods_and_secret_are_labelled(combination: Combination) -> None:
     """`db status` and keepAwayFrom look for the label."""
     recipe = combination.recipe
-    documents = rendered(combination)
+    documents = render(combination)
     secrets = [one for one in documents if one.get("kind") == "Secret"]
     assert recipe.secret in [secret["metadata"]["name"] for secret in secrets]
     (password,) = secret_of(combination).values()
@@ -323,7 +323,7 @@ def test_the_secrets_keys_are_options(target: Target) -> None:
 def secret_of(combination: Combination) -> dict[str, str]:
     secret = next(
         document
-        for document in objects(rendered(combination))
+        for document in objects(render(combination))
         if document["metadata"]["name"] == combination.recipe.secret
     )
     return {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}

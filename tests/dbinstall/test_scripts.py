@@ -12,7 +12,7 @@ import pytest
 
 from cli.install.recipes import LOCAL, Recipe
 
-from .rendering import COMBINATIONS, RECIPES, Combination, chart_values, objects, rendered
+from .rendering import COMBINATIONS, RECIPES, Combination, chart_values, objects, render
 
 PASSWORD = "Sesame0pen"
 # "Sesame0pen" in base64, as a Secret holds it.
@@ -96,7 +96,7 @@ def test_install(combination: Combination, recorded: Recorded) -> None:
     # The password goes through pipes, and is not shown.
     told = "\n".join(recorded.commands) + done.stdout + done.stderr
     assert PASSWORD not in told and ENCODED not in told
-    documents = rendered(combination)
+    documents = render(combination)
     for one in objects(documents):
         assert f"kind: {one['kind']}\n" in recorded.input
     if chart_values(documents):

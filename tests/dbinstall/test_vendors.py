@@ -30,7 +30,7 @@ from .rendering import (
     chart_values,
     is_core,
     objects,
-    rendered,
+    render,
     values_of,
 )
 
@@ -111,7 +111,7 @@ def without_nulls(value: Any) -> Any:
 @pytest.mark.parametrize("combination", CUSTOM, ids=str)
 def test_custom_resources(combination: Combination) -> None:
     checked = 0
-    for document in objects(rendered(combination)):
+    for document in objects(render(combination)):
         if not is_core(document):
             kind, version = document["kind"], document["apiVersion"].rpartition("/")[2]
             schema = schema_of(kind, version, checkout(CRDS[kind]))
@@ -125,7 +125,7 @@ def test_charts(combination: Combination) -> None:
     """They take the values, and make of them what config.yaml expects."""
     recipe = combination.recipe
     chart = checkout(CHARTS[recipe.name])
-    (values,) = chart_values(rendered(combination, "fast", "{pool: databases}"))
+    (values,) = chart_values(render(combination, "fast", "{pool: databases}"))
     done = subprocess.run(
         ["helm", "template", recipe.name, chart, "--namespace", "ns", "--values", "-"],
         input=yaml.safe_dump(values), capture_output=True, text=True, check=False,

@@ -147,10 +147,10 @@ def test_out_of_disk(tool: Tool, server: Server) -> None:
             assert run["valid"] is False
         finally:
             server.ask("DROP OWNED BY bench")
-            eventually(lambda: dropped(server), "the tablespace to be empty")
+            eventually(lambda: drop_tablespace(server), "the tablespace to be empty")
 
 
-def dropped(server: Server) -> bool:
+def drop_tablespace(server: Server) -> bool:
     """Drop the tablespace, which works once nothing is left in it."""
     try:
         server.ask("DROP TABLESPACE small")

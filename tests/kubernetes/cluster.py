@@ -116,7 +116,7 @@ class Namespace:
         listed = self.cluster.core.list_namespaced_pod(self.name, label_selector=selector)
         return sorted(listed.items, key=lambda pod: str(pod.metadata.name))
 
-    def running(self, component: str, number: int = 1) -> list[Any]:
+    def await_running(self, component: str, number: int = 1) -> list[Any]:
         """Wait until that many pods of a component run."""
 
         def found() -> list[Any]:

@@ -20,7 +20,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from cli.install.recipes import DATABASE_LABEL, Recipe, load_recipe
-from tests.dbinstall.rendering import COMBINATIONS, Combination, is_core, objects, rendered
+from tests.dbinstall.rendering import COMBINATIONS, Combination, is_core, objects, render
 from tests.e2e.tool import ROOT, Done, Running, eventually
 
 from .cluster import IMAGE, POSTGRES_IMAGE, Cluster, Namespace
@@ -153,7 +153,7 @@ def databases(shipped: ClusterTool, storage_class: str) -> Databases:
     return Databases(shipped, storage_class)
 
 
-def benchmarked(tool: ClusterTool, target: str, events: int = 2000) -> None:
+def insert_and_query(tool: ClusterTool, target: str, events: int = 2000) -> None:
     """Insert as config.yaml has it, and query."""
     tool.insert("--batch", 100, "--num-inserts", events, "--json", tool.json, target=target)
     run = tool._read(tool.json)["runs"][0]
@@ -191,7 +191,7 @@ def test_postgresql(databases: Databases, shipped: ClusterTool, namespace: Names
     installed = databases.install("postgresql", POSTGRES_IMAGE)
     status = databases.status("postgresql")
     assert status == ["postgresql", "ready", "1/1", "local", "1", "small", "1"]
-    benchmarked(shipped, "postgresql")
+    insert_and_query(shipped, "postgresql")
     password = password_of(namespace, recipe, "password")
     for text in (namespace.everything(), installed.out, installed.err, shipped.json.read_text()):
         assert password not in text
@@ -238,7 +238,7 @@ def image_of(variable: str) -> str:
 @pytest.mark.timeout(600)
 def test_influxdb(databases: Databases, shipped: ClusterTool, namespace: Namespace) -> None:
     databases.install("influxdb", image_of("E2E_INFLUXDB_IMAGE"))
-    benchmarked(shipped, "influxdb")
+    insert_and_query(shipped, "influxdb")
     token = password_of(namespace, load_recipe("influxdb"), "token")
     assert token not in namespace.everything()
     databases.run("uninstall", "influxdb", "--yes", "--delete-volumes").ok()
@@ -250,7 +250,7 @@ def test_cassandra_on_three_nodes(
 ) -> None:
     databases.install("cassandra_async", image_of("E2E_CASSANDRA_IMAGE"))
     assert databases.status("cassandra_async")[:5] == ["cassandra", "ready", "3/3", "local", "3"]
-    benchmarked(shipped, "cassandra_async")
+    insert_and_query(shipped, "cassandra_async")
     databases.run("uninstall", "cassandra_async", "--yes", "--delete-volumes").ok()
 
 
@@ -301,7 +301,7 @@ def test_an_image_that_can_not_be_had(databases: Databases) -> None:
 )
 def test_core_objects_are_taken(combination: Combination, namespace: Namespace) -> None:
     """By a dry run of the API server: with its defaults, admission and Pod Security."""
-    documents = [one for one in objects(rendered(combination)) if is_core(one)]
+    documents = [one for one in objects(render(combination)) if is_core(one)]
     done = subprocess.run(
         [
             "kubectl", "apply", "--namespace", namespace.name, "--dry-run=server",
@@ -406,7 +406,7 @@ def test_the_vendors_recipes_without_their_operators(
         finally:
             stopped.set()
             readier.join()
-        made = listed(namespace, group, version, plural)
+        made = list_objects(namespace, group, version, plural)
         assert len(made) == 1 and made[0]["metadata"].get("name"), name
         core = namespace.cluster.core
         selector = f"{DATABASE_LABEL}={name}"
@@ -417,7 +417,7 @@ def test_the_vendors_recipes_without_their_operators(
         assert all(secret.data["password"] == wanted for secret in secrets)
 
         script(recipe, "uninstall.sh", namespace)
-        assert not listed(namespace, group, version, plural), name
+        assert not list_objects(namespace, group, version, plural), name
         assert len(core.list_namespaced_secret(namespace.name, label_selector=selector).items) == 2
         script(recipe, "uninstall.sh", namespace, "--delete-volumes")
         assert not core.list_namespaced_secret(namespace.name, label_selector=selector).items
@@ -431,7 +431,7 @@ def script(recipe: Recipe, name: str, namespace: Namespace, *arguments: str) -> 
     assert done.returncode == 0, done
 
 
-def listed(namespace: Namespace, group: str, version: str, plural: str) -> list[Any]:
+def list_objects(namespace: Namespace, group: str, version: str, plural: str) -> list[Any]:
     api: Any = client.CustomObjectsApi(namespace.cluster.api)
     found = api.list_namespaced_custom_object(group, version, namespace.name, plural)
     return list(found["items"])
@@ -445,7 +445,7 @@ def keep_ready(
     while not stopped.wait(0.3):
         # For a moment after a CRD was made, its objects can't be listed.
         with suppress(ApiException):
-            for item in listed(namespace, group, version, plural):
+            for item in list_objects(namespace, group, version, plural):
                 if "status" not in item:
                     api.patch_namespaced_custom_object(
                         group, version, namespace.name, plural, item["metadata"]["name"],

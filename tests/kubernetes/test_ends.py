@@ -74,7 +74,7 @@ def test_clean_removes_what_a_crash_left(tool: ClusterTool, namespace: Namespace
     shown = tool.run("clean", "--config", tool.config, "--yes").ok()
     assert run_id in shown.out and "2 pods at work" in shown.out and "--running" in shown.out
     assert started_by() in shown.out
-    assert len(namespace.running("worker") + namespace.running("collector")) == 2
+    assert len(namespace.await_running("worker") + namespace.await_running("collector")) == 2
 
     asked = tool.run("clean", "--config", tool.config, "--running").error(2)
     assert "--yes" in asked

@@ -33,17 +33,17 @@ def begin(tool: ClusterTool, *arguments: object, runs: int = 1) -> Running:
 
 def ended(tool: ClusterTool, running: Running, since: float) -> str:
     """The error of a run to which something happened at `since`."""
-    text = tool.failed(running)
+    text = tool.await_failure(running)
     assert time.monotonic() - since < WITHIN_S + CLEAN_UP_S
     return text
 
 
 def test_image_that_is_not_there(tool: ClusterTool) -> None:
     tool.configure(image={**tool.document["kubernetes"]["image"], "tag": "no-such-tag"})
-    text = tool.failed(tool.start_insert())
+    text = tool.await_failure(tool.start_insert())
     assert "pod iotb-" in text and "Image" in text and "no-such-tag" in text
     assert "image.tag" in text
-    assert "no-such-tag" in tool.kept("events.log")
+    assert "no-such-tag" in tool.read_logs("events.log")
 
 
 def test_image_that_may_not_be_pulled(tool: ClusterTool) -> None:
@@ -60,7 +60,7 @@ def test_no_node_for_it(tool: ClusterTool) -> None:
     text = ended(tool, tool.start_insert(), began)
     assert "pod iotb-" in text and "can't be scheduled" in text
     assert "node affinity/selector" in text
-    assert "FailedScheduling" in tool.kept("events.log")
+    assert "FailedScheduling" in tool.read_logs("events.log")
 
 
 def test_crash_at_start(tool: ClusterTool) -> None:
@@ -78,9 +78,9 @@ def test_settings_that_the_worker_refuses(tool: ClusterTool, namespace: Namespac
     tool.document["targets"]["hole"]["module"] = "postgres"
     del tool.document["targets"]["hole"]["delay_ms"]
     tool.configure()
-    text = tool.failed(tool.start_insert())
+    text = tool.await_failure(tool.start_insert())
     assert "max_retires" in text
-    assert "max_retires" in tool.kept("*collector*.log")
+    assert "max_retires" in tool.read_logs("*collector*.log")
 
 
 def test_secret_that_is_not_there(tool: ClusterTool) -> None:
@@ -110,19 +110,19 @@ def test_out_of_memory(tool: ClusterTool) -> None:
 def test_evicted(tool: ClusterTool, namespace: Namespace) -> None:
     tool.configure(podDisruptionBudget={"enabled": False})
     running = begin(tool)
-    name = namespace.running("worker")[0].metadata.name
+    name = namespace.await_running("worker")[0].metadata.name
     since = time.monotonic()
     evict(namespace, name)
     text = ended(tool, running, since)
     assert name in text and "evicted" in text
-    assert "phase run" in tool.kept("*collector*.log")
+    assert "phase run" in tool.read_logs("*collector*.log")
 
 
 def test_eviction_is_refused(tool: ClusterTool, namespace: Namespace) -> None:
     """As shipped: draining the node waits for the run's end."""
     running = tool.start_insert("--num-inserts", 500)
     running.await_err("running,", 60)
-    for pod in namespace.running("worker") + namespace.running("collector"):
+    for pod in namespace.await_running("worker") + namespace.await_running("collector"):
         with pytest.raises(ApiException) as refused:
             evict(namespace, pod.metadata.name)
         assert refused.value.status == 429
@@ -140,7 +140,7 @@ def evict(namespace: Namespace, pod: str) -> None:
 def test_deleted(tool: ClusterTool, namespace: Namespace, component: str) -> None:
     running = begin(tool, "--workers", 2) if component == "worker" else begin(tool)
     pods = namespace.pods()
-    name = namespace.running(component)[0].metadata.name
+    name = namespace.await_running(component)[0].metadata.name
     since = time.monotonic()
     namespace.cluster.core.delete_namespaced_pod(name, namespace.name)
     text = ended(tool, running, since)
@@ -154,7 +154,7 @@ def test_deleted(tool: ClusterTool, namespace: Namespace, component: str) -> Non
 def test_killed(tool: ClusterTool, namespace: Namespace, component: str) -> None:
     """SIGKILL to the process that does the work: what the kernel's OOM killer or a crash looks like."""
     running = begin(tool, runs=2)
-    name = namespace.running(component)[0].metadata.name
+    name = namespace.await_running(component)[0].metadata.name
     since = time.monotonic()
     namespace.execute(
         name,
@@ -205,14 +205,14 @@ def test_root(tool: ClusterTool, namespace: Namespace) -> None:
 
 def test_timeout(tool: ClusterTool) -> None:
     running = tool.start_insert(*LONG, "--timeout", 12)
-    text = tool.failed(running)
+    text = tool.await_failure(running)
     assert "--timeout" in text and "phase run" in text and "of 100000 done" in text
-    assert "phase run" in tool.kept("*collector*.log")
+    assert "phase run" in tool.read_logs("*collector*.log")
 
 
 def test_timeout_before_the_pods_run(tool: ClusterTool) -> None:
     tool.configure(nodeSelector={"no-such-label": "at-all"})
-    text = tool.failed(tool.start_insert("--timeout", 3))
+    text = tool.await_failure(tool.start_insert("--timeout", 3))
     assert "--timeout" in text and "pods not started: iotb-" in text
 
 
@@ -229,5 +229,5 @@ def test_stuck_pods_are_waited_for(tool: ClusterTool, namespace: Namespace) -> N
     namespace.cluster.batch.delete_namespaced_job(
         pods[1].metadata.labels["job-name"], namespace.name, propagation_policy="Background"
     )
-    tool.failed(running)
+    tool.await_failure(running)
     eventually(lambda: not namespace.pods(), "the end of all pods", 5)

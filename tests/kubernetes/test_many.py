@@ -15,7 +15,7 @@ def test_two_runs_in_one_namespace(tool: ClusterTool, namespace: Namespace) -> N
         tool.start_insert("--num-inserts", 2000, "--output", tool.place / name) for name in "ab"
     ]
     tool.outputs = [tool.place / name for name in "ab"]
-    namespace.running("worker", 2)
+    namespace.await_running("worker", 2)
     shown = tool.run("clean", "--config", tool.config, "--yes").ok()
     assert shown.out.count("at work") == 3, shown.out
     for command, output in zip(commands, tool.outputs, strict=True):

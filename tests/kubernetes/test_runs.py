@@ -150,7 +150,7 @@ def test_password_is_nowhere(tool: ClusterTool, namespace: Namespace, database: 
     everything = namespace.everything()
     assert "iotb-" in everything
     assert PASSWORD not in everything
-    for pod in namespace.running("worker"):
+    for pod in namespace.await_running("worker"):
         names = {variable.name for variable in pod.spec.containers[0].env}
         assert names == {"NODE_NAME", "JOB_COMPLETION_INDEX"}
         shown = namespace.execute(

@@ -96,14 +96,14 @@ class ClusterTool(Tool):
             assert done.status == 1, done
         return done
 
-    def failed(self, running: Running, within_s: float = 60.0) -> str:
+    def await_failure(self, running: Running, within_s: float = 60.0) -> str:
         """The error of a run that fails; its result, its events and the logs of its pods are kept."""
         text = running.wait(within_s).error(1)
         assert (self.folder() / "result.json").is_file()
-        assert "iotb-" in self.kept("events.log")
+        assert "iotb-" in self.read_logs("events.log")
         return text
 
-    def kept(self, pattern: str) -> str:
+    def read_logs(self, pattern: str) -> str:
         """The text of the logs whose names match."""
         found = sorted((self.folder() / "logs").rglob(pattern))
         assert found, f"no {pattern} in {sorted((self.folder() / 'logs').rglob('*'))}"

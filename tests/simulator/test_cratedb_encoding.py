@@ -41,7 +41,7 @@ def values_of(mode: InsertMode, part: Part) -> tuple[str, list[str], list[list[A
     return found[1], names, [values] if mode is InsertMode.SINGLE else values
 
 
-def typed(workload: Workload, names: list[str], row: list[Any]) -> Row:
+def to_values(workload: Workload, names: list[str], row: list[Any]) -> Row:
     """A row as the workload has it: a JSON document that isn't an object was sent as text."""
     values = dict(zip(names, row, strict=True))
     for column in workload.schema.columns:
@@ -74,7 +74,7 @@ def test_statements_hold_the_events(
             assert table == job.table_names[part.table]
             for number, row in zip(part.rows, values, strict=True):
                 assert part.table == (block.first + number) % len(job.table_names)
-                assert typed(workload, names, row) == rows[number]
+                assert to_values(workload, names, row) == rows[number]
                 if key is PrimaryKey.CLIENT:
                     assert row[0] == keys[number].decode()
                 seen.append(number)
@@ -91,7 +91,7 @@ def test_what_is_sent_again_is_the_rest(mode: InsertMode) -> None:
     encoder.keep(part, block, [12, 19])
     _, names, values = values_of(mode, part)
     rows = rows_of(block)
-    assert [typed(workload, names, row) for row in values] == [rows[12], rows[19]]
+    assert [to_values(workload, names, row) for row in values] == [rows[12], rows[19]]
 
 
 class Answers:

@@ -29,7 +29,7 @@ def encoder(job: Job, mode: InsertMode) -> DocumentEncoder:
     return DocumentEncoder(job, mode, [f"my-{table}-write" for table in job.table_names])
 
 
-def sent(payload: Payload) -> list[tuple[str, str, str | None, dict[str, Any]]]:
+def parse_payload(payload: Payload) -> list[tuple[str, str, str | None, dict[str, Any]]]:
     """Of each document: action, where it goes, its id, itself. Checks the form of the request."""
     request: Request = payload.data
     parts = urlsplit(request.target)
@@ -57,7 +57,7 @@ def sent(payload: Payload) -> list[tuple[str, str, str | None, dict[str, Any]]]:
 
 def rows(workload: Workload, payloads: list[Payload]) -> list[Row]:
     names = [column.name for column in workload.schema.columns]
-    documents = [document for payload in payloads for *_, document in sent(payload)]
+    documents = [document for payload in payloads for *_, document in parse_payload(payload)]
     assert all(list(document) == names for document in documents)
     return normalised(workload.schema, [list(document.values()) for document in documents])
 
@@ -76,13 +76,13 @@ def test_documents_are_the_events(
     payloads = encoder(job, mode).encode(block, batch)
 
     assert rows(workload, payloads) == rows_of(block)
-    sizes = [len(sent(payload)) for payload in payloads]
+    sizes = [len(parse_payload(payload)) for payload in payloads]
     assert sizes == [payload.events for payload in payloads]
     assert sizes == [len(payload.data.rows) for payload in payloads]
     assert max(sizes) == min(batch or 1, 91)
     assert [payload.last for payload in payloads] == [int(end) - 1 for end in np.cumsum(sizes)]
 
-    actions = [action for payload in payloads for action in sent(payload)]
+    actions = [action for payload in payloads for action in parse_payload(payload)]
     names = [f"my-{table}-write" for table in job.table_names]
     aliases = [alias for _, alias, _, _ in actions]
     assert aliases == [names[number % len(names)] for number in range(7, 98)]
@@ -110,13 +110,13 @@ def test_what_is_sent_again_is_the_rest(kept: list[int]) -> None:
     block = Temperature().block(0, 0, 4)
     job = Job(block.schema, Load(batch=4, primary_key=PrimaryKey.CLIENT))
     (payload,) = encoder(job, InsertMode.BULK).encode(block, 4)
-    before = sent(payload)
+    before = parse_payload(payload)
     request: Request = payload.data
     request.rows = (10, 11, 12, 13)
     request.keep(kept)
     assert list(request.rows) == [10 + position for position in kept]
     if kept:
-        assert sent(payload) == [before[position] for position in kept]
+        assert parse_payload(payload) == [before[position] for position in kept]
 
 
 def test_a_json_documents_line_breaks_are_no_ends_of_lines() -> None:
@@ -125,7 +125,7 @@ def test_a_json_documents_line_breaks_are_no_ends_of_lines() -> None:
     columns = dict(block.columns) | {"document": np.array([b'{\n"a":\r\n[1,\n2]}'])}
     pretty = type(block)(block.schema, 0, 0, columns, block.devices)
     (payload,) = encoder(Job(block.schema, Load(batch=1)), InsertMode.BULK).encode(pretty, 1)
-    [(_, _, _, document)] = sent(payload)
+    [(_, _, _, document)] = parse_payload(payload)
     assert document["document"] == {"a": [1, 2]}
 
 

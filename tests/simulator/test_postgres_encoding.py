@@ -97,7 +97,7 @@ def parsed_values(text: bytes) -> list[tuple[bytes, ...]]:
     return [tuple(values[start : start + width]) for start in range(0, len(values), width)]
 
 
-def typed(schema: Schema, rows: list[tuple[Any, ...]]) -> list[Row]:
+def to_values(schema: Schema, rows: list[tuple[Any, ...]]) -> list[Row]:
     """Rows of texts or numbers as values that can be compared."""
 
     def value(kind: ColumnType, field: Any) -> Any:
@@ -124,7 +124,7 @@ def test_binary_rows_are_the_events(kind: type[Workload]) -> None:
     streams = copy_binary(columns_of(block), 25)
     assert len(streams) == 4
     parsed = [row for stream in streams for row in parsed_binary(stream, block.schema)]
-    assert typed(block.schema, parsed) == rows_of(block)
+    assert to_values(block.schema, parsed) == rows_of(block)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -133,7 +133,7 @@ def test_text_rows_are_the_events(kind: type[Workload]) -> None:
     data = text_rows(columns_of(block), 25)
     assert len(data) == 4
     parsed = [row for part in data for row in parsed_text(part)]
-    assert typed(block.schema, parsed) == rows_of(block)
+    assert to_values(block.schema, parsed) == rows_of(block)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,7 +142,7 @@ def test_value_rows_are_the_events(kind: type[Workload]) -> None:
     lists = value_rows(columns_of(block), 25, b"", b",")
     assert len(lists) == 4
     parsed = [row for part in lists for row in parsed_values(part)]
-    assert typed(block.schema, parsed) == rows_of(block)
+    assert to_values(block.schema, parsed) == rows_of(block)
 
 
 def test_floats_are_sent_with_their_columns_decimals() -> None:
@@ -176,7 +176,7 @@ def test_a_template_is_not_changed_by_its_users() -> None:
     first, second = texts("long text", "short"), texts("short", "long text")
     for block in (first, second, first):
         (stream,) = copy_binary(columns_of(block), 2)
-        assert typed(block.schema, parsed_binary(stream, block.schema)) == rows_of(block)
+        assert to_values(block.schema, parsed_binary(stream, block.schema)) == rows_of(block)
 
 
 def test_identifiers_are_quoted() -> None:
@@ -195,7 +195,9 @@ def test_identifiers_are_quoted() -> None:
 # --- requests -------------------------------------------------------------------------------------
 
 
-def sent(encoder: PostgresEncoder, payload: Payload) -> list[tuple[int, list[tuple[Any, ...]]]]:
+def parse_payload(
+    encoder: PostgresEncoder, payload: Payload
+) -> list[tuple[int, list[tuple[Any, ...]]]]:
     """What a payload holds: (table, its rows), in the order of sending."""
     found = []
     for table, data in payload.data:
@@ -246,8 +248,8 @@ def test_a_block_is_split_into_requests(make: Callable[[Tables], PostgresEncoder
 
     rows = rows_of(block)
     for payload in payloads:
-        parts = sent(encoder, payload)
-        stored = typed(block.schema, [row for _, part in parts for row in part])
+        parts = parse_payload(encoder, payload)
+        stored = to_values(block.schema, [row for _, part in parts for row in part])
         assert stored == rows[payload.last + 1 - payload.events : payload.last + 1]
         # Whoever sends several statements knows so by the data's form.
         statements = payload.events if encoder.mode is InsertMode.TRANSACTION else 1
@@ -266,8 +268,8 @@ def test_events_are_dealt_to_tables_by_their_number(
     rows = rows_of(block)
     for payload in payloads:
         stored = []
-        for table, part in sent(encoder, payload):
-            for row in typed(block.schema, part):
+        for table, part in parse_payload(encoder, payload):
+            for row in to_values(block.schema, part):
                 number = row[2]
                 assert isinstance(number, int)
                 assert table == number % 4
@@ -286,8 +288,8 @@ def test_batches_of_one_in_several_tables(make: Callable[[Tables], PostgresEncod
     payloads = encoder.encode(block, 0 if encoder.mode is InsertMode.SINGLE else 1)
     assert [payload.data[0][0] for payload in payloads] == [2, 3, 0, 1, 2, 3]
     for payload, row in zip(payloads, rows_of(block), strict=True):
-        ((_, part),) = sent(encoder, payload)
-        assert typed(block.schema, part) == [row]
+        ((_, part),) = parse_payload(encoder, payload)
+        assert to_values(block.schema, part) == [row]
 
 
 @pytest.mark.parametrize("copy_format", CopyFormat)
