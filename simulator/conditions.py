@@ -36,9 +36,11 @@ class Condition(StrEnum):
 
 
 def find_conditions(model: type[BaseModel]) -> dict[str, Condition]:
-    """Field -> what its annotation declares. A field that is never shown changes no figure."""
+    """Field (by its alias, where it has one) -> what its annotation declares. A field that is never
+    shown changes no figure."""
     found = {}
-    for name, field in model.model_fields.items():
+    for own_name, field in model.model_fields.items():
+        name = field.alias or own_name
         declared = [one for one in field.metadata if isinstance(one, Condition)]
         if declared:
             found[name] = declared[0]

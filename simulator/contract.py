@@ -7,9 +7,11 @@ machines' wall clocks are ever compared. The models of a run's report are those 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from .conditions import Condition
 
 MAX_WORKERS = 100_000
 
@@ -89,17 +91,17 @@ class Load(Message):
     role: Role = Role.WRITE
     workers: int = Field(1, ge=1, le=MAX_WORKERS)
     """How many take part."""
-    primary_key: PrimaryKey = _option(
+    primary_key: Annotated[PrimaryKey, Condition.KEY] = _option(
         PrimaryKey.DB,
         "Who makes the primary key: the database by an identity column (sql), in its own older way"
         " (db: serial) or as a UUID (uuid), the worker from the event (client), or nobody (none).",
         Role.WRITE,
     )
-    tables: Tables = _option(
+    tables: Annotated[Tables, Condition.KEY] = _option(
         Tables.SINGLE, "Insert into one table, or into four in turn.", Role.WRITE
     )
     events: int = _option(10_000, "Events per worker.", Role.WRITE, ge=1, alias="num_inserts")
-    batch: int = _option(
+    batch: Annotated[int, Condition.BATCH] = _option(
         0, "Events per request; 0: each event is a request of its own.", Role.WRITE, ge=0
     )
     runs: int = _option(3, "How often each worker asks each query.", Role.READ, ge=1)

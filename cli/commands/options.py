@@ -42,6 +42,13 @@ class WorkerCounts(click.ParamType[tuple[int, ...]]):
                 param,
                 ctx,
             )
+        twice = [number for number in numbers if numbers.count(number) > 1]
+        if twice:
+            self.fail(
+                f"{value!r} names {twice[0]} more than once: for more runs of each count use --runs",
+                param,
+                ctx,
+            )
         return tuple(numbers)
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from simulator.conditions import Condition, find_conditions
+from simulator.contract import DataSet, Load
 from simulator.errors import OptionError
 from simulator.modules import load_module
 
@@ -25,6 +26,11 @@ WARNED = (
 """Where these differ, figures can't be compared."""
 
 _ORDER = list(Condition)
+_COMMAND = {
+    name: condition
+    for model in (Load, DataSet, Settings)
+    for name, condition in find_conditions(model).items()
+}
 _HARDWARE = ("cpu_model", "cpus", "cpus_usable", "memory_mb")
 
 
@@ -76,19 +82,20 @@ class Declared:
 
     options: Mapping[str, Condition]
     server: Mapping[str, Condition]
-    options_known: frozenset[str]
+    option_names: frozenset[str]
     """All options that it has."""
 
 
-def find_declared(module: str) -> Declared:
+def find_declared(result: Result) -> Declared:
     """What the module declares; nothing if this installation doesn't have it any more: then all of
     its settings count as the database's own."""
     try:
-        found = load_module(module)
+        found = load_module(result.module)
     except (OptionError, ImportError, AttributeError, AssertionError):
         return Declared({}, {}, frozenset())
     model = found.options_model
-    return Declared(find_conditions(model), found.CONDITIONS, frozenset(model.model_fields))
+    names = frozenset(model.option_names(result.settings.module))
+    return Declared(find_conditions(model), found.CONDITIONS, names)
 
 
 def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
@@ -99,12 +106,15 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
         if condition is not Condition.NONE:
             found[Setting(name, origin)] = Stated(condition, value)
 
-    own = find_conditions(Settings)
     for name, value in result.options.items():
         if name != "module":
-            add(own.get(name, Condition.WORKLOAD), name, Origin.COMMAND, value)
+            add(_COMMAND.get(name, Condition.WORKLOAD), name, Origin.COMMAND, value)
     for name, value in result.settings.module.items():
-        add(declared.options.get(name, Condition.DATABASE), name, Origin.OPTION, value)
+        # Options that a target has and its module doesn't are the workload's.
+        own = not declared.option_names or name in declared.option_names
+        otherwise = Condition.DATABASE if own else Condition.WORKLOAD
+        origin = Origin.OPTION if own else Origin.COMMAND
+        add(declared.options.get(name, otherwise), name, origin, value)
     database = _mapping(result.environment.get("database"))
     if "version" in database:
         add(Condition.DATABASE, "version", Origin.ENVIRONMENT, database["version"])
@@ -155,14 +165,13 @@ class Conditions:
 def compare_conditions(results: Sequence[Result]) -> Conditions:
     """In what the results differ. A setting that not every one of their modules has says nothing
     about the difference: the other database does the same by another name, or not at all."""
-    declared = {name: find_declared(name) for name in dict.fromkeys(r.module for r in results)}
-    found = [list_settings(result, declared[result.module]) for result in results]
-    known = {
-        module: {Setting(name, Origin.OPTION) for name in said.options_known}
-        for module, said in declared.items()
-    }
-    for result, own in zip(results, found, strict=True):
-        known[result.module] |= {setting for setting in own if setting.origin in _OWNED}
+    declared = [find_declared(result) for result in results]
+    found = [list_settings(*pair) for pair in zip(results, declared, strict=True)]
+    known: dict[str, set[Setting]] = {}
+    for result, said, own in zip(results, declared, found, strict=True):
+        of_module = known.setdefault(result.module, set())
+        of_module |= {Setting(name, Origin.OPTION) for name in said.option_names}
+        of_module |= {setting for setting in own if setting.origin in _OWNED}
     shared = set.intersection(*known.values())
     differences: dict[Setting, Difference] = {}
     apart = set()

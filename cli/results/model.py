@@ -14,7 +14,8 @@ FORMAT: Literal[1] = 1
 
 
 class Settings(BaseModel):
-    """The options of a command as its result keeps them: the only place that knows their names there.
+    """The options of a command as its result keeps them. Those of `Load` and `DataSet` declare there
+    what they change, the others here.
 
     A result that wasn't measured by this tool, or by an older one, has only some; what it lacks is
     None, which is not the option's default.
@@ -28,12 +29,12 @@ class Settings(BaseModel):
     runs: Annotated[int | None, Condition.NONE] = None
     steps: Annotated[int | None, Condition.NONE] = None
     timeout_s: Annotated[float | None, Condition.NONE] = None
-    primary_key: Annotated[str | None, Condition.KEY] = None
-    tables: Annotated[str | None, Condition.KEY] = None
-    batch: Annotated[int | None, Condition.BATCH] = None
     insert_mode: Annotated[str | None, Condition.BATCH] = None
-    num_inserts: Annotated[int | None, Condition.WORKLOAD] = None
-    prefill: Annotated[int | None, Condition.WORKLOAD] = None
+    primary_key: str | None = None
+    tables: str | None = None
+    batch: int | None = None
+    num_inserts: int | None = None
+    prefill: int | None = None
     module: dict[str, Any] = {}
     """The database module's own."""
 

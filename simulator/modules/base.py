@@ -77,7 +77,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    max_retries: int = Field(
+    max_retries: Annotated[int, Condition.CLIENT] = Field(
         8, ge=0, description="tries again for one request before the run is given up"
     )
 

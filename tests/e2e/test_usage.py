@@ -40,6 +40,7 @@ QUICK_S = 10.0
         ((*BLACKHOLE, "-w", "-1"), ["--workers", "1,4,8"]),
         ((*BLACKHOLE, "-w", "a"), ["--workers", "1,4,8"]),
         ((*BLACKHOLE, "-w", "1,,4"), ["--workers", "1,4,8"]),
+        ((*BLACKHOLE, "-w", "1,1,2"), ["--workers", "names 1 more than once", "--runs"]),
         ((*BLACKHOLE, "-w", "100001"), ["--workers", "100000"]),
         ((*BLACKHOLE, "-r", "0"), ["--runs"]),
         ((*BLACKHOLE, "--num-inserts", "-5"), ["--num-inserts"]),

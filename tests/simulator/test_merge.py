@@ -190,8 +190,9 @@ def test_client_cost_is_summed_and_shared() -> None:
         ({"cpu_s": 8.0}, "a worker's CPU was busy 80% of the time"),
         ({"throttled_share": 0.02}, "a worker's CPU limit cut in in 2% of the periods"),
         ({"ceiling_per_s": 20.0}, "a worker ran at 50% of what building payloads alone allows"),
+        ({"ceiling_per_s": 2.3}, "a worker ran as fast as building payloads alone allows"),
     ],
-    ids=["cpu", "throttled", "ceiling"],
+    ids=["cpu", "throttled", "ceiling", "above the ceiling"],
 )
 def test_one_worker_at_its_limit_binds_the_run(changes: dict[str, Any], reason: str) -> None:
     """An average over workers would hide it."""

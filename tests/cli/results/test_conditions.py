@@ -182,6 +182,14 @@ def test_an_option_that_the_server_tells_as_well_is_named_once() -> None:
     assert len(compare_conditions(results).differences) == 1
 
 
+@pytest.mark.parametrize("option", ["device_spread", "extra_tags"])
+def test_a_workloads_option_is_not_the_databases(option: str) -> None:
+    """It stands among the module's; and between two databases it counts as within one."""
+    for module in ("cratedb", "postgres"):
+        results = [of_module(module, {option: 1}), of_module("postgres", {option: 2})]
+        assert find(results) == {option: Condition.WORKLOAD}
+
+
 def test_the_modules_batch_is_not_the_commands() -> None:
     """Azure Data Explorer has an option of the same name: one hid the other."""
     results = [of_module("azure_data_explorer", {"batch": True}) for _ in range(2)]

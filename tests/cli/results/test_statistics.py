@@ -17,7 +17,12 @@ from cli.results.statistics import (
     percentile,
     ratio,
     summarize,
+    summarize_inserts,
+    summarize_queries,
 )
+from simulator.contract import QueryRun
+
+from ...helpers import insert_run
 
 SAMPLES = [
     [428_000.0, 431_500.0, 402_000.0],
@@ -219,3 +224,66 @@ def test_the_common_variation() -> None:
 
 def test_events_per_unit_of_money() -> None:
     assert count_events_per_cost(1000.0, 2.0) == 1_800_000
+
+
+# --- summaries ------------------------------------------------------------------------------------
+
+
+def test_inserts_are_summarised_by_workers_over_valid_runs() -> None:
+    runs = [
+        insert_run(workers=4, inserts_per_s=100.0),
+        insert_run(workers=1, inserts_per_s=10.0),
+        insert_run(workers=4, inserts_per_s=200.0),
+        insert_run(workers=4, inserts_per_s=9000.0, valid=False),
+        insert_run(workers=8, inserts_per_s=None, valid=False),
+    ]
+    four, one = summarize_inserts(runs, by_fill_level=False)
+    assert (four.workers, four.fill_level, four.runs) == (4, None, 2)
+    assert (four.min, four.max, four.avg, four.median) == (100, 200, 150, 150)
+    assert four.stable is False
+    assert (one.workers, one.runs, one.ci95) == (1, 1, None)
+
+
+def test_steps_are_summarised_by_fill_level() -> None:
+    runs = [insert_run(fill_level=level, inserts_per_s=100.0 + level) for level in (0, 50)]
+    assert [(entry.fill_level, entry.avg) for entry in summarize_inserts(runs, True)] == [
+        (0, 100),
+        (50, 150),
+    ]
+
+
+def ask(worker: int, *durations: float | None) -> list[QueryRun]:
+    """What a worker was answered, one execution after the other."""
+    return [
+        QueryRun(query="a", run=run, worker=worker, duration_s=duration, rows=7,
+                 error="failed" if duration is None else None)
+        for run, duration in enumerate(durations, 1)
+    ]  # fmt: skip
+
+
+def test_queries_are_summarised_without_each_workers_first() -> None:
+    (only,) = summarize_queries([*ask(0, 50.0, 1.0, 3.0), *ask(1, 30.0, 5.0, 7.0)])
+    assert (only.query, only.runs, only.rows, only.cold) == ("a", 4, 7, 40.0)
+    assert (only.min, only.max, only.avg, only.median) == (1.0, 7.0, 4.0, 4.0)
+    assert only.p95 == pytest.approx(6.7)
+
+
+def test_the_interval_is_over_the_workers_means() -> None:
+    """1,000 executions of two workers are two samples: the interval doesn't shrink with them."""
+    runs = [*ask(0, 9.0, *[1.0] * 500), *ask(1, 9.0, *[2.0] * 500)]
+    (only,) = summarize_queries(runs)
+    assert only.ci95 == summarize([1.0, 2.0]).ci95
+    (alone,) = summarize_queries(ask(0, 9.0, 1.0, 2.0))
+    assert alone.ci95 == only.ci95
+
+
+def test_first_executions_count_if_there_are_no_others() -> None:
+    (only,) = summarize_queries([*ask(0, 2.0), *ask(1, 4.0)])
+    assert (only.runs, only.avg, only.cold) == (2, 3.0, 3.0)
+    assert only.ci95 == summarize([2.0, 4.0]).ci95
+
+
+def test_what_failed_is_no_execution() -> None:
+    (only,) = summarize_queries(ask(0, None, 2.0, None, 4.0))
+    assert (only.runs, only.avg, only.cold) == (2, 3.0, None)
+    assert summarize_queries(ask(0, None, None)) == []

@@ -12,7 +12,7 @@ import pytest
 
 from cli.errors import EXIT_FAILED, EXIT_USAGE, ConfigError, RunFailed
 from cli.results.model import Result
-from cli.results.statistics import summarize_inserts, summarize_queries
+from cli.results.statistics import summarize_inserts
 from cli.results.store import (
     FILE_NAME,
     ResultFolder,
@@ -188,6 +188,26 @@ def test_a_result_without_the_newer_fields_is_read(tmp_path: Path) -> None:
     assert read_result(changed(tmp_path, age)) == result()
 
 
+def test_query_times_of_the_first_versions_are_summed_up_as_today() -> None:
+    """They had averaged the first execution with the others."""
+    read = read_result(STORED / "query.json")
+    assert json.loads((STORED / "query.json").read_text())["summary"][0]["runs"] == 3
+    first, second = read.query_summary
+    assert (first.query, first.runs, first.cold) == ("count-events", 2, 0.5)
+    assert (second.query, second.runs, second.cold) == ("newest-per-device", 1, 2.0)
+
+
+def test_options_that_can_not_be_read_are_named(tmp_path: Path) -> None:
+    file = changed(tmp_path, lambda document: document["options"].update(steps="many"))
+    with pytest.raises(UnreadableResult, match=r"is damaged: options.*steps"):
+        read_result(file)
+
+
+def test_an_option_that_a_result_lacks_is_not_at_its_default() -> None:
+    settings = result(options={"workers": [4], "batch": 0}).settings
+    assert (settings.batch, settings.prefill, settings.runs) == (0, None, None)
+
+
 # --- which one is meant ---------------------------------------------------------------------------
 
 
@@ -317,47 +337,3 @@ def test_an_output_that_can_not_be_written_is_found_at_once(tmp_path: Path, obst
     with pytest.raises(ConfigError, match=r"can't write results to .*--output") as refused:
         folder(output)
     assert refused.value.exit_code == EXIT_USAGE
-
-
-# --- summaries ------------------------------------------------------------------------------------
-
-
-def test_inserts_are_summarised_by_workers_over_valid_runs() -> None:
-    runs = [
-        insert_run(workers=4, inserts_per_s=100.0),
-        insert_run(workers=1, inserts_per_s=10.0),
-        insert_run(workers=4, inserts_per_s=200.0),
-        insert_run(workers=4, inserts_per_s=9000.0, valid=False),
-        insert_run(workers=8, inserts_per_s=None, valid=False),
-    ]
-    four, one = summarize_inserts(runs, by_fill_level=False)
-    assert (four.workers, four.fill_level, four.runs) == (4, None, 2)
-    assert (four.min, four.max, four.avg, four.median) == (100, 200, 150, 150)
-    assert four.stable is False
-    assert (one.workers, one.runs, one.ci95) == (1, 1, None)
-
-
-def test_steps_are_summarised_by_fill_level() -> None:
-    runs = [insert_run(fill_level=level, inserts_per_s=100.0 + level) for level in (0, 50)]
-    assert [(entry.fill_level, entry.avg) for entry in summarize_inserts(runs, True)] == [
-        (0, 100),
-        (50, 150),
-    ]
-
-
-def query_run(name: str, duration: float | None, rows: int | None = 1) -> QueryRun:
-    error = "failed" if duration is None else None
-    return QueryRun(query=name, run=1, worker=0, duration_s=duration, rows=rows, error=error)
-
-
-def test_queries_are_summarised_over_what_was_answered() -> None:
-    runs = [
-        query_run("a", 1.0, 7),
-        query_run("b", None, None),
-        query_run("a", 3.0, 7),
-        query_run("a", None, None),
-    ]
-    (only,) = summarize_queries(runs)
-    assert (only.query, only.runs, only.rows) == ("a", 2, 7)
-    assert (only.min, only.max, only.avg, only.median) == (1.0, 3.0, 2.0, 2.0)
-    assert only.p95 == pytest.approx(2.9)
