@@ -113,12 +113,16 @@ class HttpProxy:
 
     def close(self) -> None:
         """End it all."""
+        self.stop_listening()
+        self.cut()
+
+    def stop_listening(self) -> None:
+        """Refuse whoever connects from now on; connections that there are stay."""
         for listener in self._listeners:
             # close() alone would not wake the thread that waits in accept().
             with suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
             listener.close()
-        self.cut()
 
     def wait_and_take_fate(self, request: HttpRequest) -> Fate | None:
         """Keep a request that comes now as long as it is to take; its fate. Later ones have none."""

@@ -64,6 +64,15 @@ class HttpServerUnderTest(ServerUnderTest):
         )
         return self._stack.enter_context(http_proxy(proxy))
 
+    def another_proxy(self) -> HttpProxy:
+        """A proxy to the same nodes, to be struck, or to die, alone."""
+        return self._stack.enter_context(http_proxy(HttpProxy(self._real_urls, self._writes)))
+
+    @property
+    def refusing(self) -> str:
+        """The URL of a node that isn't there."""
+        return f"http://127.0.0.1:{self._closed.getsockname()[1]}"
+
     def connections(self, run_id: str) -> set[str]:
         return {str(line.number) for line in self._lines(run_id)}
 

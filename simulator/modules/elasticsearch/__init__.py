@@ -47,6 +47,7 @@ from elastic_transport import NodeConfig
 from elasticsearch import ApiError, UnsupportedProductError
 from elasticsearch import Elasticsearch as ElasticClient
 from pydantic import Field, field_validator, model_validator
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from ...conditions import Condition
 from ...contract import PrimaryKey
@@ -279,6 +280,10 @@ class ElasticsearchOptions(EncodingOptions):
         return nodes
 
 
+class _NotSent(elastic_transport.ConnectionError):
+    """No connection could be made: another node can be asked."""
+
+
 class _NotFound(SimulatorError):
     """There is no such index."""
 
@@ -375,9 +380,12 @@ class _Connection:
         headers = {"accept": "application/json"}
         if body is not None:
             headers["content-type"] = "application/json"
+        limited = client.options(request_timeout=timeout_s)
         try:
-            limited = client.options(request_timeout=timeout_s)
-            return limited.perform_request(method, target, headers=headers, body=body).body
+            for _ in self._options.endpoint[1:]:
+                with suppress(_NotSent):
+                    return self._asked_once(limited, method, target, headers, body)
+            return self._asked_once(limited, method, target, headers, body)
         except UnsupportedProductError as error:
             raise SimulatorError(
                 f"the server at {self._server} isn't Elasticsearch; if it is OpenSearch, set"
@@ -387,6 +395,16 @@ class _Connection:
             raise self.refusal(error.status_code, error.body) from error
         except elastic_transport.TransportError as error:
             raise self._lost(error) from error
+
+    def _asked_once(self, client: ElasticClient, *request: Any) -> Any:
+        """_NotSent if the node whose turn it is can't be reached: the client leaves it out then."""
+        method, target, headers, body = request
+        try:
+            return client.perform_request(method, target, headers=headers, body=body).body
+        except elastic_transport.TransportError as error:
+            if isinstance(error.__cause__, NewConnectionError | ConnectTimeoutError):
+                raise _NotSent(error.message, error.errors) from error
+            raise
 
     def refusal(self, status: int, answer: object) -> Retryable | SimulatorError:
         """What an answer that is an error means."""

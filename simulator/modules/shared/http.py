@@ -1,69 +1,63 @@
-"""HTTP/1.1 for requests that are measured: what a client costs is a part of every figure.
+"""HTTP/1.1 for requests that are measured: a pool of connections to the nodes of one server.
 
-For a bulk request of 1,000 events, urllib3 takes about five times the CPU of what is here: it makes a
-dozen objects per request, and reads an answer's header by an e-mail parser. Here a request is one
-system call, and answers are read by llhttp (https://github.com/MagicStack/httptools). What is left out
-is what these servers do not use: redirects, cookies, compressed answers, answers that end with the
-connection.
+A request goes to the node whose turn it is. A node that can't be reached, or that took a request and
+didn't answer in time, is dead: it gets no requests until it answers a probe, which a thread sends
+beside the load. A request that could not be sent goes to the next node at once, as nobody has anything
+of it; one that was sent is never repeated here, for only the module knows whether it may be. While all
+nodes are dead (or the only one is), requests themselves try them.
 """
 
 from __future__ import annotations
 
 import base64
 import itertools
-import select
-import socket
+import logging
 import ssl
+import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-from httptools import HttpParserError, HttpResponseParser
 
-from ...errors import Retryable, SimulatorError, one_line
+from ...errors import Retryable, SimulatorError
+from .http_connection import (
+    SOCKET_OPTIONS,
+    Answer,
+    AnswerTimeout,
+    Connection,
+    ConnectionLost,
+    HungUpInTls,
+    NoAnswer,
+    NotConnected,
+    TlsRefused,
+    connect,
+)
+
+__all__ = [
+    "CONNECT_TIMEOUT_S",
+    "SOCKET_OPTIONS",
+    "Answer",
+    "AnswerTimeout",
+    "ConnectionLost",
+    "HttpPool",
+    "NoAnswer",
+    "NotConnected",
+    "TlsRefused",
+    "basic_auth",
+    "parsed",
+    "scheme_port",
+    "translated",
+]
+
+_log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
 """Also for the answer to a question that needs no data."""
 
-_DOWN_S = 1.0
-"""So long a node that can't be reached is left out, if there are others."""
-
-SOCKET_OPTIONS = [
-    # Nagle's algorithm holds back the end of a request until the server has confirmed what came before,
-    # which it puts off in its turn: up to 40 ms for each batch (RFC 896, RFC 1122).
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-    # Or a load balancer on the way forgets a connection that is idle for some minutes.
-    # https://learn.microsoft.com/azure/load-balancer/load-balancer-tcp-idle-timeout
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-]
-if hasattr(socket, "TCP_KEEPIDLE"):
-    SOCKET_OPTIONS.append((socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60))
-
-_PIECE = 1 << 16
-"""Bytes read at once."""
-
-
-class NoAnswer(Exception):
-    """A request was not answered; the text says why, in one line."""
-
-
-class ConnectionLost(NoAnswer):
-    """There is no connection, or none any more: the server may have the request."""
-
-
-class NotConnected(ConnectionLost):
-    """No connection could be made: the server has nothing of the request."""
-
-
-class AnswerTimeout(NoAnswer):
-    """Nothing came in time: the server may have the request."""
-
-
-class TlsRefused(NoAnswer):
-    """One end does not speak TLS, or does not trust the other: nothing was sent."""
+_FIRST_PROBE_S, _PROBES_APART_S = 0.5, 10.0
+"""When a dead node is first probed; the time between probes doubles up to the latter."""
 
 
 def translated(
@@ -87,23 +81,6 @@ def scheme_port(url: str) -> int:
 def basic_auth(user: str, password: str) -> str:
     """The value of the header `authorization`: https://www.rfc-editor.org/rfc/rfc7617"""
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a server answered."""
-
-    status: int
-    body: bytes
-    headers: Sequence[tuple[bytes, bytes]]
-
-    def header(self, name: str) -> str | None:
-        """The first header of that name, however it is written."""
-        wanted = name.lower().encode()
-        for found, value in self.headers:
-            if found.lower() == wanted:
-                return value.decode("latin-1")
-        return None
 
 
 def parsed(body: bytes) -> Any:
@@ -132,15 +109,21 @@ class HttpPool:
         file with one, or what is not ASCII.
         """
         self._nodes = [_Node(url, default_port, tls) for url in urls]
-        self._turn = itertools.cycle(self._nodes)
+        self._live = tuple(self._nodes)
+        self._turn = itertools.count()
         self._headers = _lines(headers)
         self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        """For what becomes of nodes; requests to live ones don't need it."""
+        self._probed: set[_Node] = set()
+        self._closed = threading.Event()
 
     def close(self) -> None:
-        """Close all connections that nobody uses."""
-        for node in self._nodes:
-            while connection := node.take():
-                connection.close()
+        """Close all connections that nobody uses, and end the probes."""
+        with self._lock:
+            self._closed.set()
+            for node in self._nodes:
+                node.close_idle()
 
     def request(
         self,
@@ -152,32 +135,117 @@ class HttpPool:
     ) -> Answer:
         """One request, sent once, and its answer, whatever that says. NoAnswer if there is none."""
         timeout_s = timeout_s or self._timeout_s
-        node = self._next()
-        connection = node.connected(min(timeout_s, CONNECT_TIMEOUT_S))
-        head = (
-            f"{method} {node.path}{target} HTTP/1.1\r\nhost: {node.authority}\r\n"
-            f"{self._headers}{_lines(headers) if headers else ''}"
-            f"content-length: {len(body)}\r\n\r\n"
-        )
+        node, connection = self._connect(timeout_s)
+        more = _lines(headers) if headers else ""
+        head = self._head(node, method, target, more, len(body))
         try:
-            answer = connection.exchange(head.encode(), body, timeout_s)
+            answer = connection.exchange(head, body, timeout_s)
+        except AnswerTimeout as error:
+            connection.close()
+            self._declare_dead(node, error)
+            raise
         except BaseException:
             connection.close()
             raise
-        if connection.reusable():
-            node.idle.append(connection)
-        else:
-            connection.close()
+        if node not in self._live:
+            self._declare_live(node)
+        node.give_back(connection)
         return answer
 
-    def _next(self) -> _Node:
-        """The node whose turn it is; one that is down only if all are."""
-        now = time.monotonic()
-        for _ in self._nodes:
-            node = next(self._turn)
-            if node.down_until <= now:
-                break
-        return node
+    def _head(self, node: _Node, method: str, target: str, more: str = "", size: int = 0) -> bytes:
+        """What comes before a body of that size; `more`: lines of headers beside those of all."""
+        return (
+            f"{method} {node.path}{target} HTTP/1.1\r\nhost: {node.authority}\r\n"
+            f"{self._headers}{more}content-length: {size}\r\n\r\n"
+        ).encode()
+
+    def _connect(self, timeout_s: float) -> tuple[_Node, Connection]:
+        """A connection to the node whose turn it is, or to the next one that can be reached."""
+        deadline = time.monotonic() + timeout_s
+        tried: list[_Node] = []
+        while True:
+            node = self._next(tried)
+            try:
+                return node, node.connect(min(timeout_s, CONNECT_TIMEOUT_S))
+            except NotConnected as error:
+                self._declare_dead(node, error)
+                tried.append(node)
+                if len(tried) == len(self._nodes) or time.monotonic() >= deadline:
+                    raise
+
+    def _next(self, tried: Sequence[_Node]) -> _Node:
+        """The live node whose turn it is, or a dead one if there is no other, but none of `tried`."""
+        nodes: Sequence[_Node] = self._live
+        if tried:
+            nodes = [node for node in nodes if node not in tried]
+        if not nodes:
+            nodes = [node for node in self._nodes if node not in tried]
+        return nodes[next(self._turn) % len(nodes)]
+
+    # --- nodes that are dead ----------------------------------------------------------------------
+
+    def _declare_dead(self, node: _Node, error: NoAnswer) -> None:
+        """Send nothing more to a node until it answers a probe; the only one is tried all the same."""
+        if len(self._nodes) == 1:
+            return
+        with self._lock:
+            if node not in self._live:
+                return
+            self._live = tuple(other for other in self._live if other is not node)
+            # The way to it may be gone, and these connections with it, without a word.
+            node.close_idle()
+            left = len(self._live)
+            if node not in self._probed and not self._closed.is_set():
+                self._probed.add(node)
+                name = f"probe {node.authority}"
+                threading.Thread(None, self._probe, name, [node], daemon=True).start()
+        _log.warning(
+            "%s is left out until it answers a probe (%s); %d of %d nodes are left",
+            node.authority, error, left, len(self._nodes),
+        )  # fmt: skip
+
+    def _declare_live(self, node: _Node) -> None:
+        with self._lock:
+            if node in self._live:
+                return
+            # In their order, so that all pools take the same turns.
+            self._live = tuple(
+                other for other in self._nodes if other is node or other in self._live
+            )
+        _log.warning("%s answers again", node.authority)
+
+    def _probe(self, node: _Node) -> None:
+        """Ask a dead node now and then whether it lives again; ends when it does, or with the pool."""
+        apart_s = _FIRST_PROBE_S
+        while not self._closed.wait(apart_s):
+            with self._lock:
+                if node in self._live:
+                    self._probed.discard(node)
+                    return
+            if self._answers(node):
+                self._declare_live(node)
+                apart_s = _FIRST_PROBE_S
+            else:
+                apart_s = min(2 * apart_s, _PROBES_APART_S)
+
+    def _answers(self, node: _Node) -> bool:
+        """Whether a node answers anything at all. The connection is kept for the next request."""
+        limit_s = min(self._timeout_s, CONNECT_TIMEOUT_S)
+        try:
+            connection = node.connect(limit_s)
+        except NoAnswer:
+            return False
+        try:
+            connection.exchange(self._head(node, "GET", "/"), b"", limit_s)
+        except NoAnswer:
+            connection.close()
+            return False
+        with self._lock:
+            if self._closed.is_set():
+                connection.close()
+            else:
+                node.give_back(connection)
+        return True
 
 
 def _lines(headers: Mapping[str, str]) -> str:
@@ -199,139 +267,41 @@ class _Node:
         host = f"[{self._host}]" if ":" in self._host else self._host
         self.authority = f"{host}:{self._port}"
         self.path = parts.path.rstrip("/")
-        self.idle: list[_Connection] = []
-        self.down_until = 0.0
+        self._idle: list[Connection] = []
         self._reached = False
 
-    def take(self) -> _Connection | None:
-        """An idle connection, which is its taker's from now on."""
-        try:
-            # Not asked for before: another thread may take the last one meanwhile.
-            return self.idle.pop()
-        except IndexError:
-            return None
-
-    def connected(self, timeout_s: float) -> _Connection:
+    def connect(self, timeout_s: float) -> Connection:
         """A connection that is open as far as one can tell: an idle one, or a new one."""
-        while connection := self.take():
+        while connection := self._take():
             if not connection.ended():
                 return connection
             connection.close()
         try:
-            found = self._connect(timeout_s)
-        except NoAnswer:
-            self.down_until = time.monotonic() + _DOWN_S
+            found = connect(self._host, self._port, self._tls, timeout_s)
+        except HungUpInTls as error:
+            # A server that was talked to and hangs up now is one that ends.
+            if self._reached:
+                raise NotConnected(str(error)) from error
             raise
-        self.down_until = 0.0
         self._reached = True
         return found
 
-    def _connect(self, timeout_s: float) -> _Connection:
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection for the next request, if the server takes one."""
+        if connection.reusable():
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def close_idle(self) -> None:
+        """Close the connections that nobody uses."""
+        while connection := self._take():
+            connection.close()
+
+    def _take(self) -> Connection | None:
+        """An idle connection, which is its taker's from now on."""
         try:
-            stream = socket.create_connection((self._host, self._port), timeout_s)
-        except OSError as error:
-            raise NotConnected(one_line(error)) from error
-        for option in SOCKET_OPTIONS:
-            stream.setsockopt(*option)
-        if self._tls is None:
-            return _Connection(stream)
-        try:
-            return _Connection(self._tls.wrap_socket(stream, server_hostname=self._host))
-        except ssl.SSLError as error:
-            stream.close()
-            # A server that was talked to and hangs up now is one that ends.
-            if isinstance(error, ssl.SSLEOFError) and self._reached:
-                raise NotConnected(one_line(error)) from error
-            raise TlsRefused(one_line(error)) from error
-        except OSError as error:
-            stream.close()
-            raise NotConnected(f"in the TLS handshake: {one_line(error)}") from error
-
-
-class _Connection:
-    """One connection, with one request under way at most; also the parser's way to tell what it found."""
-
-    def __init__(self, stream: socket.socket) -> None:
-        self._stream = stream
-        self._is_tls = isinstance(stream, ssl.SSLSocket)
-        self._events = select.poll()
-        self._events.register(stream, select.POLLIN)
-        self._timeout_s: float | None = None
-        self._buffer = memoryview(bytearray(_PIECE))
-        self._parser = HttpResponseParser(self)
-        self._answer: Answer | None = None
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._body: list[bytes] = []
-        self._keeps_alive = False
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def ended(self) -> bool:
-        """Whether the server has hung up: it has nothing else to say where it wasn't asked."""
-        return bool(self._events.poll(0))
-
-    def reusable(self) -> bool:
-        """Whether the server takes another request after the last one."""
-        return self._keeps_alive
-
-    def exchange(self, head: bytes, body: bytes, timeout_s: float) -> Answer:
-        """Send a request and await its answer."""
-        if timeout_s != self._timeout_s:
-            self._stream.settimeout(timeout_s)
-            self._timeout_s = timeout_s
-        self._headers, self._body, self._answer = [], [], None
-        try:
-            try:
-                self._send(head, body)
-            except (BrokenPipeError, ConnectionResetError) as error:
-                return self._refused_early(error)
-            return self._receive()
-        except TimeoutError as error:
-            raise AnswerTimeout(f"no answer within {timeout_s:g} s") from error
-        except OSError as error:
-            raise ConnectionLost(one_line(error)) from error
-
-    def _send(self, head: bytes, body: bytes) -> None:
-        if self._is_tls:
-            self._stream.sendall(head + body)
-            return
-        sent = self._stream.sendmsg([head, body])
-        if sent < len(head):
-            self._stream.sendall(head[sent:])
-            sent = len(head)
-        if sent < len(head) + len(body):
-            self._stream.sendall(memoryview(body)[sent - len(head) :])
-
-    def _refused_early(self, error: OSError) -> Answer:
-        """What a server has answered that hung up before it had read the whole request."""
-        try:
-            answer = self._receive()
-        except (OSError, NoAnswer):
-            raise ConnectionLost(one_line(error)) from error
-        self._keeps_alive = False
-        return answer
-
-    def _receive(self) -> Answer:
-        while self._answer is None:
-            size = self._stream.recv_into(self._buffer)
-            if not size:
-                raise ConnectionLost("the server hung up without an answer")
-            try:
-                self._parser.feed_data(self._buffer[:size])
-            except HttpParserError as error:
-                raise ConnectionLost(f"the answer is not HTTP: {one_line(error)}") from error
-        return self._answer
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
-
-    def on_body(self, body: bytes) -> None:
-        self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status >= 200:
-            self._keeps_alive = self._parser.should_keep_alive()
-            self._answer = Answer(status, b"".join(self._body), self._headers)
-        self._headers, self._body = [], []
+            # Not asked for before: another thread may take the last one meanwhile.
+            return self._idle.pop()
+        except IndexError:
+            return None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ import pytest
 import trustme
 
 from simulator.errors import Retryable, SimulatorError
+from simulator.modules.shared import http
 from simulator.modules.shared.http import (
     AnswerTimeout,
     ConnectionLost,
@@ -24,17 +27,24 @@ from simulator.modules.shared.http import (
     translated,
 )
 
+from ..helpers import eventually
+
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 class Scripted:
     """Plays one script per connection, in turn; what each connection's client sent is kept."""
 
-    def __init__(self, *scripts: Script, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        *scripts: Script,
+        tls: ssl.SSLContext | None = None,
+        address: tuple[str, int] = ("127.0.0.1", 0),
+    ) -> None:
         self._scripts = scripts
         self._tls = tls
         self.heard: list[bytearray] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(address)
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -215,24 +225,138 @@ def test_no_answer_in_time() -> None:
         assert pool.request("GET", "/", timeout_s=20).body == b"ok"
 
 
-def test_nodes_take_turns_without_those_that_are_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulator.modules.shared.http._DOWN_S", 60.0)
+def test_nodes_take_turns_without_those_that_are_down() -> None:
     one, two, down = (Scripted(answers(*[OK] * 9)) for _ in range(3))
     down.close()
     with closing(one), closing(two), closing(pool_to(one, two, down)) as pool:
-        lost = 0
         for _ in range(9):
-            try:
-                assert pool.request("GET", "/").body == b"ok"
-            except ConnectionLost:
-                lost += 1
-        assert lost == 1
+            # Nothing was sent to the one that refuses the connection: the next one gets it at once.
+            assert pool.request("GET", "/").body == b"ok"
         counts = [server.heard[0].count(b"GET /") for server in (one, two)]
-        assert sorted(counts) == [4, 4] and len(one.heard) == len(two.heard) == 1
+        assert sorted(counts) == [4, 5] and len(one.heard) == len(two.heard) == 1
     with closing(pool_to(down)) as pool:
         for _ in range(2):  # the only one is asked, down or not
             with pytest.raises(NotConnected, match="refused"):
                 pool.request("GET", "/")
+
+
+def test_a_dead_node_gets_no_request_before_it_has_answered_a_probe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "_FIRST_PROBE_S", 0.02)
+    place = socket.create_server(("127.0.0.1", 0))
+    address = place.getsockname()
+    place.close()
+    with closing(Scripted(answers(*[OK] * 10_000))) as living:
+        urls = [f"http://{address[0]}:{address[1]}/base", f"http://{living.address}"]
+        with closing(HttpPool(urls, 80, {"x-login": "me"}, 20)) as pool:
+            deadline = time.monotonic() + 0.3
+            while time.monotonic() < deadline:
+                assert pool.request("GET", "/load").body == b"ok"
+            with closing(Scripted(answers(*[OK] * 100), address=address)) as back:
+
+                def load_reaches_it() -> bool:
+                    assert pool.request("GET", "/load").body == b"ok"
+                    return bool(back.heard) and b"GET /base/load" in back.heard[0]
+
+                eventually(load_reaches_it, "request to the node that is back")
+                # By the connection that the probe has made.
+                assert back.heard[0].startswith(b"GET /base/ HTTP/1.1\r\n")
+                assert b"x-login: me" in back.heard[0].split(b"\r\n\r\n")[0]
+                assert len(back.heard) == 1
+
+
+def test_a_node_that_says_nothing_is_dead_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_FIRST_PROBE_S", 0.02)
+    monkeypatch.setattr(http, "_PROBES_APART_S", 0.02)
+    speaks = threading.Event()
+
+    def says_nothing(server: Scripted, stream: socket.socket) -> None:
+        server.reads(stream)
+        while not speaks.is_set() and server.reads(stream):
+            pass
+
+    silent = Scripted(*[says_nothing] * 3, answers(*[OK] * 100))
+    living = Scripted(answers(*[OK] * 10_000))
+    with closing(silent), closing(living), closing(pool_to(silent, living, timeout_s=0.2)) as pool:
+        # Whoever is first to meet it waits as long as was said. The load doesn't meet it again.
+        with pytest.raises(AnswerTimeout):
+            pool.request("GET", "/load")
+        while len(silent.heard) < 3:
+            assert pool.request("GET", "/load").body == b"ok"
+        assert [b"GET /load" in heard for heard in silent.heard] == [True, False, False]
+        speaks.set()
+
+        def load_reaches_it() -> bool:
+            assert pool.request("GET", "/load").body == b"ok"
+            return len(silent.heard) == 4 and b"GET /load" in silent.heard[3]
+
+        eventually(load_reaches_it, "request to the node that speaks again")
+
+
+def test_a_connection_that_is_swallowed_goes_to_the_next_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "CONNECT_TIMEOUT_S", 0.2)
+    with socket.socket() as full, contextlib.ExitStack() as stack:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(2):
+            # The kernel drops what asks for a connection while so many wait to be accepted.
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        living = stack.enter_context(closing(Scripted(answers(*[OK] * 9))))
+        urls = [f"http://127.0.0.1:{full.getsockname()[1]}", f"http://{living.address}"]
+        with closing(HttpPool(urls, 80, {}, 20)) as pool:
+            begin = time.monotonic()
+            assert [pool.request("GET", "/").body for _ in range(4)] == [b"ok"] * 4
+            # Once, and not once each.
+            assert 0.2 <= time.monotonic() - begin < 0.4
+
+
+def test_while_all_nodes_are_dead_each_is_tried() -> None:
+    one, two = (Scripted(answers(OK, OK)) for _ in range(2))
+    one.close()
+    two.close()
+    with closing(pool_to(one, two)) as pool:
+        for _ in range(2):
+            with pytest.raises(NotConnected, match="refused"):
+                pool.request("GET", "/")
+        host, _, port = two.address.partition(":")
+        with closing(Scripted(answers(OK, OK), address=(host, int(port)))):
+            # Before any probe, and though the other one's turn may be first.
+            assert pool.request("GET", "/").body == b"ok"
+            assert pool.request("GET", "/").body == b"ok"
+
+
+def test_probes_become_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Recording(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            apart.append(timeout)
+            if len(apart) == 8:
+                over.set()
+            return len(apart) == 8
+
+    apart: list[float | None] = []
+    over = threading.Event()
+    down = Scripted(answers(OK))
+    down.close()
+    with closing(pool_to(down, down)) as pool:
+        monkeypatch.setattr(pool, "_closed", Recording())
+        pool._declare_dead(pool._nodes[0], NotConnected("refused"))
+        assert over.wait(20)
+    assert apart == [0.5, 1, 2, 4, 8, 10, 10, 10]
+
+
+def test_closing_ends_the_probes() -> None:
+    down = Scripted(answers(OK))
+    down.close()
+    before = threading.active_count()
+    with closing(Scripted(answers(OK))) as living, closing(pool_to(down, living)) as pool:
+        assert pool.request("GET", "/").body == b"ok"
+        assert any(thread.name.startswith("probe ") for thread in threading.enumerate())
+    eventually(lambda: threading.active_count() <= before, "end of the probe")
 
 
 def test_several_requests_at_once() -> None:

@@ -1,0 +1,52 @@
+"""Several nodes, of which one is down from the start and one dies in mid-run: the others carry the load."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.modules.base import Encoding
+from simulator.worker import opened
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import insert, rows_of
+from .http_server import HttpServerUnderTest
+from .server import ServerUnderTest, batch_of, new_job, observing
+
+# InfluxDB 2 is one server, and has one URL.
+pytestmark = pytest.mark.module("elasticsearch", "cratedb")
+
+BATCH, REQUESTS = 4, 12
+
+
+@pytest.fixture
+def http(server: ServerUnderTest) -> HttpServerUnderTest:
+    assert isinstance(server, HttpServerUnderTest)
+    return server
+
+
+def test_one_node_lives_on(http: HttpServerUnderTest, encoding: Encoding) -> None:
+    """The request that the dying node had is the only error, and is stored once."""
+    dying, living = http.another_proxy(), http.another_proxy()
+    options = {"endpoint": [http.refusing, dying.endpoints[0], living.endpoints[0]]}
+    workload = Temperature(seed=1, device_spread=2)
+    job = new_job(workload.schema, batch=batch_of(encoding, BATCH))
+    observer = http.module(observing(job), encoding, options)
+    observer.open()
+    observer.prepare()
+
+    def die() -> None:
+        dying.stop_listening()
+        dying.fate = "cut while it works"
+
+    module = http.module(job, encoding, options)
+    with opened(module.writer(job.load.batch)) as writer:
+        events = REQUESTS * BATCH if job.load.batch else REQUESTS
+        recorder = insert(writer, workload, events, job.load.batch, before={3: die})
+    assert dying.fate is None
+    dying.close()
+    assert recorder.errors == {"connection_lost": 1}
+    # Without another error: the dead are left out, also by who counts.
+    assert observer.count() == events
+    observer.close()
+    stored = http.rows(job.schema, *job.table_names)
+    assert stored == sorted(rows_of(workload.block(0, 0, events)))
