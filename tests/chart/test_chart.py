@@ -243,7 +243,7 @@ def test_keep_away(full: Document) -> None:
     for component in ("collector", "worker"):
         anti = pod(required, component)["spec"]["affinity"]["podAntiAffinity"]
         assert anti == {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-        # A wish, beside what the user's own affinity requires.
+        # A preference, in addition to what the user's own affinity requires.
         assert pod(full, component)["spec"]["affinity"]["podAntiAffinity"] == {
             **EVERYTHING["affinity"]["podAntiAffinity"],
             "preferredDuringSchedulingIgnoredDuringExecution": [

@@ -33,7 +33,7 @@ class AqlError(Exception):
 
 
 def order(value: Any) -> Any:
-    """By which values are compared: https://docs.arangodb.com/stable/aql/fundamentals/type-and-value-order/"""
+    """The order of values: https://docs.arangodb.com/stable/aql/fundamentals/type-and-value-order/"""
     if value is None:
         return (0,)
     if isinstance(value, bool):
@@ -130,7 +130,7 @@ class _Parser:
             values = {name: key(row) for name, key in keys.items()}
             groups.setdefault(repr(values), (values, []))[1].append(row)
         if not keys:
-            # Of nothing, there is one group.
+            # Without rows there is still one group.
             groups = groups or {"": ({}, [])}
         self._known = {*keys, *aggregates}
         return [

@@ -55,7 +55,7 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self._lines: list[_Line] = []
         self.fate: Fate | None = None
-        """Of the next request that writes; None again once it has met it."""
+        """What happens to the next request that writes; None again afterwards."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def take_fate(self) -> Fate | None:
@@ -89,7 +89,7 @@ class _Line:
         for end in (client, server):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._lock = threading.Lock()
-        """Of the client's end: answers and errors of our own go there."""
+        """Held to write to the client: the server's answers and our own errors go there."""
         self._fated: dict[int, Fate] = {}
         """Stream id of a request -> what happens to its answer."""
         for pump in (self._requests, self._answers):

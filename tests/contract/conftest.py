@@ -43,7 +43,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         pytest.param(entry, *values, id="-".join([entry.name, *map(_label, values)]))
         for entry in ENTRIES
         if mark is None or entry.module in mark.args
-        # Of a test that will be skipped for want of a server, one case says it all.
+        # One case is enough of a test that will be skipped because there is no server.
         for values in islice(
             _combined([AXES[name](entry) for name in axes], entry.thinned),
             None if entry.is_there else 1,

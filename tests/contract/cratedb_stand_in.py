@@ -34,7 +34,7 @@ _PARAMETERS = {"types", "error_trace", "pretty"}
 _FIELDS = {"stmt", "args", "bulk_args"}
 
 PASSWORD = "the-right-passw0rd"
-"""Of every user but `crate`, who needs none."""
+"""Every user's password, except that of `crate`, who needs none."""
 
 _TYPES = {
     "TIMESTAMP WITH TIME ZONE": "bigint",

@@ -71,7 +71,7 @@ class HttpProxy:
     """What the header must be; others are answered by `denial`."""
     denial: Refuse = UNAUTHORIZED
     fate: Fate | None = None
-    """Of the next request that writes; None again once it has met it."""
+    """What happens to the next request that writes; None again afterwards."""
     refused_connections: int = 0
     """So many connections more are closed at once."""
     delay_s: float = 0.0

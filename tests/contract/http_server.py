@@ -22,7 +22,7 @@ class HttpServerUnderTest(ServerUnderTest):
     reconnects_unasked = True
     locks = False
     agent_header: ClassVar[str] = "user-agent"
-    """By which header a connection's requests say which run they are of."""
+    """The header in which a request names its run."""
     agent: ClassVar[str] = "iot-benchmark {run_id}"
     """How that begins."""
 

@@ -71,7 +71,7 @@ class InfluxUnderTest(HttpServerUnderTest):
         [self.encrypted] = self.encrypting().endpoints
         """The same server behind TLS."""
         self.certificate = folder / "ca.pem"
-        """Of the authority that its certificate is from."""
+        """The certificate of the authority that has signed the server's."""
         self.certificate.write_text(self.trusted)
 
     @classmethod
@@ -157,7 +157,7 @@ class InfluxUnderTest(HttpServerUnderTest):
         return found | {name: "tag" for series in tags for [name] in series["values"]}
 
     def expected_columns(self, schema: Schema) -> dict[str, str]:
-        """Of a schema without tags of its own."""
+        """What the columns of a schema without tags of its own become."""
         found = super().expected_columns(schema)
         # Each point has a time, which is no column.
         del found[schema.time]

@@ -66,7 +66,7 @@ class PostgresUnderTest(ServerUnderTest):
     }
 
     OPTIONS: ClassVar[Mapping[str, Any]] = {}
-    """Of the target, beside the connection string."""
+    """The target's options besides the connection string."""
     DROP_DATABASE: ClassVar = "DROP DATABASE {} WITH (FORCE)"
 
     def __init__(self, module: str, dsn: str, data: Path | None) -> None:
@@ -443,7 +443,7 @@ def _lets_in(dsn: str) -> bool:
 
 @contextmanager
 def helper() -> Iterator[Callable[[Callable[[], None]], object]]:
-    """Runs a function in a thread beside the test; what it raises fails the test."""
+    """Runs a function in a thread during the test; what it raises fails the test."""
     started: list[Future[None]] = []
     with ThreadPoolExecutor(1) as thread:
         yield lambda function: started.append(thread.submit(function))

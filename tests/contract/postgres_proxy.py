@@ -49,7 +49,7 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lines: list[_Line] = []
         self.fate: Fate | None = None
-        """Of the next request that commits; None again once it has met it."""
+        """What happens to the next request that commits; None again afterwards."""
         self.refusals = 0
         """So many connections more are refused."""
         threading.Thread(target=self._accept, daemon=True).start()

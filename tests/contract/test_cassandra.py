@@ -171,7 +171,7 @@ def test_password_and_certificate_let_in(guarded: Guarded, tmp_path: Path) -> No
         ({"password": "the-wrong-passw0rd"}, "check username and password"),
         ({"username": "nobody", "password": "the-wrong-passw0rd"}, "check username and password"),
         ({"username": None, "password": None}, "check username and password"),
-        # Of another authority, and of the right one for another name.
+        # Certificates of another authority, and of the right one for another name.
         ({"tls": True}, "check tls, ca_certs"),
         ({"tls": True, "ca_certs": "right"}, "the certificate is for the names in contact_points"),
         ({"local_datacenter": "elsewhere"}, "set local_datacenter to one that there is: "),

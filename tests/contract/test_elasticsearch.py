@@ -225,7 +225,7 @@ def test_exactly_once_with_requests_in_flight(
 
 
 def test_only_what_is_missing_is_sent_again(search: SearchUnderTest) -> None:
-    """Of a request in doubt of which a part is stored, as when a node dies in the middle of it."""
+    """After a request in doubt that was stored in part, as when a node dies in the middle of it."""
     workload = Temperature(device_spread=3)
     job = new_job(workload.schema, batch=8, tables=Tables.MULTIPLE)
     prepared(search, job)

@@ -12,7 +12,7 @@ import pytest
 from ..on_images import main, services, suite_of
 from .entries import ENTRIES, Entry
 
-# Of Azure Data Explorer there is no image that would do; and three nodes are more than a test needs.
+# No image of Azure Data Explorer would do, and three nodes are more than a test needs.
 WITHOUT_IMAGE = {"kusto"}
 REAL = [
     entry

@@ -32,7 +32,7 @@ def stored_as_generated(
     observer.open()
     observer.prepare()
     blocks = []
-    # Of four tables, the second worker's first event goes to the third.
+    # With four tables, the second worker's first event goes to the third.
     for worker, first in ((0, 0), (1, 6)):
         insert_with(server.module(job, encoding), workload, count, worker=worker, first=first)
         blocks.append(workload.block(worker, first, count))

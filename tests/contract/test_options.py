@@ -65,7 +65,7 @@ def test_every_option_is_explained(server: ServerUnderTest) -> None:
 
 
 def test_secrets_are_not_shown(server: ServerUnderTest) -> None:
-    """Neither where options are stored with a result, nor where they are printed by mistake."""
+    """Not where options are stored with a result, and not where they are printed by mistake."""
     for refusal in server.refusals():
         options = server.module(JOB, options=refusal.options).options
         assert refusal.secret in options.secrets()

@@ -167,7 +167,7 @@ def test_embedded_server_out_of_disk(tool: Tool) -> None:
         assert str(disk) in error
         tool.check_nothing_runs()
         assert not (disk / "pg" / "data").exists()
-        # With more room the next command makes the data anew.
+        # With more room the next command creates the data again.
         subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
         tool.run(*ONE, "-t", "embedded", env={"EMBEDDED_DATA_DIR": str(disk / "pg")}).ok()
 

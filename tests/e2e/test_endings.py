@@ -348,7 +348,7 @@ def test_a_worker_that_hangs_does_not_outlive_its_launcher(tool: Tool) -> None:
 
 
 def test_second_signal_ends_an_embedded_server_of_which_nothing_answers(tool: Tool) -> None:
-    """Neither its first process nor those that serve connections, nor the launcher."""
+    """Its first process, those that serve connections and the launcher are all stopped."""
     running = under_way(tool, *EMBEDDED, "--num-inserts", 10_000_000)
     pid = int((tool.embedded_home / "data" / "postmaster.pid").read_text().split()[0])
     postmaster = psutil.Process(pid)

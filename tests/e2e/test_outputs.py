@@ -181,7 +181,7 @@ def test_no_process_shows_the_password(tool: Tool, server: Server, way: str) -> 
     assert PASSWORD not in str(server.ask("SELECT * FROM pg_stat_activity"))
     running.wait().ok()
     assert "***" in tool.result()["options"]["module"]["connection_string"]
-    # Nor is the run's token anywhere, by which its report could be fetched.
+    # The run's token, by which its report could be fetched, is nowhere either.
     assert "token" not in (tool.folder() / "result.json").read_text()
 
 

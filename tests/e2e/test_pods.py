@@ -239,7 +239,7 @@ def test_a_worker_that_never_comes_is_named(tool: Tool) -> None:
         answer = by_hand.get("/report")
         assert answer.status_code == httpx.codes.GONE
         assert "worker 1 not ready after 2 s" in answer.text
-        # The other one is told, and doesn't wait for ever.
+        # The other one is told, and doesn't wait forever.
         assert by_hand.workers[0].wait(10).status == 1
 
 

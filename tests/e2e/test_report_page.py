@@ -126,7 +126,7 @@ def test_it_opens_without_errors_and_without_a_network(opened: Opened) -> None:
 
 
 def test_hover_shows_the_stored_figures(opened: Opened) -> None:
-    """Of every mark, by the pointer."""
+    """Those of every mark, when the pointer is on it."""
     expected = []
     for result in (BASE, SLOW):
         for entry in result.insert_summary:
@@ -191,7 +191,7 @@ def test_tables_sort_by_number_and_back(opened: Opened) -> None:
 
 
 def luminance(colour: str) -> float:
-    """Of `rgb(…)`, roughly."""
+    """The luminance of `rgb(…)`, roughly."""
     red, green, blue = map(int, colour.removeprefix("rgb(").removesuffix(")").split(", "))
     return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
 

@@ -332,7 +332,7 @@ def test_others_take_over_until_it_is_back(
     assert outcome.request == "under way"
     assert isinstance(outcome.result, ConnectionError)
     assert who_gets(cluster, lines, "ab") == "b"
-    # Neither replica: any node will do, and not always the same.
+    # If both replicas are gone, any node will do, but not always the same one.
     assert {who_gets(cluster, lines, "z" * n) for n in range(1, 5)} == {"b", "c"}
     lines.await_line(0)
     cluster.up.add("a")

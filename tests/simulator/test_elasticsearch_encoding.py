@@ -30,7 +30,7 @@ def encoder(job: Job, mode: InsertMode) -> DocumentEncoder:
 
 
 def parse_payload(payload: Payload) -> list[tuple[str, str, str | None, dict[str, Any]]]:
-    """Of each document: action, where it goes, its id, itself. Checks the form of the request."""
+    """Each document's action, index, id and content. Checks the form of the request."""
     request: Request = payload.data
     parts = urlsplit(request.target)
     path = parts.path.strip("/").split("/")

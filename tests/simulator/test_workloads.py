@@ -206,7 +206,7 @@ def test_cpu_metrics_are_percentages_evenly_spread_and_independent() -> None:
     columns = Cpu(seed=4).block(0, 0, MANY).columns
     metrics = np.array([columns[name] for name in METRICS])
     assert (metrics.min(), metrics.max()) == (0, 100)
-    # Of 4096 equally likely numbers, each percentage gets 40 or 41.
+    # There are 4096 equally likely numbers, so each percentage gets 40 or 41 of them.
     shares = np.bincount(np.arange(4096) * 101 // 4096) / 4096
     assert {40, 41} == set((shares * 4096).astype(int).tolist())
     counts = np.bincount(metrics.ravel(), minlength=101)

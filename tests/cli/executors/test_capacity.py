@@ -30,7 +30,7 @@ def node(name: str = "one", cpu: str = "4", memory: str = "8Gi", **more: Any) ->
 
 
 def pod(on: str = "one", phase: str = "Running", **more: Any) -> dict[str, Any]:
-    """Likewise a pod of one container."""
+    """A pod of one container."""
     requests = {"cpu": more.pop("cpu", "1"), "memory": more.pop("memory", "1Gi")}
     return {
         "metadata": {"namespace": "shop", **more},
@@ -45,7 +45,7 @@ def refusal(
     pods: Sequence[Mapping[str, Any]] = (),
     **values: Any,
 ) -> Refusal | None:
-    """Of runs with the chart's values, with these on top. A worker gets cpu 1 and memory 512Mi, the
+    """What refuses runs with the chart's values and these on top. A worker gets cpu 1 and memory 512Mi, the
     collector cpu 500m and memory 512Mi."""
     return find_refusal(counts, merge_chart_values(values), read_cluster(nodes, pods), NAMESPACE)
 

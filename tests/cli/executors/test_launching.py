@@ -47,7 +47,7 @@ def test_one_that_is_stopped_is_noticed(launcher: Launcher) -> None:
     process.suspend()
     with pytest.raises(RunFailed, match="launcher has not answered for"):
         check_for(launcher, SILENCE_S * 5, lambda: False)
-    # Nor does its full pipe stop the one who writes to it.
+    # A full pipe to it doesn't block who writes to it either.
     with pytest.raises(RunFailed, match="launcher has not answered for"):
         launcher.request({"launch": "worker", "settings": "x" * 2_000_000})
     process.resume()

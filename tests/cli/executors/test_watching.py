@@ -33,7 +33,7 @@ class Parts(RunUnderWay):
 
 
 def status(phase: Phase = Phase.RUN, run: str = RUN, **more: Any) -> Status:
-    """Of the collector of a run."""
+    """What the collector of a run answers."""
     return Status(run_id=run, phase=phase, age_s=7.0, **more)
 
 

@@ -171,7 +171,7 @@ def test_a_ratio_the_other_way_round_is_its_inverse() -> None:
 
 
 def test_the_interval_holds_the_true_ratio_as_often_as_it_says() -> None:
-    """Of runs that vary by 10 % around means of 1 and 1.2."""
+    """Tried with runs that vary by 10 % around means of 1 and 1.2."""
     generator = np.random.Generator(np.random.PCG64(5))
     held = 0
     for _ in range(2000):
