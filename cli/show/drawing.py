@@ -25,9 +25,9 @@ def to_svg(spec: dict[str, Any]) -> str:
 
 def standalone_svg(spec: dict[str, Any], theme: str) -> str:
     """An SVG file of its own; `auto` follows the viewer's setting where it has one."""
-    svg = with_margin(to_svg(spec))
+    svg = add_margin(to_svg(spec))
     if theme == "dark":
-        return in_dark(svg)
+        return darken(svg)
     if theme == "light":
         return svg
     start = svg.index(">") + 1
@@ -39,12 +39,12 @@ def to_png(spec: dict[str, Any], theme: str) -> bytes:
     """A PNG of twice the size in pixels; `auto` is light."""
     import vl_convert
 
-    svg = with_margin(to_svg(spec))
-    return _packed(vl_convert.svg_to_png(in_dark(svg) if theme == "dark" else svg, scale=2))
+    svg = add_margin(to_svg(spec))
+    return _repack(vl_convert.svg_to_png(darken(svg) if theme == "dark" else svg, scale=2))
 
 
-def _packed(png: bytes) -> bytes:
-    """The same picture in about a quarter of the bytes: the renderer packs it in haste.
+def _repack(png: bytes) -> bytes:
+    """The same picture in about a quarter of the bytes: the renderer compresses fast, not well.
 
     Format of the chunks: https://www.w3.org/TR/png-3/#5Chunk-layout
     """
@@ -65,8 +65,8 @@ def _packed(png: bytes) -> bytes:
 MARGIN = 12
 
 
-def with_margin(svg: str) -> str:
-    """The same on paper, with some of it around."""
+def add_margin(svg: str) -> str:
+    """The figure on a background, with a margin around it."""
     width, height = (float(side) for side in _size(svg))
     box = f"{-MARGIN} {-MARGIN} {width + 2 * MARGIN:g} {height + 2 * MARGIN:g}"
     svg = re.sub(
@@ -79,14 +79,14 @@ def with_margin(svg: str) -> str:
     return svg[:start] + paper + svg[start:]
 
 
-def in_dark(svg: str) -> str:
-    """The same in dark colours."""
+def darken(svg: str) -> str:
+    """The figure in dark colours."""
     colours = "|".join(map(re.escape, DARK))
     return re.sub(rf'(fill|stroke)="({colours})"', lambda m: f'{m[1]}="{DARK[m[2]]}"', svg)
 
 
 def inline(svg: str, prefix: str) -> str:
-    """The SVG for a page that has others: its ids made unique, its size left to the page."""
+    """The SVG for a page with several: its ids are made unique, its size is left to the page."""
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}-", svg)
     width, _ = _size(svg)

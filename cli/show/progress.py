@@ -58,7 +58,7 @@ class Display(ABC):
 
 
 def make_display(unit: str) -> Display:
-    """For a terminal or for a pipe; `unit` is what is counted: events or queries."""
+    """A display for a terminal or a pipe. `unit` is what is counted: events or queries."""
     return TerminalDisplay(unit) if sys.stderr.isatty() else PlainDisplay(unit)
 
 
@@ -71,7 +71,7 @@ def phase_text(status: Status) -> str:
 
 
 def seconds_left(status: Status) -> float | None:
-    """From the rate of the last seconds; None while unknown."""
+    """How long the rest takes at the rate of the last seconds; None while that is unknown."""
     if not status.rate_per_s or not status.total:
         return None
     return max(0.0, (status.total - status.done) / status.rate_per_s)

@@ -27,7 +27,7 @@ _PAGE = Path(__file__).parent / "page"
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Results of one kind beside each other."""
+    """Results of one kind, compared."""
 
     title: str
     base: str

@@ -37,9 +37,9 @@ DARK = {
     "#333333": "#ffffff",
     "#8c8c8c": "#7f7f7f",
 }
-"""Each colour -> what stands for it on a dark page. Figures are drawn in the light ones alone."""
+"""Light colour -> its counterpart on a dark page. Figures are drawn in light colours."""
 
-# The first is drawn in where no font is installed: the renderer brings it along.
+# The first comes with the renderer, for machines on which no font is installed.
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 CONFIG: dict[str, Any] = {
