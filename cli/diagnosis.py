@@ -21,8 +21,8 @@ from .signals import Interrupts
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-# What the tool and helm do in the namespace: (group, resource, subresource, verbs). The Role in the
-# README grants this and no more; a test runs with just that.
+# What the tool and helm do in the namespace: (group, resource, subresource, verbs). The Role in
+# docs/kubernetes.md grants this and no more; a test runs with just that.
 PERMISSIONS = (
     ("batch", "jobs", None, ("create", "delete", "get", "list", "watch")),
     ("", "pods", None, ("delete", "get", "list", "watch")),
@@ -149,7 +149,7 @@ def _permission_findings(place: Place, api: ApiClient) -> Iterator[Finding]:
     if missing:
         yield Finding(
             "permissions", False, f"not allowed: {', '.join(missing)}",
-            "ask for the Role in the README, section Permissions",
+            "ask for the Role in docs/kubernetes.md, section Permissions",
         )  # fmt: skip
     else:
         yield Finding("permissions", True, "; ".join(optional) or "all there")
@@ -188,7 +188,7 @@ def _image_finding(api: ApiClient, values: Any) -> Finding:
         return Finding("image", True, text)
     return Finding(
         "image", True, text + "; the others must be able to pull it",
-        "make image builds it; the README says how to load it into a cluster or push it",
+        "make image builds it; docs/kubernetes.md says how to load it into a cluster or push it",
     )  # fmt: skip
 
 

@@ -15,16 +15,16 @@ from cli.commands.plot import plot
 from cli.results.store import read_result
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ("README.md", "old-results.md")
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 STORED = sorted((ROOT / "img" / "results").glob("*.json"))
 
 
 def pictures_in_documents() -> set[str]:
     """The pictures in the documents."""
     return {
-        path
-        for name in DOCUMENTS
-        for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (ROOT / name).read_text())
+        str((document.parent / path).resolve().relative_to(ROOT))
+        for document in DOCUMENTS
+        for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", document.read_text())
     }
 
 

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.cluster
 
 
 def documented_rules() -> list[dict[str, list[str]]]:
-    """The Role's rules as the README has them."""
-    text = (ROOT / "README.md").read_text().split("### Permissions", 1)[1]
+    """The Role's rules as docs/kubernetes.md has them."""
+    text = (ROOT / "docs" / "kubernetes.md").read_text().split("## Permissions", 1)[1]
     block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
     assert block
     role = yaml.safe_load(block[1])
@@ -115,14 +115,14 @@ def test_permission_refused(
     assert f"not allowed: {missing[0][1]} {missing[0][0]}" in found.out
     assert "Permissions" in found.out
     text = tool.start_insert().wait(40).error(1)
-    assert named in text and "README" in text
+    assert named in text and "docs/kubernetes.md" in text
 
 
 def test_no_permission_at_all(tool: ClusterTool) -> None:
     tool.may_lack_results = True
     use(tool, [])
     text = tool.start_insert().wait(20).error(1)
-    assert "forbidden" in text and "README" in text
+    assert "forbidden" in text and "docs/kubernetes.md" in text
     text = tool.run("clean", "--config", tool.config).error(1)
     assert "forbidden" in text
 

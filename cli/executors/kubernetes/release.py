@@ -93,7 +93,7 @@ class Release(RunUnderWay, Series):
                 self._helm.install(self._name, values)
             except RunFailed as error:
                 self._refused = _is_forbidden(error)
-                remedy = "; see Permissions in the README" if self._refused else ""
+                remedy = "; see Permissions in docs/kubernetes.md" if self._refused else ""
                 text = error.message.replace(first.token, "***")
                 raise RunFailed(text + remedy) from None
         self._begin(self._collector.ask_for_status)

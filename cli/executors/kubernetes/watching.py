@@ -98,7 +98,7 @@ class ReleaseWatch:
                         return
             except ApiException as error:
                 if error.status == 403:
-                    text = f"{kind}s can't be watched: see the Role in the README"
+                    text = f"{kind}s can't be watched: see the Role in docs/kubernetes.md"
                     self._events.put(Failed(text))
                     return
                 self._stopped.wait(_RETRY_S)

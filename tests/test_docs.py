@@ -1,0 +1,108 @@
+"""What the documents say is there: links, commands, options, checks."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from cli.main import commands
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("dbinstall/**/*.md")]
+)
+IDS = [str(document.relative_to(ROOT)) for document in DOCUMENTS]
+
+_TOOL = re.compile(r"^(?:python run\.py|iotbench)(?: |$)")
+
+
+def _anchors(document: Path) -> set[str]:
+    """The anchors of its headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _code_lines(document: Path) -> Iterator[str]:
+    """Lines of shell code, continued ones joined, without comments."""
+    for block in re.findall(r"```bash\n(.*?)```", document.read_text(), re.DOTALL):
+        for line in re.sub(r" \\\n *", " ", block).splitlines():
+            yield re.sub(r"\s+#.*", "", line.strip())
+
+
+def _tool_commands(document: Path) -> Iterator[list[str]]:
+    """The arguments of each command of the tool, in blocks of code and within the text."""
+    inline = re.findall(
+        r"`((?:python run\.py|iotbench) [^`]*)`", document.read_text().replace("\n", " ")
+    )
+    for line in [*_code_lines(document), *inline]:
+        if _TOOL.match(line):
+            yield shlex.split(re.sub(r" +", " ", _TOOL.sub("", line)).partition(" > ")[0])
+
+
+def test_the_readme_is_a_front_page() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 250
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=IDS)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", document.read_text()):
+        path, _, anchor = target.partition("#")
+        file = (document.parent / path).resolve() if path else document
+        assert file.exists(), target
+        if anchor:
+            assert anchor in _anchors(file), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=IDS)
+def test_every_command_printed_is_one_that_the_tool_takes(document: Path) -> None:
+    for arguments in _tool_commands(document):
+        context = commands.make_context("run.py", list(arguments))
+        while isinstance(context.command, click.Group) and context._protected_args:
+            rest = [*context._protected_args, *context.args]
+            name, command, rest = context.command.resolve_command(context, rest)
+            assert command is not None
+            try:
+                context = command.make_context(name, rest, parent=context)
+            except click.exceptions.Exit:
+                break  # --help
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=IDS)
+def test_every_make_target_named_is_there(document: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    named = re.findall(r"(?:^|`|&& )make ([a-z][a-z0-9-]*)", document.read_text(), re.MULTILINE)
+    for name in named:
+        assert re.search(rf"^{name}:", makefile, re.MULTILINE), name
+
+
+def _options(name: str) -> set[str]:
+    command = commands.get_command(click.Context(commands), name)
+    assert command is not None
+    return {option for one in command.params for option in one.opts if option.startswith("--")}
+
+
+def test_every_option_of_insert_and_query_is_described() -> None:
+    load = (ROOT / "docs" / "load.md").read_text()
+    described = set(re.findall(r"--[a-z-]+", load.split("## Options of `insert`", 1)[1]))
+    assert _options("insert") - {"--help"} <= described
+    asking = (ROOT / "docs" / "workloads.md").read_text().split("## Asking", 1)[1]
+    short = {"-t": "--target", "-c": "--config", "-w": "--workers", "-r": "--runs"}
+    described = {short.get(word.strip("`."), word.strip("`.")) for word in asking.split()}
+    assert _options("query") - {"--help"} <= described
+
+
+def test_pre_commit_runs_what_make_lint_runs() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    recipe = re.search(r"^lint: .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert recipe is not None
+    wanted = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe[1].splitlines()]
+    configuration = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    (local,) = configuration["repos"]
+    assert local["repo"] == "local"
+    assert [hook["entry"] for hook in local["hooks"]] == wanted
