@@ -33,13 +33,14 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from simulator.contract import Load, PrimaryKey
-from simulator.loop import Feed, insert_all
-from simulator.measure import Recorder
 from simulator.modules.base import Job, Payload
 from simulator.modules.elasticsearch import Elasticsearch, ElasticsearchOptions
 from simulator.modules.elasticsearch.encoding import Request
 from simulator.modules.options import parse_options
-from simulator.worker import garbage_collection_paused, opened
+from simulator.worker import connect, garbage_collection_paused
+from simulator.worker.feed import Feed
+from simulator.worker.loop import insert_all
+from simulator.worker.measure import Recorder
 from simulator.workloads.base import Workload
 
 from .support import Cost, conclude, quick_asked, show, temperature, worker_path
@@ -122,7 +123,7 @@ def database(workload: Workload, line: Line) -> Iterator[Elasticsearch]:
 @contextmanager
 def worker(module: Elasticsearch, workload: Workload, line: Line) -> Iterator[Turn]:
     """A worker's path, which pauses when its turn is over."""
-    with opened(module.writer(line.batch)) as writer:
+    with connect(module.writer(line.batch)) as writer:
         feed = Feed(
             lambda first, count: workload.block(0, first, count),
             writer.encoder,

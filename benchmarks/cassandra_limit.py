@@ -35,12 +35,13 @@ from typing import BinaryIO, cast
 from cassandra.segment import compute_crc24
 
 from simulator.contract import Load
-from simulator.loop import Feed, insert_all
-from simulator.measure import Recorder
 from simulator.modules.base import Job, Payload
 from simulator.modules.cassandra import Cassandra
 from simulator.modules.options import parse_options
-from simulator.worker import garbage_collection_paused, opened
+from simulator.worker import connect, garbage_collection_paused
+from simulator.worker.feed import Feed
+from simulator.worker.loop import insert_all
+from simulator.worker.measure import Recorder
 from simulator.workloads.base import Workload
 
 from .support import conclude, quick_asked, show, temperature
@@ -128,7 +129,7 @@ def module_for(workload: Workload, line: Line) -> Iterator[Cassandra]:
 def worker(module: Cassandra, workload: Workload, line: Line) -> Iterator[tuple[Turn, list[bytes]]]:
     """A worker's path, which pauses when its turn is over; and what it sends, as bodies."""
     count = line.requests
-    with opened(module.writer(line.batch)) as writer:
+    with connect(module.writer(line.batch)) as writer:
 
         def feed() -> Feed:
             return Feed(

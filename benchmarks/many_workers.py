@@ -32,7 +32,7 @@ from simulator.contract import (
     WorkerInsert,
     WorkerResult,
 )
-from simulator.measure import Recorder
+from simulator.worker.measure import Recorder
 
 from .processes import RunningCollector, SettingsFile, running_collector, settings_file
 from .support import conclude, quick_asked, scratch_folder, show

@@ -22,12 +22,13 @@ from tabulate import tabulate
 from cli.embedded import EmbeddedPostgres
 from cli.signals import Interrupts
 from simulator.contract import Load, PrimaryKey
-from simulator.loop import Feed, insert_all
-from simulator.measure import Recorder
 from simulator.modules.base import Job, Payload, Writer
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
-from simulator.worker import garbage_collection_paused, opened
+from simulator.worker import connect, garbage_collection_paused
+from simulator.worker.feed import Feed
+from simulator.worker.loop import insert_all
+from simulator.worker.measure import Recorder
 from simulator.workloads.base import Workload
 from simulator.workloads.temperature import Temperature
 
@@ -176,7 +177,7 @@ def worker_path(
     Except that not even the first chunk is made before the clock starts: all of it counts here. What a
     retry costs counts, too.
     """
-    with opened(writer):
+    with connect(writer):
         feed = Feed(
             lambda first, count: workload.block(0, first, count), writer.encoder, 0, events, batch
         )
@@ -200,7 +201,7 @@ def worker_in_turns(
     writer: Writer, workload: Workload, batch: int, batches: int, turns: int
 ) -> Iterator[Turn]:
     """A worker's path, which pauses when its turn of so many batches is over."""
-    with opened(writer):
+    with connect(writer):
         feed = Feed(
             lambda first, count: workload.block(0, first, count),
             writer.encoder,

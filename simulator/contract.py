@@ -6,6 +6,7 @@ machines' wall clocks are ever compared. The models of a run's report are those 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -161,8 +162,6 @@ class RunSettings(Message):
     `clean`; without it the collector counts what is stored."""
     ready_timeout_s: float = 120
     """How long all workers may take to become ready."""
-    database_timeout_s: float = 600
-    """How long preparing the database, or counting in it, may take."""
     silence_timeout_s: float = 60
     """After how long without progress from a worker the run is given up."""
     linger_s: float = 600
@@ -252,7 +251,8 @@ class WorkerInsert(Message):
     """CPU of the whole process in [start_s, end_s]."""
     generate_s: float
     encode_s: float
-    """CPU spent making events and payloads within the window."""
+    """CPU spent making the events and payloads that were sent in the window. The first of them are
+    made before it opens, so that this is no part of `cpu_s`."""
     ceiling_per_s: float
     """Events per CPU second that generating and encoding alone would reach in this worker."""
     histogram: str
@@ -277,6 +277,14 @@ class QueryRun(Message):
     error: str | None = None
 
 
+class WorkerQueries(Message):
+    """What one worker asked. Times count from the common start."""
+
+    start_s: float
+    end_s: float
+    executions: list[QueryRun]
+
+
 class WorkerResult(Message):
     """POST /result, once per worker."""
 
@@ -285,7 +293,13 @@ class WorkerResult(Message):
     elapsed_s: float
     """Since the common start, when this was sent: shows how far the worker's clock is off."""
     insert: WorkerInsert | None = None
-    queries: list[QueryRun] | None = None
+    queries: WorkerQueries | None = None
+
+    @property
+    def done(self) -> int:
+        """Events acknowledged and queries answered."""
+        inserted = self.insert.events if self.insert else 0
+        return inserted + (len(self.queries.executions) if self.queries else 0)
 
 
 class Failure(Message):
@@ -331,6 +345,8 @@ class Status(Message):
     workers_ready: int = 0
     waiting_for: list[int] = []
     """Workers that the barrier waits for (at most 20 named)."""
+    quiet_s: float = 0.0
+    """For how long nothing has come back from the database."""
     failure: str | None = None
 
 
@@ -387,7 +403,8 @@ class WorkerSpan(Message):
     events: int
     cpu_s: float
     clock_offset_s: float
-    """Upper bound of how late this worker started against the collector's clock."""
+    """Upper bound of how late this worker started against the collector's clock; its times, which
+    count from the collector's start, have it added."""
 
 
 class WorkerTimeline(Message):
@@ -416,7 +433,7 @@ class InsertRun(Message):
     """Measured values per second: `inserts_per_s` times those of an event (workload cpu: ten)."""
     """Acknowledged events ÷ mean worker duration: the formula of the published comparison."""
     overlap: float | None = None
-    """Mean share of the window in which a worker was active."""
+    """Share of the window in which all workers were active."""
     latency_ms: LatencyMs | None = None
     histogram: str | None = None
     client: Client | None = None
@@ -445,3 +462,10 @@ class Report(Message):
     environment: dict[str, Any]
     """`client` and `database`, as found by the collector."""
     carried: Carried
+
+    def with_phases(self, phases_s: Mapping[str, float]) -> Report:
+        """The same, with how long each phase lasted."""
+        changes: dict[str, Any] = {"phases_s": dict(phases_s)}
+        if self.insert is not None:
+            changes["insert"] = self.insert.model_copy(update=changes)
+        return self.model_copy(update=changes)

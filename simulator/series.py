@@ -16,9 +16,9 @@ from contextlib import suppress
 from importlib import import_module
 from typing import NoReturn
 
+from .build import build
 from .contract import Carried, RunSettings
 from .errors import SimulatorError
-from .worker import build
 
 Work = Callable[[RunSettings], tuple[int, Carried | None]]
 """Does a run: its exit status, and what the next one goes on from."""
@@ -49,7 +49,6 @@ def run_series(series: Sequence[RunSettings], work: Work) -> int:
 
 def _import_the_rest(settings: RunSettings) -> None:
     """Once for all runs, and not in each."""
-    # The collector has imported the worker's module, too.
     role = next(name for name in _USED_LATER if name in sys.modules)
     for name in _USED_LATER[role]:
         import_module(name)

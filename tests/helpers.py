@@ -22,10 +22,12 @@ from simulator.contract import (
     WorkerResult,
     grouped,
 )
-from simulator.loop import Feed, insert_all
-from simulator.measure import Recorder, encode_histogram, merge_histograms, new_histogram
+from simulator.histograms import encode_histogram, merge_histograms, new_histogram
 from simulator.modules.base import AnyModule, Encoder, Payload, Writer
-from simulator.worker import opened
+from simulator.worker import connect
+from simulator.worker.feed import Feed
+from simulator.worker.loop import insert_all
+from simulator.worker.measure import Recorder
 from simulator.workloads.base import (
     FIRST_TIMESTAMP_MS,
     Column,
@@ -212,7 +214,7 @@ def insert_with(
 ) -> Recorder:
     """Insert events by a writer of the module's own job."""
     batch = module.job.load.batch
-    with opened(module.writer(batch)) as writer:
+    with connect(module.writer(batch)) as writer:
         return insert(writer, workload, count, batch, worker=worker, first=first)
 
 

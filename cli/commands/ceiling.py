@@ -88,7 +88,7 @@ def cpu_per_event(
 ) -> tuple[float, float]:
     """CPU seconds per event of generating and of encoding: the best of `rounds`, since whatever
     else the machine does can only add to it."""
-    from simulator.loop import Feed
+    from simulator.worker.feed import Feed
 
     found = []
     for _ in range(rounds):

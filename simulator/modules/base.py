@@ -80,6 +80,9 @@ class Options(BaseModel):
     max_retries: Annotated[int, Condition.CLIENT] = Field(
         8, ge=0, description="tries again for one request before the run is given up"
     )
+    database_timeout_s: Annotated[float, Condition.NONE] = Field(
+        900, gt=0, description="seconds that preparing tables and indices, or counting, may take"
+    )
 
     @classmethod
     def option_names(cls, values: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ from simulator.modules import cassandra as module_under_test
 from simulator.modules.base import AnyModule, Job
 from simulator.modules.cassandra import wire as cassandra_wire
 from simulator.modules.shared.http import SOCKET_OPTIONS
-from simulator.worker import opened
+from simulator.worker import connect
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
@@ -158,7 +158,7 @@ def test_password_and_certificate_let_in(guarded: Guarded, tmp_path: Path) -> No
         for in_flight in (1, 16):
             module = module_with(guarded.options(**tls, max_sync_calls=in_flight), job)
             prepared(module)
-            with opened(module.writer(10)) as writer:
+            with connect(module.writer(10)) as writer:
                 insert(writer, Temperature(), 2000, 10)
             module.open()
             assert module.count() == 2000
@@ -183,9 +183,9 @@ def test_who_is_not_let_in_learns_why(
     if changes.get("ca_certs") == "right":
         changes = {**changes, "ca_certs": guarded.trusted}
     module = module_with(guarded.options(**changes), new_job(Temperature.schema))
-    for connect in (module.open, module.writer(0).open):
+    for enter in (module.open, module.writer(0).open):
         with pytest.raises(SimulatorError) as refused:
-            connect()
+            enter()
         text = str(refused.value)
         assert f"{guarded.node.host}:{guarded.node.port}" in text
         assert remedy in text
@@ -219,7 +219,7 @@ def test_a_node_that_is_stopped_and_started_again(guarded: Guarded, in_flight: i
         if not starting.ident:
             starting.start()
 
-    with opened(module.writer(20)) as writer:
+    with connect(module.writer(20)) as writer:
         recorder = insert(
             writer, workload, 1000, 20, before={1: node.stop}, max_retries=100, abort=start
         )
@@ -246,7 +246,7 @@ def test_others_take_over_from_a_node_that_hangs(
     process = listening(three_nodes.hosts[2], three_nodes.port)
     options = {"request_timeout": 2, "max_sync_calls": in_flight}
     try:
-        with opened(three_nodes.module(job, options=options).writer(10)) as writer:
+        with connect(three_nodes.module(job, options=options).writer(10)) as writer:
             recorder = insert(writer, workload, 1200, 10, before={1: process.suspend})
     finally:
         process.resume()
@@ -270,7 +270,7 @@ def test_a_node_that_hangs_costs_retries_only(three_nodes: CassandraClusterUnder
     process = listening(three_nodes.hosts[2], three_nodes.port)
     options = {"consistency_level": "ALL", "request_timeout": 10}
     try:
-        with opened(three_nodes.module(job, options=options).writer(50)) as writer:
+        with connect(three_nodes.module(job, options=options).writer(50)) as writer:
             recorder = insert(
                 writer, workload, 200, 50, before={1: process.suspend}, abort=process.resume
             )
@@ -296,7 +296,7 @@ def test_statements_that_a_node_has_forgotten_are_prepared_again(
     def alter() -> None:
         cassandra.ask(f"ALTER TABLE {cassandra.keyspace}.events ADD more int")
 
-    with opened(module.writer(10)) as writer:
+    with connect(module.writer(10)) as writer:
         recorder = insert(writer, workload, 500, 10, before={20: alter})
     assert recorder.errors["unprepared"] >= 1
     assert recorder.retries == sum(recorder.errors.values()) <= in_flight
@@ -313,7 +313,7 @@ def test_a_table_that_is_dropped_ends_the_run(cassandra: CassandraUnderTest) -> 
         cassandra.ask(f"DROP TABLE {cassandra.keyspace}.events")
 
     with (
-        opened(module.writer(10)) as writer,
+        connect(module.writer(10)) as writer,
         pytest.raises(SimulatorError, match=r"events.*run insert first"),
     ):
         insert(writer, workload, 500, 10, before={20: drop})
@@ -342,7 +342,7 @@ def test_a_full_queue_is_waited_for(
         reached_s.append(time.monotonic())
 
     hooks = {1: hang, 49: lambda: reached_s.append(time.monotonic())}
-    with opened(module.writer(1000)) as writer:
+    with connect(module.writer(1000)) as writer:
         recorder = insert(writer, workload, 50_000, 1000, before=hooks)
     first, last = reached_s
     assert last - first > hung_s * 0.8, "the queue was never full"
@@ -362,7 +362,7 @@ def test_requests_are_under_way_at_once(cassandra: CassandraUnderTest) -> None:
     at_once = {}
     for in_flight in (1, 20):
         module = cassandra.module(job, options={"max_sync_calls": in_flight})
-        with opened(module.writer(0)) as writer:
+        with connect(module.writer(0)) as writer:
             at_once[in_flight] = requests_at_once(insert(writer, workload, 1000, 0))
     assert at_once[1] <= 1.01
     assert at_once[20] > 4
@@ -380,13 +380,13 @@ def test_copies_that_there_are_no_nodes_for_are_unavailable(cassandra: Cassandra
         module.prepare()
         module.close()
         with (
-            opened(module.writer(10)) as writer,
+            connect(module.writer(10)) as writer,
             pytest.raises(SimulatorError, match=r"gave up after 1 retries \(unavailable\)"),
         ):
             insert(writer, Temperature(), 20, 10, max_retries=1)
         # One copy is there, so with that consistency it works.
         one = cassandra.module(job, options={**options, "consistency_level": "ONE"})
-        with opened(one.writer(0)) as writer:
+        with connect(one.writer(0)) as writer:
             assert insert(writer, Temperature(), 20, 0).events == 20
     finally:
         cassandra.ask(f"DROP KEYSPACE {options['keyspace']}")
@@ -475,7 +475,7 @@ def test_batch_types_and_consistency_levels(
         module = cassandra.module(job, options=options)
         module.open()
         module.prepare()
-        with opened(module.writer(batch)) as writer:
+        with connect(module.writer(batch)) as writer:
             insert(writer, workload, 50, batch)
         assert module.count() == 50
         module.close()
@@ -492,7 +492,7 @@ def test_protocol_versions(cassandra: CassandraUnderTest, protocol_version: str)
         module = cassandra.module(job, options={"protocol_version": protocol_version})
         module.open()
         module.prepare()
-        with opened(module.writer(batch)) as writer:
+        with connect(module.writer(batch)) as writer:
             insert(writer, workload, 50, batch)
         info = module.server_info()
         module.close()

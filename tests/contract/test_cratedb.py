@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simulator.contract import PrimaryKey, Tables
-from simulator.worker import opened
+from simulator.worker import connect
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import insert, insert_with, rows_of
@@ -69,7 +69,7 @@ def test_exactly_once_with_requests_in_flight(
     def blow() -> None:
         crate.proxy.fate = fate
 
-    with opened(crate.module(job, options=options).writer(10)) as writer:
+    with connect(crate.module(job, options=options).writer(10)) as writer:
         recorder = insert(writer, workload, 200, 10, before={8: blow})
         # As many connections at once, as it may.
         assert 1 < len(crate.connections(job.run_id)) <= 4
@@ -90,7 +90,7 @@ def test_a_part_that_is_stored_already_is_not_stored_again(
     module.prepare()
     module.close()
     block = workload.block(0, 0, 8)
-    with opened(crate.module(job, options={"insert_mode": mode}).writer(8)) as writer:
+    with connect(crate.module(job, options={"insert_mode": mode}).writer(8)) as writer:
         encoder: Any = writer.encoder
         (payload,) = encoder.encode(block, 8)
         encoder.keep(payload.data[0], block, [6, 1, 4])

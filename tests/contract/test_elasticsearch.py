@@ -13,7 +13,7 @@ from simulator.errors import SimulatorError
 from simulator.modules import elasticsearch
 from simulator.modules.base import Job, Payload
 from simulator.modules.elasticsearch import ElasticsearchWriter
-from simulator.worker import opened
+from simulator.worker import connect
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
 
@@ -115,7 +115,7 @@ def test_an_index_that_goes_away_is_not_made_up(search: SearchUnderTest, batch: 
     job = new_job(Temperature.schema, batch=batch)
     prepared(search, job)
     with (
-        opened(search.module(job).writer(batch)) as writer,
+        connect(search.module(job).writer(batch)) as writer,
         pytest.raises(SimulatorError, match=r"index_not_found.*run insert first"),
     ):
         insert(writer, Temperature(), 10, batch, before={1: search.clear})
@@ -145,7 +145,7 @@ def test_a_refused_document_ends_the_run_and_says_why(search: SearchUnderTest, b
     mapping = {"mappings": {"properties": fields}}
     search.ask("PUT", f"/{index}", mapping | {"aliases": {f"{index}-write": {}}})
     with (
-        opened(search.module(job).writer(batch)) as writer,
+        connect(search.module(job).writer(batch)) as writer,
         pytest.raises(SimulatorError, match=r"pars\w+_exception: .*failed to parse field .temp"),
     ):
         insert(writer, Temperature(), 5, batch)
@@ -186,7 +186,7 @@ def test_a_request_that_the_server_still_works_on_is_waited_for(
         # Whether the race that this is about took place; it is won either way.
         states.append(bool(at_work(search)))
 
-    with opened(search.module(job).writer(20_000)) as writer:
+    with connect(search.module(job).writer(20_000)) as writer:
         recorder = insert(writer, Temperature(), 20_000, 20_000, before={0: cut_later}, abort=note)
     # More often than once on a machine that takes longer than one retry waits.
     assert set(recorder.errors) == {"connection_lost"}
@@ -214,7 +214,7 @@ def test_exactly_once_with_requests_in_flight(
     def blow() -> None:
         search.proxy.fate = fate
 
-    with opened(search.module(job, options={"max_in_flight": 4}).writer(5)) as writer:
+    with connect(search.module(job, options={"max_in_flight": 4}).writer(5)) as writer:
         recorder = insert(writer, workload, 400, 5, before={20: blow})
         names = {line.last("x-opaque-id") for line in search.proxy.lines("x-opaque-id", "iot-benc")}
     assert stored(search, job) == sorted(rows_of(workload.block(0, 0, 400)))
@@ -230,7 +230,7 @@ def test_only_what_is_missing_is_sent_again(search: SearchUnderTest) -> None:
     job = new_job(workload.schema, batch=8, tables=Tables.MULTIPLE)
     prepared(search, job)
     block = workload.block(0, 0, 8)
-    with opened(search.module(job).writer(8)) as writer:
+    with connect(search.module(job).writer(8)) as writer:
         assert isinstance(writer, ElasticsearchWriter)
         for rows in ([6, 1, 4], [0], []):
             # Some of its events by another request.

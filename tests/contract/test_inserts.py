@@ -8,9 +8,9 @@ import pytest
 
 from simulator.contract import PrimaryKey, Tables
 from simulator.errors import OptionError
-from simulator.measure import merge_histograms
+from simulator.histograms import merge_histograms
 from simulator.modules.base import Encoding, Job, settled_count
-from simulator.worker import opened
+from simulator.worker import connect
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import EventBlock, Workload
 from simulator.workloads.cpu import Cpu
@@ -121,7 +121,7 @@ def test_prefill_stores_the_events_by_whatever_way_the_target_allows(
     observer.open()
     observer.prepare()
     observer.close()
-    with opened(server.module(job, encoding).writer(1000, prefill=True)) as writer:
+    with connect(server.module(job, encoding).writer(1000, prefill=True)) as writer:
         recorder = insert(writer, workload, 2_500, 1000)
     assert merge_histograms([recorder.result(0, 0, 0).histogram]).get_total_count() == 3
     assert server.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, 2_500)))

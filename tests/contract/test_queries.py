@@ -220,12 +220,12 @@ def test_all_queries_are_there_in_order(server: ServerUnderTest, workload_name: 
     "chosen", ["newest-per-device, count-events", ["newest-per-device", "count-events"]]
 )
 def test_a_choice_of_queries(server: ServerUnderTest, chosen: object) -> None:
-    module = server.module(new_job(Temperature.schema), options={"queries": chosen})
+    module = server.module(new_job(Temperature.schema, queries=chosen))
     assert list(module.queries()) == ["count-events", "newest-per-device"]
 
 
 def test_an_unknown_query_is_refused_and_the_known_are_named(server: ServerUnderTest) -> None:
-    module = server.module(new_job(Temperature.schema), options={"queries": "newest-per-devise"})
+    module = server.module(new_job(Temperature.schema, queries=["newest-per-devise"]))
     with pytest.raises(OptionError, match=r"mean newest-per-device\? \(known: count-events, "):
         module.queries()
 

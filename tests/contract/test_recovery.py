@@ -6,9 +6,10 @@ import pytest
 
 from simulator.contract import PrimaryKey, Tables
 from simulator.errors import SimulatorError
-from simulator.measure import Recorder, merge_histograms
+from simulator.histograms import merge_histograms
 from simulator.modules.base import Encoding, Job
-from simulator.worker import opened
+from simulator.worker import connect
+from simulator.worker.measure import Recorder
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload
 from simulator.workloads.temperature import Temperature
@@ -39,7 +40,7 @@ def recovered(
             strike.blow()
 
         module = server.module(job, encoding, strike.options)
-        with opened(module.writer(job.load.batch)) as writer:
+        with connect(module.writer(job.load.batch)) as writer:
             recorder = insert(
                 writer,
                 workload,
@@ -112,7 +113,7 @@ def test_an_outage_that_lasts_ends_the_run(server: ServerUnderTest, thorough_fau
     with thorough_fault.prepare(server, job) as strike:
         module = server.module(job, options=strike.options)
         with (
-            opened(module.writer(BATCH)) as writer,
+            connect(module.writer(BATCH)) as writer,
             pytest.raises(SimulatorError, match=rf"gave up after 0 retries \({kind}\)"),
         ):
             insert(writer, workload, EVENTS, BATCH, before={1: strike.blow}, max_retries=0)

@@ -16,7 +16,7 @@ from simulator.modules.arangodb import ArangoHttp, ArangoOptions, EncodingOption
 from simulator.modules.arangodb.encoding import DocumentEncoder, InsertMethod, Request
 from simulator.modules.base import Job, Payload
 from simulator.modules.options import parse_options
-from simulator.worker import opened
+from simulator.worker import connect
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
@@ -256,7 +256,7 @@ def test_requests_in_flight(server: ArangoStandInUnderTest, method: str) -> None
     def lose() -> None:
         server.proxy.fate = "drop answer"
 
-    with opened(module.writer(2)) as writer:
+    with connect(module.writer(2)) as writer:
         recorder = insert(writer, workload, 60, 2, before={9: lose})
     assert recorder.errors == {"connection_lost": 1}
     assert server.rows(job.schema, "events") == sorted(rows_of(workload.block(0, 0, 60)))

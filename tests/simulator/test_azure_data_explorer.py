@@ -44,7 +44,7 @@ from simulator.modules.azure_data_explorer.ingestion import (
 from simulator.modules.base import Job, settled_count
 from simulator.modules.options import parse_options
 from simulator.modules.shared.http import Answer
-from simulator.worker import opened
+from simulator.worker import connect
 from simulator.workloads import WORKLOADS
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
@@ -320,7 +320,7 @@ def test_queued_requests_in_flight(server: KustoUnderTest) -> None:
     prepare(server, batch=True)
     job = new_job(Temperature.schema, batch=10)
     module = server.module(job, options={"batch": True, "max_in_flight": 4})
-    with opened(module.writer(10)) as writer:
+    with connect(module.writer(10)) as writer:
         recorder = insert(writer, Temperature(), 200, 10)
     assert recorder.events == 200
     module.open()
@@ -402,7 +402,7 @@ def test_what_is_surely_not_queued_is_sent_again(
     prepare(server, batch=True)
     proxy: HttpProxy = getattr(storage, place)
     module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
-    with caplog.at_level(logging.DEBUG), opened(module.writer(10)) as writer:
+    with caplog.at_level(logging.DEBUG), connect(module.writer(10)) as writer:
         recorder = insert(
             writer, Temperature(), 30, 10, before={1: lambda: setattr(proxy, "fate", fate)}
         )
@@ -434,7 +434,7 @@ def test_a_message_that_may_have_been_queued_ends_the_run(
     prepare(server, batch=True)
     module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
     with (
-        opened(module.writer(10)) as writer,
+        connect(module.writer(10)) as writer,
         pytest.raises(SimulatorError, match="nobody knows whether it was queued") as caught,
     ):
         insert(
@@ -457,7 +457,7 @@ def test_storage_that_can_not_be_reached(
     module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
     getattr(storage, place).close()
     with (
-        opened(module.writer(10)) as writer,
+        connect(module.writer(10)) as writer,
         pytest.raises(SimulatorError, match=rf"gave up after 1 retries \({kind}\): .*refused"),
     ):
         insert(writer, Temperature(), 30, 10, max_retries=1)
@@ -475,7 +475,7 @@ def test_storage_connections_outlive_a_renewal(
         return [[line.number for line in proxy.lines("user-agent", name)] for proxy in proxies]
 
     monkeypatch.setattr(INGESTION + "._RESOURCES_GOOD_S", 0.0)
-    with opened(module.writer(10)) as writer:
+    with connect(module.writer(10)) as writer:
         insert(writer, Temperature(), 10, 10)
         first = connections()
         insert(writer, Temperature(), 20, 10, first=10)
@@ -524,7 +524,7 @@ def test_streaming_over_tls_with_the_clients_token(
         module.writer(10).open()
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
     given.clear()
-    with opened(module.writer(10)) as writer:
+    with connect(module.writer(10)) as writer:
         # The client asks by its first, what streams has its second.
         insert(writer, Temperature(), 20, 10)
         assert len(proxy.lines("authorization", f"Bearer {token}")) == 1
@@ -545,7 +545,7 @@ def test_an_ingestion_uri_where_nobody_is(server: KustoUnderTest) -> None:
 def test_who_streams_must_be_answered_by_the_cluster(server: KustoUnderTest) -> None:
     prepare(server)
     module = server.module(new_job(Temperature.schema, batch=10))
-    with opened(module.writer(10)) as writer:
+    with connect(module.writer(10)) as writer:
         server.proxy.fate = Refuse(200, b"<html>welcome</html>")
         with pytest.raises(SimulatorError, match="200, which is no answer of Azure Data Explorer"):
             insert(writer, Temperature(), 10, 10)
@@ -558,7 +558,7 @@ def test_what_is_stored_after_we_gave_up_waiting_is_not_sent_again(
     module = server.module(new_job(Temperature.schema, batch=10))
     # Long enough for any request but one.
     monkeypatch.setattr(INGESTION + "._STREAMING_TIMEOUT_S", 3.0)
-    with opened(module.writer(10)) as writer:
+    with connect(module.writer(10)) as writer:
         server.proxy.hold_s = 4.0
         recorder = insert(writer, Temperature(), 20, 10)
     assert recorder.errors == {"timeout": 1}
@@ -582,7 +582,7 @@ def test_an_acknowledged_part_is_not_sent_again(server: KustoUnderTest) -> None:
             raise Retryable("throttled", "later", backoff_s=0.01)
         stream(cluster, table, body)
 
-    with pytest.MonkeyPatch.context() as patch, opened(module.writer(8)) as writer:
+    with pytest.MonkeyPatch.context() as patch, connect(module.writer(8)) as writer:
         patch.setattr(Cluster, "stream", second_fails)
         recorder = insert(writer, Temperature(), 8, 8)
     assert sent == ["events0", "events1", "events1", "events2", "events3"]

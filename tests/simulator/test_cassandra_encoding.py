@@ -21,7 +21,6 @@ from cassandra.query import BatchType as DriverBatchType
 
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding import client_keys
-from simulator.loop import Feed
 from simulator.modules.base import Job
 from simulator.modules.cassandra.encoding import (
     CONSISTENCY_CODES,
@@ -30,6 +29,7 @@ from simulator.modules.cassandra.encoding import (
     Prepared,
     random_uuids,
 )
+from simulator.worker.feed import Feed
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import ColumnType, EventBlock, Workload
 from simulator.workloads.cpu import Cpu

@@ -19,14 +19,15 @@ from typing import Any
 import httpx
 import pytest
 
-from simulator import collector as collector_module
-from simulator.collector import Collector, application
+from simulator.collector.http import application
+from simulator.collector.run import Collector
 from simulator.contract import (
     RUN_HEADER,
     TOKEN_HEADER,
     Carried,
     Failure,
     Go,
+    Load,
     Message,
     Phase,
     Progress,
@@ -37,7 +38,9 @@ from simulator.contract import (
     RunSettings,
     Stage,
     Status,
+    WorkerQueries,
     WorkerResult,
+    grouped,
 )
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import (
@@ -74,6 +77,8 @@ class FakeDatabase(AnyModule):
         """What a call raises."""
         self.may_prepare = threading.Event()
         self.may_prepare.set()
+        self.may_count = threading.Event()
+        self.may_count.set()
 
     def _called(self, name: str) -> None:
         self.calls.append(name)
@@ -100,6 +105,7 @@ class FakeDatabase(AnyModule):
         self._called("prepare_queries")
 
     def count(self) -> int | None:
+        assert self.may_count.wait(LIMIT_S)
         self._called("count")
         answer = self.counts.pop(0)
         if isinstance(answer, Exception):
@@ -164,7 +170,7 @@ class Run:
 def database(monkeypatch: pytest.MonkeyPatch) -> FakeDatabase:
     """The database of the collectors of this test."""
     fake = FakeDatabase()
-    monkeypatch.setattr(collector_module, "build", lambda _: (Temperature(), fake))
+    monkeypatch.setattr("simulator.collector.run.build", lambda _: (Temperature(), fake))
     return fake
 
 
@@ -196,6 +202,10 @@ async def until(found: Callable[[], bool]) -> None:
     """Let the others go on until something is so."""
     while not found():
         await asyncio.sleep(0.001)
+
+
+def asked(executions: list[QueryRun]) -> WorkerQueries:
+    return WorkerQueries(start_s=0.0, end_s=1.0, executions=executions)
 
 
 def pending(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -233,8 +243,9 @@ def test_a_run_from_start_to_report(database: FakeDatabase) -> None:
 
 def test_the_barrier_holds_until_all_are_ready(database: FakeDatabase) -> None:
     async def story(run: Run) -> None:
+        await run.ready(0, Stage.PREPARED)
         early = [pending(run.ready(number)) for number in (0, 2)]
-        await until(lambda: len(run.collector._ready) == 2)
+        await until(lambda: len(run.collector.barrier.ready) == 2)
         status = await run.status()
         assert (status.phase, status.workers_ready, status.waiting_for) == (Phase.BARRIER, 2, [1])
         assert not any(task.done() for task in early)
@@ -251,13 +262,13 @@ def test_workers_are_told_what_is_left_until_the_common_start(database: FakeData
     async def story(run: Run) -> None:
         await run.start()
         # Far enough off for a busy machine.
-        start_at = run.collector._start_at = time.monotonic() + 5
+        start_at = run.collector.barrier.start_at = time.monotonic() + 5
         for _ in range(3):
             asked = time.monotonic()
             go = await run.ready(0)
             assert asked <= start_at - go.start_in_s <= time.monotonic()
             await asyncio.sleep(0.01)
-        run.collector._start_at = time.monotonic() - 1
+        run.collector.barrier.start_at = time.monotonic() - 1
         assert (await run.ready(0)).start_in_s == 0
 
     play(story)
@@ -267,7 +278,7 @@ def test_nobody_connects_before_the_tables_are_there(database: FakeDatabase) -> 
     async def story(run: Run) -> None:
         database.may_prepare.clear()
         asked = pending(run.ready(0, Stage.PREPARED))
-        await until(lambda: 0 in run.collector._heard)
+        await until(lambda: 0 in run.collector.barrier._heard)
         assert (await run.status()).phase is Phase.PREPARE
         assert not asked.done()
         database.may_prepare.set()
@@ -280,7 +291,8 @@ def test_a_held_worker_is_asked_to_come_again(
     database: FakeDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No proxy on the way keeps a request open for ever."""
-    monkeypatch.setattr(collector_module, "HOLD_S", 0.01)
+    monkeypatch.setattr("simulator.collector.run.HOLD_S", 0.01)
+    monkeypatch.setattr("simulator.collector.http.HOLD_S", 0.01)
 
     async def story(run: Run) -> None:
         for _ in range(2):
@@ -299,7 +311,7 @@ def test_prefill_ends_when_all_is_prefilled(database: FakeDatabase) -> None:
         status = await run.status()
         assert (status.done, status.total) == (30, 101)
         first = pending(run.ready(0, prefilled=51))
-        await until(lambda: 0 in run.collector._ready)
+        await until(lambda: 0 in run.collector.barrier.ready)
         assert (await run.status()).phase is Phase.PREFILL
         await asyncio.gather(first, run.ready(1, prefilled=50))
         for worker in range(2):
@@ -359,7 +371,7 @@ def test_queries_are_counted_and_merged(database: FakeDatabase) -> None:
         assert (await run.status()).total == 2 * 3 * 2
         for worker in range(2):
             ran = QueryRun(query="a", run=1, worker=worker, duration_s=0.1, rows=worker)
-            answer = WorkerResult(worker=worker, node="n", elapsed_s=1, queries=[ran])
+            answer = WorkerResult(worker=worker, node="n", elapsed_s=1, queries=asked([ran]))
             await run.post("/result", answer)
         report = Report.model_validate_json((await run.report()).content)
         assert report.queries is not None
@@ -380,7 +392,7 @@ def test_queries_count_even_if_the_events_can_not_be_counted(database: FakeDatab
         await run.start()
         for worker in range(2):
             ran = QueryRun(query="a", run=1, worker=worker, duration_s=0.1, rows=1)
-            answer = WorkerResult(worker=worker, node="n", elapsed_s=1, queries=[ran])
+            answer = WorkerResult(worker=worker, node="n", elapsed_s=1, queries=asked([ran]))
             await run.post("/result", answer)
         report = Report.model_validate_json((await run.report()).content)
         assert report.queries is not None
@@ -411,7 +423,7 @@ def test_a_worker_that_started_late_is_found_out(database: FakeDatabase) -> None
 
     async def story(run: Run) -> None:
         await run.start()
-        start_at = run.collector._start_at
+        start_at = run.collector.barrier.start_at
         assert start_at is not None
         for late in (3.0, 2.0, 4.0):
             elapsed = time.monotonic() - start_at - late
@@ -424,10 +436,107 @@ def test_a_worker_that_started_late_is_found_out(database: FakeDatabase) -> None
         report = Report.model_validate_json((await run.report()).content)
         assert report.insert is not None
         assert report.insert.per_worker[1].clock_offset_s == pytest.approx(2.0, abs=0.2)
-        assert len(report.invalid_reasons) == 1
-        assert report.invalid_reasons[0].startswith("worker 1 started up to 2.")
+        apart, too_late = report.invalid_reasons
+        assert apart.startswith("the workers overlapped in only 66.")
+        assert too_late.startswith("worker 1 started up to 2.")
 
     play(story)
+
+
+# --- a database that doesn't answer ---------------------------------------------------------------
+
+
+def test_a_database_that_hangs_while_it_is_prepared_ends_the_run(database: FakeDatabase) -> None:
+    """As a DROP that waits for somebody's lock."""
+    database.may_prepare.clear()
+    database.options = Options(database_timeout_s=0.05)
+
+    async def story(run: Run) -> None:
+        answer = await run.report()
+        assert answer.status_code == 410
+        assert answer.text == (
+            "preparing the database has taken more than 0.05 s: see what the database waits for,"
+            " or raise database_timeout_s"
+        )
+        database.may_prepare.set()
+
+    play(story)
+
+
+def test_a_count_that_hangs_ends_the_run(database: FakeDatabase) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        database.options = Options(database_timeout_s=0.05)
+        database.may_count.clear()
+        for worker in range(2):
+            await run.result(worker)
+        answer = await run.report()
+        assert answer.status_code == 410
+        assert answer.text.startswith("counting the events has taken more than 0.05 s")
+        database.may_count.set()
+
+    play(story)
+
+
+def test_it_is_said_for_how_long_nothing_has_come_back(database: FakeDatabase) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        await run.post("/progress", Progress(worker=0, stage="run", elapsed_s=0.1, done=5))
+        quiet_since = time.monotonic()
+        await asyncio.sleep(0.05)
+        # A worker that lives but has nothing to tell is no sign of the database.
+        await run.post("/progress", Progress(worker=0, stage="run", elapsed_s=0.2, done=5))
+        quiet_s = (await run.status()).quiet_s
+        assert 0.04 < quiet_s <= time.monotonic() - quiet_since + 0.01
+        await run.post("/progress", Progress(worker=0, stage="run", elapsed_s=0.3, done=6))
+        assert (await run.status()).quiet_s < quiet_s
+
+    play(story)
+
+
+def test_queries_on_empty_tables_are_an_error_that_says_what_to_insert(
+    database: FakeDatabase,
+) -> None:
+    database.counts = [0]
+
+    async def story(run: Run) -> None:
+        await run.start()
+        for worker in range(2):
+            ran = QueryRun(query="a", run=1, worker=worker, duration_s=0.1, rows=0)
+            answer = WorkerResult(worker=worker, node="n", elapsed_s=1, queries=asked([ran]))
+            await run.post("/result", answer)
+        failed = await run.report()
+        assert failed.status_code == 410
+        assert failed.text == (
+            "there is nothing to query: the tables of workload cpu are empty; run insert first:"
+            " python run.py insert --target somewhere --workload cpu"
+        )
+
+    play(story, role=Role.READ, runs=1, workload="cpu")
+
+
+# --- writers and readers in one run ---------------------------------------------------------------
+
+
+def test_groups_of_both_roles_can_share_a_run(database: FakeDatabase) -> None:
+    """Adding a command is all that is needed: no message changes for it."""
+    both = grouped(Load(workers=1, events=100), Load(role=Role.READ, workers=1, runs=2))
+    database.counts = [100, 100]
+
+    async def story(run: Run) -> None:
+        await run.start()
+        await run.result(0)
+        ran = QueryRun(query="a", run=1, worker=1, duration_s=0.1, rows=1)
+        reader = WorkerResult(worker=1, node="n", elapsed_s=1, queries=asked([ran]))
+        await run.post("/result", reader)
+        report = Report.model_validate_json((await run.report()).content)
+        assert report.insert is not None
+        assert (report.insert.workers, report.insert.events, report.insert.valid) == (1, 100, True)
+        assert report.queries == [ran]
+        assert report.carried == Carried(next_event=100, stored=100)
+
+    play(story, groups=both)
+    assert database.calls.index("prepare") < database.calls.index("prepare_queries")
 
 
 # --- verification ---------------------------------------------------------------------------------
@@ -620,7 +729,7 @@ def test_a_failure_reaches_everybody(database: FakeDatabase) -> None:
     async def story(run: Run) -> None:
         held = pending(run.ready(0))
         report = pending(run.report())
-        await until(lambda: 0 in run.collector._ready)
+        await until(lambda: 0 in run.collector.barrier.ready)
         await run.post("/failure", Failure(worker=1, reason="disk full"))
         assert await held == Go(go=False, failure="worker 1: disk full")
         assert (await report).text == "worker 1: disk full"

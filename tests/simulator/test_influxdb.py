@@ -13,7 +13,7 @@ from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.influxdb import Influxdb, flux_text, flux_time, parsed
 from simulator.modules.options import parse_options
-from simulator.worker import opened
+from simulator.worker import connect
 from simulator.workloads.temperature import Temperature
 
 from ..contract.entries import ENTRIES
@@ -110,7 +110,7 @@ def test_a_bucket_that_vanishes_ends_the_run(server: InfluxUnderTest) -> None:
     prepare(server)
     module = server.module(JOB)
     with (
-        opened(module.writer(10)) as writer,
+        connect(module.writer(10)) as writer,
         pytest.raises(SimulatorError, match=r"has no bucket .* run insert first"),
     ):
         insert(writer, Temperature(), 30, 10, before={1: server.clear})
@@ -172,9 +172,9 @@ def test_a_token_that_may_not_read_the_settings_will_do(server: InfluxUnderTest)
 
 def test_a_certificate_of_an_unknown_authority(server: InfluxUnderTest) -> None:
     module = server.module(JOB, options={"endpoint": server.encrypted})
-    for connect in (module.open, module.writer(10).open):
+    for enter in (module.open, module.writer(10).open):
         with pytest.raises(SimulatorError, match=r"(?i)certificate verify failed") as refused:
-            connect()
+            enter()
         assert "ssl_ca_cert" in str(refused.value)
         assert "\n" not in str(refused.value)
     trusting: dict[str, Any] = {
@@ -239,7 +239,7 @@ def test_a_write_without_an_answer_is_sent_again(server: InfluxUnderTest) -> Non
     def silence() -> None:
         server.proxy.hold_s = 1.5
 
-    with opened(module.writer(10)) as writer:
+    with connect(module.writer(10)) as writer:
         recorder = insert(writer, Temperature(), 30, 10, before={1: silence})
     # More often than once on a machine that is slow enough.
     assert set(recorder.errors) == {"timeout"}
@@ -261,7 +261,7 @@ def test_requests_in_flight(server: InfluxUnderTest) -> None:
 
     server.proxy.delay_s = 0.02
     try:
-        with opened(module.writer(10)) as writer:
+        with connect(module.writer(10)) as writer:
             recorder = insert(writer, Temperature(), 400, 10, before={20: look})
     finally:
         server.proxy.delay_s = 0.0
@@ -289,7 +289,7 @@ def test_a_server_that_is_stopped_and_started_in_mid_run(url: str, tmp_path: Pat
             if attempts == 2:
                 own.start()
 
-        with opened(module.writer(100)) as writer:
+        with connect(module.writer(100)) as writer:
             recorder = insert(writer, Temperature(), 1000, 100, before={4: own.stop}, abort=abort)
         assert recorder.errors == {"connection_lost": 2}
         assert recorder.retries == 2
@@ -305,7 +305,7 @@ def test_a_cache_that_is_full(url: str, tmp_path: Path) -> None:
         module.open()
         module.prepare()
         with (
-            opened(module.writer(1000)) as writer,
+            connect(module.writer(1000)) as writer,
             pytest.raises(
                 SimulatorError, match=r"gave up after 2 retries \(cache_full\).*exceeded"
             ),

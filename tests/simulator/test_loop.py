@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.loop import Feed, insert_all
-from simulator.measure import Recorder, latency_ms, merge_histograms
+from simulator.histograms import latency_ms, merge_histograms
 from simulator.modules.base import Outcome, Payload, Writer
 from simulator.worker import garbage_collection_paused
+from simulator.worker.feed import Feed
+from simulator.worker.loop import insert_all
+from simulator.worker.measure import Recorder
+from simulator.worker.schedule import Schedule
 from simulator.workloads.base import EventBlock
 from simulator.workloads.temperature import Temperature
 
@@ -159,17 +162,16 @@ def test_an_encoder_can_keep_to_the_loops_own_thread() -> None:
     assert set(asked) == {threading.get_ident()}
 
 
-def test_a_primed_feeds_clock_starts_anew_but_its_ceiling_knows_all() -> None:
-    source, _ = feed(16_000, 1000)
+def test_what_was_made_ahead_of_the_window_is_part_of_its_cost() -> None:
+    """A run of one chunk has made all of it before its window opens."""
+    source, _ = feed(1_000, 1000)
     source.prime()
     primed_s = source.generate_s + source.encode_s
-    assert primed_s > 0
-    source.reset_clock()
-    assert source.generate_s == source.encode_s == 0
-    for _ in source:
-        pass
-    spent = primed_s + source.generate_s + source.encode_s
-    assert source.ceiling_per_s() == pytest.approx(16_000 / spent)
+    assert source.generate_s > 0
+    assert source.encode_s > 0
+    assert sum(payload.events for payload in source) == 1_000
+    assert source.generate_s + source.encode_s == primed_s
+    assert source.ceiling_per_s() == pytest.approx(1_000 / primed_s)
 
 
 def test_a_feed_that_made_nothing_has_no_ceiling() -> None:
@@ -274,7 +276,7 @@ def test_other_errors_are_not_retried(max_in_flight: int) -> None:
 
 def test_the_wait_doubles_up_to_two_seconds_with_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("simulator.loop.time.sleep", waits.append)
+    monkeypatch.setattr("simulator.worker.loop.time.sleep", waits.append)
     insert(FakeWriter(failing(8, backoff_s=0.1)), Temperature(), 4, 2)
     longest = [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
     assert len(waits) == 8
@@ -284,7 +286,7 @@ def test_the_wait_doubles_up_to_two_seconds_with_jitter(monkeypatch: pytest.Monk
 
 def test_no_wait_is_shorter_than_the_server_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("simulator.loop.time.sleep", waits.append)
+    monkeypatch.setattr("simulator.worker.loop.time.sleep", waits.append)
     insert(FakeWriter(failing(3, at_least_s=7.0)), Temperature(), 4, 2)
     assert waits == [7.0, 7.0, 7.0]
 
@@ -518,3 +520,48 @@ def _no_threads_left() -> Iterator[None]:
     before = threading.active_count()
     yield
     assert threading.active_count() == before
+
+
+# --- schedule -------------------------------------------------------------------------------------
+
+
+class EveryTenMs(Schedule):
+    """Request n is due 10 ms times n after the first was asked for."""
+
+    def __init__(self) -> None:
+        self.due: list[float] = []
+
+    def next_due(self, now: float) -> float:
+        self.due.append(self.due[-1] + 0.01 if self.due else now)
+        return self.due[-1]
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_requests_leave_when_they_are_due_and_not_before(in_flight: int) -> None:
+    writer = Notebook(in_flight)
+    schedule = EveryTenMs()
+    recorder = Recorder()
+    recorder.begin(time.perf_counter())
+    insert_all(feed(8, 1)[0], writer, recorder, 0, lambda: None, schedule)
+    assert len(writer.sent) == len(schedule.due) == 8
+    assert all(sent >= due for sent, due in zip(writer.sent, schedule.due, strict=True))
+    assert recorder.events == 8
+
+
+class Notebook(Writer):
+    """Notes when each request was sent."""
+
+    def __init__(self, in_flight: int) -> None:
+        super().__init__(NumberEncoder())
+        self.max_in_flight = in_flight
+        self.sent: list[float] = []
+
+    def open(self) -> None:
+        """Nothing to connect to."""
+
+    def close(self) -> None:
+        """Nothing to disconnect from."""
+
+    def send(self, payload: Payload) -> int:
+        self.sent.append(time.perf_counter())
+        return payload.events

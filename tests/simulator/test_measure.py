@@ -8,15 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.measure import (
-    Recorder,
-    encode_histogram,
-    latency_ms,
-    merge_histograms,
-    new_histogram,
-    throttled_periods,
-    throttled_share,
-)
+from simulator.histograms import encode_histogram, latency_ms, merge_histograms, new_histogram
+from simulator.worker.measure import Recorder, throttled_periods, throttled_share
 
 from ..helpers import histogram_of
 

@@ -26,7 +26,7 @@ from simulator.modules.base import (
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
-from simulator.worker import share
+from simulator.worker.life import share
 from simulator.workloads.base import ColumnType
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature

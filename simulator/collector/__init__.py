@@ -1,0 +1,11 @@
+"""The collector: prepares the database, holds the barrier, verifies, merges, serves one report.
+
+`run` is the course of a run, `barrier` who is ready and who is silent, `status` how far it is,
+`verification` what is counted, `merge` the figures, `http` the interface, `serve` the process.
+"""
+
+from __future__ import annotations
+
+from .serve import run_collector
+
+__all__ = ["run_collector"]

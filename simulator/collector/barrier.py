@@ -1,0 +1,136 @@
+"""Who has appeared, who is ready, who is silent: the workers of a run as the collector knows them.
+
+No I/O: the clock is given as an argument or read from `time.monotonic`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from ..contract import Progress, Ready, RunSettings, WorkerResult
+
+HOLD_S = 20.0
+"""How long a request is held at most: short enough for every proxy on the way."""
+
+MAX_NAMED = 20
+"""Workers that a message names."""
+
+
+class Refused(Exception):
+    """A request that gets an error for an answer."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+class Barrier:
+    """The workers' messages, and the common start."""
+
+    def __init__(self, settings: RunSettings, born: float) -> None:
+        self._settings = settings
+        self._appear_by = born + settings.ready_timeout_s
+        self._heard: dict[int, float] = {}
+        self.ready: dict[int, Ready] = {}
+        self.progress: dict[int, Progress] = {}
+        self.results: dict[int, WorkerResult] = {}
+        self.start_at: float | None = None
+        """The common start, by `time.monotonic`."""
+        self.clock_offsets_s: dict[int, float] = {}
+        """Upper bound of how late each worker started."""
+
+    def hear(self, worker: int) -> None:
+        """Any message shows that a worker lives. Refused if there is no such worker."""
+        if not 0 <= worker < self._settings.workers:
+            raise Refused(404, f"there is no worker {worker}")
+        self._heard[worker] = time.monotonic()
+
+    def arrive(self, message: Ready) -> bool:
+        """Note that a worker is ready to run; True if with it all are, and the start is set."""
+        if message.worker in self.ready:
+            return False
+        self.ready[message.worker] = message
+        if len(self.ready) < self._settings.workers:
+            return False
+        # Long enough that every worker has its answer before the start: answering one takes
+        # about 0.3 ms (benchmarks/many_workers.py), and each is told what is left then.
+        self.start_at = time.monotonic() + 0.03 + 0.001 * self._settings.workers
+        return True
+
+    @property
+    def prefilled(self) -> int:
+        """Events stored by the prefills of the workers that are ready."""
+        return sum(message.prefilled for message in self.ready.values())
+
+    def advance(self, message: Progress) -> bool:
+        """Note how far a worker is; whether it has done anything since its last message."""
+        before = self.progress.get(message.worker)
+        self.progress[message.worker] = message
+        if message.stage == "run":
+            self._note_offset(message.worker, message.elapsed_s)
+        if before is None or before.stage != message.stage:
+            return message.done > 0
+        return message.done > before.done
+
+    def finish(self, message: WorkerResult) -> bool:
+        """Take a worker's result; True if with it there are all, False also if it is known already.
+
+        Refused if the worker has handed in another one, or if the run has not begun.
+        """
+        known = self.results.get(message.worker)
+        if known is not None:
+            if known.model_copy(update={"elapsed_s": message.elapsed_s}) == message:
+                return False  # the worker repeats itself: the first answer did not reach it
+            raise Refused(409, f"worker {message.worker} has handed in another result already")
+        if self.start_at is None:
+            raise Refused(409, "the run has not begun")
+        self.results[message.worker] = message
+        self._note_offset(message.worker, message.elapsed_s)
+        return len(self.results) == self._settings.workers
+
+    def _note_offset(self, worker: int, elapsed_s: float) -> None:
+        """A message can't arrive before it was sent, so the least difference seen between this
+        clock and the worker's is an upper bound of how late the worker started."""
+        if self.start_at is not None:
+            offset = max(0.0, time.monotonic() - self.start_at - elapsed_s)
+            known = self.clock_offsets_s.get(worker, offset)
+            self.clock_offsets_s[worker] = min(known, offset)
+
+    @property
+    def missing(self) -> list[int]:
+        """The workers that are not ready."""
+        return sorted(set(range(self._settings.workers)) - set(self.ready))
+
+    def next_deadline(self) -> float | None:
+        """When the next worker must have been heard (again); None if no result is missing."""
+        return min(self._deadlines().values(), default=None)
+
+    def _deadlines(self) -> dict[int, float]:
+        """When each worker without a result must have been heard (again)."""
+        silence = self._settings.silence_timeout_s
+        return {
+            worker: self._heard[worker] + silence if worker in self._heard else self._appear_by
+            for worker in range(self._settings.workers)
+            if worker not in self.results
+        }
+
+    def find_late(self) -> str | None:
+        """Which workers have missed their deadline, as a reason to give the run up."""
+        now = time.monotonic()
+        late = [worker for worker, deadline in self._deadlines().items() if deadline <= now]
+        absent = [worker for worker in late if worker not in self._heard]
+        if absent:
+            patience = self._settings.ready_timeout_s
+            return f"{name_workers(absent)} not ready after {patience:g} s"
+        if late:
+            return f"no word from {name_workers(late)} for {self._settings.silence_timeout_s:g} s"
+        return None
+
+
+def name_workers(workers: Sequence[int]) -> str:
+    """`worker 3`, `workers 1, 4 and 7 more`."""
+    names = ", ".join(map(str, sorted(workers)[:MAX_NAMED]))
+    more = f" and {len(workers) - MAX_NAMED} more" if len(workers) > MAX_NAMED else ""
+    return f"worker{'s' if len(workers) > 1 else ''} {names}{more}"

@@ -1,0 +1,113 @@
+"""The database as the collector sees it: calls that may take long, in a thread, with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from ..contract import Carried, Role, RunSettings
+from ..errors import SimulatorError
+from ..modules.base import AnyModule
+
+_log = logging.getLogger(__name__)
+_RESULT = TypeVar("_RESULT")
+
+_CLOSE_PATIENCE_S = 5.0
+"""How long the end of a run waits for a call that is under way."""
+
+
+class DatabaseThread:
+    """Makes one call after the other. A daemon: a call that hangs must not keep the process."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="database", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while call := self._calls.get():
+            call()
+
+    async def call(self, function: Callable[[], _RESULT], timeout_s: float, what: str) -> _RESULT:
+        """The function's result; SimulatorError if it takes longer than `timeout_s`."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_RESULT] = loop.create_future()
+
+        def hand_over(setter: Callable[[Any], None], value: object) -> None:
+            if not future.done():
+                setter(value)
+
+        def work() -> None:
+            try:
+                answer: tuple[Callable[[Any], None], object] = (future.set_result, function())
+            except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
+                answer = (future.set_exception, error)
+            loop.call_soon_threadsafe(hand_over, *answer)
+
+        self._calls.put(work)
+        try:
+            return await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            raise SimulatorError(
+                f"{what} has taken more than {timeout_s:g} s: see what the database waits for, or"
+                " raise database_timeout_s"
+            ) from None
+
+    def end(self) -> bool:
+        """Wait for the call that is under way; False if it doesn't return."""
+        self._calls.put(None)
+        self._thread.join(_CLOSE_PATIENCE_S)
+        return not self._thread.is_alive()
+
+
+class Preparation:
+    """The database of a run, made ready: what it held before, and where the run's events begin."""
+
+    def __init__(self, settings: RunSettings, module: AnyModule) -> None:
+        self._settings = settings
+        self.module = module
+        self._held = ExitStack()
+        self.baseline = 0
+        """Events stored before this run."""
+        self.first_event = 0
+        """Number of each worker's first event."""
+        self.queries = 0
+        """How many queries readers ask in turn."""
+        self.server: dict[str, object] = {}
+        """What the server says of itself."""
+
+    def prepare(self) -> None:
+        """Connect; make or check the tables, as the groups' roles need it."""
+        settings, module = self._settings, self.module
+        module.open()
+        self._held.callback(module.close)
+        writers, readers = settings.groups_of(Role.WRITE), settings.groups_of(Role.READ)
+        if writers or readers:
+            self._held.enter_context(module.lock())
+        if writers:
+            module.prepare()
+            if not settings.data.clean:
+                self._continue(settings.after)
+        if readers:
+            module.prepare_queries()
+            self.queries = len(module.queries())
+        self.server = module.server_info()
+
+    def _continue(self, after: Carried | None) -> None:
+        """Events stored before, and the number from which on none of ours can be among them.
+
+        If runs with this seed stored n events, no worker has used a number of n or more: each
+        run begins at the number of events stored, or behind the last run.
+        """
+        stored = after.stored if after else None
+        self.baseline = (self.module.count() or 0) if stored is None else stored
+        self.first_event = after.next_event if after else self.baseline
+
+    def close(self) -> None:
+        """Disconnect from the database."""
+        self._held.close()

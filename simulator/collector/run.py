@@ -1,0 +1,193 @@
+"""The course of a run in the collector: prepare, hold the barrier, watch, verify, report."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from ..build import build
+from ..contract import (
+    Failure,
+    Go,
+    Phase,
+    Progress,
+    Ready,
+    Report,
+    RunSettings,
+    Stage,
+    Status,
+    WorkerResult,
+)
+from ..errors import Retryable, SimulatorError
+from ..logs import redact
+from .barrier import HOLD_S, Barrier
+from .database import DatabaseThread, Preparation
+from .status import Course
+from .verification import make_report
+
+_log = logging.getLogger(__name__)
+
+
+class Collector:
+    """State of one run. All methods run in one event loop; the module works in one thread."""
+
+    def __init__(self, settings: RunSettings, born: float) -> None:
+        self.settings = settings
+        self.barrier = Barrier(settings, born)
+        self._course = Course(settings, born)
+        self._database = DatabaseThread()
+        self._preparation: Preparation | None = None
+        self._prepared = False
+        self._changed = asyncio.Event()
+        self.failure: str | None = None
+        self.report: Report | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- the run ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Prepare, then watch deadlines until the report is there or the run has failed."""
+        try:
+            self._course.enter(Phase.PREPARE)
+            _, module = build(self.settings)
+            self._preparation = Preparation(self.settings, module)
+            timeout_s = module.options.database_timeout_s
+            await self._database.call(
+                self._preparation.prepare, timeout_s, "preparing the database"
+            )
+            if self.failure is not None:
+                return  # a worker gave the run up meanwhile
+            self._prepared = True
+            self._course.queries = self._preparation.queries
+            self._course.enter(Phase.PREFILL if self.settings.data.prefill else Phase.BARRIER)
+            self._notify()
+            await self._watch()
+        except SimulatorError as error:
+            self.fail(str(error))
+        except Retryable as error:
+            self.fail(f"the database failed: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the executor must be told
+            self._fail_unexpectedly(error)
+
+    async def _watch(self) -> None:
+        """Wait for the end; fail if a worker doesn't appear in time or falls silent."""
+        while self.report is None and self.failure is None:
+            changed = self._changed
+            deadline = self.barrier.next_deadline()
+            timeout = None if deadline is None else deadline - time.monotonic()
+            try:
+                await asyncio.wait_for(changed.wait(), timeout)
+            except TimeoutError:
+                late = self.barrier.find_late()
+                if late:
+                    self.fail(late)
+
+    async def ended(self, patience_s: float) -> None:
+        """Wait until there is a report or a failure, `patience_s` at most."""
+        until = time.monotonic() + patience_s
+        while self.report is None and self.failure is None:
+            try:
+                await asyncio.wait_for(self._changed.wait(), until - time.monotonic())
+            except TimeoutError:
+                return
+
+    def fail(self, reason: str) -> None:
+        """End the run: whoever asks from now on is told. The first reason counts."""
+        if self.failure is None and self.report is None:
+            reason = redact(reason)
+            _log.error("run failed: %s", reason)
+            self.failure = reason
+            self._course.enter(Phase.FAILED)
+            self._notify()
+
+    def _fail_unexpectedly(self, error: Exception) -> None:
+        _log.exception("failed unexpectedly")
+        self.fail(f"unexpected {type(error).__name__}: {error} (see the collector's log)")
+
+    async def finish(self) -> None:
+        """Count, merge, and have the report ready."""
+        self._course.enter(Phase.VERIFY)
+        prepared = self._preparation
+        assert prepared is not None
+        try:
+            report = await self._database.call(
+                lambda: make_report(self.settings, prepared, self.barrier),
+                prepared.module.options.database_timeout_s,
+                "counting the events",
+            )
+        except SimulatorError as error:
+            self.fail(str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the executor must be told
+            self._fail_unexpectedly(error)
+        else:
+            if self.failure is None:
+                self._course.enter(Phase.DONE)
+                self.report = report.with_phases(self._course.phases_s)
+                self._notify()
+
+    def close(self) -> None:
+        """Disconnect from the database."""
+        if self._database.end() and self._preparation is not None:
+            self._preparation.close()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # --- what workers and executor say -----------------------------------------------------------
+
+    async def ready(self, message: Ready) -> Go:
+        """Hold the worker until its stage begins (or HOLD_S, then it asks again)."""
+        barrier = self.barrier
+        barrier.hear(message.worker)
+        hold_until = time.monotonic() + HOLD_S
+        if message.stage is Stage.RUN:
+            self._arrive(message)
+        while self.failure is None:
+            if message.stage is Stage.PREPARED and self._prepared:
+                assert self._preparation is not None
+                return Go(go=True, first_event=self._preparation.first_event)
+            if message.stage is Stage.RUN and barrier.start_at is not None:
+                return Go(go=True, start_in_s=max(0.0, barrier.start_at - time.monotonic()))
+            changed = self._changed
+            try:
+                await asyncio.wait_for(changed.wait(), hold_until - time.monotonic())
+            except TimeoutError:
+                return Go(go=False)
+        return Go(go=False, failure=self.failure)
+
+    def _arrive(self, message: Ready) -> None:
+        complete = self.barrier.arrive(message)
+        prefilled = self.barrier.prefilled >= self.settings.data.prefill
+        if self._course.phase is Phase.PREFILL and prefilled:
+            self._course.enter(Phase.BARRIER)
+        if complete:
+            self._course.enter(Phase.RUN)
+            self._notify()
+
+    def progress(self, message: Progress) -> None:
+        """Note how far a worker is."""
+        self.barrier.hear(message.worker)
+        if self.barrier.advance(message):
+            self._course.advance()
+
+    def result(self, message: WorkerResult) -> None:
+        """Take a worker's result, once."""
+        self.barrier.hear(message.worker)
+        if self.barrier.finish(message):
+            task = asyncio.create_task(self.finish())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def failed(self, message: Failure) -> None:
+        """Give the run up for a worker, or for the executor."""
+        who = ""
+        if message.worker is not None:
+            self.barrier.hear(message.worker)
+            who = f"worker {message.worker}: "
+        self.fail(who + message.reason)
+
+    def status(self) -> Status:
+        """Where the run is, for the executor's progress display."""
+        return self._course.status(self.barrier, self.failure)

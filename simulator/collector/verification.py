@@ -1,0 +1,120 @@
+"""What the database holds after a run, and the report that says so."""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+
+from ..contract import (
+    Carried,
+    InsertRun,
+    Load,
+    Report,
+    Role,
+    RunSettings,
+    WorkerInsert,
+)
+from ..environment import client_environment
+from ..errors import Retryable, SimulatorError
+from ..modules.base import AnyModule, settled_count
+from .barrier import Barrier
+from .database import Preparation
+from .merge import merge_inserts, merge_queries, queryable
+
+_log = logging.getLogger(__name__)
+
+_COUNT_TRIES = 5
+
+
+def make_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Report:
+    """Count, merge, and say it all; the phases' times are yet to come.
+
+    Raises SimulatorError if there is nothing that a report could be about.
+    """
+    module = prepared.module
+    report = Report(
+        phases_s={},
+        environment={
+            "client": client_environment(module.PACKAGES),
+            "database": prepared.server,
+        },
+        carried=Carried(next_event=prepared.first_event, stored=None),
+    )
+    for group in settings.groups_of(Role.READ):
+        asked = {
+            worker: result.queries
+            for worker, result in barrier.results.items()
+            if result.queries and group.first <= worker < group.end
+        }
+        report.queries, reasons = merge_queries(asked, barrier.clock_offsets_s)
+        report.invalid_reasons += reasons
+        report.fill_level = _fill_level(module)
+        if report.fill_level == 0:
+            raise SimulatorError(
+                f"there is nothing to query: the tables of workload {settings.data.workload} are"
+                f" empty; run insert first: python run.py insert --target {settings.target}"
+                f" --workload {settings.data.workload}"
+            )
+    for group in settings.groups_of(Role.WRITE):
+        report.insert, report.carried = _verify(group.load, prepared, barrier)
+        report.invalid_reasons += report.insert.invalid_reasons
+    return report
+
+
+def _verify(load: Load, prepared: Preparation, barrier: Barrier) -> tuple[InsertRun, Carried]:
+    """Count the events of a group of writers, and merge what it measured."""
+    module = prepared.module
+    parts: dict[int, WorkerInsert] = {
+        worker: result.insert for worker, result in barrier.results.items() if result.insert
+    }
+    before = prepared.baseline + barrier.prefilled
+    acknowledged = sum(part.events for part in parts.values())
+    try:
+        stored = settled_count(partial(_count, module), before + acknowledged, module.settle_s)
+    except (SimulatorError, Retryable) as error:
+        raise SimulatorError(f"the result could not be verified: {error}") from error
+    lag_s = _since_the_end(barrier)
+    run = merge_inserts(
+        parts,
+        {worker: result.node for worker, result in barrier.results.items()},
+        barrier.clock_offsets_s,
+        load.workers * load.events,
+        before,
+        stored,
+    )
+    if run.inserts_per_s is not None:
+        run.metrics_per_s = run.inserts_per_s * module.job.schema.metrics
+    if module.settle_s:
+        run.queryable = queryable(run, lag_s)
+    most_prefilled = max(message.prefilled for message in barrier.ready.values())
+    next_event = prepared.first_event + most_prefilled + load.events
+    return run, Carried(next_event=next_event, stored=stored)
+
+
+def _fill_level(module: AnyModule) -> int | None:
+    """Events in the database; None if they can't be counted. Asked after the queries: a count before
+    them would read into the caches what they are about to read."""
+    try:
+        return _count(module)
+    except (SimulatorError, Retryable) as error:
+        _log.warning("the events could not be counted: %s", error)
+        return None
+
+
+def _count(module: AnyModule) -> int | None:
+    """Count, again if the connection broke during the run."""
+    for attempt in range(_COUNT_TRIES):
+        try:
+            return module.count()
+        except Retryable as error:
+            _log.warning("counting failed: %s", error)
+            time.sleep(0.1 * 2**attempt)
+    return module.count()
+
+
+def _since_the_end(barrier: Barrier) -> float:
+    """Seconds since the last worker ended, on this clock."""
+    assert barrier.start_at is not None
+    ends = [result.insert.end_s for result in barrier.results.values() if result.insert]
+    return max(0.0, time.monotonic() - barrier.start_at - max(ends))

@@ -1,0 +1,209 @@
+"""How requests are sent: one at a time or several in flight, with retries.
+
+*What* is sent is the `Feed`'s affair, *when* the `Schedule`'s, *how it is measured* the `Recorder`'s.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ..errors import Retryable, SimulatorError
+from ..modules.base import Outcome, Payload, Writer
+from .measure import Recorder
+from .schedule import AT_ONCE, Schedule
+
+_log = logging.getLogger(__name__)
+
+_MAX_BACKOFF_S = 2.0
+
+
+def insert_all(
+    feed: Iterable[Payload],
+    writer: Writer,
+    recorder: Recorder,
+    max_retries: int,
+    abort: Callable[[], None],
+    schedule: Schedule = AT_ONCE,
+) -> None:
+    """Send all payloads, each when the schedule says. A request's latency runs from its first
+    submission to its acknowledgement, retries included. `abort` is called before each retry and
+    raises if the run is over.
+
+    Raises SimulatorError if a request failed for good or events were refused.
+    """
+    if writer.max_in_flight > 1:
+        _InFlight(writer, recorder, max_retries, abort, schedule).run(feed)
+        return
+    clock = time.perf_counter
+    for payload in feed:
+        sent = clock()
+        due = schedule.next_due(sent)
+        if due > sent:
+            time.sleep(due - sent)
+            sent = clock()
+        try:
+            stored = writer.send(payload)
+        except Retryable as error:
+            stored = _retry(payload, error, writer, recorder, max_retries, abort)
+        _check(payload, stored)
+        recorder.record(sent, clock(), stored)
+
+
+def _retry(
+    payload: Payload,
+    error: Retryable,
+    writer: Writer,
+    recorder: Recorder,
+    max_retries: int,
+    abort: Callable[[], None],
+) -> int:
+    """Try again until it works; the number of events stored."""
+    for attempt in range(max_retries):
+        delay = _count_error(recorder, error, attempt)
+        time.sleep(delay)
+        abort()
+        recorder.retries += 1
+        try:
+            if writer.recover(payload):
+                return payload.events
+            return writer.send(payload)
+        except Retryable as next_error:
+            error = next_error
+    recorder.errors[error.kind] += 1
+    raise _given_up(error, max_retries) from error
+
+
+def _count_error(recorder: Recorder, error: Retryable, attempt: int) -> float:
+    """Note an error that will be retried; the time to wait, exponential with full jitter.
+
+    https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/
+    """
+    recorder.errors[error.kind] += 1
+    _log.warning("retry %d after %s: %s", attempt + 1, error.kind, error)
+    longest: float = min(_MAX_BACKOFF_S, error.backoff_s * 2**attempt)
+    return max(error.at_least_s, longest * random.uniform(0.5, 1.0))
+
+
+def _given_up(error: Retryable, max_retries: int) -> SimulatorError:
+    return SimulatorError(f"gave up after {max_retries} retries ({error.kind}): {error}")
+
+
+def _check(payload: Payload, stored: int) -> None:
+    if stored != payload.events:
+        raise SimulatorError(
+            f"the database acknowledged {stored} of a request's {payload.events} events"
+        )
+
+
+@dataclass(slots=True)
+class _Request:
+    payload: Payload
+    sent: float
+    attempts: int = 0
+
+
+class _InFlight:
+    """Keeps up to `writer.max_in_flight` requests under way."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        recorder: Recorder,
+        max_retries: int,
+        abort: Callable[[], None],
+        schedule: Schedule,
+    ) -> None:
+        self._writer = writer
+        self._recorder = recorder
+        self._max_retries = max_retries
+        self._abort = abort
+        self._schedule = schedule
+        self._waiting: list[tuple[float, int, _Request]] = []
+        self._under_way = 0
+
+    def run(self, feed: Iterable[Payload]) -> None:
+        try:
+            for payload in feed:
+                self._await_turn()
+                self._submit(_Request(payload, time.perf_counter()))
+            while self._under_way + len(self._waiting):
+                self._next_event()
+        finally:
+            self._writer.stop_submitting()
+
+    def _await_turn(self) -> None:
+        """Wait until the next request is due and a place is free, and take answers meanwhile."""
+        due = self._schedule.next_due(time.perf_counter())
+        while True:
+            while self._under_way + len(self._waiting) >= self._writer.max_in_flight:
+                self._next_event()
+            early_s = due - time.perf_counter()
+            if early_s <= 0:
+                return
+            if self._under_way + len(self._waiting):
+                self._next_event(early_s)
+            else:
+                time.sleep(early_s)
+
+    def _submit(self, request: _Request) -> None:
+        self._under_way += 1
+        self._writer.submit(request.payload, request)
+
+    def _next_event(self, at_most_s: float = math.inf) -> None:
+        """Take answers, or send again what has waited long enough; wait for so long at most."""
+        retry_s = self._waiting[0][0] - time.perf_counter() if self._waiting else math.inf
+        timeout_s = max(0.0, min(retry_s, at_most_s))
+        outcomes = self._writer.outcomes(None if timeout_s == math.inf else timeout_s)
+        if not outcomes and retry_s <= at_most_s and self._waiting:
+            self._resubmit(heapq.heappop(self._waiting)[2])
+        for outcome in outcomes:
+            self._under_way -= 1
+            self._take(outcome)
+
+    def _take(self, outcome: Outcome) -> None:
+        request: _Request = outcome.request
+        result = outcome.result
+        if isinstance(result, int):
+            _check(request.payload, result)
+            self._recorder.record(request.sent, outcome.answered_s, result)
+        elif isinstance(result, Retryable):
+            self._postpone(request, result)
+        else:
+            raise result
+
+    def _postpone(self, request: _Request, error: Retryable) -> None:
+        if request.attempts >= self._max_retries:
+            self._recorder.errors[error.kind] += 1
+            raise _given_up(error, self._max_retries) from error
+        due = time.perf_counter() + _count_error(self._recorder, error, request.attempts)
+        request.attempts += 1
+        heapq.heappush(self._waiting, (due, id(request), request))
+
+    def _resubmit(self, request: _Request) -> None:
+        self._abort()
+        self._recorder.retries += 1
+        try:
+            if self._writer.recover(request.payload):
+                self._recorder.record(request.sent, time.perf_counter(), request.payload.events)
+                return
+        except Retryable as error:
+            self._postpone_due(request, error)
+            return
+        self._submit(request)
+
+    def _postpone_due(self, request: _Request, error: Retryable) -> None:
+        """Of a request that could not be sent again, and with it of all that were due meanwhile: they
+        have waited for the same, and one after the other they would wait for minutes."""
+        now = time.perf_counter()
+        due = [request]
+        while self._waiting and self._waiting[0][0] <= now:
+            due.append(heapq.heappop(self._waiting)[2])
+        self._recorder.retries += len(due) - 1
+        for late in due:
+            self._postpone(late, error)
