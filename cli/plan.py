@@ -19,9 +19,10 @@ from simulator.contract import (
     Timestamps,
     fields_of,
     grouped,
+    split_list,
 )
 from simulator.errors import OptionError
-from simulator.modules.base import AnyModule, Job, Options, Support, require, split_list
+from simulator.modules.base import AnyModule, Job, Options, Support, require
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload, workload_names
 from simulator.workloads.base import Schema

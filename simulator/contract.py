@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from .conditions import Condition
 
@@ -21,6 +21,16 @@ class Message(BaseModel):
     """Base of all messages: unknown fields are refused, and no error shows a value."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+def split_list(value: object) -> Any:
+    """ "a, b" -> ["a", "b"], so that lists can be written as in the reference and on a command line."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+CommaList = Annotated[list[str], BeforeValidator(split_list)]
 
 
 class PrimaryKey(StrEnum):
@@ -106,7 +116,7 @@ class Load(Message):
         0, "Events per request; 0: each event is a request of its own.", Role.WRITE, ge=0
     )
     runs: int = _option(3, "How often each worker asks each query.", Role.READ, ge=1)
-    queries: list[str] | None = None
+    queries: CommaList | None = None
     """Of readers: the queries to ask; None: all that the module has for the workload."""
 
 

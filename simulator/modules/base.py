@@ -18,9 +18,10 @@ from enum import StrEnum
 from queue import Empty, SimpleQueue
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from ..conditions import Condition
+from ..contract import CommaList as CommaList  # noqa: PLC0414 - modules take it from here
 from ..contract import Load, PrimaryKey, Role, RunSettings, Tables
 from ..errors import OptionError, did_you_mean
 from ..workloads.base import ColumnType, EventBlock, Schema
@@ -60,16 +61,6 @@ class Capabilities:
         """Whether events of this schema can be stored: it depends on their columns' types alone."""
         known = all(column.type in self.column_types for column in schema.columns)
         return Support.FULL if known else Support.MISSING
-
-
-def split_list(value: object) -> Any:
-    """ "a, b" -> ["a", "b"], so that lists can be written as in the reference and on a command line."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return value
-
-
-CommaList = Annotated[list[str], BeforeValidator(split_list)]
 
 
 class Options(BaseModel):

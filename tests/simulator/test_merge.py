@@ -285,3 +285,11 @@ def test_readers_must_ask_at_the_same_time(end_s: float, together: bool) -> None
     asked = {0: answered(0, ("a", 5, None)), 1: answered(1, ("a", 5, None), end_s=end_s)}
     _, reasons = merge_queries(asked, {})
     assert ["overlapped in only 70.0%" in reason for reason in reasons] == [True] * (not together)
+
+
+def test_of_a_moment_nobody_can_say_who_asked_together() -> None:
+    asked = {
+        0: answered(0, ("a", 5, None), end_s=0.01),
+        1: answered(1, ("a", 5, None), end_s=0.2),
+    }
+    assert merge_queries(asked, {0: 0.03})[1] == []
