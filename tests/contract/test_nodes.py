@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.modules.base import Encoding
-from simulator.worker import opened
+from simulator.worker import connect
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import insert, rows_of
@@ -39,7 +39,7 @@ def test_one_node_lives_on(http: HttpServerUnderTest, encoding: Encoding) -> Non
         dying.fate = "cut while it works"
 
     module = http.module(job, encoding, options)
-    with opened(module.writer(job.load.batch)) as writer:
+    with connect(module.writer(job.load.batch)) as writer:
         events = REQUESTS * BATCH if job.load.batch else REQUESTS
         recorder = insert(writer, workload, events, job.load.batch, before={3: die})
     assert dying.fate is None
