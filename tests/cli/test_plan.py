@@ -23,7 +23,8 @@ from simulator.contract import DataSet, Load, PrimaryKey, Tables, Timestamps
 from simulator.modules.base import AnyModule, Capabilities, Options, Support
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import parse_options
-from simulator.modules.postgres import Postgres, PostgresOptions
+from simulator.modules.postgres import Postgres
+from simulator.modules.postgres.options import PostgresOptions
 from simulator.workloads.base import ColumnType
 
 TARGET = Target("x", "postgres", ExecutorName.LOCAL, {"user": "me", "device_spread": 1})

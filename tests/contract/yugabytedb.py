@@ -40,7 +40,9 @@ _SUFFIX = re.compile(
 _KEY = re.compile(rb"PRIMARY KEY \(([^()]*|\([^()]*\) HASH(?:, [^()]*)?)\)", re.IGNORECASE)
 _KEY_COLUMN = re.compile(rb'("?\w+"?)( HASH| ASC| DESC)?', re.IGNORECASE)
 # Else the first column is hashed: …/statements/ddl_create_index/
-_INDEX = re.compile(rb'CREATE INDEX IF NOT EXISTS \w+ ON "\w+" \((?:[^,]+ (?:ASC|DESC)(?:, )?)+\)')
+_INDEX = re.compile(
+    rb'CREATE INDEX IF NOT EXISTS "\w+" ON "\w+" \((?:[^,]+ (?:ASC|DESC)(?:, )?)+\)'
+)
 
 
 class Refused(Exception):

@@ -9,16 +9,15 @@ from simulator.contract import Load, PrimaryKey, Tables
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
-from simulator.modules.postgres import (
+from simulator.modules.postgres import Postgres
+from simulator.modules.postgres.encoding import InsertMode
+from simulator.modules.postgres.options import (
     EncodingOptions,
-    Postgres,
     PostgresOptions,
-    _connect_hint,
-    connect,
     public_dsn,
     server_name,
 )
-from simulator.modules.postgres.encoding import InsertMode
+from simulator.modules.postgres.server import connect, explain_refusal
 from simulator.workloads.temperature import Temperature
 
 SECRET = "hush-hush"
@@ -138,7 +137,7 @@ def test_no_password_no_secret() -> None:
     ],
 )
 def test_remedies_of_failed_connections(reason: str, remedy: str) -> None:
-    text = _connect_hint(f"host=db.example password={SECRET}", reason)
+    text = explain_refusal(f"host=db.example password={SECRET}", reason)
     assert remedy in text
     assert text.startswith("can't connect to PostgreSQL at db.example:5432: ")
     assert reason.splitlines()[0].split()[-1] in text

@@ -12,9 +12,10 @@ from simulator.contract import PrimaryKey, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
-from simulator.modules.postgres import DialectOptions, Postgres, PostgresOptions
+from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.dialects import DIALECTS, DialectName, YugabyteDB, dialect_of
 from simulator.modules.postgres.encoding import InsertMode
+from simulator.modules.postgres.options import DialectOptions, PostgresOptions
 from simulator.workloads.temperature import Temperature
 
 from ..contract.cockroachdb import CockroachStandIn

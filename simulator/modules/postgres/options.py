@@ -1,0 +1,151 @@
+"""Options of targets on PostgreSQL and its relatives."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import psycopg2
+import psycopg2.extensions
+from pydantic import Field, field_validator
+
+from ...conditions import Condition
+from ...errors import OptionError
+from ..base import CommaList, Options
+from .dialects import DIALECTS, Dialect, DialectName
+from .encoding import CopyFormat, InsertMode
+
+_SECRET_KEYS = ("password", "sslpassword")
+
+
+class EncodingOptions(Options):
+    """Options that say what a payload looks like."""
+
+    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
+        None,
+        description="how events are sent: copy (default with --batch), values_lists, transaction "
+        "(an INSERT per event, a commit per batch), single (default without --batch)",
+    )
+    use_values_lists: Annotated[bool, Condition.BATCH] = Field(
+        False, description="the reference's name for insert_mode=values_lists; with --batch only"
+    )
+    copy_format: Annotated[CopyFormat, Condition.BATCH] = Field(
+        CopyFormat.BINARY, description="binary or text"
+    )
+
+    def mode(self, batch: int) -> InsertMode:
+        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
+        if batch and self.insert_mode is InsertMode.SINGLE:
+            raise OptionError("insert_mode=single sends each event alone: leave --batch out")
+        if not batch and self.insert_mode not in (None, InsertMode.SINGLE):
+            raise OptionError(f"insert_mode={self.insert_mode} needs --batch N")
+        if not batch:
+            return InsertMode.SINGLE
+        return self.insert_mode or self._batch_mode()
+
+    def prefill_mode(self) -> InsertMode:
+        """The fastest batch mode that the target allows."""
+        if self.insert_mode in (InsertMode.COPY, InsertMode.VALUES_LISTS):
+            return self.insert_mode
+        return self._batch_mode()
+
+    def _batch_mode(self) -> InsertMode:
+        return InsertMode.VALUES_LISTS if self.use_values_lists else self.spoken().BATCH_MODE
+
+    def spoken(self) -> Dialect:
+        """What the server speaks."""
+        return DIALECTS[DialectName.POSTGRESQL]
+
+
+class DialectOptions(EncodingOptions):
+    """The same where the server may be a relative of PostgreSQL."""
+
+    dialect: DialectName = Field(
+        DialectName.POSTGRESQL,
+        description="what the server is: postgresql, cockroachdb (batches are values_lists unless "
+        "insert_mode says copy) or yugabytedb",
+    )
+
+    def spoken(self) -> Dialect:
+        return DIALECTS[self.dialect]
+
+
+class ServerOptions(EncodingOptions):
+    """Where the server is, and what is made there: for this module and those built on it."""
+
+    connection_string: Annotated[str, Condition.NONE] = Field(
+        min_length=1, repr=False, description="libpq connection string or URL"
+    )
+    password: str | None = Field(
+        None, repr=False, description="the user's password, over one in connection_string"
+    )
+    primary_key_constraint: Annotated[str | None, Condition.KEY] = Field(
+        None, description="replaces PRIMARY KEY (id) in CREATE TABLE"
+    )
+    install_extensions: CommaList = Field(
+        [], description="extensions to create first, separated by commas"
+    )
+    create_indices: bool = Field(
+        False,
+        description="create the indices on device, time and temperature before the queries, and ask"
+        " the variants tuned for them, too",
+    )
+
+    @field_validator("connection_string")
+    @classmethod
+    def _parses(cls, value: str) -> str:
+        try:
+            psycopg2.extensions.parse_dsn(value)
+        except psycopg2.ProgrammingError:
+            # libpq may quote the string itself, password and all: only the kind of error is kept.
+            raise ValueError("is no libpq connection string or URL") from None
+        return value
+
+    @property
+    def dsn(self) -> str:
+        """The connection string with the password, wherever it was given."""
+        if self.password is None:
+            return self.connection_string
+        return str(psycopg2.extensions.make_dsn(self.connection_string, password=self.password))
+
+    def secrets(self) -> list[str]:
+        parts = psycopg2.extensions.parse_dsn(self.dsn)
+        return list(dict.fromkeys(parts[key] for key in _SECRET_KEYS if key in parts))
+
+    def table_suffix(self) -> str:
+        """What follows the columns in CREATE TABLE; OptionError if the server can't do it."""
+        return ""
+
+    def public(self) -> dict[str, Any]:
+        shown = super().public() | {"connection_string": public_dsn(self.connection_string)}
+        return shown | ({"password": "***"} if self.password is not None else {})
+
+
+class PostgresOptions(ServerOptions, DialectOptions):
+    """Options of targets with `module: postgres`."""
+
+    tablets: Annotated[int | None, Condition.REPLICATION] = Field(
+        None, ge=1, description="split each table INTO so many TABLETS (dialect yugabytedb)"
+    )
+    colocation: Annotated[bool | None, Condition.REPLICATION] = Field(
+        None,
+        description="keep the tables in the database's one tablet, if it was made WITH COLOCATION, "
+        "or out of it (dialect yugabytedb; default: as the database has it)",
+    )
+
+    def table_suffix(self) -> str:
+        return self.spoken().table_suffix(self.tablets, self.colocation)
+
+
+def public_dsn(dsn: str) -> str:
+    """The connection string with its password starred out."""
+    parts = psycopg2.extensions.parse_dsn(dsn)
+    for secret in _SECRET_KEYS:
+        if secret in parts:
+            parts[secret] = "***"
+    return str(psycopg2.extensions.make_dsn(**parts))
+
+
+def server_name(dsn: str) -> str:
+    """host:port of a connection string, for messages."""
+    parts = psycopg2.extensions.parse_dsn(dsn)
+    return f"{parts.get('host', 'the local socket')}:{parts.get('port', '5432')}"

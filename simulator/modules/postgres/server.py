@@ -1,0 +1,226 @@
+"""A connection to PostgreSQL or a relative: how it is made, what its errors mean, what the server tells
+of itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg2
+import psycopg2.errors
+import psycopg2.extensions
+
+from ...errors import Retryable, SimulatorError, one_line
+from ..base import Job
+from ..shared.errors import CONNECTION_LOST, connection_lost, missing_table
+from .dialects import Connection, Dialect, dialect_of
+from .options import server_name
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+_SERIALIZATION_FAILURE = "40001"
+_DEADLOCK = "40P01"
+_CONNECTION_LOST = {"40003", "57P01", "57P02", "57P03"}
+_CONNECTION_EXCEPTION_CLASS = "08"
+_LOCK_NOT_AVAILABLE = "55P03"
+_UNDEFINED_TABLE = "42P01"
+_TOO_MANY_CONNECTIONS = "53300"
+_DISK_FULL = "53100"
+_NO_SUCH_FUNCTION = {"0A000", "42883"}
+
+# Any 64-bit number will do, as long as all runs use the same: "iotbench" in ASCII.
+_LOCK_KEY = 0x696F7462656E6368
+
+_SETTINGS = (
+    "server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level",
+    "wal_compression", "synchronous_standby_names", "default_transaction_isolation",
+    "shared_buffers", "effective_cache_size", "work_mem", "max_wal_size", "checkpoint_timeout",
+    "max_connections", "max_parallel_workers_per_gather", "jit", "autovacuum",
+)  # fmt: skip
+
+# How long to wait for a table that another session has locked, before saying so.
+_LOCK_TIMEOUT = "30s"
+
+
+class Session:
+    """The connection for everything but writing: made when it is needed, and again where it was lost."""
+
+    def __init__(self, dsn: str, job: Job, dialect: Dialect, max_retries: int) -> None:
+        self._dsn = dsn
+        self._job = job
+        self._dialect = dialect
+        self._max_retries = max_retries
+        self._connection: Connection | None = None
+
+    def open(self) -> None:
+        """Connect; SimulatorError if it is another kind of server than the dialect says."""
+        connection = connect(self._dsn, self._job.run_id)
+        self._connection = connection
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SET lock_timeout = %s", [_LOCK_TIMEOUT])
+                cursor.execute("SELECT version()")
+                (version,) = cursor.fetchone() or ("",)
+        except psycopg2.Error as error:
+            raise self._translate(error) from error
+        self._check_dialect(version)
+
+    def _check_dialect(self, version: str) -> None:
+        found = dialect_of(version)
+        if found not in (None, self._dialect.name):
+            self.close()
+            raise SimulatorError(
+                f"the server at {server_name(self._dsn)} is no {self._dialect.name}"
+                f" ({version.partition(' on ')[0]}): set dialect={found}"
+            )
+
+    def close(self) -> None:
+        """Disconnect; no error if that was lost already."""
+        if self._connection is not None:
+            with suppress(psycopg2.Error):
+                self._connection.close()
+            self._connection = None
+
+    def ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a statement's answer; Retryable or SimulatorError if there is none."""
+        if self._connection is None or self._connection.closed:
+            self.open()
+        assert self._connection is not None
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(statement, values or None)
+                return cursor.fetchall() if cursor.description else []
+        except psycopg2.Error as error:
+            raise self._translate(error) from error
+
+    def execute(self, statement: str) -> None:
+        """A statement that may be repeated, as a cluster refuses DDL while it is busy with other DDL."""
+        for attempt in range(self._max_retries):
+            try:
+                self.ask(statement)
+            except Retryable as error:
+                if error.kind == CONNECTION_LOST:
+                    raise
+                time.sleep(error.backoff_s * 2**attempt)
+            else:
+                return
+        self.ask(statement)
+
+    def _translate(self, error: psycopg2.Error) -> Retryable | SimulatorError:
+        assert self._connection is not None
+        return translate(error, self._connection, self._dialect, self._job)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold an advisory lock, which ends with the connection at the latest. Not every relative has
+        them."""
+        if not self._dialect.ADVISORY_LOCKS:
+            yield
+            return
+        try:
+            free = self.ask("SELECT pg_try_advisory_lock(%s)", [_LOCK_KEY])[0][0]
+        except SimulatorError as error:
+            if code_of(error) in _NO_SUCH_FUNCTION:
+                yield
+                return
+            raise
+        if not free:
+            raise SimulatorError(
+                f"another run is using the database at {server_name(self._dsn)}:"
+                " wait for it to end, or use another database"
+            )
+        try:
+            yield
+        finally:
+            # The server may take a moment to notice the connection's end; the next run may not.
+            if self._connection is not None and not self._connection.closed:
+                with suppress(psycopg2.Error), self._connection.cursor() as cursor:
+                    cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK_KEY])
+
+
+def describe(session: Session, dialect: Dialect) -> dict[str, Any]:
+    """The server's version, and those of its settings that change a result."""
+    rows = session.ask(
+        "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)",
+        [[*_SETTINGS, *dialect.SETTINGS]],
+    )
+    settings = dict(sorted(rows))
+    for name, statement in dialect.FACTS.items():
+        with suppress(SimulatorError):
+            settings[name] = str(session.ask(statement)[0][0])
+    return {"version": session.ask("SELECT version()")[0][0], "settings": settings}
+
+
+def connect(dsn: str, run_id: str) -> Connection:
+    """An autocommit connection; SimulatorError with the server's name and a remedy if refused."""
+    try:
+        return connect_plainly(dsn, run_id)
+    except psycopg2.Error as error:
+        raise SimulatorError(explain_refusal(dsn, str(error).strip())) from error
+
+
+def connect_plainly(dsn: str, run_id: str) -> Connection:
+    """The same, refused by psycopg2's own errors."""
+    given = psycopg2.extensions.parse_dsn(dsn)
+    defaults = {
+        "connect_timeout": "10",
+        "application_name": f"iot-benchmark {run_id}",
+        # A vanished server is noticed within about 25 s, not after the kernel's two hours.
+        "keepalives_idle": "10",
+        "keepalives_interval": "5",
+        "keepalives_count": "3",
+    }
+    connection: Connection = psycopg2.connect(**(defaults | given))
+    connection.autocommit = True
+    return connection
+
+
+def explain_refusal(dsn: str, reason: str) -> str:
+    """One line for a failed connection: what libpq says of its first attempt, and a remedy."""
+    reason = one_line(reason.splitlines()[0])
+    if "password" in reason or "authentication" in reason:
+        remedy = "check user and password in connection_string"
+    elif "pg_hba.conf" in reason:
+        remedy = "let this host and user in by pg_hba.conf, or change user or sslmode"
+    elif "too many" in reason or "remaining connection slots" in reason:
+        remedy = "use fewer --workers, or raise the server's max_connections"
+    elif "does not exist" in reason:
+        remedy = "check dbname and user in connection_string"
+    else:
+        remedy = "check that the server runs and that connection_string names it"
+    return f"can't connect to PostgreSQL at {server_name(dsn)}: {reason}; {remedy}"
+
+
+def code_of(error: SimulatorError) -> str | None:
+    """PostgreSQL's code of the error behind one of ours."""
+    cause = error.__cause__
+    return cause.pgcode if isinstance(cause, psycopg2.Error) else None
+
+
+def translate(
+    error: psycopg2.Error, connection: Connection, dialect: Dialect, job: Job
+) -> Retryable | SimulatorError:
+    """What an error means: worth another try, or the end of the run."""
+    code = error.pgcode or ""
+    text = one_line(error)
+    if passing := dialect.passing(text):
+        return passing
+    if code == _SERIALIZATION_FAILURE:
+        return Retryable("serialization_failure", text, backoff_s=0.01)
+    if code == _DEADLOCK:
+        return Retryable("deadlock_detected", text, backoff_s=0.01)
+    lost = connection.closed or code in _CONNECTION_LOST
+    if lost or code.startswith(_CONNECTION_EXCEPTION_CLASS):
+        return connection_lost(text)
+    if code == _DISK_FULL:
+        return SimulatorError(f"the database has no disk space left: {text}")
+    if code == _TOO_MANY_CONNECTIONS:
+        return SimulatorError(f"{text}; use fewer --workers, or raise max_connections")
+    if code == _LOCK_NOT_AVAILABLE:
+        return SimulatorError(
+            f"another session has locked the tables: {text}; end it and try again"
+        )
+    if code == _UNDEFINED_TABLE:
+        return missing_table(text, job)
+    return SimulatorError(f"PostgreSQL refused a statement ({code}): {text}")
