@@ -181,7 +181,9 @@ def test_the_parts_try_the_limits_of_the_queries() -> None:
 def test_answers(server: ServerUnderTest, query: str) -> None:
     workload = workload_of(query)
     fill(server, workload)
-    with asking(server, workload) as module:
+    # What is tuned for an index is only there with it.
+    options = {"create_indices": True} if query.endswith("-tuned") else {}
+    with asking(server, workload, options) as module:
         assert_same(module.queries()[query](), query)
 
 
@@ -206,12 +208,33 @@ def test_indices_are_made_when_asked_for_and_once(server: ServerUnderTest) -> No
             assert server.indices("events") == {"events_device_ts", "events_temp"}
 
 
+def test_each_workload_has_its_own_indices(server: ServerUnderTest) -> None:
+    """In one database, whichever is asked about first."""
+    if server.module_type.CAPABILITIES.indices is not Support.FULL:
+        pytest.skip("no indices")
+    for workload in (workload_of("count-events"), workload_of("last-point")):
+        fill(server, workload)
+        with asking(server, workload, {"create_indices": True}):
+            assert server.indices(workload.schema.table)
+
+
+def test_a_tuned_query_needs_the_indices_that_it_is_tuned_for(server: ServerUnderTest) -> None:
+    tuned = [name for name in server.queries_of(server.module_type) if name.endswith("-tuned")]
+    if not tuned:
+        pytest.skip("no tuned queries")
+    job = new_job(Temperature.schema)
+    assert not set(tuned) & set(server.module(job).queries())
+    with pytest.raises(OptionError, match="create_indices=true"):
+        server.module(new_job(Temperature.schema, queries=tuned[:1])).queries()
+
+
 def test_all_queries_are_there_in_order(server: ServerUnderTest, workload_name: str) -> None:
     """Those that the module claims to have, in the workload's order, variants behind."""
     schema = WORKLOADS[workload_name].schema
     claimed = server.queries_of(server.module_type)
     names = [name for name in claimed if name.removesuffix("-tuned") in schema.queries]
-    assert list(server.module(new_job(schema)).queries()) == names
+    indexed = {"create_indices": True} if len(names) > len(schema.queries) else {}
+    assert list(server.module(new_job(schema), options=indexed).queries()) == names
     plain = [name for name in names if not name.endswith("-tuned")]
     assert plain == [name for name in schema.queries if name in plain]
 

@@ -70,6 +70,56 @@ def test_a_day_of_events_is_a_chunk_by_default_as_in_the_reference(
     assert timescale.chunk_intervals() == {"events": 86_400_000}
 
 
+def test_the_apache_edition_has_no_columnstore(timescale: TimescaleUnderTest) -> None:
+    prepared(timescale, Temperature(), 10).close()
+    timescale.licensed("apache")
+    try:
+        module = timescale.module(new_job(Temperature.schema), options={"columnstore": True})
+        module.open()
+        with pytest.raises(SimulatorError, match=r"Community edition.*leave columnstore out"):
+            module.prepare()
+        # Nothing was dropped.
+        assert module.count() == 10
+        module.close()
+    finally:
+        timescale.licensed("timescale")
+
+
+def test_what_the_tables_are_like_is_told_and_not_what_was_asked_for(
+    timescale: TimescaleUnderTest,
+) -> None:
+    options = {"chunk_time_interval": 3_600_000, "columnstore": True}
+    prepared(timescale, Temperature(), 10, **options).close()
+    module = timescale.module(new_job(Temperature.schema, clean=False))
+    module.open()
+    module.prepare()
+    settings = module.server_info()["settings"]
+    module.close()
+    assert settings["chunk_time_interval"] == 3_600_000
+    assert settings["columnstore"] is True
+    assert settings["timescaledb.license"] == "timescale"
+    assert "chunk_time_interval" not in module.options.public()
+
+
+def test_another_interval_than_that_of_a_table_that_stays_is_refused(
+    timescale: TimescaleUnderTest,
+) -> None:
+    prepared(timescale, Temperature(), 10, chunk_time_interval=3_600_000).close()
+    for asked, refused in ((3_600_000, False), (7_200_000, True)):
+        module = timescale.module(
+            new_job(Temperature.schema, clean=False), options={"chunk_time_interval": asked}
+        )
+        module.open()
+        if refused:
+            with pytest.raises(
+                SimulatorError, match="has chunk_time_interval=3600000, not 7200000"
+            ):
+                module.prepare()
+        else:
+            module.prepare()
+        module.close()
+
+
 def test_a_hypertable_stays_one_without_cleaning(timescale: TimescaleUnderTest) -> None:
     prepared(timescale, Temperature(), 10).close()
     again = timescale.module(new_job(Temperature.schema, clean=False))
@@ -162,15 +212,21 @@ def test_more_events_go_to_the_same_chunks_or_on_in_time(
 
 def test_a_database_without_timescaledb_says_what_to_do(postgres_dsn: str) -> None:
     with PostgresUnderTest.started("timescaledb", postgres_dsn, None) as plain:
+        plain.ask("CREATE TABLE events (kept int)")
         module = plain.module(new_job(Temperature.schema))
         module.open()
-        with pytest.raises(SimulatorError, match="install_extensions=timescaledb"):
+        told = r"no extension timescaledb.*shared_preload_libraries=timescaledb"
+        with pytest.raises(SimulatorError, match=told):
             module.prepare()
         module.close()
+        # Nothing was dropped.
+        assert plain.columns("events") == {"kept": "integer"}
 
 
-def test_the_version_of_the_extension_is_told(timescale: TimescaleUnderTest) -> None:
+def test_the_extension_is_made_and_its_version_told(timescale: TimescaleUnderTest) -> None:
+    """The suite's database is a new one: nobody else has made the extension there."""
     module = timescale.module(new_job(Temperature.schema))
     module.open()
+    module.prepare()
     assert "; TimescaleDB 2." in module.server_info()["version"]
     module.close()

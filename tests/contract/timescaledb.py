@@ -25,6 +25,19 @@ CREATE TABLE _timescaledb_internal.hypertable (
     interval_length bigint, columnstore bool DEFAULT FALSE, segmentby text, orderby text);
 CREATE TABLE _timescaledb_internal.chunk (relation oid, hypertable oid, columnstore bool);
 
+CREATE SCHEMA timescaledb_information;
+CREATE VIEW timescaledb_information.dimensions AS
+    SELECT relnamespace::regnamespace::name AS hypertable_schema, relname AS hypertable_name,
+           1::bigint AS dimension_number, column_name, interval_length AS integer_interval
+    FROM _timescaledb_internal.hypertable JOIN pg_class ON oid = relation;
+CREATE VIEW timescaledb_information.hypertables AS
+    SELECT relnamespace::regnamespace::name AS hypertable_schema, relname AS hypertable_name,
+           columnstore AS compression_enabled
+    FROM _timescaledb_internal.hypertable JOIN pg_class ON oid = relation;
+CREATE VIEW timescaledb_information.chunks AS
+    SELECT relname AS hypertable_name, c.columnstore AS is_compressed
+    FROM _timescaledb_internal.chunk AS c JOIN pg_class ON oid = c.hypertable;
+
 CREATE FUNCTION by_range(column_name name, partition_interval anyelement DEFAULT NULL::bigint,
                          partition_func regproc DEFAULT NULL)
 RETURNS _timescaledb_internal.dimension_info LANGUAGE plpgsql AS $$
@@ -134,12 +147,19 @@ _ALTER = re.compile(
     rb" timescaledb\.orderby = '\"(?P<orderby>\w+)\" (?:ASC|DESC)'\)"
 )
 _VERSION = b"SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'"
+_INSTALL = b"CREATE EXTENSION IF NOT EXISTS timescaledb"
 STAND_IN_VERSION = "2.0-stand-in"
 
 
 def _translated(statement: bytes) -> bytes:
+    # Which the stand-in has once the extension is made.
     if statement == _VERSION:
-        return f"SELECT '{STAND_IN_VERSION}'".encode()
+        return (
+            f"SELECT '{STAND_IN_VERSION}' FROM pg_namespace"
+            " WHERE nspname = 'timescaledb_information'"
+        ).encode()
+    if statement == _INSTALL:
+        return b"CALL public.make_timescaledb()"
     if found := _ALTER.fullmatch(statement):
         segmentby = b"'%b'" % found["segmentby"] if found["segmentby"] else b"NULL"
         return b"SELECT _timescaledb_internal.enable_columnstore('%b', %b, '%b')" % (
@@ -151,7 +171,7 @@ def _translated(statement: bytes) -> bytes:
 
 
 class TimescaleUnderTest(PostgresUnderTest):
-    """A database of its own on a server with TimescaleDB."""
+    """A database of its own on a server with TimescaleDB, where the module makes the extension."""
 
     def indices(self, table: str) -> set[str]:
         """Without the one that every hypertable has on its time column."""
@@ -159,8 +179,13 @@ class TimescaleUnderTest(PostgresUnderTest):
         return super().indices(table) - own
 
     def extensions(self, which: Literal["available", "installed"]) -> list[str]:
-        # It is there from the beginning, and must stay.
+        # It can't be made anew by a connection that has used it.
         return [name for name in super().extensions(which) if name != "timescaledb"]
+
+    def licensed(self, licence: str) -> None:
+        """Let connections from now on find this edition."""
+        [(database,)] = self.ask("SELECT current_database()")
+        self.ask(f"ALTER DATABASE {quoted(database)} SET timescaledb.license = {licence}")
 
     def chunk_intervals(self) -> dict[str, int]:
         """Hypertable -> the length of its chunks."""
@@ -189,24 +214,11 @@ class TimescaleStandIn(TimescaleUnderTest):
     @contextmanager
     def started(cls, module: str, dsn: str, data: Path | None) -> Iterator[PostgresUnderTest]:
         with super().started(module, dsn, data) as found, proxy_to(found.dsn, _translated) as proxy:
-            found.ask(_FUNCTIONS)
+            assert isinstance(found, cls)
+            found.licensed("timescale")
+            found.ask(
+                "CREATE PROCEDURE make_timescaledb() LANGUAGE plpgsql"
+                f" AS $make$ BEGIN {_FUNCTIONS} END $make$"
+            )
             found.reach_by(proxy.dsn)
             yield found
-
-    def chunk_intervals(self) -> dict[str, int]:
-        return dict(
-            self.ask(
-                "SELECT relname, interval_length FROM _timescaledb_internal.hypertable AS h"
-                " JOIN pg_class AS c ON c.oid = h.relation"
-            )
-        )
-
-    def chunks(self, table: str) -> list[bool]:
-        return [
-            row[0]
-            for row in self.ask(
-                "SELECT columnstore FROM _timescaledb_internal.chunk"
-                " WHERE hypertable = to_regclass(%s)",
-                quoted(table),
-            )
-        ]

@@ -1,7 +1,11 @@
 """TimescaleDB: the PostgreSQL module on hypertables.
 
-Needs TimescaleDB 2.13 or later in the database (`create_hypertable` with a dimension), 2.18 or later
-for `columnstore`.
+Needs TimescaleDB 2.13 or later on the server (`create_hypertable` with a dimension), 2.18 or later of
+the Community edition for `columnstore`. The extension is made in the database if it isn't there, which
+its user must be allowed to do.
+
+Each event is stored exactly once as by the module `postgres`, which says how. The look-up of a request
+in doubt goes by device, time and sequence number: with the time, chunks of other times are left out.
 
 A unique index of a hypertable must contain its time column, so there is no primary key of `id`
 alone: https://www.tigerdata.com/docs/use-timescale/latest/hypertables/hypertables-and-unique-indexes.
@@ -16,38 +20,26 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import psycopg2
-from pydantic import Field
-
 from ...contract import PrimaryKey
 from ...errors import SimulatorError
 from ..base import Job, Support
-from ..postgres import EncodingOptions, Postgres, ServerOptions
+from ..postgres import Postgres
 from ..postgres.encoding import PostgresEncoder
+from ..postgres.options import EncodingOptions
+from ..postgres.server import code_of
 from ..shared.sql import quoted
+from .options import DAY_MS, TimescaleOptions
+from .queries import TUNED_QUERIES
+from .server import (
+    APACHE,
+    describe_hypertables,
+    install_extension,
+    read_intervals,
+    read_licence,
+    read_version,
+)
 
 _NO_SUCH_FUNCTION = "42883"
-
-# SkipScan jumps from device to device in the index on device and newest time:
-# https://www.tigerdata.com/docs/build/data-management/query-data/skipscan
-_TUNED_QUERIES = {
-    "newest-per-device-tuned": """
-        SELECT DISTINCT ON (device_id) device_id, temperature
-        FROM events ORDER BY device_id, "timestamp" DESC""",
-}
-
-
-class TimescaleOptions(ServerOptions):
-    """Options of targets with `module: timescaledb`."""
-
-    chunk_time_interval: int = Field(
-        86_400_000, ge=1, description="ms of event time that a chunk of the hypertable holds"
-    )
-    columnstore: bool = Field(
-        False,
-        description="make the tables for the columnstore (compression), by device and newest time, "
-        "and convert all chunks to it before the queries",
-    )
 
 
 class Timescaledb(Postgres):
@@ -65,9 +57,9 @@ class Timescaledb(Postgres):
             PrimaryKey.UUID: Support.UNSUPPORTED,
             PrimaryKey.NONE: Support.FULL,
         },
-        queries=dict.fromkeys([*Postgres.QUERIES, *_TUNED_QUERIES], Support.FULL),
+        queries=dict.fromkeys([*Postgres.QUERIES, *TUNED_QUERIES], Support.FULL),
     )
-    QUERIES: ClassVar[Mapping[str, str]] = {**Postgres.QUERIES, **_TUNED_QUERIES}
+    QUERIES: ClassVar[Mapping[str, str]] = {**Postgres.QUERIES, **TUNED_QUERIES}
     TIME_ORDER = "DESC"
     KEY_CONSTRAINT = None
 
@@ -81,25 +73,43 @@ class Timescaledb(Postgres):
         return super().encoder(options, _without_key(job), batch)
 
     def prepare(self) -> None:
+        # Before anything is dropped.
+        install_extension(self._session)
+        if self.options.columnstore and read_licence(self._session) == APACHE:
+            raise SimulatorError(
+                "columnstore=true needs TimescaleDB's Community edition, and this server's"
+                " timescaledb.license is apache: leave columnstore out, or set the licence to timescale"
+            )
+        if not self.job.clean:
+            self._check_intervals()
         super().prepare()
         for table in self.job.table_names:
             self._make_hypertable(table)
+
+    def _check_intervals(self) -> None:
+        """SimulatorError if a table that stays has another interval than the one asked for."""
+        asked = self.options.chunk_time_interval
+        for table, interval in read_intervals(self._session, self.job).items():
+            if asked not in (None, interval):
+                raise SimulatorError(
+                    f"table {table} has chunk_time_interval={interval}, not {asked}: run without"
+                    " --no-clean, or leave the option out"
+                )
 
     def _make_hypertable(self, table: str) -> None:
         """https://www.tigerdata.com/docs/reference/timescaledb/hypertables/create_hypertable"""
         schema = self.job.schema
         try:
-            self._ask(
+            self._session.ask(
                 "SELECT * FROM create_hypertable(%s::regclass, by_range(%s, %s::bigint),"
                 " if_not_exists => TRUE)",
-                [quoted(table), schema.time, self.options.chunk_time_interval],
+                [quoted(table), schema.time, self.options.chunk_time_interval or DAY_MS],
             )
         except SimulatorError as error:
-            cause = error.__cause__
-            if isinstance(cause, psycopg2.Error) and cause.pgcode == _NO_SUCH_FUNCTION:
+            if code_of(error) == _NO_SUCH_FUNCTION:
                 raise SimulatorError(
-                    "the database has no TimescaleDB of version 2.13 or later: install it there,"
-                    " then set install_extensions=timescaledb"
+                    f"the database has TimescaleDB {read_version(self._session)}, which is older than"
+                    " 2.13: ALTER EXTENSION timescaledb UPDATE, or install a newer one on the server"
                 ) from error
             raise
         if self.options.columnstore:
@@ -107,7 +117,7 @@ class Timescaledb(Postgres):
             by_device = (
                 "" if schema.device_path else f" timescaledb.segmentby = '{quoted(schema.device)}',"
             )
-            self._do(
+            self._session.execute(
                 f"ALTER TABLE {quoted(table)} SET (timescaledb.enable_columnstore = true,{by_device}"
                 f" timescaledb.orderby = '{quoted(schema.time)} DESC')"
             )
@@ -117,14 +127,16 @@ class Timescaledb(Postgres):
         if not self.options.columnstore:
             return
         table = quoted(self.job.schema.table)
-        for (chunk,) in self._ask("SELECT show_chunks(%s::regclass)::text", [table]):
+        for (chunk,) in self._session.ask("SELECT show_chunks(%s::regclass)::text", [table]):
             # https://www.tigerdata.com/docs/reference/timescaledb/hypercore/convert_to_columnstore
-            self._ask("CALL convert_to_columnstore(%s::regclass)", [chunk])
+            self._session.ask("CALL convert_to_columnstore(%s::regclass)", [chunk])
 
     def server_info(self) -> dict[str, Any]:
         info = super().server_info()
-        rows = self._ask("SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'")
-        info["version"] += f"; TimescaleDB {rows[0][0] if rows else 'of unknown version'}"
+        version = read_version(self._session)
+        info["version"] += f"; TimescaleDB {version or 'not installed'}"
+        if version is not None:
+            info["settings"] |= describe_hypertables(self._session, self.job)
         return info
 
 
