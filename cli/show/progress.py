@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 PLAIN_INTERVAL_S = 10.0
+
+QUIET_S = 10.0
+"""After so long without anything from the database, it is said."""
 
 _WORDS = {
     Phase.START: "starting",
@@ -70,6 +74,14 @@ def phase_text(status: Status) -> str:
     return text
 
 
+def quiet_text(status: Status) -> str | None:
+    """Since when nothing has come back from the database, if that is long; None otherwise."""
+    if status.quiet_s < QUIET_S:
+        return None
+    since = datetime.now().astimezone() - timedelta(seconds=status.quiet_s)
+    return f"nothing has come back for {status.quiet_s:.0f} s, since {since:%H:%M:%S}"
+
+
 def seconds_left(status: Status) -> float | None:
     """How long the rest takes at the rate of the last seconds; None while that is unknown."""
     if not status.rate_per_s or not status.total:
@@ -85,6 +97,7 @@ class PlainDisplay(Display):
         self._label = ""
         self._phase: Phase | None = None
         self._last_s = 0.0
+        self._quiet = False
 
     def begin(self, label: str) -> None:
         self._label, self._phase = label, None
@@ -92,8 +105,11 @@ class PlainDisplay(Display):
 
     def update(self, status: Status) -> None:
         now = time.monotonic()
-        if status.phase is self._phase and now - self._last_s < PLAIN_INTERVAL_S:
+        known = status.phase is self._phase and now - self._last_s < PLAIN_INTERVAL_S
+        quiet = status.quiet_s >= QUIET_S
+        if known and quiet is self._quiet:
             return
+        self._quiet = quiet
         self._phase, self._last_s = status.phase, now
         text = f"{self._label}: {phase_text(status)}"
         if status.total and status.phase in (Phase.RUN, Phase.PREFILL):
@@ -103,6 +119,9 @@ class PlainDisplay(Display):
         left = seconds_left(status)
         if left is not None:
             text += f", {left:.0f} s left"
+        quiet = quiet_text(status)
+        if quiet is not None:
+            text += f", {quiet}"
         note(text)
 
     def end(self, outcome: str) -> None:
@@ -152,6 +171,9 @@ class TerminalDisplay(Display):
             figures.append(f"{left:.0f} s left")
         if status.retries:
             figures.append(f"{status.retries} retries")
+        quiet = quiet_text(status)
+        if quiet is not None:
+            figures = [quiet]
         self._progress.update(
             self._task,
             description=f"{self._label}: {phase_text(status)}",

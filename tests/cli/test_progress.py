@@ -73,6 +73,22 @@ def test_rate_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_a_database_from_which_nothing_comes_back_is_told_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And again when something has come back, not only every ten seconds."""
+    display = PlainDisplay("events")
+    display.begin("run")
+    for quiet_s in (0.0, 9.9, 10.0, 11.0, 0.5):
+        display.update(status(Phase.RUN, done=5, total=100, quiet_s=quiet_s))
+    said = lines(capsys)
+    assert said[0] == said[2] == "run: running, 5 of 100 events"
+    assert said[1].startswith(
+        "run: running, 5 of 100 events, nothing has come back for 10 s, since "
+    )
+    assert len(said) == 3
+
+
 def test_a_new_run_begins_anew(capsys: pytest.CaptureFixture[str]) -> None:
     display = PlainDisplay("events")
     for label in ("first", "second"):
