@@ -119,9 +119,9 @@ class PlainDisplay(Display):
         left = seconds_left(status)
         if left is not None:
             text += f", {left:.0f} s left"
-        quiet = quiet_text(status)
-        if quiet is not None:
-            text += f", {quiet}"
+        said = quiet_text(status)
+        if said is not None:
+            text += f", {said}"
         note(text)
 
     def end(self, outcome: str) -> None:

@@ -18,6 +18,7 @@ from cli.plan import (
     insert_settings,
     merged_options,
     plan_inserts,
+    split_options,
 )
 from simulator.contract import DataSet, Load, PrimaryKey, Tables, Timestamps
 from simulator.modules.base import AnyModule, Capabilities, Options, Support
@@ -114,6 +115,20 @@ def test_extra_options_go_over_the_targets() -> None:
 def test_an_extra_option_needs_key_and_value(option: str) -> None:
     with pytest.raises(ConfigError, match="write it as key=value"):
         merged_options(TARGET, [option])
+
+
+def test_a_targets_options_are_sorted_by_whom_they_concern() -> None:
+    values = {"user": "me", "device_spread": 3, "extra_tags": 2, "queries": "a, b"}
+    cpu = split_options(values, "cpu", insisted=())
+    assert (cpu.module, cpu.workload) == ({"user": "me"}, {"device_spread": 3, "extra_tags": 2})
+    assert cpu.queries == ["a", "b"]
+
+
+def test_a_target_serves_all_workloads_but_a_command_line_means_one() -> None:
+    """What the file says for another workload is left out; what was just typed is refused later."""
+    values = {"extra_tags": 2}
+    assert split_options(values, "temperature", insisted=()).module == {}
+    assert split_options(values, "temperature", insisted=["extra_tags"]).module == values
 
 
 # --- what a module can do -------------------------------------------------------------------------

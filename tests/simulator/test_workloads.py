@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint, EntryPoints
+
 import numpy as np
 import orjson
 import pytest
+from pydantic import ValidationError
 from scipy import stats
 
+from simulator import workloads
 from simulator.contract import MAX_WORKERS
-from simulator.workloads import WORKLOADS
+from simulator.errors import OptionError
+from simulator.workloads import WORKLOADS, load_workload, workload_names
 from simulator.workloads.base import (
     FIRST_TIMESTAMP_MS,
     MAX_DEVICES,
@@ -268,3 +273,33 @@ def test_a_text_in_the_key_is_decoded() -> None:
     places = np.array(["Küche".encode()])
     block = EventBlock(schema, 0, 0, {"at": np.array([5]), "place": places}, places)
     assert block.key_of(0) == {"place": "Küche", "at": 5}
+
+
+# --- from other packages --------------------------------------------------------------------------
+
+
+def test_another_package_can_bring_a_workload(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("theirs", "tests.helpers:Awkward", workloads.ENTRY_POINTS)
+
+    def entry_points(group: str, name: str | None = None) -> EntryPoints:
+        assert group == workloads.ENTRY_POINTS
+        return EntryPoints([point] if name in (None, "theirs") else [])
+
+    monkeypatch.setattr(workloads, "entry_points", entry_points)
+    assert load_workload("theirs") is Awkward
+    assert workload_names() == ["temperature", "cpu", "theirs"]
+
+
+def test_a_workload_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(OptionError) as refused:
+        load_workload("temperatur")
+    assert str(refused.value) == (
+        "there is no workload 'temperatur'; did you mean temperature? (known: temperature, cpu)"
+    )
+
+
+def test_a_workload_knows_its_own_options_alone() -> None:
+    with pytest.raises(ValidationError):
+        Temperature(extra_tags=2)
+    assert Cpu(extra_tags=2, device_spread=3).schema.extra_json_keys == 2
+    assert Temperature(device_spread=3).schema.devices_per_worker == 3
