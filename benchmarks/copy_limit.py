@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 
-from cli.embedded import programs_folder
+from cli.embedded import find_programs
 from simulator.contract import PrimaryKey
 from simulator.modules.postgres import Postgres
 from simulator.worker import garbage_collection_paused
@@ -94,7 +94,7 @@ def encode_payloads(module: Postgres, workload: Workload, events: int, batch: in
 def libpq(dsn: str, statement: str, payloads: Sequence[bytes], line: Line) -> Iterator[Turn]:
     """libpq alone."""
     count = BATCHES[line.batch]
-    with connect(programs_folder().parent / "lib", dsn) as connection:
+    with connect(find_programs().parent / "lib", dsn) as connection:
 
         def turn(number: int) -> None:
             connection.copy(statement, payloads[number * count : (number + 1) * count])
@@ -111,7 +111,7 @@ def psql(dsn: str, statement: str, payloads: Sequence[bytes], line: Line) -> Ite
         for number, payload in enumerate(payloads):
             (folder / str(number)).write_bytes(payload)
         process = subprocess.Popen(
-            [programs_folder() / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", dsn],
+            [find_programs() / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", dsn],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         with process:

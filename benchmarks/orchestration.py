@@ -42,7 +42,7 @@ PHASES = ("start", "prepare", "barrier", "run", "verify", "clean_up")
 @contextmanager
 def namespace() -> Iterator[str]:
     """A namespace for the time of the benchmark."""
-    core: Any = client.CoreV1Api(Place("default").api_client())
+    core: Any = client.CoreV1Api(Place("default").make_client())
     name = f"iotb-bench-{uuid.uuid4().hex[:8]}"
     core.create_namespace({"metadata": {"name": name}})
     try:

@@ -42,7 +42,7 @@ _HELM_TIMEOUT_S = 120
 _HURRIED_HELM_TIMEOUT_S = 10
 
 
-def started_by() -> str:
+def describe_user() -> str:
     """Who runs this tool, and where, for others who find a run in their namespace."""
     try:
         user = getpass.getuser()
@@ -73,7 +73,7 @@ class Place:
         no_file = not any(path.exists() for path in self.files)
         return no_file and "KUBERNETES_SERVICE_HOST" in os.environ
 
-    def resolved_context(self) -> str | None:
+    def resolve_context(self) -> str | None:
         """The context as kubectl sees it: the first file that sets one wins.
 
         The Python client's own merging takes another one (kubernetes-client/python #2180), so it
@@ -96,7 +96,7 @@ class Place:
             " or run on this machine with --executor local"
         )
 
-    def api_client(self) -> ApiClient:
+    def make_client(self) -> ApiClient:
         """A client of its own; ConfigError if the kubeconfig doesn't lead to a cluster."""
         from kubernetes import client, config
         from kubernetes.utils.keepalive import tcp_keepalive_socket_options
@@ -114,7 +114,7 @@ class Place:
             else:
                 config.load_kube_config(
                     config_file=os.pathsep.join(map(str, self.files)),
-                    context=self.resolved_context(),
+                    context=self.resolve_context(),
                     client_configuration=configuration,
                     persist_config=False,
                 )
@@ -122,7 +122,7 @@ class Place:
             raise ConfigError(f"kubeconfig: {error}; check --kubeconfig and --context") from error
         return TimedApiClient(configuration)
 
-    def options(self) -> list[str]:
+    def list_options(self) -> list[str]:
         """The options that mean this place, for a command that the user is told to type."""
         options = ["--namespace", self.namespace]
         if self.context:
@@ -133,7 +133,7 @@ class Place:
 
 
 @contextmanager
-def asked(what: str) -> Iterator[None]:
+def explain_errors(what: str) -> Iterator[None]:
     """RunFailed if the API server can't be reached or refuses; `what`: what it was asked."""
     from kubernetes.client.exceptions import ApiException
 
@@ -142,7 +142,9 @@ def asked(what: str) -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        raise RunFailed(f"{what}: {error.status} {error.reason}: {_refusal(error.body)}") from error
+        raise RunFailed(
+            f"{what}: {error.status} {error.reason}: {_read_refusal(error.body)}"
+        ) from error
     except UNREACHABLE as error:
         raise RunFailed(
             f"{what}: the API server can't be reached: {error}; check --kubeconfig, --context and"
@@ -150,7 +152,7 @@ def asked(what: str) -> Iterator[None]:
         ) from error
 
 
-def _refusal(body: Any) -> str:
+def _read_refusal(body: Any) -> str:
     """The API server's own words."""
     try:
         return str(json.loads(body)["message"])
@@ -158,7 +160,7 @@ def _refusal(body: Any) -> str:
         return str(body)
 
 
-def allowed(
+def is_allowed(
     api: ApiClient, namespace: str, group: str, resource: str, subresource: str | None, verb: str
 ) -> bool:
     """Whether the user may do this in the namespace. Everybody may ask."""
@@ -195,7 +197,7 @@ class Helm:
         self._in_a_hurry = in_a_hurry
         self._version: str | None = None
 
-    def version(self) -> str:
+    def find_version(self) -> str:
         """`v3.19.5`; ConfigError if it is too old."""
         if self._version:
             return self._version
@@ -214,7 +216,7 @@ class Helm:
         makes a number.
         """
         command = ["install", release, str(CHART), "-f", "-"]
-        if not self.version().startswith("v3."):
+        if not self.find_version().startswith("v3."):
             # Helm 4 would apply on the server's side, for which a user needs permission to patch
             # (https://helm.sh/docs/helm/helm_install/); for new objects there is no difference.
             command.append("--server-side=false")
@@ -232,7 +234,7 @@ class Helm:
         command = [self._program, *arguments]
         if cluster:
             command += ["--namespace", self._place.namespace]
-            context = self._place.resolved_context()
+            context = self._place.resolve_context()
             if context:
                 command += ["--kube-context", context]
         environment = dict(os.environ)

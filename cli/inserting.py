@@ -49,11 +49,12 @@ def run_inserts(sweep: Sweep, request: Request, interrupts: Interrupts) -> int:
     stopped: RunFailed | Interrupted | None = None
     with session.running("insert", interrupts) as running, make_display("events") as display:
         try:
+            running.executor.check_capacity([planned.workers for planned in plan])
             for name, series in by_workers(plan):
                 made.run_series(name, series, running, display)
         except (RunFailed, Interrupted) as error:
             stopped = error
-        with interrupts.shielded():
+        with interrupts.shield():
             result = made.result(running, complete=stopped is None)
             unwritten = _written(running, result, request) if result.runs else None
     if result.runs:

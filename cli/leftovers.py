@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from .cluster import RELEASE_PREFIX, RUN_LABEL, STARTED_BY, Helm, Place, asked
+from .cluster import RELEASE_PREFIX, RUN_LABEL, STARTED_BY, Helm, Place, explain_errors
 from .results.store import now
 
 
@@ -52,8 +53,8 @@ class LeftRun:
 def find_runs(place: Place) -> list[LeftRun]:
     """All runs of which anything is there, oldest first; RunFailed if the cluster can't be asked."""
     runs: dict[str, LeftRun] = {}
-    with asked(f"can't list what is in namespace {place.namespace}"):
-        releases, labelled = _releases(place), _labelled(place)
+    with explain_errors(f"can't list what is in namespace {place.namespace}"):
+        releases, labelled = _list_releases(place), _list_labelled(place)
     for release in releases:
         run_id = release.removeprefix(RELEASE_PREFIX)
         runs.setdefault(run_id, LeftRun(run_id)).has_release = True
@@ -70,33 +71,20 @@ def find_runs(place: Place) -> list[LeftRun]:
     return sorted(runs.values(), key=lambda run: run.created or now())
 
 
-def _releases(place: Place) -> list[str]:
+def _list_releases(place: Place) -> list[str]:
     """This tool's releases, whatever became of them, from the Secrets in which helm keeps them:
     `helm list` takes other options in version 4 than in 3."""
-    core = client.CoreV1Api(place.api_client())
+    core = client.CoreV1Api(place.make_client())
     listed: Any = core.list_namespaced_secret(place.namespace, label_selector="owner=helm")
     names = {(secret.metadata.labels or {}).get("name", "") for secret in listed.items}
     return sorted(name for name in names if name.startswith(RELEASE_PREFIX))
 
 
-def _labelled(place: Place) -> list[tuple[str, Any]]:
-    api = place.api_client()
-    core, batch, network = (
-        client.CoreV1Api(api),
-        client.BatchV1Api(api),
-        client.NetworkingV1Api(api),
-    )
-    listers = {
-        "job": batch.list_namespaced_job,
-        "pod": core.list_namespaced_pod,
-        "service": core.list_namespaced_service,
-        "secret": core.list_namespaced_secret,
-        "networkpolicy": network.list_namespaced_network_policy,
-        "poddisruptionbudget": client.PolicyV1Api(api).list_namespaced_pod_disruption_budget,
-    }
+def _list_labelled(place: Place) -> list[tuple[str, Any]]:
+    """Each object of a run, with its kind."""
     found: list[tuple[str, Any]] = []
-    for kind, lister in listers.items():
-        listed: Any = lister(place.namespace, label_selector=RUN_LABEL)
+    for kind, (list_some, _) in _handle_kinds(place).items():
+        listed: Any = list_some(place.namespace, label_selector=RUN_LABEL)
         found += [(kind, item) for item in listed.items]
     return found
 
@@ -105,25 +93,32 @@ def remove_run(place: Place, helm: Helm, run: LeftRun) -> None:
     """Uninstall the release, then delete what is left with the run's label."""
     if run.has_release:
         helm.uninstall(RELEASE_PREFIX + run.run_id)
-    api = place.api_client()
-    core, batch, network = (
-        client.CoreV1Api(api),
-        client.BatchV1Api(api),
-        client.NetworkingV1Api(api),
-    )
-    deleters = {
-        "job": batch.delete_namespaced_job,
-        "pod": core.delete_namespaced_pod,
-        "service": core.delete_namespaced_service,
-        "secret": core.delete_namespaced_secret,
-        "networkpolicy": network.delete_namespaced_network_policy,
-        "poddisruptionbudget": client.PolicyV1Api(api).delete_namespaced_pod_disruption_budget,
-    }
-    for kind, deleter in deleters.items():
+    for kind, (_, delete) in _handle_kinds(place).items():
         for name in run.kinds.get(kind, ()):
-            with asked(f"can't delete {kind} {name}"):
+            with explain_errors(f"can't delete {kind} {name}"):
                 try:
-                    deleter(name, place.namespace, propagation_policy="Background")
+                    delete(name, place.namespace, propagation_policy="Background")
                 except ApiException as error:
                     if error.status != 404:
                         raise
+
+
+def _handle_kinds(place: Place) -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
+    """How to list and to delete objects of each kind that a run has."""
+    api = place.make_client()
+    core, batch = client.CoreV1Api(api), client.BatchV1Api(api)
+    network, policy = client.NetworkingV1Api(api), client.PolicyV1Api(api)
+    return {
+        "job": (batch.list_namespaced_job, batch.delete_namespaced_job),
+        "pod": (core.list_namespaced_pod, core.delete_namespaced_pod),
+        "service": (core.list_namespaced_service, core.delete_namespaced_service),
+        "secret": (core.list_namespaced_secret, core.delete_namespaced_secret),
+        "networkpolicy": (
+            network.list_namespaced_network_policy,
+            network.delete_namespaced_network_policy,
+        ),
+        "poddisruptionbudget": (
+            policy.list_namespaced_pod_disruption_budget,
+            policy.delete_namespaced_pod_disruption_budget,
+        ),
+    }

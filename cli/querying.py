@@ -38,6 +38,7 @@ def run_queries(load: Load, data: DataSet, request: Request, interrupts: Interru
             data=data,
             groups=grouped(load),
         )
+        running.executor.check_capacity([load.workers])
         try:
             with running.series("queries", [settings]) as series:
                 report = series.run(settings, request.timeout_s, display.update)
@@ -46,7 +47,7 @@ def run_queries(load: Load, data: DataSet, request: Request, interrupts: Interru
             raise
         runs = report.queries or []
         display.end("done" if not report.invalid_reasons else "done, not all valid")
-        with interrupts.shielded():
+        with interrupts.shield():
             result = Result(
                 command="query",
                 target=session.target.name,

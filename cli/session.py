@@ -121,7 +121,7 @@ class Running:
 
     def series(self, name: str, settings: Sequence[RunSettings]) -> AbstractContextManager[Series]:
         """Ready for these runs; their logs go to a folder `name`."""
-        return self.executor.series(settings, self.folder.logs(name))
+        return self.executor.open_series(settings, self.folder.logs(name))
 
 
 def new_run_id() -> str:

@@ -87,7 +87,7 @@ class Interrupts:
             raise Interrupted(number)
 
     @contextmanager
-    def shielded(self) -> Iterator[None]:
+    def shield(self) -> Iterator[None]:
         """Finish what is inside before a signal is raised: for starting and for cleaning up."""
         self._shields += 1
         try:

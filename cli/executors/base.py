@@ -38,7 +38,9 @@ class Executor(ABC):
         """Before the first run: RunFailed if runs with so many workers can't be placed."""
 
     @abstractmethod
-    def series(self, settings: Sequence[RunSettings], logs: Path) -> AbstractContextManager[Series]:
+    def open_series(
+        self, settings: Sequence[RunSettings], logs: Path
+    ) -> AbstractContextManager[Series]:
         """Ready for the runs with these settings, which differ in what is stored before them alone.
 
         `logs`: folder for the processes' logs. Nothing of the runs is left when the context ends.

@@ -51,7 +51,7 @@ class LocalExecutor(Executor):
 
     def __enter__(self) -> LocalExecutor:
         try:
-            with self._interrupts.shielded():
+            with self._interrupts.shield():
                 self._launcher = Launcher(self._interrupts)
         except BaseException:
             self.__exit__()  # a signal has come meanwhile
@@ -60,12 +60,12 @@ class LocalExecutor(Executor):
 
     def __exit__(self, *_: object) -> None:
         if self._launcher is not None:
-            with self._interrupts.shielded():
+            with self._interrupts.shield():
                 self._launcher.end()
                 self._launcher = None
 
     @contextmanager
-    def series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
+    def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
         assert self._launcher is not None
         yield _Series(self._launcher, self._interrupts, settings, logs)
 
@@ -156,7 +156,7 @@ class _Run(RunUnderWay):
             log.touch()  # here, where it can be said why it can't be written
         except OSError as error:
             raise RunFailed(f"can't write {log}: {error.strerror}") from error
-        with self._interrupts.shielded():
+        with self._interrupts.shield():
             self._launcher.request(request | {"log": str(log.resolve())})
             while True:
                 self._launcher.check()
@@ -240,7 +240,7 @@ class _Run(RunUnderWay):
 
     def clean_up(self) -> None:
         """End what is left: by SIGTERM, soon after or in a hurry by SIGKILL."""
-        with self._interrupts.shielded():
+        with self._interrupts.shield():
             self._stopped.set()
             if self._http is not None:
                 self._http.close()

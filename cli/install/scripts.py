@@ -66,7 +66,7 @@ class Scripts:
 
     def _command(self, script: str, arguments: Sequence[str]) -> list[str]:
         command = ["bash", str(self._recipe.folder / script), "--namespace", self._place.namespace]
-        context = self._place.resolved_context()
+        context = self._place.resolve_context()
         if context:
             command += ["--context", context]
         return [*command, "--timeout", str(self._timeout_s), *arguments]

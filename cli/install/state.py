@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..cluster import Place, asked
+from ..cluster import Place, explain_errors
 from .recipes import DATABASE_LABEL, VENDOR, Choice, Recipe
 
 _NOTED = "iot-database-benchmark/"
@@ -35,7 +35,10 @@ def read_state(place: Place, recipe: Recipe) -> Installed:
 
     found = Installed()
     selector = f"{DATABASE_LABEL}={recipe.name}"
-    with asked(f"can't see what is in namespace {place.namespace}"), place.api_client() as api:
+    with (
+        explain_errors(f"can't see what is in namespace {place.namespace}"),
+        place.make_client() as api,
+    ):
         core = client.CoreV1Api(api)
         secrets: Any = core.list_namespaced_secret(place.namespace, label_selector=selector)
         for secret in secrets.items:

@@ -14,7 +14,7 @@ from tabulate import tabulate
 
 from ..cluster import Place
 from ..config import Config, load_config
-from ..diagnosis import Finding, database_answers
+from ..diagnosis import Finding, check_database
 from ..errors import ConfigError, RunFailed
 from ..installation import CONFIG_FILE, program
 from ..output import say
@@ -103,7 +103,7 @@ def install_database(
 def _await_database(recipe: Recipe, request: Request, interrupts: Interrupts) -> None:
     """Until the database answers a collector and a worker, which is what a run needs of it."""
     try:
-        finding = await_answer(lambda: database_answers(request, interrupts), _ANSWER_PATIENCE_S)
+        finding = await_answer(lambda: check_database(request, interrupts), _ANSWER_PATIENCE_S)
     except ConfigError as error:
         raise RunFailed(
             f"{recipe.name} is installed and its pods are ready, but it could not be asked:"
@@ -194,7 +194,7 @@ def _confirm(place: Place, consent: Consent, what: str) -> bool:
 
 def check_context(place: Place, given: str | None) -> str:
     """The context's name; ConfigError if the user has named another one."""
-    context = place.resolved_context() or "in-cluster"
+    context = place.resolve_context() or "in-cluster"
     if given is not None and given != context:
         raise ConfigError(f"--confirm-context {given}: the context is {context}; nothing was done")
     return context
@@ -205,7 +205,7 @@ def next_command(target: str, place: Place, config_file: Path, extra_options: Se
     words = [*program().split(), "insert", "--target", target]
     if config_file != Path(CONFIG_FILE):
         words += ["--config", str(config_file)]
-    words += place.options()
+    words += place.list_options()
     for option in extra_options:
         words += ["--extra-option", option]
     return shlex.join(words)

@@ -58,7 +58,7 @@ def test_a_shield_defers_the_signal_to_its_end() -> None:
     with Interrupts() as interrupts:
 
         def work() -> None:
-            with interrupts.shielded():
+            with interrupts.shield():
                 signal.raise_signal(signal.SIGTERM)
                 done.append("all of it")
 
@@ -74,8 +74,8 @@ def test_the_outermost_shield_counts() -> None:
     with Interrupts() as interrupts:
 
         def work() -> None:
-            with interrupts.shielded():
-                with interrupts.shielded():
+            with interrupts.shield():
+                with interrupts.shield():
                     signal.raise_signal(signal.SIGINT)
                 done.append("behind the inner one")
 
@@ -88,7 +88,7 @@ def test_a_second_signal_within_a_shield_hurries() -> None:
     with Interrupts() as interrupts:
 
         def work() -> None:
-            with interrupts.shielded():
+            with interrupts.shield():
                 signal.raise_signal(signal.SIGINT)
                 assert not interrupts.hurry.is_set()
                 signal.raise_signal(signal.SIGTERM)
@@ -105,7 +105,7 @@ def test_a_shield_after_the_signal_lets_the_clean_up_finish() -> None:
     with Interrupts() as interrupts:
         with pytest.raises(Interrupted):
             signal.raise_signal(signal.SIGINT)
-        with interrupts.shielded():
+        with interrupts.shield():
             signal.raise_signal(signal.SIGINT)
             done.append("cleaned up")
         assert done == ["cleaned up"]
@@ -114,7 +114,7 @@ def test_a_shield_after_the_signal_lets_the_clean_up_finish() -> None:
 
 def test_a_shield_without_a_signal_changes_nothing() -> None:
     with Interrupts() as interrupts:
-        with interrupts.shielded():
+        with interrupts.shield():
             pass
         with pytest.raises(Interrupted):
             signal.raise_signal(signal.SIGINT)

@@ -38,7 +38,7 @@ def image_values() -> dict[str, str]:
 def unreachable() -> str | None:
     """Why there is no cluster to test with; None if there is one."""
     try:
-        with Place("default").api_client() as api:
+        with Place("default").make_client() as api:
             client.VersionApi(api).get_code(_request_timeout=10)
     except (CliError, ApiException, urllib3.exceptions.HTTPError, OSError) as error:
         return " ".join(str(error).split())[:200]
@@ -49,7 +49,7 @@ class Cluster:
     """The tests' own view of the cluster, as its administrator."""
 
     def __init__(self) -> None:
-        self.api = Place("default").api_client()
+        self.api = Place("default").make_client()
         self.core: Any = client.CoreV1Api(self.api)
         self.batch: Any = client.BatchV1Api(self.api)
         self.network: Any = client.NetworkingV1Api(self.api)
@@ -59,7 +59,7 @@ class Cluster:
     def kubeconfig(self) -> dict[str, Any]:
         """One document with the current context alone, its files named by their whole paths."""
         place = Place("default")
-        name = str(place.resolved_context())
+        name = str(place.resolve_context())
         merged: dict[str, dict[str, Any]] = {"contexts": {}, "clusters": {}, "users": {}}
         for path in place.files:
             if not path.exists():
@@ -168,7 +168,7 @@ class Namespace:
         """Run a Python program in a pod's container; what it printed."""
         command = ["python", "-c", program]
         answer: Any = stream(
-            client.CoreV1Api(Place("default").api_client()).connect_get_namespaced_pod_exec,
+            client.CoreV1Api(Place("default").make_client()).connect_get_namespaced_pod_exec,
             pod, self.name, command=command, stdout=True, stderr=True, stdin=False, tty=False,
         )  # fmt: skip
         return str(answer)

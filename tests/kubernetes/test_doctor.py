@@ -79,6 +79,14 @@ def test_quota(tool: ClusterTool, namespace: Namespace) -> None:
     check_failed(doctor(tool), "quota", "exceeded quota", "limits.cpu")
 
 
+def test_no_room(tool: ClusterTool) -> None:
+    """The remedy is that of a run."""
+    tool.configure(resources={**WORKER, "cpu": "500"})
+    out = doctor(tool)
+    check_failed(out, "scheduling", "1 worker doesn't fit", "cpu 500")
+    assert "`kubernetes: resources:` in config.yaml" in out
+
+
 def test_pod_security(tool: ClusterTool) -> None:
     tool.configure(runAsUser=0)
     check_failed(doctor(tool), "Pod Security", "violates PodSecurity")
@@ -87,7 +95,7 @@ def test_pod_security(tool: ClusterTool) -> None:
 def test_database_that_does_not_answer(tool: ClusterTool, database: str) -> None:
     tool.add_database("no-such-database.example.invalid")
     check_failed(doctor(tool, "--target", DATABASE), "database", "no-such-database.example.invalid")
-    tool.add_database(database, password="wrong")
+    tool.add_database(database, password="not-the-right-one")
     out = doctor(tool, "--target", DATABASE)
     check_failed(out, "database", "password authentication failed")
 

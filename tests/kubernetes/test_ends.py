@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cli.cluster import RUN_LABEL, started_by
+from cli.cluster import RUN_LABEL, describe_user
 from tests.e2e.tool import Running, eventually
 
 from .cluster import Cluster, Namespace
@@ -73,7 +73,7 @@ def test_clean_removes_what_a_crash_left(tool: ClusterTool, namespace: Namespace
 
     shown = tool.run("clean", "--config", tool.config, "--yes").ok()
     assert run_id in shown.out and "2 pods at work" in shown.out and "--running" in shown.out
-    assert started_by() in shown.out
+    assert describe_user() in shown.out
     assert len(namespace.await_running("worker") + namespace.await_running("collector")) == 2
 
     asked = tool.run("clean", "--config", tool.config, "--running").error(2)

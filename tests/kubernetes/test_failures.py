@@ -12,7 +12,8 @@ from kubernetes.client.exceptions import ApiException
 from tests.e2e.tool import Running, eventually
 
 from .cluster import Namespace
-from .tool import WORKER, ClusterTool
+from .test_access import documented_rules, use
+from .tool import DATABASE, WORKER, ClusterTool
 
 pytestmark = pytest.mark.cluster
 
@@ -55,12 +56,61 @@ def test_image_that_may_not_be_pulled(tool: ClusterTool) -> None:
 
 
 def test_no_node_for_it(tool: ClusterTool) -> None:
+    """Of a user who may not see nodes: only the pods show it."""
+    use(tool, documented_rules())
     tool.configure(nodeSelector={"no-such-label": "at-all"})
     began = time.monotonic()
     text = ended(tool, tool.start_insert(), began)
     assert "pod iotb-" in text and "can't be scheduled" in text
-    assert "node affinity/selector" in text
+    assert "node affinity/selector" in text and "kubernetes: nodeSelector:" in text
     assert "FailedScheduling" in tool.read_logs("events.log")
+
+
+def test_no_room_for_it(tool: ClusterTool) -> None:
+    """Likewise."""
+    use(tool, documented_rules())
+    tool.configure(resources={**WORKER, "cpu": "500"})
+    text = tool.await_failure(tool.start_insert())
+    assert "can't be scheduled" in text and "Insufficient cpu" in text
+    assert "kubernetes: resources:" in text and "config.yaml" in text
+
+
+def refused(tool: ClusterTool, *arguments: object) -> str:
+    """Why a command is refused before anything was started, or kept."""
+    began = time.monotonic()
+    done = tool.start_insert(*arguments).wait(30)
+    assert time.monotonic() - began < WITHIN_S
+    assert not tool.namespace.objects()
+    assert not tool.folders()
+    return done.error(1)
+
+
+def test_counts_that_do_not_fit_are_refused_before_the_first_run(
+    tool: ClusterTool, namespace: Namespace
+) -> None:
+    nodes: Any = namespace.cluster.core.list_node()
+    cores = sum(int(node.status.allocatable["cpu"]) for node in nodes.items)
+    tool.configure(resources={**WORKER, "cpu": "100m"})
+    most = 20 * cores
+    text = refused(tool, "--workers", f"1,2,{most},{2 * most}", "--runs", 2)
+    assert f"{most} and {2 * most} workers don't fit" in text
+    assert "cpu 100m" in text and f" of {cores} free" in text
+    assert "resources:` in config.yaml" in text
+
+
+def test_queries_that_do_not_fit_are_refused(tool: ClusterTool, database: str) -> None:
+    tool.add_database(database)
+    done = tool.run(
+        "query", "--target", DATABASE, "--workers", 1000, "--runs", 1, within_s=30
+    )  # fmt: skip
+    assert "1000 workers don't fit" in done.error(1)
+
+
+def test_nodes_that_take_no_pods_of_ours(tool: ClusterTool) -> None:
+    tool.configure(nodeSelector={"no-such-label": "at-all"})
+    text = refused(tool)
+    assert "no node of this cluster" in text and "no-such-label=at-all" in text
+    assert "nodeSelector" in text.splitlines()[1]
 
 
 def test_crash_at_start(tool: ClusterTool) -> None:
@@ -211,6 +261,7 @@ def test_timeout(tool: ClusterTool) -> None:
 
 
 def test_timeout_before_the_pods_run(tool: ClusterTool) -> None:
+    use(tool, documented_rules())
     tool.configure(nodeSelector={"no-such-label": "at-all"})
     text = tool.await_failure(tool.start_insert("--timeout", 3))
     assert "--timeout" in text and "pods not started: iotb-" in text

@@ -37,8 +37,8 @@ class KubernetesExecutor(Executor):
         self._helm = Helm(place, interrupts.hurry.is_set)
 
     def __enter__(self) -> KubernetesExecutor:
-        self._helm.version()
-        self._api = self._place.api_client()
+        self._helm.find_version()
+        self._api = self._place.make_client()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -60,7 +60,7 @@ class KubernetesExecutor(Executor):
             time.sleep(_CAPACITY_POLL_S)
 
     @contextmanager
-    def series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
+    def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
         settings = [
             one.model_copy(update={"ready_timeout_s": _READY_TIMEOUT_S}) for one in settings
         ]

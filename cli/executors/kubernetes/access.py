@@ -25,7 +25,7 @@ from simulator.contract import (
     Status,
 )
 
-from ...cluster import Place, allowed, asked
+from ...cluster import Place, explain_errors, is_allowed
 from ...kubeclient import UNREACHABLE
 from ..watching import POLL_S, Event, Failed, Reported
 
@@ -44,8 +44,8 @@ _PORT_NAME = "http"
 
 def may_use_proxy(api: client.ApiClient, namespace: str) -> bool:
     """Whether the user may reach the collector through the API server."""
-    with asked("can't begin"):
-        return allowed(api, namespace, "", "services", "proxy", "get")
+    with explain_errors("can't begin"):
+        return is_allowed(api, namespace, "", "services", "proxy", "get")
 
 
 class CollectorAccess:
@@ -126,7 +126,7 @@ class CollectorAccess:
 
     def _new_client(self) -> client.CoreV1Api:
         """A client of its own: a request that is held back holds its connection."""
-        return client.CoreV1Api(self._place.api_client())
+        return client.CoreV1Api(self._place.make_client())
 
     def _ask(
         self, api: client.CoreV1Api, path: str, timeout_s: float, run_id: str

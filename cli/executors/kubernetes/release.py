@@ -15,7 +15,7 @@ from kubernetes.client.exceptions import ApiException
 
 from simulator.contract import Phase, Report, RunSettings
 
-from ...cluster import RELEASE_PREFIX, RUN_LABEL, Helm, Place, started_by
+from ...cluster import RELEASE_PREFIX, RUN_LABEL, Helm, Place, describe_user
 from ...config import merged
 from ...errors import RunFailed
 from ...installation import program
@@ -51,7 +51,7 @@ class Release(RunUnderWay, Series):
         self._values = values
         self._settings = settings
         self._logs = logs
-        self._core = client.CoreV1Api(place.api_client())
+        self._core = client.CoreV1Api(place.make_client())
         # The release is known by its first run.
         first = settings[0]
         self._name = RELEASE_PREFIX + first.run_id
@@ -83,11 +83,11 @@ class Release(RunUnderWay, Series):
             "run": {
                 "id": first.run_id,
                 "workers": first.workers,
-                "startedBy": started_by(),
+                "startedBy": describe_user(),
                 "settings": "[" + ",".join(s.model_dump_json() for s in self._settings) + "]",
             },
         }
-        with self._interrupts.shielded():
+        with self._interrupts.shield():
             self._installed = True
             try:
                 self._helm.install(self._name, values)
@@ -129,7 +129,7 @@ class Release(RunUnderWay, Series):
             report.phases_s[Phase.START] = report.phases_s.get(Phase.START, 0.0) + before
         kept = len(self._settings) > 1
         report.environment["kubernetes"] = {
-            "helm": self._helm.version(),
+            "helm": self._helm.find_version(),
             "namespace": self._place.namespace,
             "pods": "kept for the runs of one worker count, with new processes for each run"
             if kept
@@ -153,7 +153,7 @@ class Release(RunUnderWay, Series):
 
     def clean_up(self, failed: bool) -> None:
         """Keep the logs, remove the release, and see that its pods are gone."""
-        with self._interrupts.shielded():
+        with self._interrupts.shield():
             try:
                 if self._installed:
                     self._keep_evidence(failed)
@@ -190,7 +190,7 @@ class Release(RunUnderWay, Series):
                     return  # nothing was installed either
                 late = time.monotonic() > deadline
                 if forbidden or late or self._interrupts.hurry.is_set():
-                    options = " ".join(self._place.options())
+                    options = " ".join(self._place.list_options())
                     raise RunFailed(
                         f"release {self._name} is left in the cluster ({error.message});"
                         f" remove it later: {program()} clean {options}"

@@ -57,9 +57,9 @@ class ReleaseWatch:
         self._stopped = threading.Event()
         self._watches: list[watch.Watch] = []
         # A client each, whose connection a watch holds.
-        self._pods = client.CoreV1Api(place.api_client())
-        self._jobs = client.BatchV1Api(place.api_client())
-        self._events_of_all = client.CoreV1Api(place.api_client())
+        self._pods = client.CoreV1Api(place.make_client())
+        self._jobs = client.BatchV1Api(place.make_client())
+        self._events_of_all = client.CoreV1Api(place.make_client())
         self.pods: dict[str, Any] = {}
         """All pods that have been seen, by name; a V1Pod each."""
 
