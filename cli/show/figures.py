@@ -118,9 +118,7 @@ def over_time(results: Sequence[Named]) -> Figure | None:
             y = _quantity("events", text)
             panel = [_lines(x, y, rows), _points(x, y, rows, size=24)]
             height = HEIGHT if part == "all" else HEIGHT // 2
-            panels.append(
-                {"width": WIDTH, "height": height, "data": {"values": own}, "layer": panel}
-            )
+            panels.append(_spec(own, panel, height))
     return Figure(
         "time",
         "Throughput over time",
@@ -472,9 +470,29 @@ def _spreads(values: Sequence[float]) -> bool:
 
 
 def _spec(rows: Sequence[Row], layers: Sequence[Row], height: int = HEIGHT) -> dict[str, Any]:
+    _make_room_for_labels(rows, layers)
     return {
         "width": WIDTH, "height": height, "data": {"values": list(rows)}, "layer": list(layers),
     }  # fmt: skip
+
+
+CHARACTER_PX = 7.7
+"""Width of a digit of 12 px in the widest of the usual fonts (DejaVu Sans)."""
+
+
+def _make_room_for_labels(rows: Sequence[Row], layers: Sequence[Row]) -> None:
+    """Keep the title of the vertical axis off its labels. Both are placed by the renderer's font; a
+    browser may have only a wider one."""
+    channels = [layer["encoding"]["y"] for layer in layers if "data" not in layer]
+    most = max(
+        len(value if isinstance(value, str) else f"{1.2 * value:,.0f}")
+        for channel in channels
+        for row in rows
+        if (value := row[channel["field"]]) is not None
+    )
+    for channel in channels:
+        # At least "0.25": the ticks between small numbers have decimals.
+        channel["axis"] = channel["axis"] | {"minExtent": math.ceil(CHARACTER_PX * max(4, most))}
 
 
 def _quantity(

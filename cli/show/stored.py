@@ -100,9 +100,7 @@ def tabulate_runs(runs: Sequence[InsertRun], terminal: bool) -> Table:
         counted = run.verification
         rows.append(
             [
-                run.workers,
-                run.run,
-                run.fill_level,
+                *_locate(run),
                 "yes" if run.valid else "no",
                 rate if run.valid else strike(rate, terminal),
                 _or_dash(run.inserts_per_s_mean_duration, "{:,.0f}"),
@@ -123,8 +121,7 @@ def tabulate_runs(runs: Sequence[InsertRun], terminal: bool) -> Table:
 def tabulate_latencies(runs: Sequence[InsertRun]) -> Table:
     """Percentiles of each run."""
     rows = [
-        [run.workers, run.run, run.fill_level]
-        + [f"{value:,.3f}" for value in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)]
+        _locate(run) + [f"{value:,.3f}" for value in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)]
         for run in runs
         if (ms := run.latency_ms) is not None
     ]
@@ -143,9 +140,7 @@ def tabulate_workers(runs: Sequence[InsertRun]) -> Table:
             slowest = min(spans, key=lambda pair: pair[0])[1]
             rows.append(
                 [
-                    run.workers,
-                    run.run,
-                    run.fill_level,
+                    *_locate(run),
                     f"{min(rates):,.0f}",
                     f"{max(rates):,.0f}",
                     f"{(max(rates) - min(rates)) / max(rates):.1%}",
@@ -163,7 +158,7 @@ def tabulate_workers(runs: Sequence[InsertRun]) -> Table:
 def tabulate_errors(runs: Sequence[InsertRun]) -> Table:
     """Errors by kind, those that a retry cured included."""
     rows = [
-        [run.workers, run.run, run.fill_level, run.retries, kind, count]
+        [*_locate(run), f"{run.retries:,}", kind, f"{count:,}"]
         for run in runs
         for kind, count in (run.errors or ({"-": 0} if run.retries else {})).items()
     ]
@@ -179,8 +174,7 @@ def tabulate_phases(result: Result) -> Table:
         return Table(headers, [[f"{result.phases_s[name]:,.2f}" for name in names]])
     names = list(dict.fromkeys(name for run in result.insert_runs for name in run.phases_s))
     rows = [
-        [run.workers, run.run, run.fill_level]
-        + [_or_dash(run.phases_s.get(name), "{:,.2f}") for name in names]
+        _locate(run) + [_or_dash(run.phases_s.get(name), "{:,.2f}") for name in names]
         for run in result.insert_runs
         if run.phases_s
     ]
@@ -199,6 +193,11 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> Table:
     return Table(["Name", "Value"], [list(pair) for pair in pairs], left=("Name", "Value"))
+
+
+def _locate(run: InsertRun) -> list[str]:
+    """The first three cells of a run's row."""
+    return [f"{run.workers:,}", f"{run.run:,}", f"{run.fill_level:,}"]
 
 
 def _or_dash(value: float | None, form: str) -> str:

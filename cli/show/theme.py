@@ -49,7 +49,7 @@ CONFIG: dict[str, Any] = {
     "axis": {
         "labelColor": INK, "titleColor": INK, "gridColor": GRID, "domainColor": MUTED,
         "tickColor": MUTED, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal",
-        "titlePadding": 8, "labelLimit": 260,
+        "titlePadding": 8, "labelLimit": 260, "labelSeparation": 12,
     },
     "legend": {
         "labelColor": INK, "titleColor": INK, "labelFontSize": 12, "labelLimit": 600,

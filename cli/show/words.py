@@ -123,18 +123,22 @@ def describe_ratios(names: Sequence[str], found: Sequence[Compared]) -> list[str
         what, base = names[one.position], names[0]
         place = one.place
         if one.speed.ci95 is None:
-            text = (
-                f"{what} reaches {one.speed.value:.2f} times the speed of {base}, from single runs"
-            )
+            value = _format_ratio(one.speed.value)
+            text = f"{what} reaches {value} times the speed of {base}, from single runs"
         else:
             low, high = one.speed.ci95
-            interval = f"95 % interval {low:.2f} to {high:.2f}"
+            interval = f"95 % interval {_format_ratio(low)} to {_format_ratio(high)}"
             if one.speed.differs:
-                text = f"{what} is {one.speed.value:.2f} times as fast as {base} ({interval})"
+                text = f"{what} is {_format_ratio(one.speed.value)} times as fast as {base} ({interval})"
             else:
                 text = f"no difference shown between {what} and {base} ({interval})"
         sentences.append(f"{place}: {text}.")
     return sentences
+
+
+def _format_ratio(value: float) -> str:
+    """Two digits at least, however small."""
+    return f"{value:,.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def _seconds(entry: QuerySummary) -> str:

@@ -229,6 +229,103 @@ def test_it_prints_with_all_details(opened: Opened) -> None:
     assert opened.page.pdf().startswith(b"%PDF")
 
 
+# Names, numbers and texts as long as they come, in the fonts that this machine has.
+LONG = (
+    inserts({1: [3.1e6, 3.2e6, 3e6], 16: [9.5e6, 9.6e6, 9.4e6]}, "postgresql-kubernetes"),
+    inserts({1: [50.0, 51.0], 16: [60.0, 61.0]}, "timescaledb-kubernetes", {"batch": 10_000}),
+    queries({"newest-per-device-tuned": [2.0, 2.5], "temperature-stats-per-device": [0.25]}),
+    steps(
+        {step * 50_000_000: 180_000.0 - step for step in range(10)}, source="https://" + "a" * 90
+    ),
+)
+
+
+@pytest.fixture
+def long(browser: Browser, tmp_path: Path) -> Iterator[Page]:
+    """A report whose texts are long."""
+    file = tmp_path / "long.html"
+    file.write_text(make_report([stored(one, f"id-{n}") for n, one in enumerate(LONG)], "Long"))
+    context = browser.new_context(offline=True, viewport={"width": 1200, "height": 900})
+    yield Opened(context.new_page(), file).page
+    context.close()
+
+
+OVERLAPS = """() => {
+  const visible = (text) => text.getBoundingClientRect().width && text.style.opacity !== "0"
+    && text.getAttribute("opacity") !== "0" && text.textContent;
+  const found = [];
+  for (const svg of document.querySelectorAll("figure svg")) {
+    const texts = (selector) => [...svg.querySelectorAll(selector)].filter(visible);
+    for (const title of texts(".role-axis-title text")) {
+      const one = title.getBoundingClientRect();
+      for (const label of texts(".role-axis-label text")) {
+        const other = label.getBoundingClientRect();
+        if (one.left < other.right && other.left < one.right
+            && one.top < other.bottom && other.top < one.bottom) {
+          found.push(`${title.textContent} / ${label.textContent}`);
+        }
+      }
+    }
+  }
+  return found;
+}"""
+
+CUT_OFF = """() => {
+  const found = [];
+  for (const svg of document.querySelectorAll("figure svg")) {
+    const paper = svg.getBoundingClientRect();
+    for (const text of svg.querySelectorAll("text")) {
+      const box = text.getBoundingClientRect();
+      if (box.width && box.left < paper.left - 1) found.push(text.textContent);
+    }
+  }
+  for (const part of document.querySelectorAll(".scroll")) {
+    if (part.scrollWidth > part.clientWidth) found.push(part.textContent.slice(0, 60));
+    if (part.getBoundingClientRect().right > innerWidth) found.push("beyond the window");
+  }
+  return found;
+}"""
+
+BROKEN_WORDS = """() => {
+  const found = [];
+  for (const cell of document.querySelectorAll("main td:not(.long), main th")) {
+    const text = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    while (text.nextNode()) {
+      for (const word of text.currentNode.data.matchAll(/[^\\s-]+/g)) {
+        const range = document.createRange();
+        range.setStart(text.currentNode, word.index);
+        range.setEnd(text.currentNode, word.index + word[0].length);
+        const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+        if (lines.size > 1) found.push(word[0]);
+      }
+    }
+  }
+  return found;
+}"""
+
+
+def test_no_axis_title_lies_on_a_label(long: Page) -> None:
+    assert long.evaluate(OVERLAPS) == []
+
+
+@pytest.mark.parametrize("width", [1200, 1600])
+def test_nothing_is_cut_off(long: Page, width: int) -> None:
+    long.set_viewport_size({"width": width, "height": 900})
+    assert long.evaluate(CUT_OFF) == []
+
+
+@pytest.mark.parametrize("width", [1200, 800, 380])
+def test_no_word_is_broken_in_a_column(long: Page, width: int) -> None:
+    long.set_viewport_size({"width": width, "height": 900})
+    assert long.evaluate(BROKEN_WORDS) == []
+    assert long.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_no_mark_of_another_format_is_left(long: Page) -> None:
+    """Texts are written for a terminal, too: neither backticks nor tildes of Markdown."""
+    assert [mark for mark in ("`", "~~", "**") if mark in long.inner_text("main")] == []
+
+
 def test_it_fits_a_small_screen(opened: Opened) -> None:
     opened.page.set_viewport_size({"width": 380, "height": 700})
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 380

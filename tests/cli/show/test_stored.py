@@ -53,7 +53,9 @@ def test_one_result_has_everything() -> None:
     # 1,000 events in 20 s and 999 in 19.999 s.
     (spread,) = tables["Spread of the workers"].rows
     assert list(map(str, spread)) == ["2", "1", "0", "50", "50", "0.1%", "0.001", "1 on node-1"]
-    assert [list(row) for row in tables["Retries and errors"].rows] == [[2, 1, 0, 3, "deadlock", 2]]
+    assert [list(row) for row in tables["Retries and errors"].rows] == [
+        ["2", "1", "0", "3", "deadlock", "2"]
+    ]
     assert list(tables["Phases, seconds"].headers)[3:] == [
         "start", "prepare", "barrier", "run", "verify", "clean-up",
     ]  # fmt: skip
