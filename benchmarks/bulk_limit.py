@@ -34,8 +34,9 @@ from urllib.parse import urlsplit
 
 from simulator.contract import Load, PrimaryKey
 from simulator.modules.base import Job, Payload
-from simulator.modules.elasticsearch import Elasticsearch, ElasticsearchOptions
+from simulator.modules.elasticsearch import Elasticsearch
 from simulator.modules.elasticsearch.encoding import Request
+from simulator.modules.elasticsearch.options import ElasticsearchOptions
 from simulator.modules.options import parse_options
 from simulator.worker import connect, garbage_collection_paused
 from simulator.worker.feed import Feed

@@ -13,8 +13,9 @@ from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding import client_keys, json_escaped
 from simulator.errors import OptionError
 from simulator.modules.base import Job, Payload
-from simulator.modules.elasticsearch import ElasticsearchOptions, EncodingOptions
 from simulator.modules.elasticsearch.encoding import DocumentEncoder, InsertMode, Request
+from simulator.modules.elasticsearch.options import ElasticsearchOptions, EncodingOptions
+from simulator.modules.elasticsearch.server import client_nodes
 from simulator.modules.options import parse_options
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload
@@ -113,8 +114,9 @@ def test_what_is_sent_again_is_the_rest(kept: list[int]) -> None:
     before = parse_payload(payload)
     request: Request = payload.data
     request.rows = (10, 11, 12, 13)
-    request.keep(kept)
+    request.keep(kept, payload)
     assert list(request.rows) == [10 + position for position in kept]
+    assert request.stored == 4 - len(kept)
     if kept:
         assert parse_payload(payload) == [before[position] for position in kept]
 
@@ -175,7 +177,7 @@ def test_nodes_are_reached_as_the_options_say() -> None:
         "password": "hush",
     }
     options = parse_options(ElasticsearchOptions, values, str)
-    nodes = options.nodes(options.login())
+    nodes = client_nodes(options, options.login(), options.trusted())
     assert [(node.scheme, node.host, node.port, node.path_prefix) for node in nodes] == [
         ("http", "one", 9200, ""),
         ("https", "two", 9201, "/es"),

@@ -11,6 +11,7 @@ from ...contract import PrimaryKey
 from ...encoding import bounds, client_keys, format_rows, json_columns, json_object_format
 from ...workloads.base import EventBlock
 from ..base import Encoder, Job, Payload
+from ..shared import exactly_once
 from ..shared.tables import deal_in_turn
 
 _BULK_PARAMETERS = (
@@ -29,31 +30,25 @@ class InsertMode(StrEnum):
 
 
 @dataclass(slots=True)
-class Request:
-    """One request, and what is known of its fate while it is tried again.
-
-    `rows` are the payload's events that it sends, counted from the payload's first; `stored` is
-    how many of the payload's other events are stored already.
-    """
+class Request(exactly_once.Request):
+    """One request, and what is known of its fate while it is tried again."""
 
     method: str
     target: str
     body: bytes
-    rows: Sequence[int]
-    stored: int = 0
-    in_doubt: str | None = None
-    """Name under which the server may still be at work on it, or have stored a part of it."""
-    sent_before: bool = False
-    """Whether an earlier try may have stored some of `rows`, so that they may be found there."""
+    name: str = ""
+    """Under which the server may still be at work on it, if it is in doubt."""
 
-    def keep(self, kept: Sequence[int]) -> None:
-        """Leave only those of its rows (positions in `rows`) to be sent again."""
+    def doubt_under(self, name: str) -> None:
+        """From now on nobody knows what the server has stored of what was sent under this name."""
+        self.doubt()
+        self.name = name
+
+    def cut(self, positions: Sequence[int], payload: Payload) -> None:
         lines = self.body.split(b"\n")
-        if len(lines) > 1:
-            # A line of action and one of document for each event, and an end of line.
-            pairs = (lines[2 * position : 2 * position + 2] for position in kept)
-            self.body = b"".join(b"%b\n%b\n" % (action, document) for action, document in pairs)
-        self.rows = [self.rows[position] for position in kept]
+        # A line of action and one of document for each event, and an end of line.
+        pairs = (lines[2 * position : 2 * position + 2] for position in positions)
+        self.body = b"".join(b"%b\n%b\n" % (action, document) for action, document in pairs)
 
 
 class DocumentEncoder(Encoder):
@@ -95,10 +90,10 @@ class DocumentEncoder(Encoder):
         row = b'{"%b":{%b}}\n' % (action, b",".join(meta)) + self._document
         return [
             Request(
+                range(stop - start),
                 "POST",
                 target,
                 format_rows(row, b"", [values[start:stop] for values in columns]),
-                range(stop - start),
             )
             for start, stop in bounds(len(block), size)
         ]
@@ -108,11 +103,11 @@ class DocumentEncoder(Encoder):
         aliases = [quote(alias) for alias in deal_in_turn(block, self._aliases)]
         if not self._client_key:
             return [
-                Request("POST", f"/{alias}/_doc?{_SINGLE_PARAMETERS}", document, (0,))
+                Request((0,), "POST", f"/{alias}/_doc?{_SINGLE_PARAMETERS}", document)
                 for alias, document in zip(aliases, documents, strict=True)
             ]
         keys = [quote(key, safe="") for key in client_keys(block).tolist()]
         return [
-            Request("PUT", f"/{alias}/_create/{key}?{_SINGLE_PARAMETERS}", document, (0,))
+            Request((0,), "PUT", f"/{alias}/_create/{key}?{_SINGLE_PARAMETERS}", document)
             for alias, key, document in zip(aliases, keys, documents, strict=True)
         ]

@@ -44,3 +44,11 @@ def stored_by_earlier_run(text: str) -> SimulatorError:
     return SimulatorError(
         f"{text}; an earlier run has stored the event: run without --no-clean, or with another --seed"
     )
+
+
+def unreachable(system: str, failure: Retryable) -> SimulatorError:
+    """No node of the endpoint could be reached. `failure` names the last one and says why."""
+    return SimulatorError(
+        f"can't connect to {system} at {failure};"
+        " check that the server runs and that endpoint names it"
+    )

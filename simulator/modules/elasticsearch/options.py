@@ -1,0 +1,91 @@
+"""Options of targets with `module: elasticsearch`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from ...conditions import Condition
+from ..base import CommaList, Options
+from ..shared.http import basic_auth
+from ..shared.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
+from .encoding import InsertMode
+
+
+class Flavor(StrEnum):
+    """What kind of server it is."""
+
+    ELASTICSEARCH = "elasticsearch"
+    OPENSEARCH = "opensearch"
+
+
+class EncodingOptions(Options):
+    """Options that say what a payload looks like."""
+
+    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
+        None,
+        description="how events are sent: bulk (default with --batch), single (default without)",
+    )
+    index_prefix: Annotated[str, Condition.NONE] = Field(
+        "",
+        pattern=r"^([a-z0-9][a-z0-9._-]{0,99})?$",
+        description="what the names of the indices begin with",
+    )
+
+    def mode(self, batch: int) -> InsertMode:
+        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
+        return choose_mode(
+            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BULK
+        )
+
+    def index(self, table: str) -> str:
+        """The index that is a table."""
+        return self.index_prefix + table
+
+    def alias(self, table: str) -> str:
+        """What a table is written to by."""
+        return f"{self.index_prefix}{table}-write"
+
+
+class ElasticsearchOptions(EncodingOptions, EndpointOptions, LoginOptions, InFlightOptions):
+    """Options of targets with `module: elasticsearch`."""
+
+    DEFAULT_PORT: ClassVar[int] = 9200
+    EXAMPLE_URL: ClassVar[str] = "https://elastic.example:9200"
+    LOGIN: ClassVar[str] = "username and password, or api_key"
+
+    endpoint: Annotated[CommaList, Condition.NONE] = Field(
+        min_length=1,
+        description="the nodes' URLs, separated by commas: http[s]://HOST[:9200][/PATH]",
+    )
+    flavor: Flavor = Field(Flavor.ELASTICSEARCH, description="elasticsearch or opensearch")
+    api_key: str | None = Field(
+        None, repr=False, description="encoded API key, instead of username and password"
+    )
+    shards: Annotated[int | None, Condition.REPLICATION] = Field(
+        None, ge=1, le=1024, description="primary shards per index (default: the server's)"
+    )
+    replicas: Annotated[int | None, Condition.REPLICATION] = Field(
+        None, ge=0, le=20, description="copies of each shard (default: the server's)"
+    )
+    refresh_interval: Annotated[str | None, Condition.DURABILITY] = Field(
+        None,
+        pattern=r"^(-1|[0-9]+(ms|s|m|h))$",
+        description="how soon documents can be found, e.g. 30s, -1: never (default: the server's)",
+    )
+
+    @model_validator(mode="after")
+    def _check_one_login(self) -> Self:
+        if self.username is not None and self.api_key is not None:
+            raise ValueError("give either username and password or api_key")
+        return self
+
+    def login(self) -> dict[str, str]:
+        """The header that lets a request in."""
+        if self.api_key is not None:
+            return {"authorization": f"ApiKey {self.api_key}"}
+        if self.username is not None and self.password is not None:
+            return {"authorization": basic_auth(self.username, self.password)}
+        return {}

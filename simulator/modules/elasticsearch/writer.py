@@ -1,0 +1,162 @@
+"""Writes documents to Elasticsearch and OpenSearch, each event once."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from ...contract import PrimaryKey
+from ...errors import Retryable, SimulatorError
+from ..base import Job, Payload, Writer
+from ..shared.errors import connection_lost
+from ..shared.exactly_once import Span, Wanted, find_missing, keep_refused, recover_requests
+from ..shared.http import parsed
+from .encoding import DocumentEncoder, InsertMode, Request
+from .options import ElasticsearchOptions
+from .queries import all_of, buckets, field_of
+from .server import CONFLICT, CREATED, OK, SERVER_ERROR, Connection, reason
+
+# How long a request whose answer was lost may go on before the next try.
+_TASK_END_S = 10.0
+_TASK_POLL_S = 0.05
+
+# How long it must not be seen at work, to count as ended: a node lists it only once it has read it.
+_SETTLE_S = 1.0
+
+_STORED = b'"status":201'
+
+
+class ElasticsearchWriter(Writer):
+    """Sends payloads of `DocumentEncoder`; by several threads if `max_in_flight` says so."""
+
+    encoder: DocumentEncoder
+
+    def __init__(self, encoder: DocumentEncoder, options: ElasticsearchOptions, job: Job) -> None:
+        super().__init__(encoder)
+        self.max_in_flight = options.max_in_flight
+        self._options = options
+        self._job = job
+        self._connection: Connection | None = None
+        self._own = threading.local()
+        """Each thread's name at the server, which has to tell requests under way apart."""
+        self._numbers = itertools.count()
+
+    def open(self) -> None:
+        connection = Connection(self._options, self._job)
+        connection.check()
+        self._connection = connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def send(self, payload: Payload) -> int:
+        connection = self._connection
+        assert connection is not None
+        request: Request = payload.data
+        name = self._thread_name(connection)
+        try:
+            status, answer = connection.write(request, name)
+        except Retryable:
+            self._doubt(request, name)
+            raise
+        if status == CREATED:
+            return request.stored + 1
+        if status == OK and self.encoder.mode is InsertMode.BULK:
+            if answer.startswith(b'{"errors":false'):
+                return request.stored + answer.count(_STORED)
+            meanings = self._item_meanings(request, name, orjson.loads(answer)["items"])
+            failure = keep_refused(request, payload, meanings)
+            if failure is not None:
+                raise failure
+            return request.stored
+        if status == CONFLICT and request.sent_before:
+            return request.stored + 1
+        if status >= SERVER_ERROR:
+            self._doubt(request, name)
+        raise connection.refusal(status, parsed(answer))
+
+    def _item_meanings(
+        self, request: Request, name: str, items: Iterable[Mapping[str, Any]]
+    ) -> Iterable[Retryable | SimulatorError | None]:
+        """What is said of each event of a bulk request; None: it is stored."""
+        assert self._connection is not None
+        sent_before = request.sent_before
+        for item in items:
+            [result] = item.values()
+            status = result["status"]
+            if status == CREATED or (status == CONFLICT and sent_before):
+                yield None
+                continue
+            if status >= SERVER_ERROR:
+                self._doubt(request, name)
+            yield self._connection.refusal(status, result)
+
+    def _thread_name(self, connection: Connection) -> str:
+        name: str | None = getattr(self._own, "name", None)
+        if name is None:
+            # Few names, used again: a server that logs deprecations does so once per name.
+            name = self._own.name = f"{connection.name} {id(self):x}-{next(self._numbers)}"
+        return name
+
+    def _doubt(self, request: Request, name: str) -> None:
+        request.doubt_under(name)
+        # What is still at work under this name must stay apart from what is sent later.
+        self._own.name = None
+
+    def recover(self, payload: Payload) -> bool:
+        def missing(request: Request) -> list[int]:
+            if self._job.load.primary_key is PrimaryKey.CLIENT:
+                # All can be sent again: what is there already is refused.
+                return list(range(len(request.rows)))
+            self._await_end(request.name)
+            return self._find_missing(request, payload)
+
+        return recover_requests([payload.data], payload, missing)
+
+    def _await_end(self, name: str) -> None:
+        """Wait until no node is at work on what was sent under that name, nor begins to."""
+        assert self._connection is not None
+        began = idle_since = time.monotonic()
+        while (now := time.monotonic()) - idle_since < _SETTLE_S:
+            answer = self._connection.ask("GET", "/_tasks?actions=indices:data/write/*")
+            if "node_failures" in answer:
+                raise connection_lost(f"a node doesn't answer: {reason(answer['node_failures'])}")
+            tasks = [task for node in answer["nodes"].values() for task in node["tasks"].values()]
+            if any(task["headers"].get("X-Opaque-Id") == name for task in tasks):
+                if now - began > _TASK_END_S:
+                    raise connection_lost("the server is still at work on the request")
+                idle_since = time.monotonic()
+            # The server has no event for the end of a task of another connection to wait for.
+            time.sleep(_TASK_POLL_S)
+
+    def _find_missing(self, request: Request, payload: Payload) -> list[int]:
+        """The positions of the request's rows that aren't stored."""
+        connection, schema = self._connection, self._job.schema
+        assert connection is not None
+        names = ",".join(map(self._options.index, self._job.table_names))
+        connection.refresh(names)
+
+        def find(wanted: Wanted) -> set[tuple[Any, ...]]:
+            conditions: list[dict[str, Any]] = []
+            for name, values in wanted.items():
+                field = field_of(schema, name)
+                if isinstance(values, Span):
+                    span = {"gte": values.first, "lte": values.last}
+                    conditions.append({"range": {field: span}})
+                else:
+                    conditions.append({"terms": {field: values}})
+            return {
+                tuple(bucket["key"][name] for name in schema.key)
+                for bucket in buckets(
+                    connection, names, schema, schema.key, {}, all_of(*conditions)
+                )
+            }
+
+        return find_missing(request, payload, find)
