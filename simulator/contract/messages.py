@@ -1,0 +1,157 @@
+"""What collector, workers and executor tell each other while a run goes on."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from .message import Message
+from .report import QueryRun
+
+RUN_HEADER, TOKEN_HEADER = "X-Run-Id", "X-Run-Token"
+
+TOO_EARLY = 425
+"""HTTP status of a collector that is busy with another run of its series: ask again."""
+
+
+# --- worker -> collector --------------------------------------------------------------------------
+
+
+class Stage(StrEnum):
+    """What a worker is ready for."""
+
+    PREPARED = "prepared"
+    """To connect, once the tables are there."""
+    RUN = "run"
+    """To start the measured run together with all others."""
+
+
+class Ready(Message):
+    """POST /ready: held open until the stage begins, or some seconds (then ask again)."""
+
+    worker: int
+    stage: Stage
+    prefilled: int = 0
+    """Events that the worker's prefill stored (stage RUN)."""
+
+
+class Go(Message):
+    """Answer to `Ready`. `go` false and no `failure`: ask again."""
+
+    go: bool
+    start_in_s: float = 0.0
+    first_event: int = 0
+    failure: str | None = None
+
+
+class Progress(Message):
+    """POST /progress, once a second while a worker inserts or queries."""
+
+    worker: int
+    stage: Literal["prefill", "run"]
+    elapsed_s: float
+    """Since the common start on the worker's clock (stage run)."""
+    done: int
+    """Events acknowledged, or queries answered, in this stage."""
+    retries: int = 0
+
+
+class WorkerInsert(Message):
+    """What one worker measured while inserting. Times count from the common start."""
+
+    start_s: float
+    end_s: float
+    events: int
+    """Acknowledged by the database."""
+    cpu_s: float
+    """CPU of the whole process in [start_s, end_s]."""
+    generate_s: float
+    encode_s: float
+    """CPU spent making the events and payloads that were sent in the window. The first of them are
+    made before it opens, so that this is no part of `cpu_s`."""
+    ceiling_per_s: float
+    """Events per CPU second that generating and encoding alone would reach in this worker."""
+    histogram: str
+    """Latency of each request in µs: base64 of a compressed HDR histogram (V2)."""
+    timeline: list[tuple[int, int]]
+    """(second, events acknowledged in it)."""
+    retries: int
+    errors: dict[str, int]
+    """Errors met by kind, those that a retry cured included."""
+    throttled_share: float | None
+    """Share of the container's scheduling periods that its CPU limit cut short, if known."""
+
+
+class WorkerQueries(Message):
+    """What one worker asked. Times count from the common start."""
+
+    start_s: float
+    end_s: float
+    executions: list[QueryRun]
+
+
+class WorkerResult(Message):
+    """POST /result, once per worker."""
+
+    worker: int
+    node: str
+    elapsed_s: float
+    """Since the common start, when this was sent: shows how far the worker's clock is off."""
+    insert: WorkerInsert | None = None
+    queries: WorkerQueries | None = None
+
+    @property
+    def done(self) -> int:
+        """Events acknowledged and queries answered."""
+        inserted = self.insert.events if self.insert else 0
+        return inserted + (len(self.queries.executions) if self.queries else 0)
+
+
+class Failure(Message):
+    """POST /failure: a worker, or the executor for a worker that died, gives the run up."""
+
+    worker: int | None
+    reason: str
+
+
+# --- collector -> executor ------------------------------------------------------------------------
+
+STATUS_PREFIX, REPORT_PREFIX, FAILURE_PREFIX = "STATUS ", "REPORT ", "FAILURE "
+"""Begin a line of the collector's standard output with a `Status`, a `Report` or a JSON string, for
+an executor that can read its log but not reach it."""
+
+
+class Phase(StrEnum):
+    """Where a run is."""
+
+    START = "start"
+    PREPARE = "prepare"
+    PREFILL = "prefill"
+    BARRIER = "barrier"
+    RUN = "run"
+    VERIFY = "verify"
+    CLEAN_UP = "clean_up"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Status(Message):
+    """GET /status."""
+
+    run_id: str = ""
+    phase: Phase
+    age_s: float
+    """Since the collector process began."""
+    done: int = 0
+    """Events (or queries) in this phase, of all workers."""
+    total: int = 0
+    rate_per_s: float | None = None
+    retries: int = 0
+    workers_ready: int = 0
+    waiting_for: list[int] = Field(default_factory=list)
+    """Workers that the barrier waits for (at most 20 named)."""
+    quiet_s: float = 0.0
+    """For how long nothing has come back from the database."""
+    failure: str | None = None

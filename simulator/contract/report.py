@@ -1,0 +1,143 @@
+"""What a run measured: the models of `result.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from .message import Message
+from .settings import Carried
+
+
+class QueryRun(Message):
+    """One execution of one query by one worker; `error` instead of the figures if it failed."""
+
+    query: str
+    run: int
+    worker: int
+    duration_s: float | None
+    rows: int | None
+    error: str | None = None
+
+
+class LatencyMs(Message):
+    """Percentiles of the requests' latency over all workers, in milliseconds."""
+
+    p50: float
+    p90: float
+    p99: float
+    p99_9: float
+    max: float
+
+
+class Client(Message):
+    """What the load generator itself cost, all workers together."""
+
+    cpu_s: float
+    cpu_share: float
+    """CPU seconds ÷ (workers × window): 1.0 is a worker that never waited for the database."""
+    generate_s: float
+    encode_s: float
+    ceiling_share: float
+    """Rate ÷ the rate that generating and encoding alone would reach."""
+    throttled_share: float | None
+    bound: bool
+    """The number is the client's speed, not the database's."""
+    bound_reason: str | None = None
+
+
+class Verification(Message):
+    """Whether the database holds what was acknowledged."""
+
+    expected: int
+    stored: int | None
+    ok: bool
+
+
+class Queryable(Message):
+    """How fast events could be queried, of a database that acknowledges them before that."""
+
+    lag_s: float
+    """From the last worker's end until all events could be counted, to the time between two counts."""
+    events_per_s: float
+    """Acknowledged events ÷ (window + lag)."""
+
+
+class WorkerSpan(Message):
+    """One worker's share of a run."""
+
+    worker: int
+    node: str
+    start_s: float
+    end_s: float
+    events: int
+    cpu_s: float
+    clock_offset_s: float
+    """Upper bound of how late this worker started against the collector's clock; its times, which
+    count from the collector's start, have it added."""
+
+
+class WorkerTimeline(Message):
+    """What one worker stored over time."""
+
+    worker: int
+    timeline: list[tuple[int, int]]
+    """(second, events acknowledged in it)."""
+
+
+class InsertRun(Message):
+    """One insert run, as in `result.json`. The figures are None if the run failed."""
+
+    workers: int
+    run: int
+    fill_level: int
+    """Events in the database when the measured window began."""
+    valid: bool
+    invalid_reasons: list[str]
+    events: int | None = None
+    window_s: float | None = None
+    inserts_per_s: float | None = None
+    """Acknowledged events ÷ (last worker's end − first worker's start)."""
+    inserts_per_s_mean_duration: float | None = None
+    """Acknowledged events ÷ mean worker duration: the formula of the published comparison."""
+    metrics_per_s: float | None = None
+    """Measured values per second: `inserts_per_s` times those of an event (workload cpu: ten)."""
+    overlap: float | None = None
+    """Share of the window in which all workers were active."""
+    latency_ms: LatencyMs | None = None
+    histogram: str | None = None
+    client: Client | None = None
+    retries: int = 0
+    errors: dict[str, int] = Field(default_factory=dict)
+    verification: Verification | None = None
+    queryable: Queryable | None = None
+    """Only of a database for which this differs from being acknowledged."""
+    timeline: list[tuple[int, int]] = Field(default_factory=list)
+    """(second since the common start, events acknowledged in it) of all workers together."""
+    slowest_worker: WorkerTimeline | None = None
+    """The worker with the lowest rate; the others' timelines are only in the sum."""
+    phases_s: dict[str, float] = Field(default_factory=dict)
+    per_worker: list[WorkerSpan] = Field(default_factory=list)
+
+
+class Report(Message):
+    """GET /report: one run, complete."""
+
+    insert: InsertRun | None = None
+    queries: list[QueryRun] | None = None
+    fill_level: int | None = None
+    """Of queries: the events in the database, counted after them. None if they could not be counted."""
+    invalid_reasons: list[str] = Field(default_factory=list)
+    phases_s: dict[str, float]
+    environment: dict[str, Any]
+    """`client` and `database`, as found by the collector."""
+    carried: Carried
+
+    def with_phases(self, phases_s: Mapping[str, float]) -> Report:
+        """The same, with how long each phase lasted."""
+        changes: dict[str, Any] = {"phases_s": dict(phases_s)}
+        if self.insert is not None:
+            changes["insert"] = self.insert.model_copy(update=changes)
+        return self.model_copy(update=changes)

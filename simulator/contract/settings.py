@@ -1,0 +1,192 @@
+"""What a run is told: its data set, and groups of workers with a load each."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from ..conditions import Condition
+from .message import Message
+
+MAX_WORKERS = 100_000
+
+
+def split_list(value: object) -> Any:
+    """ "a, b" -> ["a", "b"], so that lists can be written as in the reference and on a command line."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+CommaList = Annotated[list[str], BeforeValidator(split_list)]
+
+
+class PrimaryKey(StrEnum):
+    """Who makes the primary key, and how."""
+
+    SQL = "sql"
+    """The database: standard identity column, its sequence cached for one batch."""
+    DB = "db"
+    """The database: its own older way (PostgreSQL's serial)."""
+    CLIENT = "client"
+    """The worker, from the event's content."""
+    UUID = "uuid"
+    """The database: a random UUID."""
+    NONE = "none"
+    """Nobody: the table has no key column."""
+
+
+class Tables(StrEnum):
+    """One table, or four to which the events are dealt in turn."""
+
+    SINGLE = "single"
+    MULTIPLE = "multiple"
+
+
+class Timestamps(StrEnum):
+    """Whether a run on existing data goes on in time or starts again at the first timestamp."""
+
+    CONTINUE = "continue"
+    RESTART = "restart"
+
+
+class Role(StrEnum):
+    """What the workers of a group do."""
+
+    WRITE = "write"
+    """Insert events."""
+    READ = "read"
+    """Ask queries."""
+    CHECK = "check"
+    """Connect, and change nothing."""
+
+
+def _option(default: Any, description: str, role: Role | None = None, **limits: Any) -> Any:
+    """A field that is an option of the command line: of commands with this role, or of all."""
+    return Field(
+        default, description=description, json_schema_extra={"option": role or True}, **limits
+    )
+
+
+def fields_of(model: type[BaseModel], role: Role | None = None) -> set[str]:
+    """The fields of a model that are options of the command line, for this role."""
+    found = set()
+    for name, field in model.model_fields.items():
+        extra = field.json_schema_extra
+        if isinstance(extra, dict) and extra.get("option") in (True, role):
+            found.add(name)
+    return found
+
+
+class Load(Message):
+    """What one group of workers does. The command line fills it, the workers get it, the result
+    keeps it: a field is named here and nowhere else.
+
+    `alias` is the field's name on the command line and in `result.json` where that differs.
+    """
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, validate_by_name=True)
+
+    role: Role = Role.WRITE
+    workers: int = Field(1, ge=1, le=MAX_WORKERS)
+    """How many take part."""
+    primary_key: Annotated[PrimaryKey, Condition.KEY] = _option(
+        PrimaryKey.DB,
+        "Who makes the primary key: the database by an identity column (sql), in its own older way"
+        " (db: serial) or as a UUID (uuid), the worker from the event (client), or nobody (none).",
+        Role.WRITE,
+    )
+    tables: Annotated[Tables, Condition.KEY] = _option(
+        Tables.SINGLE, "Insert into one table, or into four in turn.", Role.WRITE
+    )
+    events: int = _option(10_000, "Events per worker.", Role.WRITE, ge=1, alias="num_inserts")
+    batch: Annotated[int, Condition.BATCH] = _option(
+        0, "Events per request; 0: each event is a request of its own.", Role.WRITE, ge=0
+    )
+    runs: int = _option(3, "How often each worker asks each query.", Role.READ, ge=1)
+    queries: CommaList | None = None
+    """Of readers: the queries to ask; None: all that the module has for the workload."""
+
+
+class DataSet(Message):
+    """Which events are generated, and what they are added to."""
+
+    workload: str = _option("temperature", "What is generated.")
+    workload_options: dict[str, Any] = Field(default_factory=dict)
+    seed: int = _option(
+        0, "Other events of the same kind; the same seed gives the same events.", ge=0, le=2**64 - 1
+    )
+    prefill: int = _option(0, "Insert this many events before the measured run, in batches.", ge=0)
+    clean: bool = _option(True, "Drop and recreate the tables before each run.")
+    timestamps: Timestamps = _option(
+        Timestamps.CONTINUE,
+        "On existing data: go on in time, or start again at the first timestamp.",
+    )
+
+
+class Carried(Message):
+    """What a run leaves to the one that continues it."""
+
+    next_event: int
+    """First event number that no worker has used."""
+    stored: int | None
+    """Events in the database."""
+
+
+class Group(Message):
+    """Workers of a run that do the same: those numbered from `first` to before `end`."""
+
+    first: int = Field(0, ge=0)
+    load: Load
+
+    @property
+    def end(self) -> int:
+        """The number after that of the last worker."""
+        return self.first + self.load.workers
+
+
+class RunSettings(Message):
+    """All that a collector or worker needs to know of its run. May hold passwords: never logged."""
+
+    run_id: str
+    token: str = Field(repr=False)
+    target: str
+    module: str
+    options: dict[str, Any] = Field(repr=False)
+    data: DataSet = DataSet()
+    groups: list[Group] = Field(min_length=1)
+    after: Carried | None = None
+    """What the run before left, if this one follows it on the same data. Ignored if the data set is
+    `clean`; without it the collector counts what is stored."""
+    ready_timeout_s: float = 120
+    """How long all workers may take to become ready."""
+    silence_timeout_s: float = 60
+    """After how long without progress from a worker the run is given up."""
+    linger_s: float = 600
+    """How long a collector waits, after the run's end, to be asked for its report."""
+
+    @property
+    def workers(self) -> int:
+        """The workers of all groups."""
+        return sum(group.load.workers for group in self.groups)
+
+    def groups_of(self, role: Role) -> list[Group]:
+        """The groups that do this."""
+        return [group for group in self.groups if group.load.role is role]
+
+    def group_of(self, worker: int) -> Group:
+        """The group that a worker belongs to; KeyError if there is no such worker."""
+        for group in self.groups:
+            if group.first <= worker < group.end:
+                return group
+        raise KeyError(worker)
+
+
+def grouped(*loads: Load) -> list[Group]:
+    """Groups with these loads, the workers numbered through."""
+    groups: list[Group] = Field(default_factory=list)
+    for load in loads:
+        groups.append(Group(first=groups[-1].end if groups else 0, load=load))
+    return groups
