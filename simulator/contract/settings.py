@@ -186,7 +186,7 @@ class RunSettings(Message):
 
 def grouped(*loads: Load) -> list[Group]:
     """Groups with these loads, the workers numbered through."""
-    groups: list[Group] = Field(default_factory=list)
+    groups: list[Group] = []
     for load in loads:
         groups.append(Group(first=groups[-1].end if groups else 0, load=load))
     return groups
