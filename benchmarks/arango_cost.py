@@ -19,7 +19,8 @@ import time
 from arango.client import ArangoClient
 
 from simulator.contract import Load, PrimaryKey
-from simulator.modules.arangodb import Arangodb, ArangoOptions
+from simulator.modules.arangodb import Arangodb
+from simulator.modules.arangodb.options import ArangoOptions
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 

@@ -13,7 +13,7 @@ from .http_server import HttpServerUnderTest
 from .server import ServerUnderTest, batch_of, new_job, observing
 
 # InfluxDB 2 is one server, and has one URL.
-pytestmark = pytest.mark.module("elasticsearch", "cratedb")
+pytestmark = pytest.mark.module("elasticsearch", "cratedb", "arangodb")
 
 BATCH, REQUESTS = 4, 12
 

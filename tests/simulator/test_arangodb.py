@@ -12,8 +12,9 @@ import pytest
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
-from simulator.modules.arangodb import ArangoHttp, ArangoOptions, EncodingOptions
 from simulator.modules.arangodb.encoding import DocumentEncoder, InsertMethod, Request
+from simulator.modules.arangodb.options import ArangoOptions, EncodingOptions
+from simulator.modules.arangodb.server import ArangoHttp
 from simulator.modules.base import Job, Payload
 from simulator.modules.options import parse_options
 from simulator.worker import connect
@@ -29,6 +30,7 @@ from ..helpers import Awkward, Row, insert, insert_with, normalised, requests_at
 
 KINDS = [*WORKLOADS.values(), Awkward]
 URL = "http://localhost:8529"
+JOB = Job(Temperature.schema)
 
 
 def documents(request: Request) -> list[dict[str, Any]]:
@@ -86,9 +88,10 @@ def test_only_what_is_missing_is_kept(method: InsertMethod) -> None:
     (payload,) = DocumentEncoder(job, method).encode(workload.block(0, 0, 91), 1000)
     request = payload.data[1]
     before = documents(request)
-    request.keep([0, 2, 5])
+    request.keep([0, 2, 5], payload)
     assert documents(request) == [before[0], before[2], before[5]]
     assert request.rows == [1, 9, 21]
+    assert request.stored == len(before) - 3
 
 
 @pytest.mark.parametrize(
@@ -100,8 +103,10 @@ def test_only_what_is_missing_is_kept(method: InsertMethod) -> None:
         ({"insert_method": "single"}, 0, InsertMethod.SINGLE),
     ],
 )
-def test_method(values: dict[str, str], batch: int, method: InsertMethod) -> None:
-    assert parse_options(EncodingOptions, values, str).method(batch) is method
+def test_the_method_is_what_a_result_calls_the_insert_mode(
+    values: dict[str, str], batch: int, method: InsertMethod
+) -> None:
+    assert parse_options(EncodingOptions, values, str).mode(batch) is method
 
 
 @pytest.mark.parametrize(
@@ -125,7 +130,7 @@ def test_the_password_is_not_shown() -> None:
 def test_authorities_that_are_none_are_told_before_anything_is_asked() -> None:
     values = {"endpoint": "https://localhost", "ca_certs": "/no/such/file"}
     with pytest.raises(SimulatorError, match=r"ca_certs can't be used: .*give the path"):
-        ArangoHttp(parse_options(ArangoOptions, values, str), "run")
+        ArangoHttp(parse_options(ArangoOptions, values, str), JOB)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +143,7 @@ def test_authorities_that_are_none_are_told_before_anything_is_asked() -> None:
     ],
 )  # fmt: skip
 def test_what_passes(status: int, number: int | None, kind: str) -> None:
-    http = ArangoHttp(parse_options(ArangoOptions, {"endpoint": URL}, str), "run")
+    http = ArangoHttp(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
     found = http.meaning(status, {"errorNum": number, "errorMessage": "why"})
     assert isinstance(found, Retryable)
     assert found.kind == kind
@@ -157,7 +162,7 @@ def test_what_passes(status: int, number: int | None, kind: str) -> None:
     ],
 )
 def test_what_ends_a_run(status: int, answer: object, text: str) -> None:
-    http = ArangoHttp(parse_options(ArangoOptions, {"endpoint": URL}, str), "run")
+    http = ArangoHttp(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
     found = http.meaning(status, answer)
     assert isinstance(found, SimulatorError)
     with pytest.raises(SimulatorError, match=text):
@@ -266,7 +271,7 @@ def test_requests_in_flight(server: ArangoStandInUnderTest, method: str) -> None
 def test_a_long_answer_comes_in_pages(
     server: ArangoStandInUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.modules.arangodb._PAGE", 7)
+    monkeypatch.setattr("simulator.modules.arangodb.server._PAGE", 7)
     workload = Cpu(device_spread=3)
     job = new_job(workload.schema, batch=100)
     prepare(server, job)

@@ -10,6 +10,7 @@ from ...contract import PrimaryKey
 from ...encoding import bounds, client_keys, format_rows, json_columns, json_object_format
 from ...workloads.base import EventBlock
 from ..base import Encoder, Job, Payload
+from ..shared import exactly_once
 from ..shared.tables import deal_block, deal_in_turn
 
 
@@ -33,32 +34,19 @@ _SEPARATORS = {
 
 
 @dataclass(slots=True)
-class Request:
-    """One request to one collection, and what is known of its fate while it is tried again.
-
-    `rows` are the payload's events that it sends, counted from the payload's first; `stored` is how
-    many of its events are known to be stored.
-    """
+class Request(exactly_once.Request):
+    """One request to one collection, and what is known of its fate while it is tried again."""
 
     method: InsertMethod
     table: int
     body: bytes
-    rows: Sequence[int]
-    stored: int = 0
-    in_doubt: bool = False
-    """Whether the server may have stored a part of it without our knowing."""
-    sent_before: bool = False
-    """Whether an earlier try may have stored some of `rows`, so that they may be found there."""
 
-    def keep(self, kept: Sequence[int]) -> None:
-        """Leave only those of its rows (positions in `rows`) to be sent again."""
-        if self.method is not InsertMethod.SINGLE:
-            separator = _SEPARATORS[self.method]
-            array = self.method is InsertMethod.DOCUMENT
-            documents = (self.body[1:-1] if array else self.body).split(separator)
-            body = separator.join(documents[position] for position in kept)
-            self.body = b"[" + body + b"]" if array else body
-        self.rows = [self.rows[position] for position in kept]
+    def cut(self, positions: Sequence[int], payload: Payload) -> None:
+        separator = _SEPARATORS[self.method]
+        array = self.method is InsertMethod.DOCUMENT
+        documents = (self.body[1:-1] if array else self.body).split(separator)
+        body = separator.join(documents[position] for position in positions)
+        self.body = b"[" + body + b"]" if array else body
 
 
 class DocumentEncoder(Encoder):
@@ -89,7 +77,7 @@ class DocumentEncoder(Encoder):
         spans = bounds(len(block), size)
         tables = deal_in_turn(block, range(self._tables))
         return [
-            Request(self.method, tables[start], body, range(stop - start))
+            Request(range(stop - start), self.method, tables[start], body)
             for body, (start, stop) in zip(self._bodies(block, spans), spans, strict=True)
         ]
 
@@ -98,7 +86,7 @@ class DocumentEncoder(Encoder):
         requests = []
         for share, part in deal_block(block, self._tables):
             (body,) = self._bodies(part, [(0, len(part))])
-            requests.append(Request(self.method, share.table, body, share.rows))
+            requests.append(Request(share.rows, self.method, share.table, body))
         return requests
 
     def _bodies(self, block: EventBlock, spans: Sequence[tuple[int, int]]) -> list[bytes]:

@@ -1,0 +1,59 @@
+"""Options of targets with `module: arangodb`."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from ...conditions import Condition
+from ..base import CommaList, Options
+from ..shared.options import EndpointOptions, IndexOptions, InFlightOptions, choose_mode
+from .encoding import InsertMethod
+
+
+class EncodingOptions(Options):
+    """Options that say what a payload looks like."""
+
+    insert_method: Annotated[InsertMethod | None, Condition.BATCH] = Field(
+        None,
+        description="how events are sent: document (default with --batch) or import, the APIs of "
+        "these names; single (default without --batch)",
+    )
+
+    def mode(self, batch: int) -> InsertMethod:
+        """The method for requests of `batch` events; OptionError if they don't fit."""
+        return choose_mode(
+            "insert_method", self.insert_method, batch, InsertMethod.SINGLE, InsertMethod.DOCUMENT
+        )
+
+
+class ArangoOptions(EncodingOptions, EndpointOptions, IndexOptions, InFlightOptions):
+    """Options of targets with `module: arangodb`."""
+
+    DEFAULT_PORT: ClassVar[int] = 8529
+    EXAMPLE_URL: ClassVar[str] = "http://arangodb.example:8529"
+    PATH_ALLOWED: ClassVar[bool] = False
+
+    endpoint: Annotated[CommaList, Condition.NONE] = Field(
+        min_length=1,
+        description="URL of the server, or of a cluster's coordinators, separated by commas:"
+        " http[s]://HOST[:8529]",
+    )
+    database: Annotated[str, Condition.NONE] = Field(
+        "_system", min_length=1, description="a database that is there"
+    )
+    username: Annotated[str, Condition.NONE] = Field("root", description="user name")
+    password: str = Field("", repr=False, description="the user's password")
+    replication_factor: Annotated[int, Condition.REPLICATION] = Field(
+        1, ge=1, le=10, description="copies of each document (in a cluster)"
+    )
+    shard_count: Annotated[int | None, Condition.REPLICATION] = Field(
+        None,
+        ge=1,
+        le=1000,
+        description="shards per collection (in a cluster; default: the server's)",
+    )
+    sync: Annotated[bool, Condition.DURABILITY] = Field(
+        False, description="acknowledge documents once they are on disk (waitForSync)"
+    )
