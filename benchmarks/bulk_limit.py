@@ -144,7 +144,7 @@ def worker(module: Elasticsearch, workload: Workload, line: Line) -> Iterator[Tu
         yield turn
 
 
-def encoded(module: Elasticsearch, workload: Workload, line: Line) -> list[Request]:
+def encode_payloads(module: Elasticsearch, workload: Workload, line: Line) -> list[Request]:
     """The requests that a worker sends; of another worker's events, as both are stored."""
     encoder = module.writer(line.batch).encoder
     block = workload.block(1, 0, TURNS * line.events)
@@ -191,7 +191,7 @@ def one_round(line: Line, shift: int) -> None:
     with database(workload, line) as module:
         with (
             worker(module, workload, line) as ours,
-            thinnest(encoded(module, workload, line), line) as other,
+            thinnest(encode_payloads(module, workload, line), line) as other,
         ):
             ways = [("ours", ours), ("thinnest", other)]
             with garbage_collection_paused():

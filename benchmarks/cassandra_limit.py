@@ -179,7 +179,7 @@ def thinnest(bodies: Sequence[bytes], line: Line) -> Iterator[Turn]:
                     connection.sendall(_segments(frame))
                     under_way += 1
                     continue
-                for stream, late in _answered(answers):
+                for stream, late in _read_answers(answers):
                     under_way -= 1
                     if late:
                         waiting.append(stream)
@@ -207,7 +207,7 @@ def _segments(frame: bytes) -> bytes:
 _CRC32_INITIAL = zlib.crc32(b"\xfa\x2d\x55\xca")
 
 
-def _answered(answers: BinaryIO) -> list[tuple[int, bool]]:
+def _read_answers(answers: BinaryIO) -> list[tuple[int, bool]]:
     """Read a segment; of each answer in it the stream, and whether the write timed out.
 
     Raises RuntimeError for any other error.

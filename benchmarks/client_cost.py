@@ -35,10 +35,10 @@ from .support import (
     Cost,
     conclude,
     database,
-    embedded_server,
     new_table,
     quick_asked,
     show,
+    start_embedded_server,
     temperature,
     worker_path,
 )
@@ -151,7 +151,7 @@ def main() -> int:
     """Run all cases; 0 if the goals are met."""
     quick = quick_asked(__doc__)
     found: dict[int, list[tuple[Cost, Cost]]] = {}
-    with embedded_server() as dsn:
+    with start_embedded_server() as dsn:
         for _ in range(2 if quick else 7):
             for number, case in enumerate(CASES):
                 events = max(case.batch, case.events // 5) if quick else case.events

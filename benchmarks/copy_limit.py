@@ -39,11 +39,11 @@ from .support import (
     Turn,
     conclude,
     database,
-    embedded_server,
     new_table,
     quick_asked,
     scratch_folder,
     show,
+    start_embedded_server,
     temperature,
     worker_in_turns,
 )
@@ -166,7 +166,7 @@ def main() -> int:
     keys = [PrimaryKey.NONE] if quick else [PrimaryKey.DB, PrimaryKey.NONE]
     commits = ["on"] if quick else ["on", "off"]
     lines = [Line(commit, key, batch) for commit in commits for key in keys for batch in BATCHES]
-    with embedded_server() as dsn:
+    with start_embedded_server() as dsn:
         for shift in range(1 if quick else 6):
             for line in lines:
                 one_round(line, dsn, shift)

@@ -34,7 +34,7 @@ from simulator.contract import (
 )
 from simulator.worker.measure import Recorder
 
-from .processes import RunningCollector, SettingsFile, running_collector, settings_file
+from .processes import RunningCollector, SettingsFile, settings_file, start_collector
 from .support import conclude, quick_asked, scratch_folder, show
 
 GOAL_SKEW_S, GOAL_MB = 0.1, 300
@@ -53,7 +53,7 @@ class Seen:
     last_result_s: float = 0.0
 
 
-def measured() -> WorkerInsert:
+def make_measurement() -> WorkerInsert:
     """A worker's result, as of 5 s at 200 requests a second of varying latency."""
     recorder = Recorder()
     recorder.begin(time.perf_counter() - REPORTS)
@@ -77,7 +77,7 @@ class Connection:
     async def open(self) -> None:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
 
-    async def asked(self, method: str, path: str, body: str = "") -> bytes:
+    async def ask(self, method: str, path: str, body: str = "") -> bytes:
         """The answer's body; RuntimeError with the collector's reason if it refuses."""
         head = f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
         self._writer.write((head + body).encode())
@@ -89,7 +89,7 @@ class Connection:
         return content
 
     async def post(self, path: str, message: Message) -> bytes:
-        return await self.asked("POST", path, message.model_dump_json())
+        return await self.ask("POST", path, message.model_dump_json())
 
 
 async def worker(number: int, connection: Connection, insert: WorkerInsert, seen: Seen) -> None:
@@ -124,13 +124,13 @@ async def worker(number: int, connection: Connection, insert: WorkerInsert, seen
 
 async def all_workers(settings: SettingsFile, collector: RunningCollector) -> tuple[Seen, Report]:
     """All of them, then the report."""
-    seen, insert = Seen(), measured()
+    seen, insert = Seen(), make_measurement()
     port = int(collector.url.rpartition(":")[2])
     connections = [Connection(settings, port) for _ in range(settings.run.workers)]
     await asyncio.gather(
         *(worker(number, each, insert, seen) for number, each in enumerate(connections))
     )
-    report = await connections[0].asked("GET", "/report")
+    report = await connections[0].ask("GET", "/report")
     return seen, Report.model_validate_json(report)
 
 
@@ -141,7 +141,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with scratch_folder() as folder:
         settings = settings_file(folder, workers, EVENTS, batch=1, options={})
-        with running_collector(settings) as collector:
+        with start_collector(settings) as collector:
             before_s = collector.cpu_s()
             began = time.perf_counter()
             seen, report = asyncio.run(all_workers(settings, collector))

@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from .processes import running_collector, settings_file, worker_peak_mb
+from .processes import settings_file, start_collector, worker_peak_mb
 from .support import conclude, quick_asked, scratch_folder, show
 
 GOAL_RATIO, GOAL_MB = 1.1, 150
@@ -46,7 +46,7 @@ def peak_mb(case: Case, events: int, folder: Path) -> float:
     settings = settings_file(
         folder, workers=1, num_inserts=events, batch=case.batch, options=case.options
     )
-    with running_collector(settings) as collector:
+    with start_collector(settings) as collector:
         return worker_peak_mb(settings, collector)
 
 

@@ -77,7 +77,7 @@ class RunningCollector:
 
 
 @contextmanager
-def running_collector(settings: SettingsFile) -> Iterator[RunningCollector]:
+def start_collector(settings: SettingsFile) -> Iterator[RunningCollector]:
     """A collector on a free port of loopback; ended with the context."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

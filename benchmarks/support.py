@@ -58,7 +58,7 @@ def scratch_folder(in_memory: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def embedded_server() -> Iterator[str]:
+def start_embedded_server() -> Iterator[str]:
     """A PostgreSQL with its default settings, as `--target embedded` has it; how to connect."""
     with (
         Interrupts() as interrupts,

@@ -221,7 +221,7 @@ def check_database(request: Request, interrupts: Interrupts) -> Finding:
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(Request(**{**vars(request), "output": Path(folder)}))
         try:
-            with session.running("doctor", interrupts) as running:
+            with session.start("doctor", interrupts) as running:
                 settings = _make_settings(
                     session.target.name, session.target.module, running.values
                 )

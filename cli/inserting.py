@@ -47,7 +47,7 @@ def run_inserts(sweep: Sweep, request: Request, interrupts: Interrupts) -> int:
     check_capabilities(sweep, session.module, session.options)
     made = _Made(sweep, session)
     stopped: RunFailed | Interrupted | None = None
-    with session.running("insert", interrupts) as running, make_display("events") as display:
+    with session.start("insert", interrupts) as running, make_display("events") as display:
         try:
             running.executor.check_capacity([planned.workers for planned in plan])
             for name, series in by_workers(plan):
@@ -56,7 +56,7 @@ def run_inserts(sweep: Sweep, request: Request, interrupts: Interrupts) -> int:
             stopped = error
         with interrupts.shield():
             result = made.result(running, complete=stopped is None)
-            unwritten = _written(running, result, request) if result.runs else None
+            unwritten = _write_result(running, result, request) if result.runs else None
     if result.runs:
         if any(run.inserts_per_s is not None for run in made.runs):
             _print(result, sweep)
@@ -71,7 +71,7 @@ def run_inserts(sweep: Sweep, request: Request, interrupts: Interrupts) -> int:
     return 0 if all(run.valid for run in made.runs) else EXIT_FAILED
 
 
-def _written(running: Running, result: Result, request: Request) -> RunFailed | None:
+def _write_result(running: Running, result: Result, request: Request) -> RunFailed | None:
     """Write the result; the error if that failed (the table is shown all the same)."""
     try:
         running.folder.write(result, request.json_file)
@@ -143,7 +143,7 @@ class _Made:
         run.run, run.phases_s = planned.run, report.phases_s
         self.runs.append(run)
         self._last = report
-        self._environment = joined(self._environment, report.environment)
+        self._environment = join_environments(self._environment, report.environment)
         rate = f"{run.inserts_per_s:,.0f} inserts/s" if run.inserts_per_s else "no figure"
         display.end(rate if run.valid else f"invalid ({'; '.join(run.invalid_reasons)}): {rate}")
 
@@ -170,7 +170,7 @@ class _Made:
         )
 
 
-def joined(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, Any]:
+def join_environments(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, Any]:
     """The environment of all runs so far: the latest's, with the pods, nodes and images of all."""
     cluster, before = latest.get("kubernetes"), earlier.get("kubernetes")
     if not cluster or not before:

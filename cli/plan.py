@@ -83,7 +83,7 @@ def by_workers(plan: Sequence[PlannedRun]) -> Iterator[tuple[str, list[PlannedRu
             yield name, series[start : start + LONGEST_SERIES]
 
 
-def merged_options(target: Target, extra_options: Sequence[str]) -> dict[str, Any]:
+def merge_options(target: Target, extra_options: Sequence[str]) -> dict[str, Any]:
     """The target's options with `--extra-option key=value` on top."""
     values = dict(target.options)
     for option in extra_options:
@@ -245,8 +245,8 @@ def insert_settings(
         target=target.name,
         module=target.module,
         options=dict(module_options),
-        data=_changed(sweep.data, clean=planned.clean),
-        groups=grouped(_changed(sweep.load, workers=planned.workers)),
+        data=_change(sweep.data, clean=planned.clean),
+        groups=grouped(_change(sweep.load, workers=planned.workers)),
         after=after,
     )
 
@@ -254,5 +254,5 @@ def insert_settings(
 _MODEL = TypeVar("_MODEL", bound=BaseModel)
 
 
-def _changed(model: _MODEL, **changes: Any) -> _MODEL:
+def _change(model: _MODEL, **changes: Any) -> _MODEL:
     return model.model_copy(update=changes)

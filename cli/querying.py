@@ -27,7 +27,7 @@ def run_queries(load: Load, data: DataSet, request: Request, interrupts: Interru
     data = data.model_copy(update={"workload_options": session.workload_options})
     check_query(load, data, session.module, session.options)
 
-    with session.running("query", interrupts) as running, make_display("queries") as display:
+    with session.start("query", interrupts) as running, make_display("queries") as display:
         display.begin(f"{format_workers(load.workers)}, {load.runs} runs")
         settings = RunSettings(
             run_id=new_run_id(),

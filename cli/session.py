@@ -28,7 +28,7 @@ from .executors import make_executor
 from .executors.base import Executor, Series
 from .installation import PACKAGES
 from .output import note
-from .plan import QUERIES, merged_options, option_names, split_options
+from .plan import QUERIES, merge_options, option_names, split_options
 from .results.store import ResultFolder, now
 from .signals import Interrupts
 
@@ -89,7 +89,7 @@ class Session:
         return shown
 
     @contextmanager
-    def running(self, command: str, interrupts: Interrupts) -> Iterator[Running]:
+    def start(self, command: str, interrupts: Interrupts) -> Iterator[Running]:
         """Everything up: result folder, the target's server if the tool starts it, executor."""
         started = now()
         folder = ResultFolder(self.request.output, started, command, self.target.name)
@@ -153,7 +153,7 @@ def open_session(request: Request) -> Session:
         raise ConfigError(
             f"{config.where('targets', target.name)}: start_server needs a folder: key `data_dir`"
         )
-    values = merged_options(target, request.extra_options)
+    values = merge_options(target, request.extra_options)
     if target.start_server:
         if "connection_string" in values:
             raise ConfigError(

@@ -41,7 +41,7 @@ def run_series(series: Sequence[RunSettings], work: Work) -> int:
     for settings in series:
         if carried:
             settings.after = carried
-        status, carried = _forked(work, settings)
+        status, carried = _run_in_child(work, settings)
         if status:
             return status
     return 0
@@ -56,7 +56,7 @@ def _import_the_rest(settings: RunSettings) -> None:
         build(settings)
 
 
-def _forked(work: Work, settings: RunSettings) -> tuple[int, Carried | None]:
+def _run_in_child(work: Work, settings: RunSettings) -> tuple[int, Carried | None]:
     """`work` in a child process."""
     read, write = os.pipe()
     pid = os.fork()

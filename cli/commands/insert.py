@@ -8,7 +8,7 @@ import click
 
 from simulator.contract import MAX_WORKERS, DataSet, Load, Role
 
-from .options import WorkerCounts, common, filled, on_command_line, options_of, request_of
+from .options import WorkerCounts, common, fill_model, on_command_line, options_of, request_of
 
 
 @click.command()
@@ -57,8 +57,8 @@ def insert(ctx: click.Context, /, **given: Any) -> None:
 
     counts, runs = given.pop("workers"), given.pop("runs")
     sweep = Sweep(
-        load=filled(Load, given, role=Role.WRITE),
-        data=filled(DataSet, given),
+        load=fill_model(Load, given, role=Role.WRITE),
+        data=fill_model(DataSet, given),
         workers=counts,
         runs=runs,
         steps=given["steps"],

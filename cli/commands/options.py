@@ -104,7 +104,7 @@ def options_of(*fields: tuple[type[BaseModel], str]) -> Callable[[Function], Fun
     return add
 
 
-def filled(model: type[Model], given: Mapping[str, Any], **more: Any) -> Model:
+def fill_model(model: type[Model], given: Mapping[str, Any], **more: Any) -> Model:
     """A message from those of the values that are its fields."""
     own = {name: given[name] for name in model.model_fields if name in given}
     return model(**(own | more))

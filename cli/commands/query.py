@@ -8,7 +8,7 @@ import click
 
 from simulator.contract import MAX_WORKERS, DataSet, Load, Role
 
-from .options import common, filled, request_of
+from .options import common, fill_model, request_of
 
 
 @click.command()
@@ -38,5 +38,5 @@ def query(ctx: click.Context, /, **given: Any) -> None:
     """  # fmt: skip
     from ..querying import run_queries
 
-    load = filled(Load, given, role=Role.READ)
-    ctx.exit(run_queries(load, filled(DataSet, given), request_of(given), ctx.obj))
+    load = fill_model(Load, given, role=Role.READ)
+    ctx.exit(run_queries(load, fill_model(DataSet, given), request_of(given), ctx.obj))

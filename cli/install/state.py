@@ -43,7 +43,7 @@ def read_state(place: Place, recipe: Recipe) -> Installed:
         secrets: Any = core.list_namespaced_secret(place.namespace, label_selector=selector)
         for secret in secrets.items:
             if secret.metadata.name == recipe.secret:
-                found.choice = _noted_choice(secret.metadata.annotations or {})
+                found.choice = _read_choice(secret.metadata.annotations or {})
         variant = found.choice.variant if found.choice else VENDOR
         pods: Any = core.list_namespaced_pod(place.namespace, label_selector=selector)
         for pod in pods.items:
@@ -59,7 +59,7 @@ def read_state(place: Place, recipe: Recipe) -> Installed:
     return found
 
 
-def _noted_choice(annotations: Mapping[str, str]) -> Choice | None:
+def _read_choice(annotations: Mapping[str, str]) -> Choice | None:
     try:
         variant, nodes, size = (annotations[_NOTED + key] for key in ("variant", "nodes", "size"))
         return Choice(variant, int(nodes), size)

@@ -35,7 +35,7 @@ _MESSAGE = TypeVar("_MESSAGE", bound=Message)
 def application(collector: Collector, end: Callable[[], None]) -> Starlette:
     """The collector's HTTP interface; `end` is called when it is not needed any more."""
 
-    def guarded(
+    def guard(
         handler: Callable[[Request], Awaitable[Response]],
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
@@ -53,32 +53,32 @@ def application(collector: Collector, end: Callable[[], None]) -> Starlette:
 
         return answer
 
-    async def parsed(request: Request, model: type[_MESSAGE]) -> _MESSAGE:
+    async def parse(request: Request, model: type[_MESSAGE]) -> _MESSAGE:
         message = model.model_validate_json(await request.body())
         if collector.failure and model is not Failure:
             raise Refused(410, collector.failure)
         return message
 
     async def ready(request: Request) -> Response:
-        return _json(await collector.ready(await parsed(request, Ready)))
+        return _json(await collector.ready(await parse(request, Ready)))
 
     async def progress(request: Request) -> Response:
-        collector.progress(await parsed(request, Progress))
+        collector.progress(await parse(request, Progress))
         return PlainTextResponse("noted")
 
     async def result(request: Request) -> Response:
-        collector.result(await parsed(request, WorkerResult))
+        collector.result(await parse(request, WorkerResult))
         return PlainTextResponse("taken")
 
     async def failure(request: Request) -> Response:
-        collector.failed(await parsed(request, Failure))
+        collector.take_failure(await parse(request, Failure))
         return PlainTextResponse("noted")
 
     async def status(request: Request) -> Response:
         return _json(collector.status())
 
     async def report(request: Request) -> Response:
-        await collector.ended(HOLD_S)
+        await collector.await_end(HOLD_S)
         if collector.failure is not None:
             raise Refused(410, collector.failure)
         if collector.report is None:
@@ -98,14 +98,14 @@ def application(collector: Collector, end: Callable[[], None]) -> Starlette:
         routes=[
             Route("/healthz", alive),
             Route("/readyz", alive),
-            Route("/ready", guarded(ready), methods=["POST"]),
-            Route("/progress", guarded(progress), methods=["POST"]),
-            Route("/result", guarded(result), methods=["POST"]),
-            Route("/failure", guarded(failure), methods=["POST"]),
-            Route("/status", guarded(status)),
-            Route("/report", guarded(report)),
+            Route("/ready", guard(ready), methods=["POST"]),
+            Route("/progress", guard(progress), methods=["POST"]),
+            Route("/result", guard(result), methods=["POST"]),
+            Route("/failure", guard(failure), methods=["POST"]),
+            Route("/status", guard(status)),
+            Route("/report", guard(report)),
             # Not a POST: whoever may only get through the API server's proxy must be able to ask.
-            Route("/over", guarded(over)),
+            Route("/over", guard(over)),
         ]
     )
 

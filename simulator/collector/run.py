@@ -83,7 +83,7 @@ class Collector:
                 if late:
                     self.fail(late)
 
-    async def ended(self, patience_s: float) -> None:
+    async def await_end(self, patience_s: float) -> None:
         """Wait until there is a report or a failure, `patience_s` at most."""
         until = time.monotonic() + patience_s
         while self.report is None and self.failure is None:
@@ -180,7 +180,7 @@ class Collector:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def failed(self, message: Failure) -> None:
+    def take_failure(self, message: Failure) -> None:
         """Give the run up for a worker, or for the executor."""
         who = ""
         if message.worker is not None:

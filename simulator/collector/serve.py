@@ -27,7 +27,7 @@ async def announce(collector: Collector) -> None:
     """Print progress, then report or failure, to standard output."""
     while collector.report is None and collector.failure is None:
         _print(STATUS_PREFIX + collector.status().model_dump_json())
-        await collector.ended(_ANNOUNCE_INTERVAL_S)
+        await collector.await_end(_ANNOUNCE_INTERVAL_S)
     if collector.report:
         _print(REPORT_PREFIX + collector.report.model_dump_json())
     else:
@@ -70,7 +70,7 @@ def run_collector(
 
         async def end_unasked() -> None:
             while collector.report is None and collector.failure is None:
-                await collector.ended(HOLD_S)
+                await collector.await_end(HOLD_S)
             await asyncio.sleep(settings.linger_s)
             end()
 

@@ -17,7 +17,7 @@ from ..contract import (
 )
 from ..environment import client_environment
 from ..errors import Retryable, SimulatorError
-from ..modules.base import AnyModule, settled_count
+from ..modules.base import AnyModule, await_count
 from .barrier import Barrier
 from .database import Preparation
 from .merge import merge_inserts, merge_queries, queryable
@@ -71,7 +71,7 @@ def _verify(load: Load, prepared: Preparation, barrier: Barrier) -> tuple[Insert
     before = prepared.baseline + barrier.prefilled
     acknowledged = sum(part.events for part in parts.values())
     try:
-        stored = settled_count(partial(_count, module), before + acknowledged, module.settle_s)
+        stored = await_count(partial(_count, module), before + acknowledged, module.settle_s)
     except (SimulatorError, Retryable) as error:
         raise SimulatorError(f"the result could not be verified: {error}") from error
     lag_s = _since_the_end(barrier)

@@ -347,7 +347,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         """A writer for requests of `batch` events (0: one each); `prefill`: by the fastest way."""
 
 
-def settled_count(count: Callable[[], int | None], expected: int, settle_s: float) -> int | None:
+def await_count(count: Callable[[], int | None], expected: int, settle_s: float) -> int | None:
     """Count until `expected` events are there, or no more have appeared for `settle_s` seconds."""
     stored = count()
     grown = time.monotonic()

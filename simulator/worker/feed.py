@@ -67,7 +67,7 @@ class Feed:
                 while self._ready:
                     yield self._ready.popleft()
             return
-        with _switching_soon(), ThreadPoolExecutor(1, "encode") as thread:
+        with _switch_soon(), ThreadPoolExecutor(1, "encode") as thread:
             if not self._ready:
                 self._make_chunk()
             while self._ready:
@@ -100,7 +100,7 @@ class Feed:
 
 
 @contextmanager
-def _switching_soon() -> Iterator[None]:
+def _switch_soon() -> Iterator[None]:
     """Let a thread wait only `_SWITCH_INTERVAL_S` for one that computes."""
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)

@@ -61,8 +61,8 @@ class Temperature(Workload):
         timestamps = numbers - time_origin
         timestamps *= INTERVAL_MS
         timestamps += FIRST_TIMESTAMP_MS - JITTER_MS
-        timestamps += _scaled(low, 2 * JITTER_MS + 1)
-        hundredths = _scaled(high, 5501)
+        timestamps += _scale(low, 2 * JITTER_MS + 1)
+        hundredths = _scale(high, 5501)
         hundredths -= 2000
         temperatures = np.empty(count, dtype=np.float32)
         np.divide(hundredths, 100, out=temperatures, casting="same_kind")
@@ -81,7 +81,7 @@ class Temperature(Workload):
         )
 
 
-def _scaled(bits: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
+def _scale(bits: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
     """Numbers from 0 to `count` - 1 from 32 random bits each, computed in place.
 
     Multiply and shift maps them evenly onto a small range without a division.

@@ -16,7 +16,7 @@ from cli.plan import (
     check_capabilities,
     check_query,
     insert_settings,
-    merged_options,
+    merge_options,
     plan_inserts,
     split_options,
 )
@@ -106,7 +106,7 @@ def test_what_does_not_go_with_steps(changes: dict[str, Any], remedy: str) -> No
 
 
 def test_extra_options_go_over_the_targets() -> None:
-    values = merged_options(TARGET, ["device_spread=5", " queries = a=b ", "empty="])
+    values = merge_options(TARGET, ["device_spread=5", " queries = a=b ", "empty="])
     assert values == {"user": "me", "device_spread": "5", "queries": " a=b ", "empty": ""}
     assert TARGET.options == {"user": "me", "device_spread": 1}
 
@@ -114,7 +114,7 @@ def test_extra_options_go_over_the_targets() -> None:
 @pytest.mark.parametrize("option", ["device_spread", "=5", " =5", ""])
 def test_an_extra_option_needs_key_and_value(option: str) -> None:
     with pytest.raises(ConfigError, match="write it as key=value"):
-        merged_options(TARGET, [option])
+        merge_options(TARGET, [option])
 
 
 def test_a_targets_options_are_sorted_by_whom_they_concern() -> None:

@@ -9,7 +9,7 @@ import pytest
 from simulator.contract import PrimaryKey, Tables
 from simulator.errors import OptionError
 from simulator.histograms import merge_histograms
-from simulator.modules.base import Encoding, Job, settled_count
+from simulator.modules.base import Encoding, Job, await_count
 from simulator.worker import connect
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import EventBlock, Workload
@@ -36,7 +36,7 @@ def stored_as_generated(
     for worker, first in ((0, 0), (1, 6)):
         insert_with(server.module(job, encoding), workload, count, worker=worker, first=first)
         blocks.append(workload.block(worker, first, count))
-    assert settled_count(observer.count, 2 * count, observer.settle_s) == 2 * count
+    assert await_count(observer.count, 2 * count, observer.settle_s) == 2 * count
     observer.close()
 
     tables = job.table_names

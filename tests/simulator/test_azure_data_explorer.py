@@ -41,7 +41,7 @@ from simulator.modules.azure_data_explorer.ingestion import (
     ingestion_message,
     refusal,
 )
-from simulator.modules.base import Job, settled_count
+from simulator.modules.base import Job, await_count
 from simulator.modules.options import parse_options
 from simulator.modules.shared.http import Answer
 from simulator.worker import connect
@@ -324,7 +324,7 @@ def test_queued_requests_in_flight(server: KustoUnderTest) -> None:
         recorder = insert(writer, Temperature(), 200, 10)
     assert recorder.events == 200
     module.open()
-    assert settled_count(module.count, 200, 30) == 200
+    assert await_count(module.count, 200, 30) == 200
     module.close()
     assert server.rows(Temperature.schema, "events") == sorted(
         rows_of(Temperature().block(0, 0, 200))

@@ -20,8 +20,8 @@ from simulator.modules.base import (
     Module,
     Options,
     Support,
+    await_count,
     require,
-    settled_count,
 )
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import parse_options
@@ -45,7 +45,7 @@ def counted(answers: list[int | None], expected: int, settle_s: float) -> int | 
     def count() -> int | None:
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
-    return settled_count(count, expected, settle_s)
+    return await_count(count, expected, settle_s)
 
 
 @pytest.fixture
