@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..errors import ConfigError
 from .model import Result
 from .place import Place
-from .statistics import Ratio, combine_cv, count_runs_needed, group_executions, ratio
+from .statistics import Ratio, combine_cv, count_runs_needed, estimate_ratio, group_executions
 from .store import StoredResult
 
 FIVE_PERCENT = 0.05
@@ -75,7 +75,11 @@ def compare(results: Sequence[Result]) -> list[Compared]:
             if place not in other:
                 continue
             values = other[place]
-            speed = ratio(values, base_values) if higher_is_faster else ratio(base_values, values)
+            speed = (
+                estimate_ratio(values, base_values)
+                if higher_is_faster
+                else estimate_ratio(base_values, values)
+            )
             cv = combine_cv(base_values, values)
             found.append(
                 Compared(

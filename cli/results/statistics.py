@@ -61,7 +61,7 @@ def summarize(values: Sequence[float]) -> Summary:
     )
 
 
-def percentile(values: Sequence[float], percent: float) -> float:
+def find_percentile(values: Sequence[float], percent: float) -> float:
     """Linear interpolation between the values (numpy's default)."""
     import numpy as np
 
@@ -144,7 +144,7 @@ def summarize_queries(runs: Sequence[QueryRun]) -> list[QuerySummary]:
                 avg=independent.avg,
                 median=whole.median,
                 ci95=independent.ci95,
-                p95=percentile(counted, 95),
+                p95=find_percentile(counted, 95),
                 rows=executions.rows,
                 cold=sum(executions.cold) / len(executions.cold) if executions.cold else None,
             )
@@ -186,7 +186,7 @@ class Ratio:
         return None if self.ci95 is None else not self.ci95[0] <= 1 <= self.ci95[1]
 
 
-def ratio(values: Sequence[float], base: Sequence[float]) -> Ratio:
+def estimate_ratio(values: Sequence[float], base: Sequence[float]) -> Ratio:
     """`values` ÷ `base`, whose runs need not be of one number, nor vary alike. ValueError without
     values, or if one isn't above 0.
 

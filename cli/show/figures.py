@@ -17,13 +17,22 @@ from simulator.contract import InsertRun
 from ..results.model import InsertSummary, Result
 from ..results.place import format_workers
 from ..results.statistics import count_events_per_cost
-from .theme import INK, MUTED, PAPER, PHASES, SERIES, SHAPES
+from .theme import INK, MUTED, PAPER, PHASES
+from .vega import (
+    HEIGHT,
+    Row,
+    draw_intervals,
+    draw_lines,
+    draw_points,
+    list_series,
+    make_axis,
+    make_mark,
+    make_spec,
+    needs_log,
+)
 
-WIDTH, HEIGHT = 640, 320
 MOST_TICKS = 12
 """Up to so many fill levels, each has its tick."""
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class Figure:
     spec: dict[str, Any]
 
 
-def by_workers(results: Sequence[Named]) -> Figure | None:
+def draw_by_workers(results: Sequence[Named]) -> Figure | None:
     """Inserts per second by worker count, with the interval of each mean."""
     rows: list[Row] = []
     for named in results:
@@ -54,7 +63,7 @@ def by_workers(results: Sequence[Named]) -> Figure | None:
     if not rows:
         return None
     counts = sorted({row["workers"] for row in rows})
-    x = _quantity(
+    x = make_axis(
         "workers", "Number of workers", axis={"values": counts, "format": "d"}, zero=False
     )
     return Figure(
@@ -62,18 +71,18 @@ def by_workers(results: Sequence[Named]) -> Figure | None:
         "Throughput by number of workers",
         "Mean over the valid runs of each worker count, with its 95 % interval (Student's t) where"
         " there are two runs or more.",
-        _spec(
+        make_spec(
             rows,
             [
-                _intervals(x, _quantity("low", RATE), "high", rows),
-                _lines(x, _quantity("rate", RATE), rows),
-                _points(x, _quantity("rate", RATE), rows),
+                draw_intervals(x, make_axis("low", RATE), "high", rows),
+                draw_lines(x, make_axis("rate", RATE), rows),
+                draw_points(x, make_axis("rate", RATE), rows),
             ],
         ),
     )
 
 
-def by_fill_level(results: Sequence[Named]) -> Figure | None:
+def draw_by_fill_level(results: Sequence[Named]) -> Figure | None:
     """Inserts per second by what was stored before."""
     rows: list[Row] = []
     for named in results:
@@ -83,22 +92,22 @@ def by_fill_level(results: Sequence[Named]) -> Figure | None:
         return None
     levels = sorted({row["level"] for row in rows})
     ticks: Row = {"format": "~s"} | ({"values": levels} if len(levels) <= MOST_TICKS else {})
-    x = _quantity("level", "Events in the database before the run", axis=ticks)
+    x = make_axis("level", "Events in the database before the run", axis=ticks)
     return Figure(
         "fill-level",
         "Throughput by fill level",
         "One run at each level: how much it would vary from run to run is not known.",
-        _spec(
+        make_spec(
             rows,
             [
-                _lines(x, _quantity("rate", RATE), rows),
-                _points(x, _quantity("rate", RATE), rows),
+                draw_lines(x, make_axis("rate", RATE), rows),
+                draw_points(x, make_axis("rate", RATE), rows),
             ],
         ),
     )
 
 
-def over_time(results: Sequence[Named]) -> Figure | None:
+def draw_over_time(results: Sequence[Named]) -> Figure | None:
     """Events acknowledged in each second by all workers, and by the slowest."""
     rows: list[Row] = []
     for named in results:
@@ -114,11 +123,11 @@ def over_time(results: Sequence[Named]) -> Figure | None:
         own = [row for row in rows if row["part"] == part]
         if own:
             whole = {"format": "d", "tickMinStep": 1}
-            x = _quantity("second", "Seconds since the common start", axis=whole)
-            y = _quantity("events", text)
-            panel = [_lines(x, y, rows), _points(x, y, rows, size=24)]
+            x = make_axis("second", "Seconds since the common start", axis=whole)
+            y = make_axis("events", text)
+            panel = [draw_lines(x, y, rows), draw_points(x, y, rows, size=24)]
             height = HEIGHT if part == "all" else HEIGHT // 2
-            panels.append(_spec(own, panel, height))
+            panels.append(make_spec(own, panel, height))
     return Figure(
         "time",
         "Throughput over time",
@@ -133,7 +142,7 @@ def over_time(results: Sequence[Named]) -> Figure | None:
 PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max": "max"}
 
 
-def latencies(results: Sequence[Named]) -> Figure | None:
+def draw_latencies(results: Sequence[Named]) -> Figure | None:
     """Percentiles of the requests' latency."""
     rows: list[Row] = []
     for named in results:
@@ -148,17 +157,17 @@ def latencies(results: Sequence[Named]) -> Figure | None:
     order = list(PERCENTILES.values())
     x = {"field": "percentile", "type": "ordinal", "title": "Percentile of the requests",
          "sort": order, "axis": {"labelAngle": 0}}  # fmt: skip
-    y = _quantity("ms", "Latency, ms", log=_spreads([row["ms"] for row in rows]))
+    y = make_axis("ms", "Latency, ms", log=needs_log([row["ms"] for row in rows]))
     return Figure(
         "latency",
         "Latency of a request",
         f"Of the run with the highest p99 {_places(results)}, retries included. A request is a whole"
         " batch.",
-        _spec(rows, [_lines(x, y, rows), _points(x, y, rows)]),
+        make_spec(rows, [draw_lines(x, y, rows), draw_points(x, y, rows)]),
     )
 
 
-def queries(results: Sequence[Named]) -> Figure | None:
+def draw_queries(results: Sequence[Named]) -> Figure | None:
     """Query times by database."""
     rows: list[Row] = []
     for named in results:
@@ -176,8 +185,8 @@ def queries(results: Sequence[Named]) -> Figure | None:
     if not rows:
         return None
     names = list(dict.fromkeys(row["query"] for row in rows))
-    series = _names(rows)
-    log = _spreads([float(row[end]) for row in rows for end in ("low", "high")])
+    series = list_series(rows)
+    log = needs_log([float(row[end]) for row in rows for end in ("low", "high")])
     y = {
         "field": "query",
         "type": "nominal",
@@ -186,9 +195,9 @@ def queries(results: Sequence[Named]) -> Figure | None:
         "axis": {"grid": True},
     }
     aside = {"yOffset": {"field": "series", "sort": series}} if len(series) > 1 else {}
-    x = _quantity("low", "Seconds", log=log)
-    bars = _mark("rule", rows, x=x, y=y, x2={"field": "high"}, text=True, strokeWidth=2)
-    points = _points(_quantity("mean", "Seconds", log=log), y, rows)
+    x = make_axis("low", "Seconds", log=log)
+    bars = make_mark("rule", rows, x=x, y=y, x2={"field": "high"}, text=True, strokeWidth=2)
+    points = draw_points(make_axis("mean", "Seconds", log=log), y, rows)
     for layer in (bars, points):
         layer["encoding"] |= aside
     height = max(160, len(names) * (24 + 14 * len(series)))
@@ -197,14 +206,14 @@ def queries(results: Sequence[Named]) -> Figure | None:
         "Query times",
         "Mean of the executions after each worker's first, and the range from the fastest to the slowest"
         + (" (logarithmic axis)." if log else "."),
-        _spec(rows, [bars, points], height=height),
+        make_spec(rows, [bars, points], height=height),
     )
 
 
 MOST_BARS = 30
 
 
-def phases(results: Sequence[Named]) -> Figure | None:
+def draw_phases(results: Sequence[Named]) -> Figure | None:
     """How long each phase of each run took."""
     bars: list[tuple[str, Mapping[str, float]]] = []
     for named in results:
@@ -255,7 +264,7 @@ def phases(results: Sequence[Named]) -> Figure | None:
                 "axis": {"labelLimit": 420},
                 "sort": [b[0] for b in bars],
             },
-            "x": _quantity("seconds", "Seconds"),
+            "x": make_axis("seconds", "Seconds"),
             "color": color,
             "order": {"field": "order"},
             "description": {"field": "text"},
@@ -266,11 +275,11 @@ def phases(results: Sequence[Named]) -> Figure | None:
         "Phases of a run",
         "From starting collector and workers to removing them. The measured window is within the"
         " phase run.",
-        _spec(rows, [bar], height=max(80, 20 * len(bars))),
+        make_spec(rows, [bar], height=max(80, 20 * len(bars))),
     )
 
 
-def client_share(results: Sequence[Named]) -> Figure | None:
+def draw_client_share(results: Sequence[Named]) -> Figure | None:
     """How busy the load generator was itself."""
     rows: list[Row] = []
     for named in results:
@@ -291,10 +300,10 @@ def client_share(results: Sequence[Named]) -> Figure | None:
     if not rows:
         return None
     counts_shown = sorted({row["workers"] for row in rows})
-    x = _quantity(
+    x = make_axis(
         "workers", "Number of workers", axis={"values": counts_shown, "format": "d"}, zero=False
     )
-    y = _quantity("share", "Client CPU, % of a core per worker")
+    y = make_axis("share", "Client CPU, % of a core per worker")
     limit = {
         "data": {"values": [{"limit": 80}]},
         "mark": {"type": "rule", "stroke": MUTED, "strokeDash": [4, 4], "aria": False},
@@ -311,18 +320,18 @@ def client_share(results: Sequence[Named]) -> Figure | None:
         "What the client cost",
         "CPU time of the workers ÷ (workers × window), of the busiest run at each worker count. A"
         " client that is busy itself measures itself.",
-        _spec(rows, [limit, word, _lines(x, y, rows), _points(x, y, rows)]),
+        make_spec(rows, [limit, word, draw_lines(x, y, rows), draw_points(x, y, rows)]),
     )
 
 
 KINDS: dict[str, Callable[[Sequence[Named]], Figure | None]] = {
-    "workers": by_workers,
-    "fill-level": by_fill_level,
-    "queries": queries,
-    "time": over_time,
-    "latency": latencies,
-    "client": client_share,
-    "phases": phases,
+    "workers": draw_by_workers,
+    "fill-level": draw_by_fill_level,
+    "queries": draw_queries,
+    "time": draw_over_time,
+    "latency": draw_latencies,
+    "client": draw_client_share,
+    "phases": draw_phases,
 }
 """All kinds of figure; the first that results have data for says most of them."""
 
@@ -455,97 +464,3 @@ def _seconds(value: float) -> str:
 
 def _times(count: int) -> str:
     return f"{count} execution{'s' if count != 1 else ''}"
-
-
-def _names(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row["series"] for row in rows))
-
-
-def _spreads(values: Sequence[float]) -> bool:
-    """Whether values are so far apart that only a logarithmic axis shows them all."""
-    return min(values) > 0 and max(values) / min(values) > 20
-
-
-# --- Vega-Lite ------------------------------------------------------------------------------------
-
-
-def _spec(rows: Sequence[Row], layers: Sequence[Row], height: int = HEIGHT) -> dict[str, Any]:
-    _make_room_for_labels(rows, layers)
-    return {
-        "width": WIDTH, "height": height, "data": {"values": list(rows)}, "layer": list(layers),
-    }  # fmt: skip
-
-
-CHARACTER_PX = 7.7
-"""Width of a digit of 12 px in the widest of the usual fonts (DejaVu Sans)."""
-
-
-def _make_room_for_labels(rows: Sequence[Row], layers: Sequence[Row]) -> None:
-    """Keep the title of the vertical axis off its labels. Both are placed by the renderer's font; a
-    browser may have only a wider one."""
-    channels = [layer["encoding"]["y"] for layer in layers if "data" not in layer]
-    most = max(
-        len(value if isinstance(value, str) else f"{1.2 * value:,.0f}")
-        for channel in channels
-        for row in rows
-        if (value := row[channel["field"]]) is not None
-    )
-    for channel in channels:
-        # At least "0.25": the ticks between small numbers have decimals.
-        channel["axis"] = channel["axis"] | {"minExtent": math.ceil(CHARACTER_PX * max(4, most))}
-
-
-def _quantity(
-    field: str, title: str, axis: Row | None = None, zero: bool = True, log: bool = False
-) -> Row:
-    scale: Row = {"type": "log", "nice": True} if log else {"zero": zero, "nice": True}
-    if not zero:
-        scale |= {"nice": False, "padding": 16}
-    return {
-        "field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis or {},
-    }  # fmt: skip
-
-
-def _series(rows: Sequence[Row], channel: str) -> Row:
-    """The scale of the series for colour or shape, the same in all layers, so that they share one
-    legend; none for a single series."""
-    names = _names(rows)
-    count = len(SERIES)
-    if channel == "stroke":
-        values = [SERIES[number % count] for number in range(len(names))]
-    else:
-        # Moved on by one for each time that the colours begin anew.
-        values = [SHAPES[(number + number // count) % count] for number in range(len(names))]
-    return {
-        "field": "series",
-        "type": "nominal",
-        "scale": {"domain": names, "range": values},
-        "legend": {} if len(names) > 1 else None,
-    }
-
-
-def _mark(
-    kind: str, rows: Sequence[Row], text: bool = False, *, x: Row, y: Row, **more: Any
-) -> Row:
-    channels: Row = {
-        name: more.pop(name) for name in ("x2", "y2", "shape", "order") if name in more
-    }
-    encoding: Row = {"x": x, "y": y, "stroke": _series(rows, "stroke"), **channels}
-    if text:
-        encoding["description"] = {"field": "text"}
-    return {"mark": {"type": kind, "aria": text, **more}, "encoding": encoding}
-
-
-def _lines(x: Row, y: Row, rows: Sequence[Row]) -> Row:
-    return _mark("line", rows, x=x, y=y, strokeWidth=2)
-
-
-def _intervals(x: Row, y: Row, high: str, rows: Sequence[Row]) -> Row:
-    return _mark("rule", rows, x=x, y=y, y2={"field": high}, strokeWidth=2, opacity=0.6)
-
-
-def _points(x: Row, y: Row, rows: Sequence[Row], size: int = 70) -> Row:
-    return _mark(
-        "point", rows, text=True, x=x, y=y, shape=_series(rows, "shape"), size=size, fill=PAPER,
-        opacity=1, strokeWidth=2,
-    )  # fmt: skip

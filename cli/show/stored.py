@@ -72,7 +72,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         if result.command == "query"
         else "Inserts per second": tabulate_figures(result, terminal),
         "Runs": tabulate_runs(runs, terminal),
-        "Latencies of a request, ms": tabulate_latencies(runs),
+        "Latencies of a request, ms": tabulate_latencies(runs, terminal),
         "Spread of the workers": tabulate_workers(runs),
         "Retries and errors": tabulate_errors(runs),
         "Phases, seconds": tabulate_phases(result),
@@ -96,19 +96,18 @@ def tabulate_runs(runs: Sequence[InsertRun], terminal: bool) -> Table:
     """Each run with both rates and what was counted."""
     rows = []
     for run in runs:
-        rate = _or_dash(run.inserts_per_s, "{:,.0f}")
         counted = run.verification
         rows.append(
             [
                 *_locate(run),
                 "yes" if run.valid else "no",
-                rate if run.valid else strike(rate, terminal),
-                _or_dash(run.inserts_per_s_mean_duration, "{:,.0f}"),
+                _show_figure(run, run.inserts_per_s, "{:,.0f}", terminal),
+                _show_figure(run, run.inserts_per_s_mean_duration, "{:,.0f}", terminal),
                 _or_dash(run.window_s, "{:,.2f}"),
                 _or_dash(run.overlap, "{:.1%}"),
                 _or_dash(run.events, "{:,}"),
                 "-" if counted is None else _or_dash(counted.stored, "{:,}"),
-                "-" if run.client is None else f"{run.client.cpu_share:.1%}",
+                _show_figure(run, run.client.cpu_share if run.client else None, "{:.1%}", terminal),
             ]
         )
     headers = [
@@ -118,10 +117,14 @@ def tabulate_runs(runs: Sequence[InsertRun], terminal: bool) -> Table:
     return Table(headers, rows)
 
 
-def tabulate_latencies(runs: Sequence[InsertRun]) -> Table:
-    """Percentiles of each run."""
+def tabulate_latencies(runs: Sequence[InsertRun], terminal: bool) -> Table:
+    """Percentiles of each run, those of an invalid one struck through."""
     rows = [
-        _locate(run) + [f"{value:,.3f}" for value in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)]
+        _locate(run)
+        + [
+            _show_figure(run, value, "{:,.3f}", terminal)
+            for value in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)
+        ]
         for run in runs
         if (ms := run.latency_ms) is not None
     ]
@@ -193,6 +196,12 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> Table:
     return Table(["Name", "Value"], [list(pair) for pair in pairs], left=("Name", "Value"))
+
+
+def _show_figure(run: InsertRun, value: float | None, form: str, terminal: bool) -> str:
+    """Struck through if the run is invalid."""
+    text = _or_dash(value, form)
+    return text if run.valid or value is None else strike(text, terminal)
 
 
 def _locate(run: InsertRun) -> list[str]:

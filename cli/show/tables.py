@@ -81,7 +81,7 @@ def tabulate_steps(
         cost = ["-" for _ in more]
         if cost_per_hour and run.valid and run.inserts_per_s:
             cost = [_per_cost(run.inserts_per_s, cost_per_hour)]
-        shown = rate if run.valid else strike(rate, terminal)
+        shown = rate if run.valid or run.inserts_per_s is None else strike(rate, terminal)
         rows.append([f"{run.fill_level:,}", shown, *_details([run]), *_more([run], runs), *cost])
     headers = ["Level", "Inserts/s", *_DETAILS, *_more_headers(runs), *more]
     return Table(headers, rows)

@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from cli.results.model import Result
-from cli.results.statistics import ratio
+from cli.results.statistics import estimate_ratio
 from cli.show.report import make_report
 
 from ..cli.made import inserts, queries, steps, stored
@@ -172,7 +172,7 @@ def test_tables_show_the_stored_figures(opened: Opened) -> None:
     rates = [f"{run.inserts_per_s or 0:,.0f}" for run in BASE.insert_runs]
     assert opened.column(1, 4) == rates
     page = opened.page.inner_text("main")
-    speed = ratio([50.0, 51.0, 49.0], [100.5, 101.0, 99.0])
+    speed = estimate_ratio([50.0, 51.0, 49.0], [100.5, 101.0, 99.0])
     assert f"{speed.value:.3f}" in page
     assert speed.ci95 is not None
     assert "{:.3f} to {:.3f}".format(*speed.ci95) in page

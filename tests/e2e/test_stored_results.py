@@ -79,6 +79,17 @@ def test_list_of_what_a_run_has_stored(tool: Tool) -> None:
     assert [line for line in table if line not in shown] == []
 
 
+def test_a_single_run_prints_the_notes_that_are_shown_later(tool: Tool) -> None:
+    """That a single run says nothing of its spread was said by `results show` alone."""
+    arguments = ("-t", "blackhole", "-w", "1,2", "-r", "1", "--num-inserts", "1000")
+    printed = tool.run("insert", *arguments).out.splitlines()
+    shown = tool.run("results", "show", tool.folder().name).ok().out.splitlines()
+    kinds = ("invalid:", "client-bound:", "short:", "unstable:", "few runs:")
+    notes = [line for line in printed if line.startswith(kinds)]
+    assert [line for line in shown if line.startswith(kinds)] == notes
+    assert any(line.startswith("few runs: a single valid run with") for line in notes)
+
+
 def test_nothing_stored(tool: Tool, tmp_path: Path) -> None:
     assert tool.run("results", "--results", tmp_path).ok().out == f"No results in {tmp_path}.\n"
     error = tool.run("results").error(2)

@@ -15,7 +15,7 @@ from cli.results.comparison import (
 )
 from cli.results.model import Result
 from cli.results.place import Place
-from cli.results.statistics import combine_cv, count_runs_needed, ratio
+from cli.results.statistics import combine_cv, count_runs_needed, estimate_ratio
 from simulator.contract import QueryRun
 
 from ..made import inserts, queries, steps, stored
@@ -33,7 +33,7 @@ def test_inserts_are_compared_by_worker_count() -> None:
     base, other = inserts({1: SLOW, 4: [300.0, 310.0]}), inserts({4: [200.0, 190.0], 1: FAST})
     first, second = compare([base, other])
     assert (first.place, second.place) == (Place(workers=1), Place(workers=4))
-    assert first.speed == ratio(FAST, SLOW)
+    assert first.speed == estimate_ratio(FAST, SLOW)
     assert first.verdict == "faster"
     assert (first.base_figure, first.figure) == (100.0, 111.0)
     assert first.runs_for_five_percent == count_runs_needed(combine_cv(SLOW, FAST) or 0, 0.05)
@@ -44,7 +44,7 @@ def test_only_valid_runs_count() -> None:
     base, other = inserts({1: SLOW}), inserts({1: [*FAST, 5.0]})
     other.insert_runs[-1].valid = False
     assert collect_samples(other) == {Place(workers=1): FAST}
-    assert one([base, other]).speed == ratio(FAST, SLOW)
+    assert one([base, other]).speed == estimate_ratio(FAST, SLOW)
 
 
 def test_a_shorter_query_time_is_a_higher_speed() -> None:

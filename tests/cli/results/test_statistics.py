@@ -13,9 +13,9 @@ from cli.results.statistics import (
     combine_cv,
     count_events_per_cost,
     count_runs_needed,
+    estimate_ratio,
+    find_percentile,
     find_smallest_difference,
-    percentile,
-    ratio,
     summarize,
     summarize_inserts,
     summarize_queries,
@@ -83,7 +83,7 @@ def test_nothing_but_zeros() -> None:
 @pytest.mark.parametrize("percent", [0, 5, 50, 95, 100])
 def test_percentiles_interpolate(percent: float) -> None:
     values = [3.0, 1.0, 2.0, 10.0]
-    assert percentile(values, percent) == pytest.approx(
+    assert find_percentile(values, percent) == pytest.approx(
         stats.scoreatpercentile(values, percent, interpolation_method="fraction")
     )
 
@@ -148,7 +148,7 @@ def test_no_variation_shows_any_difference() -> None:
     ],
 )
 def test_the_ratio_is_welchs_on_logarithms(values: list[float], base: list[float]) -> None:
-    found = ratio(values, base)
+    found = estimate_ratio(values, base)
     logs = [np.log(values), np.log(base)]
     shares = [float(np.var(side, ddof=1)) / len(side) for side in logs]
     freedom = sum(shares) ** 2 / sum(
@@ -163,7 +163,7 @@ def test_the_ratio_is_welchs_on_logarithms(values: list[float], base: list[float
 
 def test_a_ratio_the_other_way_round_is_its_inverse() -> None:
     one, other = [3.0, 4.0, 3.5], [1.0, 1.5, 1.25, 1.1]
-    there, back = ratio(one, other), ratio(other, one)
+    there, back = estimate_ratio(one, other), estimate_ratio(other, one)
     assert there.ci95 is not None
     assert back.ci95 is not None
     assert back.value == pytest.approx(1 / there.value)
@@ -175,7 +175,7 @@ def test_the_interval_holds_the_true_ratio_as_often_as_it_says() -> None:
     generator = np.random.Generator(np.random.PCG64(5))
     held = 0
     for _ in range(2000):
-        low, high = ratio(
+        low, high = estimate_ratio(
             list(generator.normal(1.2, 0.12, 4)), list(generator.normal(1, 0.1, 6))
         ).ci95 or (math.inf, 0)
         held += low <= 1.2 <= high
@@ -184,20 +184,20 @@ def test_the_interval_holds_the_true_ratio_as_often_as_it_says() -> None:
 
 @pytest.mark.parametrize(("values", "base"), [([2.0], [1.0, 1.1]), ([2.0, 2.2], [1.0])])
 def test_a_single_run_gives_no_interval(values: list[float], base: list[float]) -> None:
-    found = ratio(values, base)
+    found = estimate_ratio(values, base)
     assert found.value == pytest.approx(2.0, rel=0.05)
     assert (found.ci95, found.differs) == (None, None)
 
 
 def test_runs_that_do_not_vary() -> None:
-    assert ratio([2.0, 2.0], [1.0, 1.0]).ci95 == pytest.approx((2.0, 2.0))
-    assert ratio([1.0, 1.0], [1.0, 1.0]).differs is False
+    assert estimate_ratio([2.0, 2.0], [1.0, 1.0]).ci95 == pytest.approx((2.0, 2.0))
+    assert estimate_ratio([1.0, 1.0], [1.0, 1.0]).differs is False
 
 
 @pytest.mark.parametrize(("values", "base"), [([], [1.0]), ([1.0], []), ([0.0], [1.0])])
 def test_no_ratio_without_figures(values: list[float], base: list[float]) -> None:
     with pytest.raises(ValueError, match="above 0"):
-        ratio(values, base)
+        estimate_ratio(values, base)
 
 
 @pytest.mark.parametrize("cv", [0.01, 0.037, 0.1, 0.5])

@@ -20,9 +20,10 @@ from cli.results.model import Result
 from cli.results.store import read_result
 from cli.show import drawing
 from cli.show.drawing import inline, standalone_svg, to_png, to_svg
-from cli.show.figures import KINDS, WIDTH, Figure, Named, add_title, draw_all
+from cli.show.figures import KINDS, Figure, Named, add_title, draw_all
 from cli.show.plotting import write_plot
 from cli.show.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
+from cli.show.vega import WIDTH
 
 from ..made import STORED, client, inserts, queries, steps, stored
 

@@ -77,10 +77,21 @@ def test_every_stored_result_can_be_shown(name: str) -> None:
     assert (strike in text) is any(not run.valid for run in result.insert_runs)
 
 
+def test_figures_of_an_invalid_run_are_struck_through() -> None:
+    result = inserts({2: [10.0]})
+    result.insert_runs[0].valid = False
+    tables = tabulate_result(result, terminal=False)
+    (run,) = tables["Runs"].rows
+    assert [cell for cell in run if "~~" in str(cell)] == ["~~10~~", "~~510~~", "~~10.0%~~"]
+    (latency,) = tables["Latencies of a request, ms"].rows
+    assert list(latency)[3:] == [f"~~{ms}~~" for ms in
+                                 ("1.500", "2.500", "4.000", "40.250", "500.125")]  # fmt: skip
+
+
 def test_failed_runs_have_no_figures() -> None:
     failed = InsertRun(workers=1, run=1, fill_level=0, valid=False, invalid_reasons=["x"])
     tables = tabulate_result(inserts({}, runs=[failed]), terminal=False)
-    assert list(tables["Runs"].rows[0])[3:] == ["no", "~~-~~", *["-"] * 6]
+    assert list(tables["Runs"].rows[0])[3:] == ["no", *["-"] * 7]
     assert "Spread of the workers" not in tables
 
 

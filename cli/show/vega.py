@@ -1,0 +1,104 @@
+"""The parts of a Vega-Lite specification (https://vega.github.io/vega-lite/docs/) that figures share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from .theme import PAPER, SERIES, SHAPES
+
+WIDTH, HEIGHT = 640, 320
+
+Row = dict[str, Any]
+
+
+def make_spec(rows: Sequence[Row], layers: Sequence[Row], height: int = HEIGHT) -> dict[str, Any]:
+    _make_room_for_labels(rows, layers)
+    return {
+        "width": WIDTH, "height": height, "data": {"values": list(rows)}, "layer": list(layers),
+    }  # fmt: skip
+
+
+CHARACTER_PX = 7.7
+"""Width of a digit of 12 px in the widest of the usual fonts (DejaVu Sans)."""
+
+
+def _make_room_for_labels(rows: Sequence[Row], layers: Sequence[Row]) -> None:
+    """Keep the title of the vertical axis off its labels. Both are placed by the renderer's font; a
+    browser may have only a wider one."""
+    channels = [layer["encoding"]["y"] for layer in layers if "data" not in layer]
+    most = max(
+        len(value if isinstance(value, str) else f"{1.2 * value:,.0f}")
+        for channel in channels
+        for row in rows
+        if (value := row[channel["field"]]) is not None
+    )
+    for channel in channels:
+        # At least "0.25": the ticks between small numbers have decimals.
+        channel["axis"] = channel["axis"] | {"minExtent": math.ceil(CHARACTER_PX * max(4, most))}
+
+
+def make_axis(
+    field: str, title: str, axis: Row | None = None, zero: bool = True, log: bool = False
+) -> Row:
+    scale: Row = {"type": "log", "nice": True} if log else {"zero": zero, "nice": True}
+    if not zero:
+        scale |= {"nice": False, "padding": 16}
+    return {
+        "field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis or {},
+    }  # fmt: skip
+
+
+def _scale_series(rows: Sequence[Row], channel: str) -> Row:
+    """The scale of the series for colour or shape, the same in all layers, so that they share one
+    legend; none for a single series."""
+    names = list_series(rows)
+    count = len(SERIES)
+    if channel == "stroke":
+        values = [SERIES[number % count] for number in range(len(names))]
+    else:
+        # Moved on by one for each time that the colours begin anew.
+        values = [SHAPES[(number + number // count) % count] for number in range(len(names))]
+    return {
+        "field": "series",
+        "type": "nominal",
+        "scale": {"domain": names, "range": values},
+        "legend": {} if len(names) > 1 else None,
+    }
+
+
+def make_mark(
+    kind: str, rows: Sequence[Row], text: bool = False, *, x: Row, y: Row, **more: Any
+) -> Row:
+    channels: Row = {
+        name: more.pop(name) for name in ("x2", "y2", "shape", "order") if name in more
+    }
+    encoding: Row = {"x": x, "y": y, "stroke": _scale_series(rows, "stroke"), **channels}
+    if text:
+        encoding["description"] = {"field": "text"}
+    return {"mark": {"type": kind, "aria": text, **more}, "encoding": encoding}
+
+
+def draw_lines(x: Row, y: Row, rows: Sequence[Row]) -> Row:
+    return make_mark("line", rows, x=x, y=y, strokeWidth=2)
+
+
+def draw_intervals(x: Row, y: Row, high: str, rows: Sequence[Row]) -> Row:
+    return make_mark("rule", rows, x=x, y=y, y2={"field": high}, strokeWidth=2, opacity=0.6)
+
+
+def draw_points(x: Row, y: Row, rows: Sequence[Row], size: int = 70) -> Row:
+    return make_mark(
+        "point", rows, text=True, x=x, y=y, shape=_scale_series(rows, "shape"), size=size, fill=PAPER,
+        opacity=1, strokeWidth=2,
+    )  # fmt: skip
+
+
+def list_series(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row["series"] for row in rows))
+
+
+def needs_log(values: Sequence[float]) -> bool:
+    """Whether values are so far apart that only a logarithmic axis shows them all."""
+    return min(values) > 0 and max(values) / min(values) > 20
