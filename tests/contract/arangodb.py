@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
+from simulator.testing.server import Fault, Refusal, Strike
 from simulator.workloads.base import ColumnType, Schema
 
 from .arangodb_stand_in import ArangoStandIn, arango_stand_in
@@ -25,7 +26,6 @@ from .http_server import (
     HttpServerUnderTest,
     refused,
 )
-from .server import Fault, Refusal, Strike
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _BUSY = {"error": True, "code": 503, "errorNum": 21003, "errorMessage": "queue is full"}

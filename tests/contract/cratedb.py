@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import psycopg2
 import pytest
 
+from simulator.testing.server import Refusal
 from simulator.workloads.base import ColumnType, Schema
 
 from .cratedb_stand_in import stand_in
@@ -28,7 +29,6 @@ from .http_server import (
     refused,
 )
 from .postgres import ask, connected, with_options
-from .server import Refusal
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _OVERLOADED = {

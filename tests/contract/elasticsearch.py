@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
 from simulator.modules.base import Job
+from simulator.testing.server import Fault, Refusal, Strike
 from simulator.workloads.base import ColumnType, Schema
 
 from .http_proxy import HttpRequest, Refuse
@@ -27,7 +28,6 @@ from .http_server import (
     HttpServerUnderTest,
     refused,
 )
-from .server import Fault, Refusal, Strike
 
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
+
+from simulator.testing.entries import Entry
 
 from .arangodb import ArangoStandInUnderTest, ArangoUnderTest
 from .cassandra import CassandraClusterUnderTest, CassandraUnderTest
@@ -18,41 +16,8 @@ from .elasticsearch import SearchUnderTest
 from .influxdb import InfluxUnderTest
 from .kusto import KustoUnderTest
 from .postgres import PostgresUnderTest
-from .server import ServerUnderTest
 from .timescaledb import TimescaleStandIn, TimescaleUnderTest
 from .yugabytedb import YugabyteStandIn, YugabyteUnderTest
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A module on a server. `variables` say where the server is; without them it is skipped, or
-    fails if `REQUIRE_SERVERS` (names of entries, separated by commas) demands it."""
-
-    name: str
-    module: str
-    adapter: type[ServerUnderTest]
-    start: Callable[[pytest.FixtureRequest, list[str]], AbstractContextManager[ServerUnderTest]]
-    """(to ask for fixtures, values of the variables) -> the server, which is tidied up at the end."""
-    variables: Sequence[str] = ()
-    thinned: bool = False
-    """The same code is tried in all combinations of insert mode, key mode, tables, … on another
-    server: here each value of each of them is, one at a time."""
-
-    @property
-    def is_there(self) -> bool:
-        """Whether all variables are set."""
-        return all(os.environ.get(name) for name in self.variables)
-
-    def values(self) -> list[str]:
-        """The variables' values; skips or fails the test that asks if one isn't set."""
-        missing = [name for name in self.variables if not os.environ.get(name)]
-        if missing:
-            required = os.environ.get("REQUIRE_SERVERS", "").split(",")
-            reason = f"no server {self.name}: set {', '.join(missing)}"
-            if self.name in [name.strip() for name in required]:
-                pytest.fail(f"{reason} (REQUIRE_SERVERS demands it)", pytrace=False)
-            pytest.skip(reason)
-        return [os.environ[name] for name in self.variables]
 
 
 def _embedded(

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import trustme
 
 from simulator.modules.base import Job
+from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
 
 from .http_proxy import UNAUTHORIZED, Fate, HttpProxy, HttpRequest, Refuse, http_proxy
-from .server import Fault, Refusal, ServerUnderTest, Strike
 
 
 class HttpServerUnderTest(ServerUnderTest):

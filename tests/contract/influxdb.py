@@ -17,12 +17,12 @@ import httpx
 import psutil
 import pytest
 
+from simulator.testing.server import Refusal
 from simulator.workloads.base import ColumnType, Schema
 
 from ..helpers import eventually
 from .http_proxy import HttpRequest, Refuse
 from .http_server import ANSWER_LOST, AWAY, REQUEST_LOST, HttpServerUnderTest, refused
-from .server import Refusal
 
 
 def writes(request: HttpRequest) -> bool:

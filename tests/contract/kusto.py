@@ -17,12 +17,12 @@ import httpx
 import pytest
 from azure.storage.queue import QueueClient
 
+from simulator.testing.server import Refusal, Strike
 from simulator.workloads.base import ColumnType, Schema
 
 from ..helpers import eventually
 from .http_proxy import Fate, HttpRequest, Refuse
 from .http_server import ANSWER_LOST, REQUEST_LOST, HttpServerUnderTest, refused
-from .server import Refusal, Strike
 
 
 def streams(request: HttpRequest) -> bool:

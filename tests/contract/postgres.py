@@ -19,11 +19,11 @@ import psycopg2.extensions
 import pytest
 
 from simulator.modules.base import Job
+from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
 from simulator.workloads.base import ColumnType, Schema
 
 from ..helpers import eventually
 from .postgres_proxy import Fate, proxy_to
-from .server import Fault, Refusal, ServerUnderTest, Strike
 
 _GUARDED = "guarded"
 """A role that must give a password."""

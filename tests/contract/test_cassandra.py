@@ -25,17 +25,19 @@ from simulator.modules import cassandra as module_under_test
 from simulator.modules.base import AnyModule, Job
 from simulator.modules.cassandra import wire as cassandra_wire
 from simulator.modules.shared.http import SOCKET_OPTIONS
+from simulator.testing.events import rows_of
+from simulator.testing.inserting import insert
+from simulator.testing.server import new_job, observing
+from simulator.testing.suite.test_queries import asking, assert_same, fill, workload_of
 from simulator.worker import connect
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
 
-from ..helpers import eventually, insert, requests_at_once, rows_of
+from ..helpers import eventually, requests_at_once
 from .cassandra import CassandraClusterUnderTest, CassandraUnderTest
 from .cassandra_server import OwnNode, listening, own_node
 from .entries import ENTRIES
-from .server import new_job, observing
-from .test_queries import asking, assert_same, fill, workload_of
 
 USER, PASSWORD = "cassandra", "cassandra"
 

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from simulator.contract import PrimaryKey, Tables
+from simulator.testing.events import rows_of
+from simulator.testing.inserting import insert, insert_with
+from simulator.testing.server import ServerUnderTest, new_job, observing
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature
 
-from ..helpers import insert, insert_with, rows_of
 from .cratedb import CratedbStandIn, CratedbUnderTest
 from .cratedb_stand_in import PASSWORD
-from .server import ServerUnderTest, new_job, observing
 
 pytestmark = pytest.mark.module("cratedb")
 

@@ -13,13 +13,14 @@ from simulator.errors import SimulatorError
 from simulator.modules.base import Job, Payload
 from simulator.modules.elasticsearch import queries
 from simulator.modules.elasticsearch.writer import ElasticsearchWriter
+from simulator.testing.events import rows_of
+from simulator.testing.inserting import insert, insert_with
+from simulator.testing.server import ServerUnderTest, new_job, observing
 from simulator.worker import connect
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
 
-from ..helpers import insert, insert_with, rows_of
 from .elasticsearch import SearchUnderTest
-from .server import ServerUnderTest, new_job, observing
 
 pytestmark = pytest.mark.module("elasticsearch")
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from simulator.modules.base import Encoding
+from simulator.testing.events import rows_of
+from simulator.testing.inserting import insert
+from simulator.testing.server import ServerUnderTest, batch_of, new_job, observing
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature
 
-from ..helpers import insert, rows_of
 from .http_server import HttpServerUnderTest
-from .server import ServerUnderTest, batch_of, new_job, observing
 
 # InfluxDB 2 is one server, and has one URL.
 pytestmark = pytest.mark.module("elasticsearch", "cratedb", "arangodb")

@@ -12,14 +12,14 @@ import pytest
 from simulator.contract import PrimaryKey, Tables
 from simulator.errors import SimulatorError
 from simulator.modules.timescaledb import Timescaledb
+from simulator.testing.inserting import insert_with
+from simulator.testing.server import new_job
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import EventBlock, Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import INTERVAL_MS, Temperature
 
-from ..helpers import insert_with
 from .postgres import PostgresUnderTest
-from .server import new_job
 from .timescaledb import TimescaleStandIn, TimescaleUnderTest
 
 

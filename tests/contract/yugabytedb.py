@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from simulator.modules.base import Job
+from simulator.testing.server import Fault, Strike
 
 from ..helpers import eventually
 from .postgres import PostgresUnderTest, ask, helper, quoted
 from .postgres_proxy import Proxy, proxy_to
-from .server import Fault, Strike
 
 _TUNED = ("newest-per-device-tuned",)
 

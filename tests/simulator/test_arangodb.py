@@ -17,6 +17,9 @@ from simulator.modules.arangodb.options import ArangoOptions, EncodingOptions
 from simulator.modules.arangodb.server import ArangoHttp
 from simulator.modules.base import Job, Payload
 from simulator.modules.options import parse_options
+from simulator.testing.events import Awkward, Row, normalised, rows_of
+from simulator.testing.inserting import insert, insert_with
+from simulator.testing.server import new_job, observing
 from simulator.worker import connect
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload
@@ -25,8 +28,7 @@ from simulator.workloads.temperature import Temperature
 
 from ..contract.aql import AqlError, execute
 from ..contract.arangodb import ArangoStandInUnderTest
-from ..contract.server import new_job, observing
-from ..helpers import Awkward, Row, insert, insert_with, normalised, requests_at_once, rows_of
+from ..helpers import requests_at_once
 
 KINDS = [*WORKLOADS.values(), Awkward]
 URL = "http://localhost:8529"

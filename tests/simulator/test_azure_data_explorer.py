@@ -44,6 +44,9 @@ from simulator.modules.azure_data_explorer.ingestion import (
 from simulator.modules.base import Job, await_count
 from simulator.modules.options import parse_options
 from simulator.modules.shared.http import Answer
+from simulator.testing.events import rows_of
+from simulator.testing.inserting import insert
+from simulator.testing.server import new_job, observing
 from simulator.worker import connect
 from simulator.workloads import WORKLOADS
 from simulator.workloads.cpu import Cpu
@@ -52,8 +55,7 @@ from simulator.workloads.temperature import Temperature
 from ..contract.entries import ENTRIES
 from ..contract.http_proxy import Fate, HttpProxy, Refuse, http_proxy
 from ..contract.kusto import KustoUnderTest
-from ..contract.server import new_job, observing
-from ..helpers import eventually, insert, rows_of
+from ..helpers import eventually
 
 INGESTION = "simulator.modules.azure_data_explorer.ingestion"
 JOB = Job(Temperature.schema, Load(batch=10))

@@ -29,13 +29,12 @@ from simulator.modules.cassandra.encoding import (
     Prepared,
     random_uuids,
 )
+from simulator.testing.events import Awkward
 from simulator.worker.feed import Feed
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import ColumnType, EventBlock, Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
-
-from ..helpers import Awkward
 
 KINDS = [*WORKLOADS.values(), Awkward]
 TYPES = {

@@ -17,11 +17,10 @@ from simulator.modules.cratedb import CratedbOptions, CratedbWriter, EncodingOpt
 from simulator.modules.cratedb.encoding import InsertMode, Part, StatementEncoder
 from simulator.modules.options import parse_options
 from simulator.modules.shared.http import Answer
+from simulator.testing.events import Awkward, Row, normalised, rows_of
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import ColumnType, Workload
 from simulator.workloads.temperature import Temperature
-
-from ..helpers import Awkward, Row, normalised, rows_of
 
 KINDS = [*WORKLOADS.values(), Awkward]
 _STATEMENT = re.compile(r'INSERT INTO "(\w+)" \(([^()]+)\) (?:VALUES|\(SELECT \* FROM UNNEST)(.+)')

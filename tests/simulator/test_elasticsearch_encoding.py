@@ -17,11 +17,10 @@ from simulator.modules.elasticsearch.encoding import DocumentEncoder, InsertMode
 from simulator.modules.elasticsearch.options import ElasticsearchOptions, EncodingOptions
 from simulator.modules.elasticsearch.server import client_nodes
 from simulator.modules.options import parse_options
+from simulator.testing.events import TEXTS, Awkward, Row, normalised, rows_of
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload
 from simulator.workloads.temperature import Temperature
-
-from ..helpers import TEXTS, Awkward, Row, normalised, rows_of
 
 KINDS = [*WORKLOADS.values(), Awkward]
 

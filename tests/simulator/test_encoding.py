@@ -16,11 +16,10 @@ from simulator.encoding import (
     text_format,
     with_client_key,
 )
+from simulator.testing.events import rows_of
 from simulator.workloads.base import Column, ColumnType
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
-
-from ..helpers import rows_of
 
 
 def test_digits_are_zero_padded() -> None:

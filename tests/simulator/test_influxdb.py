@@ -13,13 +13,15 @@ from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.influxdb import Influxdb, flux_text, flux_time, parsed
 from simulator.modules.options import parse_options
+from simulator.testing.events import rows_of
+from simulator.testing.inserting import insert, insert_with
+from simulator.testing.server import new_job, observing
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature
 
 from ..contract.entries import ENTRIES
 from ..contract.influxdb import InfluxUnderTest, own_server, refuse
-from ..contract.server import new_job, observing
-from ..helpers import insert, insert_with, requests_at_once, rows_of
+from ..helpers import requests_at_once
 
 JOB = new_job(Temperature.schema, batch=10)
 

@@ -16,13 +16,13 @@ from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.dialects import DIALECTS, DialectName, YugabyteDB, dialect_of
 from simulator.modules.postgres.encoding import InsertMode
 from simulator.modules.postgres.options import DialectOptions, PostgresOptions
+from simulator.testing.inserting import insert_with
+from simulator.testing.server import ServerUnderTest, new_job
 from simulator.workloads.temperature import Temperature
 
 from ..contract.cockroachdb import CockroachStandIn
 from ..contract.postgres import PostgresUnderTest
-from ..contract.server import ServerUnderTest, new_job
 from ..contract.yugabytedb import Refused, YugabyteStandIn, translated
-from ..helpers import insert_with
 
 COCKROACH, YUGABYTE = DialectName.COCKROACHDB, DialectName.YUGABYTEDB
 COLUMNS = '"timestamp" bigint, "device_id" varchar, "sequence_number" bigint, "temperature" real'

@@ -23,11 +23,10 @@ from simulator.modules.postgres.encoding import (
     value_rows,
 )
 from simulator.modules.shared.sql import quoted
+from simulator.testing.events import TEXTS, Awkward, Row, normalised, rows_of
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
 from simulator.workloads.temperature import Temperature
-
-from ..helpers import TEXTS, Awkward, Row, normalised, rows_of
 
 KINDS = [*WORKLOADS.values(), Awkward]
 

@@ -13,6 +13,7 @@ from scipy import stats
 from simulator import workloads
 from simulator.contract import MAX_WORKERS
 from simulator.errors import OptionError
+from simulator.testing.events import Awkward, rows_of
 from simulator.workloads import WORKLOADS, load_workload, workload_names
 from simulator.workloads.base import (
     FIRST_TIMESTAMP_MS,
@@ -26,8 +27,6 @@ from simulator.workloads.base import (
 )
 from simulator.workloads.cpu import METRICS, Cpu
 from simulator.workloads.temperature import Temperature
-
-from ..helpers import Awkward, rows_of
 
 ALL = [*WORKLOADS.values(), Awkward]
 MANY = 100_000

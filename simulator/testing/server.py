@@ -9,14 +9,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-from simulator.contract import Load, PrimaryKey, Tables
-from simulator.modules import load_module
-from simulator.modules.base import AnyModule, Encoding, Job, Support
-from simulator.modules.options import parse_options
-from simulator.workloads import load_workload, workload_names
-from simulator.workloads.base import ColumnType, Schema
-
-from ..helpers import Row, normalised
+from ..contract import Load, PrimaryKey, Tables
+from ..modules import load_module
+from ..modules.base import AnyModule, Encoding, Job, Support
+from ..modules.options import parse_options
+from ..workloads import load_workload, workload_names
+from ..workloads.base import ColumnType, Schema
+from .events import Row, normalised
 
 
 @dataclass(frozen=True)

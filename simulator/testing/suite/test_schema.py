@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from simulator.contract import PrimaryKey, Tables
-from simulator.errors import Retryable, SimulatorError
-from simulator.modules.base import Job
-from simulator.workloads import WORKLOADS
-from simulator.workloads.base import Workload
-from simulator.workloads.temperature import Temperature
-
-from ..helpers import Awkward, insert_with, rows_of
-from .server import ServerUnderTest, new_job, observing, table_modes
+from ...contract import PrimaryKey, Tables
+from ...errors import Retryable, SimulatorError
+from ...modules.base import Job
+from ...workloads import WORKLOADS
+from ...workloads.base import Workload
+from ...workloads.temperature import Temperature
+from ..events import Awkward, rows_of
+from ..inserting import insert_with
+from ..server import ServerUnderTest, new_job, observing, table_modes
 
 EVENTS = Temperature.schema
 

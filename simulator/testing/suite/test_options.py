@@ -6,13 +6,12 @@ import time
 
 import pytest
 
-from simulator.contract import PrimaryKey
-from simulator.errors import OptionError, SimulatorError
-from simulator.modules.options import parse_options
-from simulator.workloads.temperature import Temperature
-
-from ..helpers import insert_with
-from .server import ServerUnderTest, new_job, observing
+from ...contract import PrimaryKey
+from ...errors import OptionError, SimulatorError
+from ...modules.options import parse_options
+from ...workloads.temperature import Temperature
+from ..inserting import insert_with
+from ..server import ServerUnderTest, new_job, observing
 
 JOB = new_job(Temperature.schema)
 

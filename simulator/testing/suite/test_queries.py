@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.errors import OptionError, SimulatorError
-from simulator.modules.base import AnyModule, Support
-from simulator.workloads import WORKLOADS
-from simulator.workloads.base import ColumnType, Workload
-from simulator.workloads.cpu import (
+from ...errors import OptionError, SimulatorError
+from ...modules.base import AnyModule, Support
+from ...workloads import WORKLOADS
+from ...workloads.base import ColumnType, Workload
+from ...workloads.cpu import (
     HIGH_CPU_ABOVE,
     HIGH_CPU_UNTIL_MS,
     HOUR_MS,
@@ -22,10 +22,10 @@ from simulator.workloads.cpu import (
     METRICS,
     Cpu,
 )
-from simulator.workloads.temperature import Temperature
-
-from ..helpers import Awkward, insert_with
-from .server import ServerUnderTest, new_job, observing
+from ...workloads.temperature import Temperature
+from ..events import Awkward
+from ..inserting import insert_with
+from ..server import ServerUnderTest, new_job, observing
 
 SEED, DEVICES = 9, 7
 # Runs of events (worker, first, count): for temperature two workers; for cpu, whose events are a

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.contract import PrimaryKey, Tables
-from simulator.errors import SimulatorError
-from simulator.histograms import merge_histograms
-from simulator.modules.base import Encoding, Job
-from simulator.worker import connect
-from simulator.worker.measure import Recorder
-from simulator.workloads import WORKLOADS
-from simulator.workloads.base import Workload
-from simulator.workloads.temperature import Temperature
-
-from ..helpers import insert, rows_of
-from .server import Fault, ServerUnderTest, batch_of, full, new_job, observing
+from ...contract import PrimaryKey, Tables
+from ...errors import SimulatorError
+from ...histograms import merge_histograms
+from ...modules.base import Encoding, Job
+from ...worker import connect
+from ...worker.measure import Recorder
+from ...workloads import WORKLOADS
+from ...workloads.base import Workload
+from ...workloads.temperature import Temperature
+from ..events import rows_of
+from ..inserting import insert
+from ..server import Fault, ServerUnderTest, batch_of, full, new_job, observing
 
 # Four requests in batches, of which the second is struck.
 BATCH, EVENTS = 4, 14

@@ -6,18 +6,18 @@ import uuid
 
 import pytest
 
-from simulator.contract import PrimaryKey, Tables
-from simulator.errors import OptionError
-from simulator.histograms import merge_histograms
-from simulator.modules.base import Encoding, Job, await_count
-from simulator.worker import connect
-from simulator.workloads import WORKLOADS
-from simulator.workloads.base import EventBlock, Workload
-from simulator.workloads.cpu import Cpu
-from simulator.workloads.temperature import Temperature
-
-from ..helpers import Awkward, insert, insert_with, rows_of
-from .server import ServerUnderTest, batch_of, full, new_job, observing, table_modes, two_key_modes
+from ...contract import PrimaryKey, Tables
+from ...errors import OptionError
+from ...histograms import merge_histograms
+from ...modules.base import Encoding, Job, await_count
+from ...worker import connect
+from ...workloads import WORKLOADS
+from ...workloads.base import EventBlock, Workload
+from ...workloads.cpu import Cpu
+from ...workloads.temperature import Temperature
+from ..events import Awkward, rows_of
+from ..inserting import insert, insert_with
+from ..server import ServerUnderTest, batch_of, full, new_job, observing, table_modes, two_key_modes
 
 
 def stored_as_generated(

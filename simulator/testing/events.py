@@ -1,0 +1,133 @@
+"""Events as the suite compares them, and the most awkward ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from ..workloads.base import (
+    FIRST_TIMESTAMP_MS,
+    Column,
+    ColumnType,
+    EventBlock,
+    Schema,
+    Workload,
+)
+
+Row = tuple[object, ...]
+
+
+def rows_of(*blocks: EventBlock) -> list[Row]:
+    """The events as rows of plain values in the schema's order of columns, fit to be sorted."""
+    rows: list[Row] = []
+    for block in blocks:
+        values = [block.columns[column.name].tolist() for column in block.schema.columns]
+        rows += normalised(block.schema, zip(*values, strict=True))
+    return rows
+
+
+def normalised(schema: Schema, rows: Iterable[Sequence[Any]]) -> list[Row]:
+    """Rows in one form, whether they come from numpy or from a database's driver.
+
+    A FLOAT32 becomes the float32 that it stands for, a JSON document a text with sorted keys.
+    """
+    types = [column.type for column in schema.columns]
+    return [
+        tuple(_normal(kind, value) for kind, value in zip(types, row, strict=True)) for row in rows
+    ]
+
+
+def _normal(kind: ColumnType, value: Any) -> object:
+    if kind is ColumnType.JSON:
+        # Bytes are numpy's text of a document; whoever reads from a database has parsed it.
+        document = orjson.loads(value) if isinstance(value, bytes) else value
+        return json.dumps(document, sort_keys=True)
+    if kind is ColumnType.TEXT:
+        return value.decode() if isinstance(value, bytes) else value
+    if kind is ColumnType.FLOAT32:
+        return float(np.float32(value))
+    return int(value)
+
+
+TEXTS = (
+    "",
+    "plain",
+    "it's, it''s",
+    'say "hello"',
+    "back\\slash, \\n and \\t are no escapes, \\\\ are two",
+    "\\N",
+    "\\.",
+    "tab\there",
+    "line\nbreak",
+    "carriage\rreturn\r\n",
+    " spaces around ",
+    "Grüße, 温度 21 °C 🌡",
+    "100 %, %s, %d, %%",
+    "'; DROP TABLE awkward; --",
+    "{braces}, [brackets], a=b,c=d",
+    "\x01 and \x7f",
+    "x" * 300,
+)
+
+DOCUMENTS: tuple[object, ...] = (
+    {},
+    {"quote": 'it\'s "so"', "path": "C:\\temp\\new", "per cent": "100 %s"},
+    {"lines": "a\nb\tc\r", "empty": "", "Grüße": "温度 🌡"},
+    [1, -2.5, None, True, {"nested": [[], {}]}],
+    "a lone text with ' and \\ and \"",
+)
+
+_SMALLS = (0, -1, 2**31 - 1, -(2**31), 4711)
+_BIGS = (0, -1, 2**63 - 1, -(2**63), -123_456_789_012)
+_MEASURES = (0.0, -273.15, 0.1, 3.4028235e38, -3.4028235e38, 1.1754944e-38, 1e-45, 16777217.0)
+
+
+class Awkward(Workload):
+    """Everything that an encoder could trip over: texts of any length with each character that some
+    format escapes, empty ones, the ends of the integer ranges, floats without fixed decimals."""
+
+    name = "awkward"
+    schema = Schema(
+        table="awkward",
+        columns=(
+            Column("note", ColumnType.TEXT),
+            Column("noted_at", ColumnType.TIMESTAMP_MS),
+            Column("small", ColumnType.INT32),
+            Column("document", ColumnType.JSON),
+            # A keyword in about every query language.
+            Column("order", ColumnType.INT64),
+            Column("device", ColumnType.TEXT),
+            Column("measure", ColumnType.FLOAT32),
+        ),
+        time="noted_at",
+        device="device",
+        key=("device", "noted_at"),
+    )
+
+    def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
+        numbers = np.arange(first, first + count, dtype=np.int64)
+        devices = self.devices(worker)[numbers % self.device_spread]
+
+        # Cycles of different length, so that all pairs meet.
+        def dealt(values: Sequence[Any], kind: Any) -> np.ndarray[Any, Any]:
+            return np.array([values[number % len(values)] for number in numbers.tolist()], kind)
+
+        return EventBlock(
+            self.schema,
+            worker,
+            first,
+            {
+                "note": dealt([text.encode() for text in TEXTS], None),
+                "noted_at": FIRST_TIMESTAMP_MS + (numbers - time_origin) * 1000,
+                "small": dealt(_SMALLS, np.int32),
+                "document": dealt([orjson.dumps(document) for document in DOCUMENTS], None),
+                "order": dealt(_BIGS, np.int64),
+                "device": devices,
+                "measure": dealt(_MEASURES, np.float32),
+            },
+            devices,
+        )

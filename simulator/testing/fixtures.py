@@ -1,0 +1,99 @@
+"""Runs each test for every server under test and everything that its module says it can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice, product
+from typing import Any
+
+import pytest
+
+from ..modules import load_module
+from ..modules.base import Encoding
+from .entries import Entry
+from .server import ServerUnderTest, key_modes, table_modes, workloads_of
+
+# Parameter of a test -> its values for an entry. A test that has a parameter without values for a
+# module does not run for it.
+AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
+    "encoding": lambda entry: load_module(entry.module).ENCODINGS,
+    "primary_key": lambda entry: key_modes(load_module(entry.module)),
+    "tables": lambda entry: table_modes(load_module(entry.module)),
+    "workload_name": lambda entry: workloads_of(load_module(entry.module)),
+    "query": lambda entry: [
+        query
+        for query in entry.adapter.queries_of(load_module(entry.module))
+        if query not in entry.adapter.unproven_queries
+    ],
+    "fault": lambda entry: entry.adapter.FAULTS,
+    "thorough_fault": lambda entry: [fault for fault in entry.adapter.FAULTS if fault.thorough],
+}
+
+
+def parametrize(metafunc: pytest.Metafunc, entries: Sequence[Entry]) -> None:
+    """Run a test for each entry (of the module that a mark `module` names) and for all values of those
+    of AXES that it asks for."""
+    if "server" not in metafunc.fixturenames:
+        return
+    mark = metafunc.definition.get_closest_marker("module")
+    axes = [name for name in AXES if name in metafunc.fixturenames]
+    cases = [
+        pytest.param(entry, *values, id="-".join([entry.name, *map(_label, values)]))
+        for entry in entries
+        if mark is None or entry.module in mark.args
+        # One case is enough of a test that will be skipped because there is no server.
+        for values in islice(
+            _combined([AXES[name](entry) for name in axes], entry.thinned),
+            None if entry.is_there else 1,
+        )
+    ]
+    metafunc.parametrize(["server", *axes], cases, indirect=["server"])
+
+
+def _combined(axes: Sequence[Sequence[Any]], thinned: bool) -> Iterator[tuple[Any, ...]]:
+    """All combinations of the axes' values; `thinned`: those with one value at most that isn't its
+    axis's first."""
+    for values in product(*axes):
+        others = sum(value is not axis[0] for value, axis in zip(values, axes, strict=True))
+        if not thinned or others <= 1:
+            yield values
+
+
+def _label(value: object) -> str:
+    if isinstance(value, Encoding):
+        return value.label.replace(" ", "_")
+    return str(value).replace(" ", "_")
+
+
+class Servers:
+    """Starts what is asked for, once."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._running: dict[str, ServerUnderTest] = {}
+
+    def get(self, entry: Entry, request: pytest.FixtureRequest) -> ServerUnderTest:
+        if entry.name not in self._running:
+            started = entry.start(request, entry.values())
+            self._running[entry.name] = self._stack.enter_context(started)
+        return self._running[entry.name]
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """The servers that are running."""
+    running = Servers()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, servers: Servers) -> ServerUnderTest:
+    """A server under test, empty."""
+    found = servers.get(request.param, request)
+    found.clear()
+    return found

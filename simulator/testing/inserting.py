@@ -1,0 +1,63 @@
+"""Inserting as a worker does, in the test's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from ..modules.base import AnyModule, Payload, Writer
+from ..worker import connect
+from ..worker.feed import Feed
+from ..worker.loop import insert_all
+from ..worker.measure import Recorder
+from ..workloads.base import EventBlock, Workload
+
+
+class HookedFeed(Feed):
+    """Calls functions right before certain requests are sent: the one moment that is known exactly."""
+
+    before: Mapping[int, Callable[[], object]] = {}
+
+    def __iter__(self) -> Iterator[Payload]:
+        for number, payload in enumerate(super().__iter__()):
+            if number in self.before:
+                self.before[number]()
+            yield payload
+
+
+def insert(
+    writer: Writer,
+    workload: Workload,
+    count: int,
+    batch: int,
+    *,
+    worker: int = 0,
+    first: int = 0,
+    before: Mapping[int, Callable[[], object]] | None = None,
+    max_retries: int = 8,
+    abort: Callable[[], object] = lambda: None,
+) -> Recorder:
+    """Insert events as a worker does; what was recorded. `before`: request number -> hook."""
+
+    def generate(start: int, size: int) -> EventBlock:
+        return workload.block(worker, start, size)
+
+    def ask() -> None:
+        abort()
+
+    feed = HookedFeed(generate, writer.encoder, first, count, batch)
+    feed.before = before or {}
+    feed.prime()
+    recorder = Recorder()
+    recorder.begin(0.0)
+    insert_all(feed, writer, recorder, max_retries, ask)
+    recorder.end()
+    return recorder
+
+
+def insert_with(
+    module: AnyModule, workload: Workload, count: int, *, worker: int = 0, first: int = 0
+) -> Recorder:
+    """Insert events by a writer of the module's own job."""
+    batch = module.job.load.batch
+    with connect(module.writer(batch)) as writer:
+        return insert(writer, workload, count, batch, worker=worker, first=first)
