@@ -278,7 +278,7 @@ def test_a_text_in_the_key_is_decoded() -> None:
 
 
 def test_another_package_can_bring_a_workload(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("theirs", "tests.helpers:Awkward", workloads.ENTRY_POINTS)
+    point = EntryPoint("theirs", "simulator.testing.events:Awkward", workloads.ENTRY_POINTS)
 
     def entry_points(group: str, name: str | None = None) -> EntryPoints:
         assert group == workloads.ENTRY_POINTS
