@@ -88,6 +88,9 @@ class Barrier:
             raise Refused(409, "the run has not begun")
         self.results[message.worker] = message
         self._note_offset(message.worker, message.elapsed_s)
+        if message.late_at_most_s is not None:
+            offset = self.clock_offsets_s[message.worker]
+            self.clock_offsets_s[message.worker] = min(offset, message.late_at_most_s)
         return len(self.results) == self._settings.workers
 
     def _note_offset(self, worker: int, elapsed_s: float) -> None:

@@ -99,6 +99,9 @@ class WorkerResult(Message):
     node: str
     elapsed_s: float
     """Since the common start, when this was sent: shows how far the worker's clock is off."""
+    late_at_most_s: float | None = None
+    """How late the worker can have started at most, by the round trip in which it was told when; None
+    if it was told too late to ask again."""
     insert: WorkerInsert | None = None
     queries: WorkerQueries | None = None
 

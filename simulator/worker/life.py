@@ -18,6 +18,7 @@ from ..contract import (
     RunSettings,
     Stage,
     Timestamps,
+    WorkerInsert,
     WorkerQueries,
     WorkerResult,
 )
@@ -76,6 +77,7 @@ class Worker(ABC):
         self._number = number
         self._client = client
         self._workload, self._module = build(settings)
+        self._late_at_most_s: float | None = None
 
     @abstractmethod
     def run(self) -> WorkerResult:
@@ -85,11 +87,36 @@ class Worker(ABC):
         """
 
     def _await_start(self, prefilled: int = 0) -> float:
-        """Wait for the common start; its instant on this process's `perf_counter`."""
+        """Wait for the common start; its instant on this process's `perf_counter`.
+
+        Asked twice: the first answer was held until all were ready, so how long it took says nothing
+        of its way. Of the second, the round trip is known, and nothing can be later than by that.
+        """
         go = self._client.ready(Stage.RUN, prefilled)
         origin = time.perf_counter() + go.start_in_s
-        time.sleep(go.start_in_s)
+        asked = time.perf_counter()
+        again = self._client.ready(Stage.RUN, prefilled)
+        answered = time.perf_counter()
+        if again.start_in_s > 0:
+            origin = min(origin, answered + again.start_in_s)
+            self._late_at_most_s = answered - asked
+        time.sleep(max(0.0, origin - time.perf_counter()))
         return origin
+
+    def _result(
+        self,
+        elapsed_s: float,
+        insert: WorkerInsert | None = None,
+        queries: WorkerQueries | None = None,
+    ) -> WorkerResult:
+        return WorkerResult(
+            worker=self._number,
+            node=node_name(),
+            elapsed_s=elapsed_s,
+            late_at_most_s=self._late_at_most_s,
+            insert=insert,
+            queries=queries,
+        )
 
     def _check_on(self) -> None:
         """RunOver if the collector has given the run up."""
@@ -122,12 +149,7 @@ class WritingWorker(Worker):
                     self._insert(feed, writer, recorder)
                     recorder.end()
         measured = recorder.result(feed.generate_s, feed.encode_s, feed.ceiling_per_s())
-        return WorkerResult(
-            worker=self._number,
-            node=node_name(),
-            elapsed_s=recorder.elapsed_s(),
-            insert=measured,
-        )
+        return self._result(recorder.elapsed_s(), insert=measured)
 
     def _prefill(self, generate: Callable[[int, int], EventBlock], first: int, count: int) -> None:
         batch = max(PREFILL_BATCH, self._load.batch)
@@ -184,14 +206,8 @@ class ReadingWorker(Worker):
             end = time.perf_counter()
         finally:
             self._module.close()
-        return WorkerResult(
-            worker=self._number,
-            node=node_name(),
-            elapsed_s=time.perf_counter() - origin,
-            queries=WorkerQueries(
-                start_s=begin - origin, end_s=end - origin, executions=executions
-            ),
-        )
+        asked = WorkerQueries(start_s=begin - origin, end_s=end - origin, executions=executions)
+        return self._result(time.perf_counter() - origin, queries=asked)
 
 
 class CheckingWorker(Worker):
@@ -205,8 +221,7 @@ class CheckingWorker(Worker):
             origin = self._await_start()
         finally:
             self._module.close()
-        elapsed = time.perf_counter() - origin
-        return WorkerResult(worker=self._number, node=node_name(), elapsed_s=elapsed)
+        return self._result(time.perf_counter() - origin)
 
 
 def execute(name: str, run: int, worker: int, ask: Callable[[], Sequence[object]]) -> QueryRun:

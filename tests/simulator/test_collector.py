@@ -538,6 +538,24 @@ def test_groups_of_both_roles_can_share_a_run(database: FakeDatabase) -> None:
     assert database.calls.index("prepare") < database.calls.index("prepare_queries")
 
 
+def test_a_result_that_was_long_on_its_way_makes_no_late_start(database: FakeDatabase) -> None:
+    """The worker knows its bound: the round trip in which it was told when to start."""
+
+    async def story(run: Run) -> None:
+        await run.start()
+        for worker in range(2):
+            result = worker_result(worker).model_copy(
+                update={"elapsed_s": -3.0, "late_at_most_s": 0.002}
+            )
+            await run.post("/result", result)
+        report = Report.model_validate_json((await run.report()).content)
+        assert report.insert is not None
+        assert [span.clock_offset_s for span in report.insert.per_worker] == [0.002, 0.002]
+        assert report.insert.valid
+
+    play(story)
+
+
 # --- verification ---------------------------------------------------------------------------------
 
 
