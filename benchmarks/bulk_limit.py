@@ -3,14 +3,15 @@
     ELASTICSEARCH_URL=http://… python -m benchmarks.bulk_limit [--quick]
 
 (or OPENSEARCH_URL). Ours is a worker's whole path: generating, encoding, sending, reading the answer,
-recording. Against it, http.client on one connection: the same bodies, built before and lying ready,
-the same parameters, and of the answer only read whether it is a success. Both into an index of their
-own on one shard with the server's settings, in turns of some batches each, so that whatever else the
-machine and the server do meets both; a line's ratio is the median over all turns of ours ÷ theirs next
-to it. With several requests in flight, the other has as many threads, with a connection each.
+recording. The thinnest client is http.client on one connection: it sends the same bodies, built
+beforehand, with the same parameters, and only reads whether the answer is a success. Each has an index
+of its own on one shard with the server's settings. They take turns of some batches, so that other work
+of the machine and the server slows both; a line's ratio is the median over all turns of our rate ÷ the
+thinnest client's in the turn next to it. For several requests in flight, the thinnest client has as
+many threads, with a connection each.
 
-`CPU µs` is our client's CPU per event, the server's not counted, in the best round, since whatever
-else the machine does can only add to it; of that, generating and encoding.
+`CPU µs` is our client's CPU per event (not the server's), of which generating and encoding are shown
+apart. It's that of the best round, since other work on the machine can only add to it.
 
 Goals: >= 0.9 of the thinnest client's throughput in each line, and <= 0.8 µs at batch 1,000. `--quick`
 takes few turns, so its goal is >= 0.75; its CPU is shown only, as that goal is for one machine.
@@ -49,12 +50,12 @@ from .support import Cost, conclude, quick_asked, show, temperature, worker_path
 GOAL, QUICK_GOAL = 0.9, 0.75
 CPU_BATCH, CPU_GOAL_US = 1_000, 0.8
 TURNS = 4
-"""In each round, of each way."""
+"""How many each client has in a round."""
 BATCHES = {1_000: 24, 10_000: 3}
 """Batch size -> batches in a turn."""
 
 RETRIES = 20
-"""Of either way: a server with a small heap may be out of memory for a moment (429)."""
+"""Each client tries again as often: a server with a small heap may be short of memory (429)."""
 
 Turn = Callable[[int], None]
 """Sends the batches of one turn; its argument counts the turns of a round."""

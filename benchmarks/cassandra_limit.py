@@ -1,20 +1,20 @@
-"""One worker's writes to Cassandra: its CPU per event, and its throughput beside the thinnest client.
+"""One worker's writes to Cassandra: its CPU per event, and its throughput against the thinnest client's.
 
     python -m benchmarks.cassandra_limit [--quick]
 
 The server is that of CASSANDRA_CONTACT_POINTS (its first node) and CASSANDRA_PORT. Ours is a worker's
-whole path: generating, encoding, sending, recording. Against it, a program that knows of the protocol
-only what it needs: the same bodies of BATCH and EXECUTE messages, encoded before and lying ready, in
-frames and segments with checksums, sent through one raw socket with as many requests under way; of the
-answers it reads the kind alone. The two take turns of some requests each on connections of their own,
-into the same table, whose rows the second to come writes once more; who begins changes. A line's ratio is
-the median over all turns of ours ÷ the thinnest; they are short, so that the server's pauses (collection,
-flushes, compaction) meet few of them.
+whole path: generating, encoding, sending, recording. The thinnest client is a program that knows only as
+much of the protocol as it needs: it sends the same bodies of BATCH and EXECUTE messages, encoded
+beforehand, in frames and segments with checksums, through one raw socket with as many requests under way,
+and reads nothing but the kind of each answer. The two take turns of some requests each on connections of
+their own; both write to the same table, so the second one overwrites the first one's rows, and they begin
+alternately. A line's ratio is the median over all turns of our rate ÷ the thinnest client's. Turns are
+short, so that the server's pauses (garbage collection, flushes, compaction) affect few of them.
 
-Goals: CPU (all of this process, the driver's threads with it) <= 1.0 µs per event in batches of 1,000
+Goals: CPU (of this process, the driver's threads included) <= 1.0 µs per event in batches of 1,000
 one at a time, and a throughput of >= 0.9 of the thinnest client's in batches of 1,000 and 10,000.
-`--quick` takes few rounds and is meant for any machine: <= 2 µs and >= 0.75. Single inserts are shown
-beside them.
+`--quick` takes few rounds and is meant for any machine: <= 2 µs and >= 0.75. Single inserts are
+shown as well.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class Line:
     batch: int
     in_flight: int
     turns: int
-    """In each round, of each way."""
+    """How many each client has in a round."""
     requests: int
-    """In a turn."""
+    """How many a turn has."""
     turn_s: dict[str, list[float]] = field(default_factory=dict)
     cpu_s: list[float] = field(default_factory=list)
-    """Of our turns."""
+    """CPU time of each of our turns."""
 
     @property
     def events(self) -> int:
@@ -247,7 +247,7 @@ def one_round(line: Line, shift: int) -> None:
                     line.turn_s.setdefault(name, []).append(time.perf_counter() - began)
                     if name == "ours":
                         line.cpu_s.append(time.process_time() - cpu)
-        # The same rows: whoever comes second writes them over.
+        # Both write the same rows.
         if module.count() != line.turns * line.events:
             raise AssertionError("not all events are stored")
 

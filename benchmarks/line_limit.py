@@ -80,7 +80,7 @@ class Line:
 
     @property
     def cost(self) -> Cost:
-        """Of the cheapest round."""
+        """The cost of the cheapest round."""
         return min(self.costs, key=lambda cost: cost.us)
 
 

@@ -107,7 +107,7 @@ async def worker(number: int, connection: Connection, insert: WorkerInsert, seen
     origin = now + go.start_in_s
     seen.answered_s.append(now)
     seen.start_s.append(origin)
-    # As real workers do, each at its own moment of the second.
+    # Each reports at its own moment of the second, as real workers do.
     await asyncio.sleep(max(0.0, origin - clock()) + number % 100 / 100)
     for report in range(1, REPORTS + 1):
         progress = Progress(

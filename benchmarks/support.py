@@ -115,7 +115,7 @@ class Cost:
     events: int
     wall_s: float
     cpu_s: float
-    """Of this process, so without the server's."""
+    """CPU time of this process, so without the server's."""
     generate_s: float = 0.0
     encode_s: float = 0.0
 
@@ -154,7 +154,7 @@ def new_table(module: Postgres, dsn: str) -> None:
 
 
 def figures(cost: Cost, other_us: float) -> list[str]:
-    """Of a line, in µs per event: generating, encoding, sending, all of it; and all of the other way."""
+    """Figures of a line, in µs per event: generating, encoding, sending, their sum; the other way's sum."""
     generate, encode = (s / cost.events * 1e6 for s in (cost.generate_s, cost.encode_s))
     found = (generate, encode, cost.us - generate - encode, cost.us, other_us)
     return [f"{figure:.3f}" for figure in found]
@@ -163,7 +163,7 @@ def figures(cost: Cost, other_us: float) -> list[str]:
 def conclude_cost(
     name: str, us: float, goal_us: float, ratio: float, ratio_goal: float, quick: bool
 ) -> int:
-    """As `conclude`: by the ratio to the other way if it is to be quick, which any machine can be."""
+    """`conclude` by the cost or, with --quick, by the ratio, which any machine can reach."""
     met = ratio <= ratio_goal if quick else us <= goal_us
     goal = f"ratio <= {ratio_goal:g}" if quick else f"<= {goal_us:g} µs"
     return conclude(f"{name}: {us:.3f} µs, ratio {ratio:.2f}, at batch 1,000 (goal {goal})", met)

@@ -37,7 +37,7 @@ PERMISSIONS = (
 
 _PODS_PATIENCE_S = 120.0
 
-# Without these a run works all the same, by another way or with a gap in the result.
+# A run works without these, too: in another way, or with a gap in the result.
 OPTIONAL = {("services", "proxy"): "progress and report are read from the collector's log instead"}
 
 
@@ -234,7 +234,7 @@ def check_database(request: Request, interrupts: Interrupts) -> Finding:
 
 
 def _report_failure(name: str, error: RunFailed) -> Finding:
-    """With the remedy that the error names on a line of its own, if it does."""
+    """A failed check. If the error has a second line, that is the remedy."""
     text, _, remedy = error.message.partition("\n")
     return Finding(name, False, text, remedy or "when this is solved, run doctor again")
 

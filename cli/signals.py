@@ -28,7 +28,7 @@ class Interrupted(BaseException):
 
 class Flag:
     """A `threading.Event` to poll, without its lock, on which a signal handler that interrupts itself
-    would wait for ever."""
+    would wait forever."""
 
     def __init__(self) -> None:
         self._set = False

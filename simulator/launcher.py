@@ -88,7 +88,7 @@ class _Launcher:
             _say({"pong": True})
             return
         if "signal" in request:
-            # Only a child that was not reaped yet: its number can't belong to another process.
+            # Until a child is reaped, its number can't belong to another process.
             if request["pid"] in self._children:
                 os.kill(request["pid"], request["signal"])
             return
@@ -137,7 +137,7 @@ class _Launcher:
         except BaseException:  # noqa: BLE001 - nothing of a child may run on in the launcher's code
             sys.stderr.write(redact(traceback.format_exc()))
         finally:
-            # Not sys.exit: what the launcher had registered must not run in its children.
+            # os._exit, not sys.exit: what the launcher has registered must not run in its children.
             with suppress(OSError):
                 sys.stderr.flush()
             os._exit(status)

@@ -48,7 +48,7 @@ def run_series(series: Sequence[RunSettings], work: Work) -> int:
 
 
 def _import_the_rest(settings: RunSettings) -> None:
-    """Once for all runs, and not in each."""
+    """Import, once for all runs, what each would import by itself."""
     role = next(name for name in _USED_LATER if name in sys.modules)
     for name in _USED_LATER[role]:
         import_module(name)
@@ -74,7 +74,7 @@ def _run_in_child(work: Work, settings: RunSettings) -> tuple[int, Carried | Non
             os.kill(pid, signal.SIGKILL)
         raise
     exit_status = os.waitstatus_to_exitcode(status)
-    # As a shell reports a signal.
+    # A shell reports signal n as 128 + n.
     exit_status = 128 - exit_status if exit_status < 0 else exit_status
     return exit_status, Carried.model_validate_json(text) if text else None
 

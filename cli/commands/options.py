@@ -161,7 +161,7 @@ def output_option(default: str | None, text: str) -> Callable[[Function], Functi
 
 
 def debug_option(function: Function) -> Function:
-    """The same everywhere."""
+    """The option `--debug`, which every command has."""
     return click.option("--debug", is_flag=True, help="Show a traceback with an error.")(function)
 
 

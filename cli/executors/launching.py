@@ -58,12 +58,12 @@ class Launcher:
         )  # fmt: skip
         assert self._process.stdin is not None
         self._input = self._process.stdin.fileno()
-        # So that a launcher that is stopped can't stop its writer, too.
+        # A write to a launcher that is stopped must not block.
         os.set_blocking(self._input, False)
         threading.Thread(target=self._read, daemon=True).start()
 
     def follow(self, events: SimpleQueue[Event]) -> None:
-        """From now on what it says goes to this queue: each run has its own, so that nothing late
+        """Put what it says into this queue from now on. Each run has its own, so that nothing late
         reaches the next."""
         self._events = events
 

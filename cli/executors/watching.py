@@ -49,7 +49,7 @@ class Problem:
     text: str
     patience_s: float = 0.0
     rank: int = 0
-    """Of several the one with the lowest rank is told: a pod's says more than its Job's."""
+    """If there are several, the lowest rank is reported: a pod's says more than its Job's."""
 
 
 class Problems:

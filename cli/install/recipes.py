@@ -31,7 +31,7 @@ class Recipe:
     nodes: tuple[int, ...]
     """Numbers of nodes that can be installed; the first is the default."""
     local_nodes: tuple[int, ...]
-    """The same for the variant `local`."""
+    """Numbers of nodes that the variant `local` can have."""
     secret: str
     """The Secret whose keys are options of the target's module."""
     service: str

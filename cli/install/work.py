@@ -101,7 +101,7 @@ def install_database(
 
 
 def _await_database(recipe: Recipe, request: Request, interrupts: Interrupts) -> None:
-    """Until the database answers a collector and a worker, which is what a run needs of it."""
+    """Wait until the database answers a collector and a worker, which is what a run needs."""
     try:
         finding = await_answer(lambda: check_database(request, interrupts), _ANSWER_PATIENCE_S)
     except ConfigError as error:

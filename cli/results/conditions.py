@@ -39,7 +39,7 @@ class Origin(StrEnum):
 
     COMMAND = "command"
     OPTION = "option"
-    """Of the database module."""
+    """An option of the database module."""
     SERVER = "server"
     """What the database tells of itself."""
     PACKAGE = "package"
@@ -163,8 +163,8 @@ class Conditions:
 
 
 def compare_conditions(results: Sequence[Result]) -> Conditions:
-    """In what the results differ. A setting that not every one of their modules has says nothing
-    about the difference: the other database does the same by another name, or not at all."""
+    """The settings in which the results differ. A setting that not all of their modules have says
+    nothing about the difference: the other database does the same by another name, or not at all."""
     declared = [find_declared(result) for result in results]
     found = [list_settings(*pair) for pair in zip(results, declared, strict=True)]
     known: dict[str, set[Setting]] = {}
@@ -193,7 +193,7 @@ def compare_conditions(results: Sequence[Result]) -> Conditions:
 
 
 def _merge_told_twice(differences: Mapping[Setting, Difference]) -> list[Difference]:
-    """Without what the database tells of an option that was given to the module."""
+    """The differences without the settings of the database that only repeat a module's option."""
     options = {
         (one.condition, one.name): one.values
         for setting, one in differences.items()

@@ -72,8 +72,8 @@ class QuerySummary(BaseModel):
     avg: float
     median: float
     ci95: tuple[float, float] | None
-    """Of the mean. Workers that ask at once disturb each other, so the executions of one worker are
-    one sample; of a single worker, each execution is."""
+    """The mean's. Workers that ask at once disturb each other, so the executions of one worker are
+    one sample; with a single worker, each execution is."""
     p95: float
     rows: int
     cold: float | None = None
@@ -101,12 +101,12 @@ class Result(BaseModel):
     options: dict[str, Any]
     environment: dict[str, Any]
     fill_level: int | None = None
-    """Of a query command: events in the database, if they could be counted; an insert's runs have
+    """A query command's: events in the database, if they could be counted. An insert's runs have
     their own."""
     invalid_reasons: list[str] = []
-    """Of a query command; an insert's runs have their own."""
+    """A query command's; an insert's runs have their own."""
     phases_s: dict[str, float] = {}
-    """Of a query command; an insert's runs have their own."""
+    """A query command's; an insert's runs have their own."""
     runs: list[InsertRun] | list[QueryRun]
     summary: list[InsertSummary] | list[QuerySummary] = []
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NODES = 160
-# In standard deviations of S, which is about 1/√(2ν): beyond them lies less than 10⁻¹⁵.
+# Standard deviations of S (each about 1/√(2ν)) that are integrated: less than 10⁻¹⁵ lies beyond.
 _REACH = 12.0
 _PRECISION = 1e-10
 
@@ -51,7 +51,7 @@ def _scale(freedom: float) -> tuple[list[float], list[float]]:
     nodes, weights = _quadrature()
     spread = _REACH / math.sqrt(2 * freedom)
     low, high = max(0.0, 1 - spread), 1 + spread
-    # In the square root of S, the density is smooth at 0 too.
+    # As a function of the square root of S, the density is smooth at 0, too.
     low, high = math.sqrt(low), math.sqrt(high)
     places = low + (high - low) / 2 * (nodes + 1)
     roots = places**2

@@ -99,7 +99,7 @@ class Preparation:
         self.server = module.server_info()
 
     def _continue(self, after: Carried | None) -> None:
-        """Events stored before, and the number from which on none of ours can be among them.
+        """Find out how many events are stored, and the first number that none of them can have.
 
         If runs with this seed stored n events, no worker has used a number of n or more: each
         run begins at the number of events stored, or behind the last run.

@@ -104,7 +104,7 @@ def application(collector: Collector, end: Callable[[], None]) -> Starlette:
             Route("/failure", guard(failure), methods=["POST"]),
             Route("/status", guard(status)),
             Route("/report", guard(report)),
-            # Not a POST: whoever may only get through the API server's proxy must be able to ask.
+            # A GET, since some users may only send those through the API server's proxy.
             Route("/over", guard(over)),
         ]
     )

@@ -186,7 +186,7 @@ def client_cost(parts: Sequence[WorkerInsert], window_s: float) -> Client:
     elif worst_throttled is not None and worst_throttled > BOUND_THROTTLED_SHARE:
         reason = f"a worker's CPU limit cut in in {worst_throttled:.0%} of the periods"
     elif ceiling_share >= 1:
-        # Of a tiny run neither figure is exact: such shares as 430 % came of it.
+        # Neither figure of a tiny run is exact, so their ratio can be as much as 430 %.
         reason = "a worker ran as fast as building payloads alone allows"
     elif ceiling_share >= BOUND_CEILING_SHARE:
         reason = f"a worker ran at {ceiling_share:.0%} of what building payloads alone allows"
@@ -222,7 +222,7 @@ def merge_queries(
     spans = [(p.start_s + offsets[w], p.end_s + offsets[w]) for w, p in asked.items()]
     if spans:
         window, overlap = span_of(spans)
-        # In a shorter time nobody can tell: that late a worker's message may be.
+        # A shorter window can't be judged, since a worker's message may be that late.
         if window >= MIN_CLOCK_OFFSET_S:
             reasons += _apart(overlap, "ask more often, by --runs")
     return runs, reasons

@@ -23,9 +23,9 @@ class Stage(StrEnum):
     """What a worker is ready for."""
 
     PREPARED = "prepared"
-    """To connect, once the tables are there."""
+    """Ready to connect, once the tables are there."""
     RUN = "run"
-    """To start the measured run together with all others."""
+    """Ready to start the measured run together with all others."""
 
 
 class Ready(Message):

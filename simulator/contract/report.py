@@ -60,7 +60,8 @@ class Queryable(Message):
     """How fast events could be queried, of a database that acknowledges them before that."""
 
     lag_s: float
-    """From the last worker's end until all events could be counted, to the time between two counts."""
+    """Time from the last worker's end until all events could be counted; as exact as the interval
+    between two counts."""
     events_per_s: float
     """Acknowledged events ÷ (window + lag)."""
 
@@ -113,7 +114,7 @@ class InsertRun(Message):
     errors: dict[str, int] = Field(default_factory=dict)
     verification: Verification | None = None
     queryable: Queryable | None = None
-    """Only of a database for which this differs from being acknowledged."""
+    """Only for a database in which events can be queried later than they are acknowledged."""
     timeline: list[tuple[int, int]] = Field(default_factory=list)
     """(second since the common start, events acknowledged in it) of all workers together."""
     slowest_worker: WorkerTimeline | None = None
@@ -128,7 +129,7 @@ class Report(Message):
     insert: InsertRun | None = None
     queries: list[QueryRun] | None = None
     fill_level: int | None = None
-    """Of queries: the events in the database, counted after them. None if they could not be counted."""
+    """Events in the database, counted after the queries. None if they could not be counted."""
     invalid_reasons: list[str] = Field(default_factory=list)
     phases_s: dict[str, float]
     environment: dict[str, Any]

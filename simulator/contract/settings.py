@@ -107,7 +107,7 @@ class Load(Message):
     )
     runs: int = _option(3, "How often each worker asks each query.", Role.READ, ge=1)
     queries: CommaList | None = None
-    """Of readers: the queries to ask; None: all that the module has for the workload."""
+    """The queries that readers ask; None: all that the module has for the workload."""
 
 
 class DataSet(Message):

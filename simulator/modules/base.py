@@ -77,7 +77,7 @@ class Options(BaseModel):
 
     @classmethod
     def option_names(cls, values: Mapping[str, Any]) -> list[str]:
-        """The options that there are beside these values, which may be wrong."""
+        """Names of all options that go with these values, which may be wrong."""
         return list(cls.model_fields)
 
     def secrets(self) -> list[str]:
@@ -225,8 +225,8 @@ class Writer(ABC):
         self._ended.put(Outcome(request, time.perf_counter(), result))
 
     def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
-        """How requests ended: waits until it can be said of one at least, or for so long (None: for
-        ever; then of none). Nothing else is asked of the writer meanwhile.
+        """Wait until at least one request has ended, `timeout_s` at most (None: no limit), and tell how
+        those that have ended did: an empty list if none has. No other method is called meanwhile.
         """
         try:
             return [self._ended.get(timeout=timeout_s)]
@@ -271,8 +271,8 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {}
     """Setting that `server_info` tells -> what it changes; the others are of the database alone."""
     settle_s: float = 0.0
-    """With a database that acknowledges events before they can be queried: how long a count may stand
-    still below the expected number before it is believed."""
+    """For a database that acknowledges events before they can be queried: how long a count must have
+    stood still below the expected number before it is believed."""
 
     def __init__(self, options: OptionsT, job: Job) -> None:
         """Connects to nothing. Raises OptionError for a combination that can't work."""

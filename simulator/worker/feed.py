@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from ..modules.base import Encoder, Payload
 from ..workloads.base import EventBlock
 
-# Events generated and encoded in one go, at least. Beside a busy server, whose data are in the caches, each
-# go costs some 200 µs before it gets anywhere: half of all that generating took with 8,192 of them. A
-# worker's memory stays flat.
+# Least number of events that are generated and encoded at once. On a machine with a busy server, whose data
+# fill the caches, each chunk costs some 200 µs before it gets anywhere, which was half of the time for
+# generating when chunks had 8,192 events. A worker's memory stays flat.
 _CHUNK_EVENTS = 16_384
 
-# Of single requests, which are not encoded in a thread: as long as a chunk takes, the answers to those in
-# flight wait. That is 1 ms (Cassandra) to 2 ms (Elasticsearch).
+# The same for single requests. They aren't encoded in a thread, so answers to those in flight have to wait
+# while a chunk is encoded: 1 ms (Cassandra) to 2 ms (Elasticsearch).
 _CHUNK_SINGLES = 512
 
 # How long a thread that has an answer to take waits for the one that encodes (Python's default is 5 ms,

@@ -198,8 +198,8 @@ class _InFlight:
         self._submit(request)
 
     def _postpone_due(self, request: _Request, error: Retryable) -> None:
-        """Of a request that could not be sent again, and with it of all that were due meanwhile: they
-        have waited for the same, and one after the other they would wait for minutes."""
+        """Put off a request that could not be sent again, and all that have become due meanwhile:
+        they wait for the same thing, and one after the other they would wait for minutes."""
         now = time.perf_counter()
         due = [request]
         while self._waiting and self._waiting[0][0] <= now:

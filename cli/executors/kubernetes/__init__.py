@@ -56,7 +56,7 @@ class KubernetesExecutor(Executor):
                 return
             if not refusal.may_pass or time.monotonic() > until:
                 raise RunFailed(refusal.text)
-            # As long as the scheduler would be given: the other pods may be about to end.
+            # Wait as long as for the scheduler: other pods may be about to end.
             time.sleep(_CAPACITY_POLL_S)
 
     @contextmanager

@@ -71,7 +71,7 @@ def find_refusal(
 ) -> Refusal | None:
     """Why runs with so many workers can't be scheduled; None: they can, as far as can be judged.
 
-    `values`: the chart's, complete; `namespace`: where the pods shall run.
+    `values`: the chart's, complete; `namespace`: where the pods will run.
     """
     if not nodes or any(_is_made_for_its_pod(node) for node in nodes):
         return None
@@ -80,7 +80,7 @@ def find_refusal(
     if not usable:
         return Refusal(_describe_obstacles([text or "" for text in obstacles.values()]), False)
     needs = _Needs.read(values)
-    # With a priority, our pods may take the place of others.
+    # Pods with a priority may take the place of others.
     alone = bool(values.get("priorityClassName"))
     free = [dict(node.allocatable) if alone else node.count_free() for node in usable]
     room = count_workers(free, needs.collector, needs.worker)
@@ -120,7 +120,7 @@ class _Needs:
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> _Needs:
-        """As the chart's values say, and a place among the node's pods."""
+        """What the chart's values ask for, and a place among the node's pods."""
         place = {"pods": Decimal(1)}
         return cls(
             read_amounts(values["collectorResources"]) | place,
@@ -128,15 +128,15 @@ class _Needs:
         )
 
     def only(self, name: str) -> tuple[Amounts, Amounts]:
-        """Of one resource alone, for collector and worker."""
+        """The amounts of one resource alone, for collector and worker."""
         one, other = self.collector.get(name, Decimal(0)), self.worker[name]
         return {name: one}, {name: other}
 
 
 def count_workers(free: Sequence[Amounts], collector: Amounts, worker: Amounts) -> int:
-    """How many workers have room beside the collector; -1 if not even that has.
+    """How many workers fit in addition to the collector; -1 if it doesn't fit either.
 
-    Workers are alike, so all depends on where the collector goes: where it costs least.
+    Workers are alike, so only the collector's place matters: it goes where it costs least.
     """
     places = [_count_pods(node, worker) for node in free]
     best = -1
@@ -234,7 +234,7 @@ def _find_amount(name: str, workers: int, free: Sequence[Amounts], needs: _Needs
 
 
 def _find_last(holds: Callable[[int], bool], low: int, high: int) -> int | None:
-    """The largest number for which it holds, by bisection; None: not even for the smallest."""
+    """The largest number for which `holds` is true, by bisection; None if there is none."""
     if high < low or not holds(low):
         return None
     while low < high:

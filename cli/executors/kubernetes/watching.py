@@ -16,8 +16,8 @@ from ...kubeclient import UNREACHABLE
 from ..watching import Event, Failed, Noticed, Problem, Problems
 from .problems import event_problem, job_problem, pod_problem
 
-# The API server ends a watch after this long, and it is begun anew; one of which nothing is heard for
-# longer is lost. https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
+# The API server ends a watch after this long, and another is begun. If nothing is heard of one for
+# longer, it is lost. https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 _WATCH_S = 300
 _WATCH_TIMEOUT_S = (5.0, _WATCH_S + 30.0)
 _RETRY_S = 1.0
@@ -26,7 +26,7 @@ _PENDING_SHOWN = 5
 
 @dataclass(frozen=True)
 class Change:
-    """Of a watched object."""
+    """A change of a watched object."""
 
     kind: str
     """pod, job or event."""
@@ -68,11 +68,11 @@ class ReleaseWatch:
         self._follow("pod", self._pods.list_namespaced_pod, label_selector=self._selector)
 
     def follow_jobs(self) -> None:
-        """Likewise of a Job."""
+        """Put each change of the run's Jobs into the queue."""
         self._follow("job", self._jobs.list_namespaced_job, label_selector=self._selector)
 
     def follow_events(self) -> None:
-        """Likewise of the namespace's events."""
+        """Put each of the namespace's events into the queue."""
         self._follow("event", self._events_of_all.list_namespaced_event)
 
     def stop(self) -> None:
