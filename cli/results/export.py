@@ -48,25 +48,25 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
         "result_id": stored.id,
         **{name: getattr(result, name) for name in ("started_at", "command", "target", "module",
                                                     "executor", "source", "cost_per_hour")},
-        "tool_version": _in(environment, "tool", "version"),
-        "tool_commit": _in(environment, "tool", "commit"),
-        "database_version": _in(environment, "database", "version"),
-        "cpu_model": _in(environment, "client", "cpu_model"),
+        "tool_version": _look_up(environment, "tool", "version"),
+        "tool_commit": _look_up(environment, "tool", "commit"),
+        "database_version": _look_up(environment, "database", "version"),
+        "cpu_model": _look_up(environment, "client", "cpu_model"),
         **{name: options.get(name) for name in ("batch", "insert_mode", "primary_key", "tables",
                                                 "num_inserts", "prefill")},
         "options": json.dumps(options, sort_keys=True),
     }  # fmt: skip
-    rows = [shared | _insert(run, result.cost_per_hour) for run in result.insert_runs]
+    rows = [shared | _list_insert_cells(run, result.cost_per_hour) for run in result.insert_runs]
     invalid = "; ".join(result.invalid_reasons)
     for execution in result.query_runs:
-        row = shared | _query(execution) | {
+        row = shared | _list_query_cells(execution) | {
             "workers": options.get("workers"), "fill_level": result.fill_level,
         }  # fmt: skip
         rows.append(row | {"valid": not invalid, "invalid_reasons": invalid})
     return rows
 
 
-def _insert(run: InsertRun, cost_per_hour: float | None) -> dict[str, Any]:
+def _list_insert_cells(run: InsertRun, cost_per_hour: float | None) -> dict[str, Any]:
     latency = run.latency_ms
     percentiles = latency.model_dump() if latency else {}
     client = run.client
@@ -88,11 +88,11 @@ def _insert(run: InsertRun, cost_per_hour: float | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _query(execution: QueryRun) -> dict[str, Any]:
+def _list_query_cells(execution: QueryRun) -> dict[str, Any]:
     return execution.model_dump()
 
 
-def _in(environment: dict[str, Any], part: str, name: str) -> Any:
+def _look_up(environment: dict[str, Any], part: str, name: str) -> Any:
     found = environment.get(part)
     return found.get(name) if isinstance(found, dict) else None
 
@@ -123,11 +123,11 @@ def export_runs(stored: Sequence[StoredResult], form: str) -> bytes:
         source, target = Path(folder) / "runs.json", Path(folder) / "runs"
         source.write_text("\n".join(lines), encoding="utf-8")
         connection.execute(
-            f"COPY (SELECT * FROM read_json({_quoted(source)}, format = 'newline_delimited',"
-            f" columns = {columns})) TO {_quoted(target)} ({form})"
+            f"COPY (SELECT * FROM read_json({_quote(source)}, format = 'newline_delimited',"
+            f" columns = {columns})) TO {_quote(target)} ({form})"
         )
         return target.read_bytes()
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     return "'" + str(path).replace("'", "''") + "'"

@@ -93,13 +93,13 @@ class Executions:
 
     @property
     def counted(self) -> list[float]:
-        """Those that figures are made of: all but the first, unless there are no others."""
+        """The executions that figures are made of: all but the first ones, unless there are no others."""
         return [duration for own in self.warm.values() for duration in own] or list(self.cold)
 
     @property
     def samples(self) -> list[float]:
-        """Those figures as independent ones. Workers that ask at once disturb each other, so the mean
-        of each worker counts once; of a single worker, each execution counts."""
+        """The executions as independent samples. Workers that ask at once disturb each other, so each
+        worker's mean counts once; with a single worker, each execution counts."""
         if len(self.warm) > 1:
             return [sum(own) / len(own) for own in self.warm.values()]
         return self.counted
@@ -161,10 +161,10 @@ def find_smallest_difference(cv: float, runs: int) -> float:
     """
     freedom = 2 * runs - 2
     critical = t_quantile(0.975, freedom)
-    # P(T' > critical) = 0.8 for the noncentrality that is sought; the other tail is nil there.
+    # For the noncentrality sought, P(T' > critical) = 0.8; the other tail is negligible there.
     deviations = noncentrality(0.2, critical, freedom) * cv * math.sqrt(2 / runs)
-    # The larger result varies by the same share of a larger mean, so the difference d is sought for
-    # which d = deviations · √((1 + (1 + d)²) / 2).
+    # The larger result varies by the same share of a larger mean, so we seek the difference d
+    # for which d = deviations · √((1 + (1 + d)²) / 2).
     square = deviations**2
     if square >= 2:
         return math.inf
@@ -187,7 +187,7 @@ class Ratio:
 
 
 def estimate_ratio(values: Sequence[float], base: Sequence[float]) -> Ratio:
-    """`values` ÷ `base`, whose runs need not be of one number, nor vary alike. ValueError without
+    """`values` ÷ `base`, which may differ in their number of runs and in their spread. ValueError without
     values, or if one isn't above 0.
 
     Welch's t interval for the difference of the means of the logarithms, taken back by exp: Welch,
@@ -217,11 +217,11 @@ def estimate_ratio(values: Sequence[float], base: Sequence[float]) -> Ratio:
 
 
 MOST_RUNS = 10_000
-"""Who would need more should rather find out why the runs vary so."""
+"""If more were needed, it would be better to find out why the runs vary so much."""
 
 
 def count_runs_needed(cv: float, difference: float) -> int | None:
-    """The fewest runs on each side by which `smallest_difference` comes down to `difference`; None
+    """The fewest runs on each side for which `find_smallest_difference` comes down to `difference`; None
     if more than MOST_RUNS."""
     if find_smallest_difference(cv, MOST_RUNS) > difference:
         return None
@@ -236,8 +236,8 @@ def count_runs_needed(cv: float, difference: float) -> int | None:
 
 
 def combine_cv(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """The coefficient of variation of two sides that are taken to vary alike: the root of the mean
-    of the squares. Of one side if the other has a single run; None if both have."""
+    """The coefficient of variation of two sides that are assumed to vary alike: the root of the mean
+    of the squares. That of one side if the other has a single run; None if both have only one."""
     import numpy as np
 
     found = [summary.cv for summary in map(summarize, (one, other)) if summary.cv is not None]

@@ -36,7 +36,7 @@ class ResultFolder:
         self._kept = False
         try:
             output.mkdir(parents=True, exist_ok=True)
-            self.path = _new_folder(output, name)
+            self.path = _make_folder(output, name)
             (self.path / "logs").mkdir()
         except OSError as error:
             raise ConfigError(
@@ -67,12 +67,12 @@ class ResultFolder:
         self._kept = True
 
     def close(self) -> None:
-        """Remove the folder if nothing worth keeping came about."""
+        """Remove the folder if it holds nothing worth keeping."""
         if not self._kept:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
-def _new_folder(parent: Path, name: str) -> Path:
+def _make_folder(parent: Path, name: str) -> Path:
     """A folder that nobody else uses: a second command in the same second gets -2."""
     number = 1
     while True:
@@ -88,7 +88,7 @@ def _new_folder(parent: Path, name: str) -> Path:
 
 
 class UnreadableResult(ConfigError):
-    """A file that is no result, or not one that this version can read; the text says why."""
+    """A file that isn't a result, or one that this version can't read; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class StoredResult:
     """A result and where it is kept."""
 
     id: str
-    """The name of its folder; of a file that isn't a folder's result.json, the file's."""
+    """The name of its folder, or of its file if that isn't called result.json."""
     file: Path
     result: Result
 
@@ -115,11 +115,13 @@ def read_result(path: Path) -> Result:
     if not isinstance(document, dict) or "format" not in document:
         raise UnreadableResult(f"{file} is no result: it does not say its `format`")
     if document["format"] != FORMAT:
-        raise UnreadableResult(f"{file} has {_other_format(document)}")
+        raise UnreadableResult(f"{file} has {_describe_other_format(document)}")
     try:
         return _bring_up_to_date(Result.model_validate(document))
     except ValidationError as error:
-        raise UnreadableResult(f"{file} is damaged: {_first_problem(document, error)}") from error
+        raise UnreadableResult(
+            f"{file} is damaged: {_describe_first_problem(document, error)}"
+        ) from error
 
 
 def _bring_up_to_date(result: Result) -> Result:
@@ -130,7 +132,7 @@ def _bring_up_to_date(result: Result) -> Result:
     return result
 
 
-def _other_format(document: dict[str, Any]) -> str:
+def _describe_other_format(document: dict[str, Any]) -> str:
     environment = document.get("environment")
     tool = environment.get("tool") if isinstance(environment, dict) else None
     version = tool.get("version") if isinstance(tool, dict) else None
@@ -144,21 +146,25 @@ def _other_format(document: dict[str, Any]) -> str:
     return f"format {found!r}, which no version of this tool has made; it reads format {FORMAT}"
 
 
-def _first_problem(document: dict[str, Any], error: ValidationError) -> str:
-    """Where the first thing is that is wrong, and what. Of a list that may hold runs of either
-    command, only what concerns the file's own command counts."""
+def _describe_first_problem(document: dict[str, Any], error: ValidationError) -> str:
+    """The first problem, and where it is. A list may hold runs of either command: only problems of the
+    file's own command count."""
     kind = "Query" if document.get("command") == "query" else "Insert"
     problems = error.errors(include_url=False, include_input=False)
-    own = [p for p in problems if not _kinds(p["loc"]) or f"list[{kind}" in _kinds(p["loc"])[0]]
+    own = [
+        p
+        for p in problems
+        if not _find_kinds(p["loc"]) or f"list[{kind}" in _find_kinds(p["loc"])[0]
+    ]
     first = (own or problems)[0]
-    place = ".".join(str(part) for part in first["loc"] if part not in _kinds(first["loc"]))
+    place = ".".join(str(part) for part in first["loc"] if part not in _find_kinds(first["loc"]))
     if first["type"] == "extra_forbidden":
         return f"{place} is not a field of format {FORMAT}"
     problem = first["msg"].removeprefix("Value error, ")
     return f"{place}: {problem[:1].lower()}{problem[1:]}" if place else problem
 
 
-def _kinds(place: Iterable[int | str]) -> list[str]:
+def _find_kinds(place: Iterable[int | str]) -> list[str]:
     return [part for part in place if isinstance(part, str) and part.startswith("list[")]
 
 
@@ -166,7 +172,7 @@ def list_results(folder: Path) -> list[StoredResult]:
     """All results in a folder, oldest first. What can't be read is named on standard error, and
     left out. ConfigError if there is no such folder."""
     found = []
-    for path in _entries(folder):
+    for path in _list_entries(folder):
         try:
             found.append(StoredResult(path.name, path / FILE_NAME, read_result(path)))
         except UnreadableResult as error:
@@ -186,8 +192,8 @@ def open_result(name: str, folder: Path) -> StoredResult:
             raise ConfigError(f"{name} is a folder without a {FILE_NAME}")
     elif path.exists():
         file = path / FILE_NAME if path.is_dir() else path
-        return StoredResult(_id_of(file), file, read_result(file))
-    ids = [entry.name for entry in _entries(folder, missing_ok=True)]
+        return StoredResult(_make_id(file), file, read_result(file))
+    ids = [entry.name for entry in _list_entries(folder, missing_ok=True)]
     matches = [name] if name in ids else [one for one in ids if one.startswith(name)]
     if len(matches) > 1:
         some = ", ".join(matches[:3]) + (", …" if len(matches) > 3 else "")
@@ -203,12 +209,12 @@ def open_result(name: str, folder: Path) -> StoredResult:
     return StoredResult(matches[0], file, read_result(file))
 
 
-def _id_of(file: Path) -> str:
+def _make_id(file: Path) -> str:
     return file.absolute().parent.name if file.name == FILE_NAME else file.stem
 
 
-def _entries(folder: Path, missing_ok: bool = False) -> list[Path]:
-    """The folders that hold a result. Logs that were kept of a failure have none."""
+def _list_entries(folder: Path, missing_ok: bool = False) -> list[Path]:
+    """The folders that hold a result; one with only the logs of a failure has none."""
     try:
         return sorted(path for path in folder.iterdir() if (path / FILE_NAME).exists())
     except FileNotFoundError:

@@ -19,7 +19,7 @@ from .words import name_database
 def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
     """A line for each result: its best worker count, or its mean query times."""
     if results[0].command == "query":
-        return _queries(names, results)
+        return _tabulate_queries(names, results)
     costs = any(result.cost_per_hour for result in results)
     rows = []
     for name, result in zip(names, results, strict=True):
@@ -51,7 +51,7 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
     return Table(headers, rows, left)
 
 
-def _queries(names: Sequence[str], results: Sequence[Result]) -> Table:
+def _tabulate_queries(names: Sequence[str], results: Sequence[Result]) -> Table:
     asked = list(dict.fromkeys(run.query for result in results for run in result.query_runs))
     rows = []
     for name, result in zip(names, results, strict=True):
@@ -87,7 +87,7 @@ def tabulate_ratios(names: Sequence[str], command: str, found: Sequence[Compared
                 f"{one.speed.value:.3f}",
                 "-" if interval is None else "{:.3f} to {:.3f}".format(*interval),
                 one.verdict,
-                _runs_text(one, needed),
+                _format_runs_needed(one, needed),
             ]
         )
     figure = "Inserts/s" if command == "insert" else "Seconds"
@@ -97,7 +97,7 @@ def tabulate_ratios(names: Sequence[str], command: str, found: Sequence[Compared
     return Table(headers, rows, ("At", "Result", "Verdict"))
 
 
-def _runs_text(one: Compared, needed: int | None) -> str:
+def _format_runs_needed(one: Compared, needed: int | None) -> str:
     if needed is not None:
         return f"{needed:,}"
     return "-" if one.speed.ci95 is None else f"> {MOST_RUNS:,}"

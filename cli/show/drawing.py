@@ -23,7 +23,7 @@ def to_svg(spec: dict[str, Any]) -> str:
     return str(vl_convert.vegalite_to_svg(spec | {"config": CONFIG}, allowed_base_urls=[]))
 
 
-def standalone_svg(spec: dict[str, Any], theme: str) -> str:
+def make_standalone_svg(spec: dict[str, Any], theme: str) -> str:
     """An SVG file of its own; `auto` follows the viewer's setting where it has one."""
     svg = add_margin(to_svg(spec))
     if theme == "dark":
@@ -67,7 +67,7 @@ MARGIN = 12
 
 def add_margin(svg: str) -> str:
     """The figure on a background, with a margin around it."""
-    width, height = (float(side) for side in _size(svg))
+    width, height = (float(side) for side in _find_size(svg))
     box = f"{-MARGIN} {-MARGIN} {width + 2 * MARGIN:g} {height + 2 * MARGIN:g}"
     svg = re.sub(
         r'width="[^"]*" height="[^"]*" viewBox="[^"]*"',
@@ -85,17 +85,17 @@ def darken(svg: str) -> str:
     return re.sub(rf'(fill|stroke)="({colours})"', lambda m: f'{m[1]}="{DARK[m[2]]}"', svg)
 
 
-def inline(svg: str, prefix: str) -> str:
+def embed(svg: str, prefix: str) -> str:
     """The SVG for a page with several: its ids are made unique, its size is left to the page."""
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}-", svg)
-    width, _ = _size(svg)
+    width, _ = _find_size(svg)
     return re.sub(
         r'width="[^"]*" height="[^"]*" (viewBox=)', rf'style="max-width:{width}px" \1', svg, count=1
     )
 
 
-def _size(svg: str) -> tuple[str, str]:
+def _find_size(svg: str) -> tuple[str, str]:
     found = re.search(r'width="([\d.]+)" height="([\d.]+)"', svg)
     assert found is not None
     return found[1], found[2]

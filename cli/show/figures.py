@@ -32,7 +32,7 @@ from .vega import (
 )
 
 MOST_TICKS = 12
-"""Up to so many fill levels, each has its tick."""
+"""With up to this many fill levels, each has its own tick."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def draw_by_workers(results: Sequence[Named]) -> Figure | None:
     rows: list[Row] = []
     for named in results:
         if not named.result.by_fill_level:
-            rows += [_rate_row(named, entry) for entry in named.result.insert_summary]
+            rows += [_make_row(named, entry) for entry in named.result.insert_summary]
     if not rows:
         return None
     counts = sorted({row["workers"] for row in rows})
@@ -87,7 +87,7 @@ def draw_by_fill_level(results: Sequence[Named]) -> Figure | None:
     rows: list[Row] = []
     for named in results:
         if named.result.by_fill_level:
-            rows += [_rate_row(named, entry) for entry in named.result.insert_summary]
+            rows += [_make_row(named, entry) for entry in named.result.insert_summary]
     if not rows:
         return None
     levels = sorted({row["level"] for row in rows})
@@ -111,11 +111,13 @@ def draw_over_time(results: Sequence[Named]) -> Figure | None:
     """Events acknowledged in each second by all workers, and by the slowest."""
     rows: list[Row] = []
     for named in results:
-        for name, run in _examples(named, alone=len(results) == 1):
-            rows += _timeline(name, "all", run.timeline)
+        for name, run in _choose_examples(named, alone=len(results) == 1):
+            rows += _make_timeline(name, "all", run.timeline)
             if run.slowest_worker:
                 slowest = run.slowest_worker
-                rows += _timeline(name, "slowest", slowest.timeline, f"worker {slowest.worker}")
+                rows += _make_timeline(
+                    name, "slowest", slowest.timeline, f"worker {slowest.worker}"
+                )
     if not rows:
         return None
     panels = []
@@ -132,7 +134,7 @@ def draw_over_time(results: Sequence[Named]) -> Figure | None:
         "time",
         "Throughput over time",
         "Events acknowledged in each second (of long runs: mean of several) of the slowest valid run"
-        f" {_places(results)};"
+        f" {_describe_places(results)};"
         " the first and the last second are not whole. The slowest worker is the one with the fewest"
         " events per second.",
         {"vconcat": panels},
@@ -146,7 +148,7 @@ def draw_latencies(results: Sequence[Named]) -> Figure | None:
     """Percentiles of the requests' latency."""
     rows: list[Row] = []
     for named in results:
-        for name, run in _slowest_answers(named, alone=len(results) == 1):
+        for name, run in _choose_slowest(named, alone=len(results) == 1):
             assert run.latency_ms is not None
             for field, percentile in PERCENTILES.items():
                 value = getattr(run.latency_ms, field)
@@ -161,7 +163,7 @@ def draw_latencies(results: Sequence[Named]) -> Figure | None:
     return Figure(
         "latency",
         "Latency of a request",
-        f"Of the run with the highest p99 {_places(results)}, retries included. A request is a whole"
+        f"Of the run with the highest p99 {_describe_places(results)}, retries included. A request is a whole"
         " batch.",
         make_spec(rows, [draw_lines(x, y, rows), draw_points(x, y, rows)]),
     )
@@ -173,11 +175,12 @@ def draw_queries(results: Sequence[Named]) -> Figure | None:
     for named in results:
         for entry in named.result.query_summary:
             text = (
-                f"{named.name}\n{entry.query}: mean {_seconds(entry.avg)} s\n"
-                f"{_seconds(entry.min)} to {_seconds(entry.max)} s in {_times(entry.runs)}"
+                f"{named.name}\n{entry.query}: mean {_format_seconds(entry.avg)} s\n"
+                f"{_format_seconds(entry.min)} to {_format_seconds(entry.max)} s in"
+                f" {_count_executions(entry.runs)}"
             )
             if entry.cold is not None:
-                text += f"\nthe first time {_seconds(entry.cold)} s"
+                text += f"\nthe first time {_format_seconds(entry.cold)} s"
             rows.append(
                 {"series": named.name, "query": entry.query, "mean": entry.avg, "low": entry.min,
                  "high": entry.max, "text": text}
@@ -221,7 +224,7 @@ def draw_phases(results: Sequence[Named]) -> Figure | None:
         if named.result.phases_s:
             bars.append((f"{prefix}all queries", named.result.phases_s))
         own = [
-            (f"{prefix}{_run_text(named.result, run)}", run.phases_s)
+            (f"{prefix}{_describe_run(named.result, run)}", run.phases_s)
             for run in named.result.insert_runs
             if run.phases_s
         ]
@@ -231,7 +234,7 @@ def draw_phases(results: Sequence[Named]) -> Figure | None:
             }
             shown = [run for run in firsts.values() if run.run == 1 and run.phases_s]
             own = [
-                (f"{prefix}{_run_text(named.result, run)}", run.phases_s)
+                (f"{prefix}{_describe_run(named.result, run)}", run.phases_s)
                 for run in sorted(shown, key=lambda run: run.workers)
             ]
         bars += own
@@ -280,7 +283,7 @@ def draw_phases(results: Sequence[Named]) -> Figure | None:
 
 
 def draw_client_share(results: Sequence[Named]) -> Figure | None:
-    """How busy the load generator was itself."""
+    """How busy the load generator itself was."""
     rows: list[Row] = []
     for named in results:
         counts = dict.fromkeys(run.workers for run in named.result.insert_runs)
@@ -293,7 +296,7 @@ def draw_client_share(results: Sequence[Named]) -> Figure | None:
                 assert run.client is not None
                 bound = f"\nclient-bound: {run.client.bound_reason}" if run.client.bound else ""
                 share = 100 * run.client.cpu_share
-                text = f"{named.name}\n{_run_text(named.result, run)}: {share:.2f} %{bound}"
+                text = f"{named.name}\n{_describe_run(named.result, run)}: {share:.2f} %{bound}"
                 rows.append(
                     {"series": named.name, "workers": workers, "share": share, "text": text}
                 )
@@ -333,7 +336,7 @@ KINDS: dict[str, Callable[[Sequence[Named]], Figure | None]] = {
     "client": draw_client_share,
     "phases": draw_phases,
 }
-"""All kinds of figure; the first that results have data for says most of them."""
+"""All kinds of figure, the most telling first."""
 
 
 def draw_all(results: Sequence[Named]) -> list[Figure]:
@@ -351,7 +354,7 @@ def add_title(figure: Figure, title: str, remarks: Sequence[str] = ()) -> dict[s
 
 
 def name_sources(kind: str, named: Sequence[Named]) -> list[str]:
-    """Where figures in such a figure come from that this tool did not measure."""
+    """The sources of what such a figure shows and this tool didn't measure."""
     found = dict.fromkeys(
         one.result.source for one in named if one.result.source and KINDS[kind]([one]) is not None
     )
@@ -363,7 +366,7 @@ def name_sources(kind: str, named: Sequence[Named]) -> list[str]:
 RATE = "Inserts/s"
 
 
-def _rate_row(named: Named, entry: InsertSummary) -> Row:
+def _make_row(named: Named, entry: InsertSummary) -> Row:
     place = format_workers(entry.workers)
     if entry.fill_level is not None:
         place += f", {entry.fill_level:,} events before"
@@ -383,10 +386,10 @@ def _rate_row(named: Named, entry: InsertSummary) -> Row:
 
 
 MOST_POINTS = 300
-"""Of one line over time; a longer run is drawn in steps of several seconds."""
+"""The most points in a line over time; a longer run is drawn in steps of several seconds."""
 
 
-def _timeline(
+def _make_timeline(
     name: str, part: str, timeline: Sequence[tuple[int, int]], who: str = "all workers"
 ) -> list[Row]:
     """A row for each step; a second in which nothing was acknowledged is not in the timeline."""
@@ -404,14 +407,15 @@ def _timeline(
     return rows
 
 
-def _examples(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
-    """The slowest valid run of each worker count (of a series over fill levels: the first and the
-    last run); beside other results only that of the best worker count."""
+def _choose_examples(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
+    """The slowest valid run of each worker count (in a series over fill levels: the first and the last
+    run); beside other results, only that of the best worker count."""
     result = named.result
     runs = [run for run in result.insert_runs if run.valid and run.timeline and run.inserts_per_s]
     if result.by_fill_level:
         return [
-            (_name(named, run, alone), run) for run in (runs[:1] + runs[-1:] if alone else runs[:1])
+            (_name_run(named, run, alone), run)
+            for run in (runs[:1] + runs[-1:] if alone else runs[:1])
         ]
     if not alone and result.best:
         runs = [run for run in runs if run.workers == result.best.workers]
@@ -420,12 +424,12 @@ def _examples(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
         known = found.get(run.workers)
         if known is None or (run.inserts_per_s or 0) < (known.inserts_per_s or 0):
             found[run.workers] = run
-    return [(_name(named, run, alone), run) for run in found.values()]
+    return [(_name_run(named, run, alone), run) for run in found.values()]
 
 
-def _slowest_answers(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
-    """The run with the highest p99 of each worker count; beside other results only that of the best
-    worker count."""
+def _choose_slowest(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
+    """The run with the highest p99 of each worker count; beside other results, only that of the
+    best worker count."""
     result = named.result
     runs = [run for run in result.insert_runs if run.valid and run.latency_ms]
     if not alone and result.best and not result.by_fill_level:
@@ -433,34 +437,34 @@ def _slowest_answers(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
     found: dict[int, InsertRun] = {}
     for run in runs:
         known = found.get(run.workers)
-        if known is None or _p99(run) > _p99(known):
+        if known is None or _find_p99(run) > _find_p99(known):
             found[run.workers] = run
-    return [(_name(named, run, alone), run) for run in found.values()]
+    return [(_name_run(named, run, alone), run) for run in found.values()]
 
 
-def _places(results: Sequence[Named]) -> str:
-    """Where `_examples` and `_slowest_answers` look."""
+def _describe_places(results: Sequence[Named]) -> str:
+    """Where `_choose_examples` and `_choose_slowest` look."""
     return "at each worker count" if len(results) == 1 else "of each result's best worker count"
 
 
-def _p99(run: InsertRun) -> float:
+def _find_p99(run: InsertRun) -> float:
     return run.latency_ms.p99 if run.latency_ms else 0.0
 
 
-def _name(named: Named, run: InsertRun, alone: bool) -> str:
-    text = _run_text(named.result, run)
+def _name_run(named: Named, run: InsertRun, alone: bool) -> str:
+    text = _describe_run(named.result, run)
     return text if alone else f"{named.name}, {text}"
 
 
-def _run_text(result: Result, run: InsertRun) -> str:
+def _describe_run(result: Result, run: InsertRun) -> str:
     if result.by_fill_level:
         return f"level {run.fill_level:,}"
     return f"{format_workers(run.workers)}, run {run.run}"
 
 
-def _seconds(value: float) -> str:
+def _format_seconds(value: float) -> str:
     return f"{value:,.4f}"
 
 
-def _times(count: int) -> str:
+def _count_executions(count: int) -> str:
     return f"{count} execution{'s' if count != 1 else ''}"

@@ -9,7 +9,7 @@ from ..errors import ConfigError
 from ..output import write_whole
 from ..results.naming import name_results
 from ..results.store import StoredResult
-from .drawing import standalone_svg, to_png
+from .drawing import make_standalone_svg, to_png
 from .figures import KINDS, Figure, Named, add_title, name_sources
 
 ENDINGS = (".svg", ".png")
@@ -28,15 +28,15 @@ def write_plot(
     named = [
         Named(name, one.result) for name, one in zip(name_results(stored), stored, strict=True)
     ]  # fmt: skip
-    figure = _figure(named, kind)
+    figure = _choose_figure(named, kind)
     output = output or Path(f"{figure.kind}.svg")
     spec = add_title(figure, title or figure.title, name_sources(figure.kind, named))
     png = output.suffix.lower() == ".png"
-    write_whole(output, to_png(spec, theme) if png else standalone_svg(spec, theme))
+    write_whole(output, to_png(spec, theme) if png else make_standalone_svg(spec, theme))
     return output
 
 
-def _figure(named: Sequence[Named], kind: str | None) -> Figure:
+def _choose_figure(named: Sequence[Named], kind: str | None) -> Figure:
     for name in KINDS if kind is None else [kind]:
         figure = KINDS[name](named)
         if figure is not None:

@@ -15,7 +15,7 @@ from ..results.store import StoredResult
 from ..results.verdicts import find_weaknesses
 from . import words
 from .comparison import list_remarks, tabulate_overview, tabulate_ratios
-from .drawing import inline, to_svg
+from .drawing import embed, to_svg
 from .figures import Named, draw_all, name_sources
 from .notes import describe_weakness
 from .stored import tabulate_result
@@ -65,9 +65,9 @@ def make_report(stored: Sequence[StoredResult], title: str) -> str:
         version=__version__,
         style=(_PAGE / "report.css").read_text() + dark,
         script=(_PAGE / "report.js").read_text(),
-        results=[_section(one, name) for one, name in zip(stored, names, strict=True)],
-        comparisons=_comparisons(stored, names),
-        figures=_figures(stored, names),
+        results=[_make_section(one, name) for one, name in zip(stored, names, strict=True)],
+        comparisons=_make_comparisons(stored, names),
+        figures=_make_figures(stored, names),
     )
 
 
@@ -79,7 +79,7 @@ def mark_struck(value: object) -> str:
     return Markup(text)  # noqa: S704 - escaped in the line above
 
 
-def _section(stored: StoredResult, name: str) -> _Section:
+def _make_section(stored: StoredResult, name: str) -> _Section:
     result = stored.result
     return _Section(
         stored.id,
@@ -91,7 +91,7 @@ def _section(stored: StoredResult, name: str) -> _Section:
     )
 
 
-def _comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> list[_Comparison]:
+def _make_comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> list[_Comparison]:
     """Each kind of which there are two results or more."""
     found = []
     for kind in dict.fromkeys(one.result.kind for one in stored):
@@ -114,14 +114,14 @@ def _comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> list[_
     return found
 
 
-def _figures(stored: Sequence[StoredResult], names: Sequence[str]) -> list[dict[str, str]]:
+def _make_figures(stored: Sequence[StoredResult], names: Sequence[str]) -> list[dict[str, str]]:
     named = [Named(name, one.result) for one, name in zip(stored, names, strict=True)]
     return [
         {
             "id": figure.kind,
             "title": figure.title,
             "note": " ".join([figure.note, *name_sources(figure.kind, named)]),
-            "svg": inline(to_svg(figure.spec), figure.kind),
+            "svg": embed(to_svg(figure.spec), figure.kind),
         }
         for figure in draw_all(named)
     ]

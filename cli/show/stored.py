@@ -76,8 +76,8 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         "Spread of the workers": tabulate_workers(runs),
         "Retries and errors": tabulate_errors(runs),
         "Phases, seconds": tabulate_phases(result),
-        "Options": _pairs(flat(result.options)),
-        "Environment": _pairs(flat(result.environment)),
+        "Options": _tabulate_pairs(flatten(result.options)),
+        "Environment": _tabulate_pairs(flatten(result.environment)),
     }
     return {title: found for title, found in tables.items() if found.rows}
 
@@ -103,10 +103,10 @@ def tabulate_runs(runs: Sequence[InsertRun], terminal: bool) -> Table:
                 "yes" if run.valid else "no",
                 _show_figure(run, run.inserts_per_s, "{:,.0f}", terminal),
                 _show_figure(run, run.inserts_per_s_mean_duration, "{:,.0f}", terminal),
-                _or_dash(run.window_s, "{:,.2f}"),
-                _or_dash(run.overlap, "{:.1%}"),
-                _or_dash(run.events, "{:,}"),
-                "-" if counted is None else _or_dash(counted.stored, "{:,}"),
+                _format_or_dash(run.window_s, "{:,.2f}"),
+                _format_or_dash(run.overlap, "{:.1%}"),
+                _format_or_dash(run.events, "{:,}"),
+                "-" if counted is None else _format_or_dash(counted.stored, "{:,}"),
                 _show_figure(run, run.client.cpu_share if run.client else None, "{:.1%}", terminal),
             ]
         )
@@ -177,7 +177,7 @@ def tabulate_phases(result: Result) -> Table:
         return Table(headers, [[f"{result.phases_s[name]:,.2f}" for name in names]])
     names = list(dict.fromkeys(name for run in result.insert_runs for name in run.phases_s))
     rows = [
-        _locate(run) + [_or_dash(run.phases_s.get(name), "{:,.2f}") for name in names]
+        _locate(run) + [_format_or_dash(run.phases_s.get(name), "{:,.2f}") for name in names]
         for run in result.insert_runs
         if run.phases_s
     ]
@@ -185,22 +185,22 @@ def tabulate_phases(result: Result) -> Table:
     return Table(headers, rows)
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
     """The leaves of nested mappings as `outer.inner`, value."""
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{name}.")
+            yield from flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", "-" if value == {} else format_value(value)
 
 
-def _pairs(pairs: Iterable[tuple[str, str]]) -> Table:
+def _tabulate_pairs(pairs: Iterable[tuple[str, str]]) -> Table:
     return Table(["Name", "Value"], [list(pair) for pair in pairs], left=("Name", "Value"))
 
 
 def _show_figure(run: InsertRun, value: float | None, form: str, terminal: bool) -> str:
     """Struck through if the run is invalid."""
-    text = _or_dash(value, form)
+    text = _format_or_dash(value, form)
     return text if run.valid or value is None else strike(text, terminal)
 
 
@@ -209,5 +209,5 @@ def _locate(run: InsertRun) -> list[str]:
     return [f"{run.workers:,}", f"{run.run:,}", f"{run.fill_level:,}"]
 
 
-def _or_dash(value: float | None, form: str) -> str:
+def _format_or_dash(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)

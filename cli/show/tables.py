@@ -54,9 +54,15 @@ def tabulate_inserts(
         own = [run for run in runs if run.workers == workers]
         found = [entry for entry in summary if entry.workers == workers]
         if found:
-            cost = [_per_cost(found[0].avg, cost_per_hour)] if cost_per_hour else []
+            cost = [_format_events_per_cost(found[0].avg, cost_per_hour)] if cost_per_hour else []
             rows.append(
-                [f"{workers:,}", *_figures(found[0]), *_details(own), *_more(own, runs), *cost]
+                [
+                    f"{workers:,}",
+                    *_list_figures(found[0]),
+                    *_list_details(own),
+                    *_list_more(own, runs),
+                    *cost,
+                ]
             )
         else:
             rates = [run.inserts_per_s for run in own if run.inserts_per_s is not None]
@@ -64,10 +70,19 @@ def tabulate_inserts(
             shown = [strike(format_rate(figure), terminal) for figure in figures] or ["-"] * 3
             none = ["-" for _ in more]
             rows.append(
-                [f"{workers:,}", *shown, "-", "-", "-", *_details(own), *_more(own, runs), *none]
+                [
+                    f"{workers:,}",
+                    *shown,
+                    "-",
+                    "-",
+                    "-",
+                    *_list_details(own),
+                    *_list_more(own, runs),
+                    *none,
+                ]
             )
     headers = ["Workers", "Min", "Max", "Avg", "Median", "95% interval", "CV", *_DETAILS]
-    return Table([*headers, *_more_headers(runs), *more], rows)
+    return Table([*headers, *_list_more_headers(runs), *more], rows)
 
 
 def tabulate_steps(
@@ -80,10 +95,12 @@ def tabulate_steps(
         rate = "-" if run.inserts_per_s is None else format_rate(round(run.inserts_per_s, -1))
         cost = ["-" for _ in more]
         if cost_per_hour and run.valid and run.inserts_per_s:
-            cost = [_per_cost(run.inserts_per_s, cost_per_hour)]
+            cost = [_format_events_per_cost(run.inserts_per_s, cost_per_hour)]
         shown = rate if run.valid or run.inserts_per_s is None else strike(rate, terminal)
-        rows.append([f"{run.fill_level:,}", shown, *_details([run]), *_more([run], runs), *cost])
-    headers = ["Level", "Inserts/s", *_DETAILS, *_more_headers(runs), *more]
+        rows.append(
+            [f"{run.fill_level:,}", shown, *_list_details([run]), *_list_more([run], runs), *cost]
+        )
+    headers = ["Level", "Inserts/s", *_DETAILS, *_list_more_headers(runs), *more]
     return Table(headers, rows)
 
 
@@ -93,7 +110,7 @@ def tabulate_queries(summary: Sequence[QuerySummary], failed: Sequence[str]) -> 
         [
             entry.query,
             *(f"{value:,.4f}" for value in (entry.min, entry.max, entry.avg, entry.median)),
-            _interval(entry.ci95, "{:,.4f}"),
+            _format_interval(entry.ci95, "{:,.4f}"),
             f"{entry.p95:,.4f}",
             "-" if entry.cold is None else f"{entry.cold:,.4f}",
             f"{entry.rows:,}",
@@ -135,14 +152,14 @@ COST_HEADER = "Events/money"
 """Events that one unit of the currency of `cost_per_hour` pays for."""
 
 
-def _per_cost(rate: float, cost_per_hour: float) -> str:
+def _format_events_per_cost(rate: float, cost_per_hour: float) -> str:
     return f"{count_events_per_cost(rate, cost_per_hour):,.0f}"
 
 
 _DETAILS = ["p50 ms", "p99 ms", "Client CPU"]
 
 
-def _details(runs: Sequence[InsertRun]) -> list[str]:
+def _list_details(runs: Sequence[InsertRun]) -> list[str]:
     """Latency and client share of the slowest valid run: an average would hide it."""
     measured = [run for run in runs if run.valid and run.latency_ms and run.client]
     if not measured:
@@ -152,15 +169,15 @@ def _details(runs: Sequence[InsertRun]) -> list[str]:
     share = max(run.client.cpu_share for run in measured if run.client)
     bound = any(run.client.bound for run in measured if run.client)
     return [
-        _ms(worst.latency_ms.p50),
-        _ms(worst.latency_ms.p99),
+        _format_ms(worst.latency_ms.p50),
+        _format_ms(worst.latency_ms.p99),
         f"{share:.0%}" + (" bound" if bound else ""),
     ]
 
 
-def _more_headers(all_runs: Sequence[InsertRun]) -> list[str]:
-    """Columns for what only some have: events of several metrics, and a database that acknowledges
-    events before they can be queried."""
+def _list_more_headers(all_runs: Sequence[InsertRun]) -> list[str]:
+    """Columns that only some tables need: for events with several metrics, and for databases that
+    acknowledge events before they can be queried."""
     metrics = any(run.metrics_per_s != run.inserts_per_s for run in all_runs if run.metrics_per_s)
     queryable = any(run.queryable for run in all_runs)
     return [
@@ -169,9 +186,9 @@ def _more_headers(all_runs: Sequence[InsertRun]) -> list[str]:
     ]
 
 
-def _more(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list[str]:
-    """Those columns of some of the runs: the mean of the valid ones' metrics, and the run whose
-    events took longest to appear."""
+def _list_more(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list[str]:
+    """The cells of these columns over some runs: the mean of the valid runs' metrics, and the valid run
+    whose events took longest to appear."""
     shown = {"Metrics/s": "-", "Queryable/s": "-", "Lag s": "-"}
     metrics = [run.metrics_per_s for run in runs if run.valid and run.metrics_per_s]
     if metrics:
@@ -180,13 +197,13 @@ def _more(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list[str]
     if found:
         slowest = max(found, key=lambda queryable: queryable.lag_s)
         shown |= {"Queryable/s": format_rate(slowest.events_per_s), "Lag s": f"{slowest.lag_s:.1f}"}
-    return [shown[header] for header in _more_headers(all_runs)]
+    return [shown[header] for header in _list_more_headers(all_runs)]
 
 
-def _figures(entry: InsertSummary) -> list[str]:
+def _list_figures(entry: InsertSummary) -> list[str]:
     return [
         *(format_rate(value) for value in (entry.min, entry.max, entry.avg, entry.median)),
-        _interval(entry.ci95, "{:,.0f}"),
+        _format_interval(entry.ci95, "{:,.0f}"),
         "-" if entry.cv is None else f"{entry.cv:.1%}",
     ]
 
@@ -196,10 +213,10 @@ def format_rate(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _ms(value: float) -> str:
+def _format_ms(value: float) -> str:
     """Three digits, but never as 1.23e+03."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-def _interval(interval: tuple[float, float] | None, form: str) -> str:
+def _format_interval(interval: tuple[float, float] | None, form: str) -> str:
     return "-" if interval is None else " to ".join(form.format(end) for end in interval)

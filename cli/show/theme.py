@@ -6,9 +6,9 @@ from typing import Any
 
 INK, MUTED, GRID, PAPER = "#1b1f24", "#59636e", "#d8dee4", "#fffffe"
 
-# Six hues of Okabe & Ito's palette (https://jfly.uni-koeln.de/color/), darkened where a line of it
-# could hardly be seen on white, and two greys; a test holds them apart for the three kinds of colour
-# blindness. Figures tell series apart by shape, too.
+# Six hues of Okabe & Ito's palette (https://jfly.uni-koeln.de/color/), darkened where a line
+# could hardly be seen on white, and two greys; a test checks that they can be told apart with the three
+# kinds of colour blindness. Series differ in shape, too.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc5fa0", "#332288", "#333333", "#8c8c8c")
 SHAPES = (
     "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right",

@@ -58,7 +58,7 @@ def _scale_series(rows: Sequence[Row], channel: str) -> Row:
     if channel == "stroke":
         values = [SERIES[number % count] for number in range(len(names))]
     else:
-        # Moved on by one for each time that the colours begin anew.
+        # Shifted by one each time the colours start over.
         values = [SHAPES[(number + number // count) % count] for number in range(len(names))]
     return {
         "field": "series",

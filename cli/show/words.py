@@ -100,7 +100,7 @@ def give_answer(result: Result) -> str:
         times = sorted(result.query_summary, key=lambda entry: entry.avg)
         if not times:
             return "No query was answered: there is no figure."
-        said = [f"{entry.query} {_seconds(entry)}" for entry in times]
+        said = [f"{entry.query} {_format_seconds(entry)}" for entry in times]
         return f"On average a query took: {', '.join(said)}."
     if not result.insert_summary:
         return "No run is valid: there is no figure to use."
@@ -113,7 +113,7 @@ def give_answer(result: Result) -> str:
             f" {last.fill_level:,}: {change:+.0%}."
         )
     best = result.best
-    return f"Most with {format_workers(best.workers)}: {_rate(best)}{_cost(result, best)}."
+    return f"Most with {format_workers(best.workers)}: {_describe_rate(best)}{_describe_cost(result, best)}."
 
 
 def describe_ratios(names: Sequence[str], found: Sequence[Compared]) -> list[str]:
@@ -141,12 +141,14 @@ def _format_ratio(value: float) -> str:
     return f"{value:,.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def _seconds(entry: QuerySummary) -> str:
+def _format_seconds(entry: QuerySummary) -> str:
     text = f"{entry.avg:,.3g} s"
-    return text if entry.cold is None else f"{text} (the first time {entry.cold:,.3g} s)"
+    return (
+        text if entry.cold in (None, entry.avg) else f"{text} (the first time {entry.cold:,.3g} s)"
+    )
 
 
-def _rate(entry: InsertSummary) -> str:
+def _describe_rate(entry: InsertSummary) -> str:
     text = f"{entry.median:,.0f} inserts/s"
     if entry.runs == 1:
         return f"{text} in a single run"
@@ -157,7 +159,7 @@ def _rate(entry: InsertSummary) -> str:
     return text + ")"
 
 
-def _cost(result: Result, entry: InsertSummary) -> str:
+def _describe_cost(result: Result, entry: InsertSummary) -> str:
     if not result.cost_per_hour:
         return ""
     events = count_events_per_cost(entry.avg, result.cost_per_hour)

@@ -559,7 +559,7 @@ def test_a_run_whose_count_is_wrong_is_invalid(tool: Tool, server: Server) -> No
     assert run["valid"] is False
     assert run["verification"] == {"expected": 200, "stored": 199, "ok": False}
     assert "199 events, 200 were expected" in run["invalid_reasons"][0]
-    assert re.search(r"invalid: .*~~\d+~~ .*199 events, 200 were expected", done.out)
+    assert re.search(r"invalid: .*~~[\d,]+~~ .*199 events, 200 were expected", done.out)
     assert "summary" in tool.result() and tool.result()["summary"] == []
 
 

@@ -19,7 +19,7 @@ from cli.errors import ConfigError
 from cli.results.model import Result
 from cli.results.store import read_result
 from cli.show import drawing
-from cli.show.drawing import inline, standalone_svg, to_png, to_svg
+from cli.show.drawing import embed, make_standalone_svg, to_png, to_svg
 from cli.show.figures import KINDS, Figure, Named, add_title, draw_all
 from cli.show.plotting import write_plot
 from cli.show.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
@@ -277,7 +277,7 @@ def test_names_are_escaped() -> None:
     result = inserts({1: [5.0]}, '<script>alert("x")</script>&')
     figure = KINDS["workers"]([Named(result.target, result), *named(OTHER)])
     assert figure is not None
-    svg = standalone_svg(add_title(figure, "<b>&"), "auto")
+    svg = make_standalone_svg(add_title(figure, "<b>&"), "auto")
     assert "<script" not in svg
     assert "<b>" not in svg
     ET.fromstring(svg)
@@ -349,7 +349,7 @@ def test_every_colour_has_one_for_the_dark() -> None:
     assert len(set(SHAPES)) == len(SERIES) == len(SHAPES)
     for kind, results in OF_EACH_KIND.items():
         figure = drawn(kind, *results)
-        svg = standalone_svg(add_title(figure, "Title"), "light")
+        svg = make_standalone_svg(add_title(figure, "Title"), "light")
         used = set(re.findall(r'(?:fill|stroke)="(#[0-9a-f]+|[a-z]+)"', svg)) - {"none"}
         # What is never seen keeps its default.
         assert used - {"transparent", "black"} <= set(DARK), kind
@@ -360,7 +360,7 @@ def test_every_colour_has_one_for_the_dark() -> None:
 
 @pytest.mark.parametrize("theme", drawing.THEMES)
 def test_an_svg_stands_alone(theme: str) -> None:
-    svg = standalone_svg(add_title(drawn("workers", SWEEP), "A title", ["A remark."]), theme)
+    svg = make_standalone_svg(add_title(drawn("workers", SWEEP), "A title", ["A remark."]), theme)
     root = ET.fromstring(svg)
     texts = [element.text for element in root.iter(f"{SVG}text")]
     assert "A title" in texts
@@ -390,7 +390,7 @@ def size(png: bytes) -> tuple[int, int]:
 
 def test_a_png_is_twice_the_svg() -> None:
     spec = add_title(drawn("workers", SWEEP), "Title")
-    root = ET.fromstring(standalone_svg(spec, "light"))
+    root = ET.fromstring(make_standalone_svg(spec, "light"))
     expected = tuple(round(2 * float(root.get(side, 0))) for side in ("width", "height"))
     assert size(to_png(spec, "light")) == pytest.approx(expected, abs=2)
     assert to_png(spec, "dark") != to_png(spec, "light") == to_png(spec, "auto")
@@ -398,7 +398,7 @@ def test_a_png_is_twice_the_svg() -> None:
 
 def test_figures_on_one_page_do_not_share_ids() -> None:
     svg = '<svg width="1" height="2" viewBox="0"><g id="a" clip-path="url(#a)"/></svg>'
-    assert inline(svg, "x") == (
+    assert embed(svg, "x") == (
         '<svg style="max-width:1px" viewBox="0"><g id="x-a" clip-path="url(#x-a)"/></svg>'
     )
 

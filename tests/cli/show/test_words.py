@@ -57,6 +57,12 @@ def test_the_answer() -> None:
     )
 
 
+def test_a_query_asked_once_has_one_figure() -> None:
+    assert (
+        words.give_answer(queries({"q": [0.5]}, cold=None)) == "On average a query took: q 0.5 s."
+    )
+
+
 def test_no_answer() -> None:
     assert words.give_answer(inserts({})) == "No run is valid: there is no figure to use."
     assert (
