@@ -30,7 +30,8 @@ from urllib.parse import urlsplit
 
 from simulator.contract import Load
 from simulator.modules.base import Job
-from simulator.modules.influxdb import Influxdb, InfluxServer
+from simulator.modules.influxdb import Influxdb
+from simulator.modules.influxdb.server import Connection
 from simulator.modules.options import parse_options
 from simulator.worker import garbage_collection_paused
 from simulator.workloads.base import Workload
@@ -109,7 +110,7 @@ def bucket(name: str, line: Line) -> Iterator[Influxdb]:
 def thin(module: Influxdb, payloads: Sequence[bytes], line: Line) -> Iterator[Turn]:
     """http.client alone."""
     count = BATCHES[line.batch]
-    server = InfluxServer(module.options, "none")
+    server = Connection(module.options, module.job)
     url = urlsplit(module.options.endpoint)
     target = url.path.rstrip("/") + server.write_target
     connection = http.client.HTTPConnection(url.hostname or "", url.port)

@@ -11,7 +11,8 @@ import pytest
 from simulator.contract import Tables
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job
-from simulator.modules.influxdb import Influxdb, flux_text, flux_time, parsed
+from simulator.modules.influxdb import Influxdb
+from simulator.modules.influxdb.queries import flux_text, flux_time, parse_csv
 from simulator.modules.options import parse_options
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert, insert_with
@@ -335,11 +336,11 @@ def test_annotated_csv_of_several_tables() -> None:
         ",_result,1,c,2024-01-01T00:00:00Z,7\r\n"
         "\r\n"
     )
-    assert parsed(text, ["name", "v", "_time"]) == [
+    assert parse_csv(text, ["name", "v", "_time"]) == [
         ('a, "b"', 1.5, 1_704_067_200_045),
         ("c", 7, 1_704_067_200_000),
     ]
-    assert parsed("\r\n", ["name"]) == []
+    assert parse_csv("\r\n", ["name"]) == []
 
 
 def test_a_query_that_fails_half_way() -> None:
@@ -348,4 +349,4 @@ def test_a_query_that_fails_half_way() -> None:
         "#datatype,string,string\r\n,error,reference\r\n,memory limit exceeded,897\r\n"
     )
     with pytest.raises(SimulatorError, match="gave up a query: memory limit exceeded"):
-        parsed(text, ["v"])
+        parse_csv(text, ["v"])
