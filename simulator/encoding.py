@@ -97,7 +97,7 @@ def text_format(column: Column) -> bytes:
 
 
 @lru_cache(maxsize=8)
-def _repeated(row: bytes, separator: bytes, count: int) -> bytes:
+def _repeat(row: bytes, separator: bytes, count: int) -> bytes:
     return separator.join([row] * count)
 
 
@@ -111,17 +111,17 @@ def format_rows(row: bytes, separator: bytes, columns: Sequence[Sequence[Any]]) 
     `columns` are lists of Python values (`ndarray.tolist()`), all of the same length.
     """
     return separator.join(
-        _formatted(row, separator, [column[start:stop] for column in columns])
+        _format_some(row, separator, [column[start:stop] for column in columns])
         for start, stop in bounds(len(columns[0]), _ROWS_AT_ONCE)
     )
 
 
-def _formatted(row: bytes, separator: bytes, columns: Sequence[Sequence[Any]]) -> bytes:
+def _format_some(row: bytes, separator: bytes, columns: Sequence[Sequence[Any]]) -> bytes:
     width, count = len(columns), len(columns[0])
     values: list[Any] = [None] * (width * count)
     for position, column in enumerate(columns):
         values[position::width] = column
-    return _repeated(row, separator, count) % tuple(values)
+    return _repeat(row, separator, count) % tuple(values)
 
 
 def escaped(values: NDArray[Any], replacements: Sequence[tuple[bytes, bytes]]) -> NDArray[Any]:

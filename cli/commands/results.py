@@ -74,7 +74,7 @@ def export(names: tuple[str, ...], output: Path | None, results_folder: Path, de
     from ..results.export import FORMATS, choose_format, export_runs
 
     form = FORMATS[".csv"] if output is None else choose_format(output)
-    content = export_runs(_chosen(names, results_folder), form)
+    content = export_runs(_open_results(names, results_folder), form)
     if output is None:
         say(content.decode().rstrip("\n"))
     else:
@@ -82,7 +82,7 @@ def export(names: tuple[str, ...], output: Path | None, results_folder: Path, de
         note(f"Written: {output}")
 
 
-def _chosen(names: tuple[str, ...], folder: Path) -> list[StoredResult]:
+def _open_results(names: tuple[str, ...], folder: Path) -> list[StoredResult]:
     from ..results.store import list_results, open_result
 
     return [open_result(name, folder) for name in names] if names else list_results(folder)
