@@ -25,6 +25,8 @@ from .processes import run_program
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
+    from .kubeclient import TimedApiClient
+
 RUN_LABEL = "iot-database-benchmark/run"
 """On every object of a run; its value is the run's id."""
 
@@ -37,9 +39,10 @@ STARTED_BY = "iot-database-benchmark/started-by"
 CHART = shipped("deployment")
 
 OLDEST_HELM = (3, 4)
-_HELM_TIMEOUT_S = 120
+_HELM_TIMEOUT_S = 120.0
+UNINSTALL_TIMEOUT_S = 60.0
 # What helm does is worth a moment even to a user in a hurry: half of it would be left in the cluster.
-_HURRIED_HELM_TIMEOUT_S = 10
+_HURRIED_HELM_TIMEOUT_S = 10.0
 
 
 def describe_user() -> str:
@@ -96,7 +99,7 @@ class Place:
             " or run on this machine with --executor local"
         )
 
-    def make_client(self) -> ApiClient:
+    def make_client(self) -> TimedApiClient:
         """A client of its own; ConfigError if the kubeconfig doesn't lead to a cluster."""
         from kubernetes import client, config
         from kubernetes.utils.keepalive import tcp_keepalive_socket_options
@@ -225,12 +228,18 @@ class Helm:
     def uninstall(self, release: str) -> None:
         """Remove a release and its objects; fine if it is gone already."""
         try:
-            self._run(["uninstall", release])
+            self._run(["uninstall", release], timeout_s=UNINSTALL_TIMEOUT_S)
         except RunFailed as error:
             if "not found" not in error.message:
                 raise
 
-    def _run(self, arguments: Sequence[str], text: str | None = None, cluster: bool = True) -> str:
+    def _run(
+        self,
+        arguments: Sequence[str],
+        text: str | None = None,
+        cluster: bool = True,
+        timeout_s: float = _HELM_TIMEOUT_S,
+    ) -> str:
         command = [self._program, *arguments]
         if cluster:
             command += ["--namespace", self._place.namespace]
@@ -243,7 +252,7 @@ class Helm:
         try:
             done = run_program(
                 command, text, in_a_hurry=self._in_a_hurry, environment=environment,
-                timeout_s=_HELM_TIMEOUT_S, hurried_timeout_s=_HURRIED_HELM_TIMEOUT_S,
+                timeout_s=timeout_s, hurried_timeout_s=_HURRIED_HELM_TIMEOUT_S,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise RunFailed(

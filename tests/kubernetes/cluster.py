@@ -49,7 +49,7 @@ class Cluster:
     """The tests' own view of the cluster, as its administrator."""
 
     def __init__(self) -> None:
-        self.api = Place("default").make_client()
+        self.api: client.ApiClient = Place("default").make_client()
         self.core: Any = client.CoreV1Api(self.api)
         self.batch: Any = client.BatchV1Api(self.api)
         self.network: Any = client.NetworkingV1Api(self.api)

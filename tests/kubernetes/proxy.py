@@ -1,4 +1,4 @@
-"""A TCP proxy that stands between the tool and the API server, and can be cut."""
+"""A TCP proxy that stands between the tool and the API server, and can be cut or swallow everything."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open = True
+        self._flowing = threading.Event()
+        self._flowing.set()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
 
@@ -25,6 +27,7 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self._listener.close()
         self.cut()
+        self._flowing.set()
 
     def cut(self) -> None:
         """Break all connections and refuse new ones."""
@@ -35,9 +38,14 @@ class Proxy:
                     _close(end)
             self._pairs.clear()
 
+    def stall(self) -> None:
+        """Take everything and pass nothing on, as a firewall that drops packets does."""
+        self._flowing.clear()
+
     def mend(self) -> None:
         """Let connections through again."""
         self._open = True
+        self._flowing.set()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -54,7 +62,17 @@ class Proxy:
                 with self._lock:
                     self._pairs.append((near, far))
                 for source, target in ((near, far), (far, near)):
-                    threading.Thread(target=_pass_on, args=[source, target], daemon=True).start()
+                    threading.Thread(
+                        target=self._pass_on, args=[source, target], daemon=True
+                    ).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                self._flowing.wait()
+                target.sendall(data)
+        _close(source)
+        _close(target)
 
 
 def _close(end: socket.socket) -> None:
@@ -62,11 +80,3 @@ def _close(end: socket.socket) -> None:
     with contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
     end.close()
-
-
-def _pass_on(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            target.sendall(data)
-    _close(source)
-    _close(target)

@@ -144,6 +144,35 @@ def test_api_server_lost_for_long(tool: ClusterTool, proxy: Proxy, namespace: Na
     assert "Removed" in cleaned.out
 
 
+def test_api_server_that_swallows_everything(
+    tool: ClusterTool, proxy: Proxy, namespace: Namespace
+) -> None:
+    """Nothing is refused and nothing is answered: every request ends by a time limit of its own."""
+    running = in_its_window(tool, *LONG)
+    proxy.stall()
+    began = time.monotonic()
+    text = running.wait(60).error(1)
+    assert time.monotonic() - began < 35
+    assert "out of reach" in text and "is left in the cluster" in text
+    proxy.mend()
+    place = ("--namespace", namespace.name, "--config", tool.config)
+    assert "Removed" in tool.run("clean", *place, "--running", "--yes").ok().out
+
+
+def test_second_signal_does_not_wait_for_a_server_that_swallows_everything(
+    tool: ClusterTool, proxy: Proxy, namespace: Namespace
+) -> None:
+    running = in_its_window(tool, *LONG)
+    proxy.stall()
+    for _ in range(2):
+        running.send_group(signal.SIGINT)
+        time.sleep(0.3)
+    assert "is left in the cluster" in running.wait(30).error(1)
+    proxy.mend()
+    place = ("--namespace", namespace.name, "--config", tool.config)
+    assert "Removed" in tool.run("clean", *place, "--running", "--yes").ok().out
+
+
 def test_api_server_lost_while_it_cleans_up(tool: ClusterTool, proxy: Proxy) -> None:
     """It is back before patience ends: all is removed."""
     tool.may_lack_results = True

@@ -24,6 +24,7 @@ DATABASE = "database"
 
 _PATIENCES = (
     "import cli.executors.kubernetes.access as a; a.LOST_PATIENCE_S = 3.0;"
+    " import cli.cluster as c; c.UNINSTALL_TIMEOUT_S = 5.0;"
     " import cli.main as m; m.main()"
 )
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kubernetes.client import ApiClient
+
 from simulator.contract import Phase, Report, RunSettings
 
 from ...cluster import Helm, Place, merge_chart_values
@@ -38,7 +40,7 @@ class KubernetesExecutor(Executor):
 
     def __enter__(self) -> KubernetesExecutor:
         self._helm.find_version()
-        self._api = self._place.make_client()
+        self._api: ApiClient = self._place.make_client()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -26,18 +26,19 @@ from simulator.contract import (
 )
 
 from ...cluster import Place, explain_errors, is_allowed
-from ...kubeclient import UNREACHABLE
+from ...kubeclient import UNREACHABLE, TimedApiClient
 from ..watching import POLL_S, Event, Failed, Reported
 
 LOST_PATIENCE_S = 30.0
 """How long the API server may be away before a run is given up."""
 
 _FORBIDDEN_POLL_S = 3.0
-_STATUS_TIMEOUT_S = 5.0
+# To connect, and to wait for an answer.
+_STATUS_TIMEOUT_S = (5.0, 5.0)
 # Longer than the collector holds back its answer.
-_REPORT_TIMEOUT_S = 60.0
+_REPORT_TIMEOUT_S = (5.0, 60.0)
 # The collector writes its status several times a minute: a log that says nothing is read anew.
-_LOG_TIMEOUT_S = 60.0
+_LOG_TIMEOUT_S = (5.0, 60.0)
 _RETRY_S = 0.25
 _PORT_NAME = "http"
 
@@ -67,12 +68,15 @@ class CollectorAccess:
         self._find_pod = find_pod
         self._stopped = threading.Event()
         self._run_id = ""
-        self._api = self._new_client()
+        self.is_lost = False
+        """Whether the API server has been out of reach for too long."""
+        self._clients: list[TimedApiClient] = []
+        self._api = self._make_client()
 
     def ask_for_report(self, run_id: str) -> None:
         """Ask for a run's report until there is one; from the log if the proxy is not allowed."""
         self._run_id = run_id
-        api = self._new_client()
+        api = self._make_client()
         while not self._stopped.is_set():
             try:
                 status, body = self._ask(api, "report", _REPORT_TIMEOUT_S, run_id)
@@ -93,7 +97,7 @@ class CollectorAccess:
     def ask_for_status(self) -> None:
         """Ask for progress until stopped. Where that is forbidden, the answer shows at least that the
         API server is there."""
-        api = self._new_client()
+        api = self._make_client()
         lost_since: float | None = None
         pause_s = POLL_S
         while not self._stopped.wait(pause_s):
@@ -105,6 +109,7 @@ class CollectorAccess:
             if status in (0, 401):
                 lost_since = lost_since or time.monotonic()
                 if time.monotonic() - lost_since > LOST_PATIENCE_S:
+                    self.is_lost = True
                     text = f"the API server has been out of reach for {LOST_PATIENCE_S:.0f} s"
                     self._events.put(Failed(f"{text}: {problem}"))
                     return
@@ -121,15 +126,19 @@ class CollectorAccess:
             self._ask(self._api, "over", _STATUS_TIMEOUT_S, self._run_id)
 
     def stop(self) -> None:
-        """End the work of all threads soon."""
+        """End the work of all threads."""
         self._stopped.set()
+        for one in self._clients:
+            one.break_off()
 
-    def _new_client(self) -> client.CoreV1Api:
+    def _make_client(self) -> client.CoreV1Api:
         """A client of its own: a request that is held back holds its connection."""
-        return client.CoreV1Api(self._place.make_client())
+        made = self._place.make_client()
+        self._clients.append(made)
+        return client.CoreV1Api(made)
 
     def _ask(
-        self, api: client.CoreV1Api, path: str, timeout_s: float, run_id: str
+        self, api: client.CoreV1Api, path: str, timeout_s: tuple[float, float], run_id: str
     ) -> tuple[int, bytes]:
         """GET from the collector through the API server's service proxy: (status, body).
 

@@ -28,7 +28,9 @@ from .evidence import describe_environment, keep_events, keep_logs
 from .watching import Change, ReleaseWatch, has_ended
 
 _GONE_PATIENCE_S = 15.0
-_THREADS_PATIENCE_S = 2.0
+# Longer than a connection may take that is just being made.
+_THREADS_PATIENCE_S = 7.0
+_THREADS_POLL_S = 0.1
 _RETRY_S = 1.0
 
 
@@ -154,20 +156,28 @@ class Release(RunUnderWay, Series):
     def clean_up(self, failed: bool) -> None:
         """Keep the logs, remove the release, and see that its pods are gone."""
         with self._interrupts.shield():
+            self._collector.stop()
             try:
                 if self._installed:
                     self._keep_evidence(failed)
                     self._remove()
             finally:
+                self._end_threads()
+
+    def _end_threads(self) -> None:
+        """See that all threads have ended: one that reads when the interpreter ends can abort it."""
+        until = time.monotonic() + _THREADS_PATIENCE_S
+        for thread in self._threads:
+            while thread.is_alive() and time.monotonic() < until:
+                # Again, for who was just about to connect.
                 self._watch.stop()
                 self._collector.stop()
-                # A thread that still works when the interpreter ends can abort it.
-                until = time.monotonic() + _THREADS_PATIENCE_S
-                for thread in self._threads:
-                    thread.join(max(0.0, until - time.monotonic()))
+                thread.join(_THREADS_POLL_S)
 
     def _keep_evidence(self, failed: bool) -> None:
-        """The pods' logs, and of a run that failed its events."""
+        """The pods' logs, and of a run that failed its events, unless that would be waiting in vain."""
+        if self._collector.is_lost or self._interrupts.hurry.is_set():
+            return
         with suppress(ApiException, *UNREACHABLE):
             listed: Any = self._core.list_namespaced_pod(
                 self._place.namespace, label_selector=self._selector

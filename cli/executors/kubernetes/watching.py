@@ -57,9 +57,10 @@ class ReleaseWatch:
         self._stopped = threading.Event()
         self._watches: list[watch.Watch] = []
         # A client each, whose connection a watch holds.
-        self._pods = client.CoreV1Api(place.make_client())
-        self._jobs = client.BatchV1Api(place.make_client())
-        self._events_of_all = client.CoreV1Api(place.make_client())
+        self._clients = [place.make_client() for _ in range(3)]
+        self._pods = client.CoreV1Api(self._clients[0])
+        self._jobs = client.BatchV1Api(self._clients[1])
+        self._events_of_all = client.CoreV1Api(self._clients[2])
         self.pods: dict[str, Any] = {}
         """All pods that have been seen, by name; a V1Pod each."""
 
@@ -76,10 +77,12 @@ class ReleaseWatch:
         self._follow("event", self._events_of_all.list_namespaced_event)
 
     def stop(self) -> None:
-        """End the work of all threads soon."""
+        """End the work of all threads."""
         self._stopped.set()
         for watcher in self._watches:
             watcher.stop()
+        for one in self._clients:
+            one.break_off()
 
     def _follow(self, kind: str, lister: Callable[..., Any], **selection: str) -> None:
         watcher = watch.Watch()
