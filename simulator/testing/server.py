@@ -81,6 +81,8 @@ class ServerUnderTest(ABC):
     """Queries that a stand-in doesn't understand."""
     unproven_recoveries: ClassVar[Sequence[str]] = ()
     """Workloads of which a stand-in can't say, after a lost connection, what is stored."""
+    in_process: ClassVar[bool] = False
+    """The database is a library in the worker's process: there is no connection that could be lost."""
     locks: ClassVar[bool] = True
     """A run can keep other runs off."""
     extensible: ClassVar[bool] = True

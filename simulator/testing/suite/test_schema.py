@@ -124,6 +124,8 @@ def test_count_before_prepare_says_what_to_do(server: ServerUnderTest) -> None:
 
 def test_a_lost_connection_costs_one_count(server: ServerUnderTest) -> None:
     """The collector counts after the run: a connection that died meanwhile must not end it."""
+    if server.in_process:
+        pytest.skip("there is no connection")
     job = new_job(EVENTS)
     prepare(server, job)
     fill(server, job)
@@ -146,7 +148,7 @@ def test_closing_twice_or_after_a_lost_connection_is_no_error(server: ServerUnde
     module, writer = server.module(job), server.module(job).writer(0)
     module.open()
     writer.open()
-    assert server.kill_connections(job.run_id) >= 2
+    assert server.in_process or server.kill_connections(job.run_id) >= 2
     for _ in range(2):
         module.close()
         writer.close()
