@@ -21,9 +21,10 @@ from cryptography.hazmat.primitives.serialization import (
 
 from simulator.contract import PrimaryKey
 from simulator.errors import SimulatorError
-from simulator.modules import cassandra as module_under_test
 from simulator.modules.base import AnyModule, Job
+from simulator.modules.cassandra import Cassandra, queries
 from simulator.modules.cassandra import wire as cassandra_wire
+from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.shared.http import SOCKET_OPTIONS
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert
@@ -126,7 +127,7 @@ def guarded(
         yield found
 
 
-def gets_in(module: module_under_test.Cassandra) -> bool:
+def gets_in(module: Cassandra) -> bool:
     """Whether the node lets the module in."""
     try:
         module.open()
@@ -136,9 +137,9 @@ def gets_in(module: module_under_test.Cassandra) -> bool:
     return True
 
 
-def module_with(options: dict[str, Any], job: Job) -> module_under_test.Cassandra:
+def module_with(options: dict[str, Any], job: Job) -> Cassandra:
     """The module, with these options alone."""
-    return module_under_test.Cassandra(module_under_test.CassandraOptions(**options), job)
+    return Cassandra(CassandraOptions(**options), job)
 
 
 def prepared(module: AnyModule) -> None:
@@ -528,11 +529,11 @@ def test_ranges_that_take_too_long_are_asked_in_slices_of_time(
     fill(cassandra, workload)
     answered: list[int] = []
 
-    def late(answer: Any, rows: Any = module_under_test._rows_in_time) -> Any:
+    def late(answer: Any, rows: Any = queries.take_rows) -> Any:
         answered.append(len(answered))
         return None if len(answered) <= 6 else rows(answer)
 
-    monkeypatch.setattr(module_under_test, "_rows_in_time", late)
+    monkeypatch.setattr(queries, "take_rows", late)
     with asking(cassandra, workload, {"flavor": flavor}) as module:
         assert_same(module.queries()[query](), query)
         assert len(answered) > 16

@@ -20,15 +20,10 @@ from cassandra.protocol import OverloadedErrorMessage, PreparedQueryNotFound
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.base import Job
-from simulator.modules.cassandra import (
-    Cassandra,
-    CassandraOptions,
-    _connect_hint,
-    _statistics,
-    time_slices,
-    token_ranges,
-    translated,
-)
+from simulator.modules.cassandra import Cassandra
+from simulator.modules.cassandra.errors import explain_failure, translate
+from simulator.modules.cassandra.options import CassandraOptions
+from simulator.modules.cassandra.queries import combine_statistics, cut_ring, cut_time
 from simulator.modules.options import parse_options
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
@@ -41,7 +36,7 @@ def options(**values: Any) -> CassandraOptions:
 
 
 def definition(job: Job, **values: Any) -> str:
-    return Cassandra(options(**values), job)._definition()
+    return Cassandra(options(**values), job)._define()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +118,7 @@ def test_properties_of_tables() -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 32, 65_536])
 def test_ranges_cover_the_ring_once(count: int) -> None:
-    ranges = token_ranges(count)
+    ranges = cut_ring(count)
     assert len(ranges) == count
     assert ranges[0][0] == -(2**63)
     assert ranges[-1][1] == 2**63 - 1
@@ -142,13 +137,13 @@ def test_ranges_cover_the_ring_once(count: int) -> None:
 def test_slices_cover_the_time_once(
     first: int, last: int, count: int, slices: list[tuple[int, int]]
 ) -> None:
-    assert time_slices(first, last, count) == slices
+    assert cut_time(first, last, count) == slices
 
 
 def test_statistics_of_parts() -> None:
     parts = [(1.0, 4.0, 10.0, 4), (None, None, 0, 0), (-2.0, 2.0, 0.0, 2)]
-    assert _statistics(parts) == (-2.0, pytest.approx(10 / 6), 4.0)
-    assert _statistics([(None, None, 0, 0)]) == (None, None, None)
+    assert combine_statistics(parts) == (-2.0, pytest.approx(10 / 6), 4.0)
+    assert combine_statistics([(None, None, 0, 0)]) == (None, None, None)
 
 
 def no_host(*causes: Exception) -> NoHostAvailable:
@@ -171,7 +166,7 @@ def no_host(*causes: Exception) -> NoHostAvailable:
     ],
 )
 def test_errors_that_pass(error: Exception, kind: str) -> None:
-    meaning = translated(error, options())
+    meaning = translate(error, options(), Job(Temperature.schema))
     assert isinstance(meaning, Retryable)
     assert meaning.kind == kind
 
@@ -186,7 +181,7 @@ def test_errors_that_pass(error: Exception, kind: str) -> None:
     ],
 )
 def test_errors_that_end_the_run(error: Exception, remedy: str) -> None:
-    meaning = translated(error, options())
+    meaning = translate(error, options(), Job(Temperature.schema))
     assert isinstance(meaning, SimulatorError)
     assert remedy in str(meaning)
 
@@ -201,7 +196,7 @@ def test_errors_that_end_the_run(error: Exception, remedy: str) -> None:
     ],
 )
 def test_remedies_of_failed_connections(error: Exception, remedy: str) -> None:
-    text = _connect_hint(options(username="me", password=SECRET), error, set())
+    text = explain_failure(options(username="me", password=SECRET), error, set())
     assert text.startswith("can't connect to Cassandra at one:9042, two:9042: ")
     assert remedy in text
     assert "\n" not in text
@@ -209,5 +204,5 @@ def test_remedies_of_failed_connections(error: Exception, remedy: str) -> None:
 
 
 def test_a_data_center_that_there_is_not_is_named() -> None:
-    text = _connect_hint(options(local_datacenter="mars"), no_host(), {"earth", "moon"})
+    text = explain_failure(options(local_datacenter="mars"), no_host(), {"earth", "moon"})
     assert text.endswith("set local_datacenter to one that there is: earth, moon")

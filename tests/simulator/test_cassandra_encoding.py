@@ -57,7 +57,7 @@ def encoder_for(
 ) -> CassandraEncoder:
     """An encoder that knows what the server calls its statements."""
     encoder = CassandraEncoder(job, batch, batch_type, "LOCAL_QUORUM", device_spread)
-    encoder.prepared(STATEMENTS[: len(job.table_names)], version)
+    encoder.use_statements(STATEMENTS[: len(job.table_names)], version)
     return encoder
 
 

@@ -1,4 +1,4 @@
-"""Lines to Cassandra, without one: the other end is the test's, and speaks by the driver's codec."""
+"""Connections to Cassandra, without one: the other end is the test's, and speaks by the driver's codec."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from cassandra import OperationTimedOut, WriteTimeout
 from cassandra.segment import Segment, SegmentCodec
 
 from simulator.modules.base import Outcome
-from simulator.modules.cassandra.wire import Line, Lines, Node, UnderWay
+from simulator.modules.cassandra.pool import ConnectionPool
+from simulator.modules.cassandra.wire import Connection, Node, Pending
 
 from ..helpers import eventually
 
@@ -29,19 +30,19 @@ VERSIONS = [3, 4, 5]
 
 
 class Server:
-    """The other end of a line."""
+    """The other end of a connection."""
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, node: Node = "node") -> None:
         ours, self.socket = socket.socketpair()
         self.socket.settimeout(10)
         self.version = version
-        self.line = Line(ours, version)
-        self.line.use_segments()
-        self.line.ready()
+        self.connection = Connection(ours, version, node)
+        self.connection.use_segments()
+        self.connection.stop_blocking()
         self._stream = self.socket.makefile("rb")
 
     def close(self) -> None:
-        self.line.close()
+        self.connection.close()
         self._stream.close()
         self.socket.close()
 
@@ -88,17 +89,19 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     found.close()
 
 
-def asked(name: str, sent_s: float = 0.0) -> UnderWay:
-    return UnderWay(name, 1, sent_s)
+def asked(name: str, sent_s: float = 0.0) -> Pending:
+    return Pending(name, 1, sent_s)
 
 
-def received(line: Line) -> list[tuple[object, type | None]]:
-    return [(found.request, type(error) if error else None) for found, error in line.receive()]
+def received(connection: Connection) -> list[tuple[object, type | None]]:
+    return [
+        (found.request, type(error) if error else None) for found, error in connection.receive()
+    ]
 
 
 def test_requests_arrive_and_their_answers_in_any_order(server: Server) -> None:
     for name in ("one", "two", "three"):
-        server.line.send(_EXECUTE, name.encode(), asked(name))
+        server.connection.send(_EXECUTE, name.encode(), asked(name))
     numbers = {}
     for _ in range(3):
         number, operation, body = server.request()
@@ -106,34 +109,34 @@ def test_requests_arrive_and_their_answers_in_any_order(server: Server) -> None:
         numbers[body.decode()] = number
     assert len(set(numbers.values())) == 3
     server.answer(numbers["two"])
-    assert received(server.line) == [("two", None)]
+    assert received(server.connection) == [("two", None)]
     server.socket.sendall(
         server.answered(numbers["three"], _ERROR, _WRITE_TIMEOUT) + server.answered(numbers["one"])
     )
-    assert received(server.line) == [("three", WriteTimeout), ("one", None)]
-    assert received(server.line) == []
-    assert not server.line.under_way
+    assert received(server.connection) == [("three", WriteTimeout), ("one", None)]
+    assert received(server.connection) == []
+    assert not server.connection.pending
 
 
 def test_numbers_are_used_again(server: Server) -> None:
     seen = set()
     for _ in range(100):
-        server.line.send(_EXECUTE, b"", asked("x"))
+        server.connection.send(_EXECUTE, b"", asked("x"))
         number, _, _ = server.request()
         seen.add(number)
         server.answer(number)
-        assert received(server.line) == [("x", None)]
+        assert received(server.connection) == [("x", None)]
     assert len(seen) == 1
 
 
 def test_answers_in_pieces(server: Server) -> None:
     for name in ("one", "two"):
-        server.line.send(_EXECUTE, b"", asked(name))
+        server.connection.send(_EXECUTE, b"", asked(name))
     data = b"".join(server.answered(server.request()[0]) for _ in range(2))
     found = []
     for at in range(len(data)):
         server.socket.sendall(data[at : at + 1])
-        found += received(server.line)
+        found += received(server.connection)
         assert len(found) == (at >= len(data) // 2 - 1) + (at == len(data) - 1)
     assert found == [("one", None), ("two", None)]
 
@@ -143,19 +146,19 @@ def test_large_requests(server: Server, extra: int) -> None:
     """Larger than a segment, than a socket's buffer, and at the limit."""
     body = bytes(range(256)) * 2000
     body = body[: Segment.MAX_PAYLOAD_LENGTH + extra]
-    line = server.line
-    line.send(_EXECUTE, body, asked("large"))
-    line.send(_EXECUTE, b"small", asked("small"))
-    socket_full = line.full
+    connection = server.connection
+    connection.send(_EXECUTE, body, asked("large"))
+    connection.send(_EXECUTE, b"small", asked("small"))
+    socket_full = connection.full
     server.socket.setblocking(False)
     data = b""
     while True:
         try:
             data += server.socket.recv(1 << 20)
         except BlockingIOError:
-            if not line.full:
+            if not connection.full:
                 break
-            line.flush()
+            connection.flush()
     server._stream = io.BufferedReader(io.BytesIO(data))
     assert server.request()[2] == body
     assert server.request()[2] == b"small"
@@ -163,11 +166,11 @@ def test_large_requests(server: Server, extra: int) -> None:
 
 
 def test_a_node_that_hangs_up(server: Server) -> None:
-    server.line.send(_EXECUTE, b"", asked("x"))
+    server.connection.send(_EXECUTE, b"", asked("x"))
     server.socket.close()
     server._stream.close()
     with pytest.raises(ConnectionError):
-        server.line.receive()
+        server.connection.receive()
 
 
 def test_answers_before_the_end_count() -> None:
@@ -180,61 +183,63 @@ def test_answers_before_the_end_count() -> None:
     authority.configure_trust(trusting)
     with ThreadPoolExecutor(1) as thread:
         accepted = thread.submit(context.wrap_socket, theirs, server_side=True)
-        line = Line(trusting.wrap_socket(ours, server_hostname="node.example"), 4)
+        connection = Connection(
+            trusting.wrap_socket(ours, server_hostname="node.example"), 4, "node"
+        )
         node = accepted.result()
-    line.ready()
+    connection.stop_blocking()
     for name in ("one", "two", "three"):
-        line.send(_EXECUTE, b"", asked(name))
+        connection.send(_EXECUTE, b"", asked(name))
     for number in (0, 1):
         node.sendall(_HEADER.pack(0x84, 0, number, _RESULT, len(_VOID)) + _VOID)
     node.close()
-    assert received(line) == [("one", None), ("two", None)]
+    assert received(connection) == [("one", None), ("two", None)]
     with pytest.raises(ConnectionError):
-        line.receive()
-    assert [left.request for left in line.under_way.values()] == ["three"]
-    line.close()
+        connection.receive()
+    assert [left.request for left in connection.pending.values()] == ["three"]
+    connection.close()
 
 
 @pytest.mark.parametrize("at", [0, 4, 8, -1])
 def test_what_is_damaged_is_not_believed(at: int) -> None:
     """In the length, its checksum, the answer and its checksum."""
     server = Server(5)
-    server.line.send(_EXECUTE, b"", asked("x"))
+    server.connection.send(_EXECUTE, b"", asked("x"))
     data = bytearray(server.answered(server.request()[0]))
     data[at] ^= 1
     server.socket.sendall(data)
     with pytest.raises(ConnectionError, match="damaged"):
-        server.line.receive()
+        server.connection.receive()
     server.close()
 
 
 def test_what_nobody_asked_for_is_an_error(server: Server) -> None:
-    server.line.send(_EXECUTE, b"", asked("x"))
+    server.connection.send(_EXECUTE, b"", asked("x"))
     number, _, _ = server.request()
     event = b"".join(struct.pack("!H", len(t)) + t for t in (b"STATUS_CHANGE", b"UP"))
     server.answer(number, _EVENT, event + b"\x04\x7f\0\0\1\0\0\x23\x52")
-    assert received(server.line) == [("x", ConnectionResetError)]
+    assert received(server.connection) == [("x", ConnectionResetError)]
 
 
 def test_late_answers_are_nobodys(server: Server) -> None:
-    line = server.line
+    connection = server.connection
     for second, name in enumerate(("first", "second", "third")):
-        line.send(_EXECUTE, b"", asked(name, second))
+        connection.send(_EXECUTE, b"", asked(name, second))
     first, second, third = (server.request()[0] for _ in range(3))
-    assert [found.request for found in line.late(1)] == ["first", "second"]
-    assert list(line.late(1)) == []
+    assert [found.request for found in connection.give_up(1)] == ["first", "second"]
+    assert list(connection.give_up(1)) == []
     # A number is not used again as long as its answer may come.
-    line.send(_EXECUTE, b"", asked("fourth", 4))
+    connection.send(_EXECUTE, b"", asked("fourth", 4))
     fourth = server.request()[0]
     assert fourth not in (first, second, third)
     for number in (second, third, first, fourth):
         server.answer(number)
-    assert received(line) == [("third", None), ("fourth", None)]
-    line.send(_EXECUTE, b"", asked("fifth", 5))
+    assert received(connection) == [("third", None), ("fourth", None)]
+    connection.send(_EXECUTE, b"", asked("fifth", 5))
     assert server.request()[0] in (first, second, third, fourth)
 
 
-# --- lines ----------------------------------------------------------------------------------------
+# --- pools ----------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -253,13 +258,13 @@ class Cluster:
     def replicas(self, partition: bytes) -> Sequence[Node]:
         return list(partition.decode())
 
-    def connect(self, node: Node) -> Line:
+    def connect(self, node: Node) -> Connection:
         assert isinstance(node, str)
         self.attempts.append(node)
         if node not in self.up:
             raise ConnectionRefusedError(f"{node} is down")
-        self.servers[node] = Server(4)
-        return self.servers[node].line
+        self.servers[node] = Server(4, node)
+        return self.servers[node].connection
 
 
 @pytest.fixture
@@ -271,52 +276,52 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def lines_to(cluster: Cluster) -> Iterator[Callable[..., Lines]]:
-    made: list[Lines] = []
+def pool_to(cluster: Cluster) -> Iterator[Callable[..., ConnectionPool]]:
+    made: list[ConnectionPool] = []
 
-    def make(timeout_s: float = 10.0) -> Lines:
-        made.append(Lines(cluster, cluster.connect, timeout_s, lambda error: error))
+    def make(timeout_s: float = 10.0) -> ConnectionPool:
+        made.append(ConnectionPool(cluster, cluster.connect, timeout_s, lambda error: error))
         made[-1].open()
         return made[-1]
 
     yield make
-    for lines in made:
-        lines.close()
+    for pool in made:
+        pool.close()
 
 
-def who_gets(cluster: Cluster, lines: Lines, partition: str) -> str:
+def who_gets(cluster: Cluster, pool: ConnectionPool, partition: str) -> str:
     """The node that a request for the partition goes to; it is answered."""
-    lines.submit(partition.encode(), _EXECUTE, partition.encode(), partition, 3)
+    pool.submit(partition.encode(), _EXECUTE, partition.encode(), partition, 3)
     for name, server in cluster.servers.items():
-        if server.line.under_way:
+        if server.connection.pending:
             number, _, body = server.request()
             assert body == partition.encode()
             server.answer(number)
-            [outcome] = lines.outcomes(10)
+            [outcome] = pool.outcomes(10)
             assert (outcome.request, outcome.result) == (partition, 3)
             return name
     raise AssertionError("no node got it")
 
 
-def lose(cluster: Cluster, node: str, lines: Lines) -> list[Outcome]:
+def lose(cluster: Cluster, node: str, pool: ConnectionPool) -> list[Outcome]:
     """The node goes down with what is under way to it."""
     cluster.up.discard(node)
     server = cluster.servers.pop(node)
     server.socket.close()
     server._stream.close()
-    return lines.outcomes(0.2)
+    return pool.outcomes(0.2)
 
 
 def test_a_request_goes_to_the_first_replica(
-    cluster: Cluster, lines_to: Callable[..., Lines]
+    cluster: Cluster, pool_to: Callable[..., ConnectionPool]
 ) -> None:
-    lines = lines_to()
-    assert [who_gets(cluster, lines, partition) for partition in ("ab", "ba", "c")] == [
+    pool = pool_to()
+    assert [who_gets(cluster, pool, partition) for partition in ("ab", "ba", "c")] == [
         "a",
         "b",
         "c",
     ]
-    assert [who_gets(cluster, lines, partition) for partition in ("ab", "ba", "c")] == [
+    assert [who_gets(cluster, pool, partition) for partition in ("ab", "ba", "c")] == [
         "a",
         "b",
         "c",
@@ -324,103 +329,105 @@ def test_a_request_goes_to_the_first_replica(
 
 
 def test_others_take_over_until_it_is_back(
-    cluster: Cluster, lines_to: Callable[..., Lines]
+    cluster: Cluster, pool_to: Callable[..., ConnectionPool]
 ) -> None:
-    lines = lines_to()
-    lines.submit(b"ab", _EXECUTE, b"", "under way", 1)
-    [outcome] = lose(cluster, "a", lines)
+    pool = pool_to()
+    pool.submit(b"ab", _EXECUTE, b"", "under way", 1)
+    [outcome] = lose(cluster, "a", pool)
     assert outcome.request == "under way"
     assert isinstance(outcome.result, ConnectionError)
-    assert who_gets(cluster, lines, "ab") == "b"
+    assert who_gets(cluster, pool, "ab") == "b"
     # If both replicas are gone, any node will do, but not always the same one.
-    assert {who_gets(cluster, lines, "z" * n) for n in range(1, 5)} == {"b", "c"}
-    lines.await_line(0)
+    assert {who_gets(cluster, pool, "z" * n) for n in range(1, 5)} == {"b", "c"}
+    pool.await_connection(0)
     cluster.up.add("a")
-    eventually(lambda: "a" in cluster.servers, "line to a")
-    eventually(lambda: who_gets(cluster, lines, "ab") == "a", "request to a")
+    eventually(lambda: "a" in cluster.servers, "connection to a")
+    eventually(lambda: who_gets(cluster, pool, "ab") == "a", "request to a")
 
 
 def test_a_node_that_is_down_at_first_joins_later(
-    cluster: Cluster, lines_to: Callable[..., Lines]
+    cluster: Cluster, pool_to: Callable[..., ConnectionPool]
 ) -> None:
     cluster.up = {"b"}
-    lines = lines_to()
-    assert who_gets(cluster, lines, "ab") == "b"
+    pool = pool_to()
+    assert who_gets(cluster, pool, "ab") == "b"
     cluster.up.add("a")
-    eventually(lambda: who_gets(cluster, lines, "ab") == "a", "request to a")
+    eventually(lambda: who_gets(cluster, pool, "ab") == "a", "request to a")
 
 
-def test_nodes_come_and_go(cluster: Cluster, lines_to: Callable[..., Lines]) -> None:
-    lines = lines_to()
+def test_nodes_come_and_go(cluster: Cluster, pool_to: Callable[..., ConnectionPool]) -> None:
+    pool = pool_to()
     cluster.members, cluster.up = "abd", set("abd")
     cluster.version += 1
-    eventually(lambda: who_gets(cluster, lines, "da") == "d", "request to d")
+    eventually(lambda: who_gets(cluster, pool, "da") == "d", "request to d")
     attempts = cluster.attempts.count("c")
-    lose(cluster, "c", lines)
-    assert who_gets(cluster, lines, "ca") == "a"
+    lose(cluster, "c", pool)
+    assert who_gets(cluster, pool, "ca") == "a"
     assert cluster.attempts.count("c") == attempts, "a node that is gone was tried again"
 
 
 def test_without_a_node_requests_fail_and_one_is_waited_for(
-    cluster: Cluster, lines_to: Callable[..., Lines]
+    cluster: Cluster, pool_to: Callable[..., ConnectionPool]
 ) -> None:
     cluster.members = "a"
-    lines = lines_to()
-    lose(cluster, "a", lines)
-    lines.submit(b"ab", _EXECUTE, b"", "x", 1)
-    [outcome] = lines.outcomes(None)
+    pool = pool_to()
+    lose(cluster, "a", pool)
+    pool.submit(b"ab", _EXECUTE, b"", "x", 1)
+    [outcome] = pool.outcomes(None)
     assert isinstance(outcome.result, ConnectionError)
     with pytest.raises(ConnectionError, match="a: a is down"):
-        lines.await_line(0.5)
+        pool.await_connection(0.5)
     cluster.up.add("a")
-    lines.await_line(10)
-    assert who_gets(cluster, lines, "a") == "a"
+    pool.await_connection(10)
+    assert who_gets(cluster, pool, "a") == "a"
 
 
-def test_no_node_at_all(cluster: Cluster, lines_to: Callable[..., Lines]) -> None:
+def test_no_node_at_all(cluster: Cluster, pool_to: Callable[..., ConnectionPool]) -> None:
     cluster.up = set()
     with pytest.raises(ConnectionError, match="is down"):
-        lines_to()
+        pool_to()
 
 
-def test_a_request_without_an_answer_fails_and_its_line_with_it(
-    cluster: Cluster, lines_to: Callable[..., Lines]
+def test_a_request_without_an_answer_fails_and_its_connection_with_it(
+    cluster: Cluster, pool_to: Callable[..., ConnectionPool]
 ) -> None:
-    lines = lines_to(timeout_s=0.3)
+    pool = pool_to(timeout_s=0.3)
     began = time.monotonic()
-    lines.submit(b"a", _EXECUTE, b"", "x", 1)
-    [outcome] = lines.outcomes(None)
+    pool.submit(b"a", _EXECUTE, b"", "x", 1)
+    [outcome] = pool.outcomes(None)
     assert 0.3 <= time.monotonic() - began < 5
     assert isinstance(outcome.result, OperationTimedOut)
     # It said nothing at all meanwhile: another takes over at once.
-    assert cluster.attempts.count("a") == 2 or who_gets(cluster, lines, "ab") == "b"
+    assert cluster.attempts.count("a") == 2 or who_gets(cluster, pool, "ab") == "b"
 
 
 def test_a_node_that_answers_others_is_kept(
-    cluster: Cluster, lines_to: Callable[..., Lines]
+    cluster: Cluster, pool_to: Callable[..., ConnectionPool]
 ) -> None:
-    lines = lines_to(timeout_s=0.4)
+    pool = pool_to(timeout_s=0.4)
     server = cluster.servers["a"]
-    lines.submit(b"a", _EXECUTE, b"", "never", 1)
+    pool.submit(b"a", _EXECUTE, b"", "never", 1)
     server.request()
     ended: list[Outcome] = []
     while not any(outcome.request == "never" for outcome in ended):
-        lines.submit(b"a", _EXECUTE, b"", "at once", 1)
+        pool.submit(b"a", _EXECUTE, b"", "at once", 1)
         server.answer(server.request()[0])
-        ended += lines.outcomes(None)
+        ended += pool.outcomes(None)
     assert isinstance(ended[-1].result, OperationTimedOut)
     assert {outcome.result for outcome in ended[:-1]} == {1}
     assert cluster.attempts.count("a") == 1
-    assert who_gets(cluster, lines, "a") == "a"
+    assert who_gets(cluster, pool, "a") == "a"
 
 
-def test_outcomes_wait_only_so_long(cluster: Cluster, lines_to: Callable[..., Lines]) -> None:
-    lines = lines_to()
-    lines.submit(b"a", _EXECUTE, b"", "x", 1)
+def test_outcomes_wait_only_so_long(
+    cluster: Cluster, pool_to: Callable[..., ConnectionPool]
+) -> None:
+    pool = pool_to()
+    pool.submit(b"a", _EXECUTE, b"", "x", 1)
     began = time.monotonic()
-    assert lines.outcomes(0.2) == []
+    assert pool.outcomes(0.2) == []
     assert 0.2 <= time.monotonic() - began < 5
     # Nothing is left under way when it is over, if it ends in time.
     cluster.servers["a"].answer(cluster.servers["a"].request()[0])
-    lines.finish()
-    assert [outcome.result for outcome in lines.outcomes(0)] == [1]
+    pool.finish()
+    assert [outcome.result for outcome in pool.outcomes(0)] == [1]

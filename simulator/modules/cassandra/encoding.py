@@ -20,6 +20,7 @@ from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, Columns, all_alike, binary_rows, bounds, client_keys
 from ...workloads.base import Column, ColumnType, EventBlock
 from ..base import Encoder, Job, Payload
+from ..shared.tables import number_tables
 
 MAX_BATCH = 65_535
 """Statements in a BATCH: their number is sent in 16 bits."""
@@ -89,9 +90,9 @@ class CassandraEncoder(Encoder):
         self._consistency = struct.pack("!H", CONSISTENCY_CODES[consistency])
         self.batched = batch > 0
         self.unit_events = min(batch * device_spread, _MAX_UNIT_EVENTS)
-        self.prepared([_NOT_PREPARED] * len(job.table_names), _INT_FLAGS_SINCE)
+        self.use_statements([_NOT_PREPARED] * len(job.table_names), _INT_FLAGS_SINCE)
 
-    def prepared(self, statements: Sequence[Prepared], protocol_version: int) -> None:
+    def use_statements(self, statements: Sequence[Prepared], protocol_version: int) -> None:
         """Take over what the server calls the INSERT of each table."""
         self._statements = statements
         self._protocol_version = protocol_version
@@ -111,7 +112,7 @@ class CassandraEncoder(Encoder):
             return self._singles(block)
         spans = [(0, len(block))]
         prefixes: bytes | NDArray[np.void] = self._batch_prefix(0)
-        tables = self._tables(block) if len(self._statements) > 1 else None
+        tables = number_tables(block, len(self._statements)) if len(self._statements) > 1 else None
         if not all_alike(block.devices):
             order = np.argsort(block.devices, kind="stable")
             columns = {name: values[order] for name, values in block.columns.items()}
@@ -139,7 +140,11 @@ class CassandraEncoder(Encoder):
     def _singles(self, block: EventBlock) -> list[Payload]:
         numbers = range(len(self._statements))
         prefixes = _void([self._execute_prefix(table) for table in numbers])
-        prefix = prefixes[self._tables(block)] if len(numbers) > 1 else self._execute_prefix(0)
+        prefix = (
+            prefixes[number_tables(block, len(self._statements))]
+            if len(numbers) > 1
+            else self._execute_prefix(0)
+        )
         rows = binary_rows(self._values(block), prefix)
         flat, begins = rows.flat.tobytes(), rows.begins.tolist()
         partitions = block.devices.tolist()
@@ -147,10 +152,6 @@ class CassandraEncoder(Encoder):
             Payload(Request(flat[begins[row] : begins[row + 1]], partitions[row]), 1, block, row)
             for row in range(len(block))
         ]
-
-    def _tables(self, block: EventBlock) -> NDArray[np.int64]:
-        """The table of each event: event i goes to table i modulo their number."""
-        return (block.first + np.arange(len(block))) % len(self._statements)
 
     def _batch_prefix(self, table: int) -> bytes:
         statement = self._statements[table].statement_id

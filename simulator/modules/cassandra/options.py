@@ -1,0 +1,151 @@
+"""Options of targets with `module: cassandra`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from ...conditions import Condition
+from ...errors import OptionError
+from ..base import CommaList, Options
+from ..shared.options import LoginOptions, TlsOptions, choose_mode
+from .encoding import MAX_BATCH, BatchType
+
+Consistency = Literal[
+    "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE"
+]
+
+
+class Flavor(StrEnum):
+    """Whose CQL it is."""
+
+    CASSANDRA = "cassandra"
+    YCQL = "ycql"
+    """YugabyteDB's."""
+
+
+class ReplicationStrategy(StrEnum):
+    """Class of a keyspace's replication."""
+
+    NETWORK = "NetworkTopologyStrategy"
+    """`replication_factor` copies in the local data center."""
+    SIMPLE = "SimpleStrategy"
+    """Copies without regard to data centers and racks."""
+
+
+class InsertMode(StrEnum):
+    """How events are sent."""
+
+    BATCH = "batch"
+    """BATCH messages, each of one partition."""
+    SINGLE = "single"
+    """An INSERT per event."""
+
+
+class EncodingOptions(Options):
+    """Options that say what a payload looks like."""
+
+    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
+        None, description="batch (default with --batch) or single (default without)"
+    )
+    consistency_level: Annotated[Consistency, Condition.DURABILITY] = Field(
+        "LOCAL_QUORUM", description="of writes (single and batch) and of reads"
+    )
+    batch_type: Annotated[BatchType, Condition.BATCH] = Field(
+        BatchType.UNLOGGED, description="unlogged or logged"
+    )
+
+    def mode(self, batch: int) -> InsertMode:
+        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
+        if batch > MAX_BATCH:
+            raise OptionError(f"a batch of Cassandra has at most {MAX_BATCH} events, not {batch}")
+        return choose_mode(
+            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BATCH
+        )
+
+
+class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
+    """Options of targets with `module: cassandra`."""
+
+    contact_points: Annotated[CommaList, Condition.NONE] = Field(
+        min_length=1, description="nodes to connect to first, separated by commas"
+    )
+    port: Annotated[int, Condition.NONE] = Field(
+        9042, ge=1, le=65535, description="port of all nodes"
+    )
+    local_datacenter: Annotated[str | None, Condition.NONE] = Field(
+        None, description="data center to send requests to (default: that of the contact points)"
+    )
+    tls: Annotated[bool, Condition.CLIENT] = Field(
+        False, description="encrypt the connections; whom to trust: ca_certs, verify_certs"
+    )
+    keyspace: Annotated[str, Condition.NONE] = Field(
+        "benchmark", pattern=r"^\w{1,48}$", description="keyspace, made if there is none"
+    )
+    replication_strategy: Annotated[ReplicationStrategy, Condition.REPLICATION] = Field(
+        ReplicationStrategy.NETWORK, description="of the keyspace, if it is made"
+    )
+    replication_factor: Annotated[int, Condition.REPLICATION] = Field(
+        3, ge=1, description="copies of each row, in one data center"
+    )
+    max_sync_calls: Annotated[int, Condition.CLIENT] = Field(
+        1, ge=1, le=16_384, description="requests of a worker under way at once"
+    )
+    request_timeout: Annotated[float, Condition.NONE] = Field(
+        60, gt=0, description="seconds until an insert without answer is tried again"
+    )
+    query_timeout: Annotated[float, Condition.NONE] = Field(
+        600, gt=0, description="seconds until a query is given up"
+    )
+    connect_timeout: Annotated[float, Condition.NONE] = Field(
+        10, gt=0, description="seconds until a node counts as away"
+    )
+    protocol_version: Annotated[Literal[3, 4, 5] | None, Condition.CLIENT] = Field(
+        None, description="of the native protocol (default: 5; with flavor ycql 4)"
+    )
+    compaction: CommaList | None = Field(
+        None,
+        description="class of the tables' compaction strategy, then its settings, e.g. "
+        "TimeWindowCompactionStrategy, compaction_window_size=1 (default: the server's)",
+    )
+    scan_ranges: Annotated[int, Condition.CLIENT] = Field(
+        32, ge=1, le=65_536, description="parts in which all events are counted or scanned"
+    )
+    flavor: Flavor = Field(Flavor.CASSANDRA, description="cassandra or ycql")
+    tablets: Annotated[int | None, Condition.REPLICATION] = Field(
+        None, ge=1, description="tablets of a table (flavor ycql; default: the server's choice)"
+    )
+
+    @field_validator("protocol_version", mode="before")
+    @classmethod
+    def _read_number(cls, value: object) -> object:
+        # On a command line it is a text, which a Literal does not take for a number.
+        return int(value) if isinstance(value, str) and value.isdigit() else value
+
+    @field_validator("compaction")
+    @classmethod
+    def _check_settings(cls, value: list[str] | None) -> list[str] | None:
+        if value and not all(part.count("=") == 1 for part in value[1:]):
+            raise ValueError("is a class, then settings as key=value")
+        return value
+
+    @model_validator(mode="after")
+    def _check_flavor(self) -> CassandraOptions:
+        if self.flavor is Flavor.YCQL and self.compaction:
+            raise ValueError("compaction: YCQL has no compaction strategies")
+        if self.flavor is not Flavor.YCQL and self.tablets:
+            raise ValueError("tablets: only flavor ycql has tablets")
+        return self
+
+    @property
+    def servers(self) -> str:
+        """host:port of the contact points, for messages."""
+        return ", ".join(f"{point}:{self.port}" for point in self.contact_points)
+
+    @property
+    def replication(self) -> dict[str, str]:
+        """The keyspace's replication, but for the data center's name with NetworkTopologyStrategy."""
+        factor = str(self.replication_factor)
+        return {"class": self.replication_strategy.value, "replication_factor": factor}

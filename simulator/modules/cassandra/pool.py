@@ -1,0 +1,287 @@
+"""A pool of connections to a cluster: each request goes to a node that has its partition."""
+
+from __future__ import annotations
+
+import itertools
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from cassandra import InvalidRequest, OperationTimedOut
+from cassandra.protocol import PreparedQueryNotFound
+
+from ...errors import one_line
+from ..base import Outcome
+from .errors import ERRORS
+from .wire import Connection, Node, Pending
+
+RECONNECT_INTERVAL_S = 0.2
+
+
+class Topology(Protocol):
+    """What is known of a cluster at the moment."""
+
+    def nodes(self) -> Sequence[Node]:
+        """Those to connect to."""
+
+    def replicas(self, partition: bytes) -> Sequence[Node]:
+        """Those that have a partition, the one to ask first at first; may name others, too."""
+
+    @property
+    def version(self) -> int:
+        """Another one whenever nodes came or went."""
+
+
+class ConnectionPool:
+    """Connections to the nodes of a cluster, one to each. A request goes to a node that has its
+    partition, if one is connected, otherwise to any. A lost connection is made again, in the background.
+
+    For one thread; only connecting is done by others.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        connect: Callable[[Node], Connection],
+        timeout_s: float,
+        meaning: Callable[[Exception], Exception],
+    ) -> None:
+        """`connect`: raises what the driver does; `timeout_s`: for an answer; `meaning`: of an error
+        for whoever sent the request."""
+        self._topology = topology
+        self._connect = connect
+        self._timeout_s = timeout_s
+        self._meaning = meaning
+        self._version = topology.version
+        self._wanted: frozenset[Node] = frozenset()
+        self._connections: dict[int, Connection] = {}
+        """By the descriptors that poll knows them by; one to a node at most."""
+        self._by_partition: dict[bytes, Connection] = {}
+        """What `_choose` found, until a connection comes or goes."""
+        self._turn = itertools.count()
+        self._poll = select.poll()
+        self._ended: list[Outcome] = []
+        self._late_at_s = 0.0
+        """When to look for late answers next."""
+        self._lock = threading.Lock()
+        self._joining: deque[Connection] = deque()
+        """Those that were made in the background."""
+        self._joined = threading.Event()
+        self._failure: Exception = ConnectionResetError("no node is known")
+        """Why the last attempt to connect failed."""
+        self._closed = threading.Event()
+
+    def open(self) -> None:
+        """Connect to all nodes. Raises what the last said if none could be connected to."""
+        self._wanted = frozenset(self._topology.nodes())
+        if self._wanted:
+            with ThreadPoolExecutor(len(self._wanted), "connect") as threads:
+                list(threads.map(self._attempt, self._wanted))
+        self._take_joining()
+        if not self._connections:
+            raise self._failure
+        for node in self._wanted - {found.node for found in self._connections.values()}:
+            self._reconnect(node)
+
+    def close(self) -> None:
+        """Disconnect from all."""
+        with self._lock:
+            self._closed.set()
+        self._take_joining()
+        for connection in self._connections.values():
+            connection.close()
+
+    # --- requests
+
+    def submit(
+        self, partition: bytes, operation: int, body: bytes, request: object, events: int
+    ) -> None:
+        """Send a request; `outcomes` tells how it ended. Waits until its node has taken it."""
+        if self._joining or self._topology.version != self._version:
+            self._refresh()
+        connection = self._by_partition.get(partition) or self._choose(partition)
+        if connection is None:
+            self._end(request, self._failure)
+            return
+        try:
+            connection.send(operation, body, Pending(request, events, time.perf_counter()))
+        except OSError as error:
+            self._lose(connection, error)
+            return
+        if connection.full:
+            self._poll.modify(connection, select.POLLIN | select.POLLOUT)
+            while connection.full and connection.is_open:
+                self._serve(None)
+
+    def outcomes(self, timeout_s: float | None) -> list[Outcome]:
+        """As `Writer.outcomes`."""
+        until_s = None if timeout_s is None else time.perf_counter() + timeout_s
+        while not self._ended:
+            left_s = None if until_s is None else until_s - time.perf_counter()
+            if left_s is not None and left_s <= 0:
+                break
+            self._serve(left_s)
+        found, self._ended = self._ended, []
+        return found
+
+    def finish(self) -> None:
+        """Wait for all answers, as long as one may be waited for."""
+        until_s = time.perf_counter() + self._timeout_s
+        while any(connection.pending for connection in self._connections.values()):
+            left_s = until_s - time.perf_counter()
+            if left_s <= 0:
+                break
+            self._serve(left_s)
+
+    def await_connection(self, timeout_s: float) -> None:
+        """Wait until a node is connected. Raises what `meaning` says if none is in time, or if one
+        refuses what is to be sent."""
+        until_s = time.perf_counter() + timeout_s
+        while True:
+            self._joined.clear()
+            self._refresh()
+            if self._connections:
+                return
+            left_s = until_s - time.perf_counter()
+            if left_s <= 0 or isinstance(self._failure, InvalidRequest):
+                raise self._meaning(self._failure)
+            self._joined.wait(min(left_s, RECONNECT_INTERVAL_S))
+
+    def _choose(self, partition: bytes) -> Connection | None:
+        connections = list(self._connections.values())
+        if not connections:
+            return None
+        by_node = {connection.node: connection for connection in connections}
+        for node in self._topology.replicas(partition):
+            if node in by_node:
+                found = by_node[node]
+                break
+        else:
+            found = connections[next(self._turn) % len(connections)]
+        self._by_partition[partition] = found
+        return found
+
+    def _serve(self, timeout_s: float | None) -> None:
+        """Send and receive what can be; wait until something can, but not longer than that."""
+        wait_s = self._late_at_s - time.perf_counter()
+        if timeout_s is not None:
+            wait_s = min(wait_s, timeout_s)
+        for descriptor, event in self._poll.poll(max(0.0, wait_s * 1000)):
+            connection = self._connections[descriptor]
+            try:
+                if event & select.POLLOUT:
+                    connection.flush()
+                    if not connection.full:
+                        self._poll.modify(connection, select.POLLIN)
+                if event & ~select.POLLOUT:
+                    self._take(connection)
+            except OSError as error:
+                self._lose(connection, error)
+        now_s = time.perf_counter()
+        if now_s >= self._late_at_s:
+            self._give_up_late(now_s)
+
+    def _take(self, connection: Connection) -> None:
+        """The answers that have come."""
+        fatal: Exception | None = None
+        answers = connection.receive()
+        answered_s = connection.heard_s
+        for pending, error in answers:
+            if error is None:
+                self._ended.append(Outcome(pending.request, answered_s, pending.events))
+            else:
+                self._end(pending.request, error)
+                if isinstance(error, (PreparedQueryNotFound, OSError)):
+                    fatal = error
+        if fatal is not None:
+            # Statements are prepared when a connection is made.
+            self._lose(connection, fatal)
+
+    def _give_up_late(self, now_s: float) -> None:
+        self._late_at_s = now_s + min(1.0, self._timeout_s / 4)
+        reason = f"no answer within {self._timeout_s:g} s"
+        for connection in list(self._connections.values()):
+            error = OperationTimedOut({str(connection.node): reason}, connection.node)
+            sent_s = 0.0
+            for pending in connection.give_up(now_s - self._timeout_s):
+                sent_s = pending.sent_s
+                self._end(pending.request, error)
+            if sent_s > connection.heard_s:
+                self._lose(connection, ConnectionResetError("the node says nothing any more"))
+
+    def _end(self, request: object, error: Exception) -> None:
+        self._ended.append(Outcome(request, time.perf_counter(), self._meaning(error)))
+
+    # --- connections
+
+    def _refresh(self) -> None:
+        """Take over what the background has made, and what is new of the cluster."""
+        version = self._topology.version
+        if version != self._version:
+            self._version = version
+            wanted = frozenset(self._topology.nodes())
+            new, self._wanted = wanted - self._wanted, wanted
+            for node in new:
+                self._reconnect(node)
+            self._by_partition.clear()
+        self._take_joining()
+
+    def _take_joining(self) -> None:
+        while self._joining:
+            connection = self._joining.popleft()
+            if any(known.node == connection.node for known in self._connections.values()):
+                connection.close()
+                continue
+            self._connections[connection.fileno()] = connection
+            self._poll.register(connection, select.POLLIN)
+            self._by_partition.clear()
+
+    def _lose(self, connection: Connection, error: Exception) -> None:
+        """The requests by this connection fail, and it is made again."""
+        node = connection.node
+        del self._connections[connection.fileno()]
+        self._by_partition.clear()
+        self._poll.unregister(connection)
+        connection.close()
+        error = self._failure = _name_node(node, error)
+        for pending in connection.pending.values():
+            self._end(pending.request, error)
+        if node in self._wanted:
+            self._reconnect(node)
+
+    def _reconnect(self, node: Node) -> None:
+        threading.Thread(
+            target=self._keep_trying, args=[node], name="reconnect", daemon=True
+        ).start()
+
+    def _keep_trying(self, node: Node) -> None:
+        while node in self._wanted and not self._attempt(node):
+            if self._closed.wait(RECONNECT_INTERVAL_S):
+                return
+
+    def _attempt(self, node: Node) -> bool:
+        """Connect once, in any thread."""
+        try:
+            connection = self._connect(node)
+        except ERRORS as error:
+            self._failure = _name_node(node, error)
+            self._joined.set()
+            return False
+        with self._lock:
+            if self._closed.is_set():
+                connection.close()
+            else:
+                self._joining.append(connection)
+                self._joined.set()
+        return True
+
+
+def _name_node(node: Node, error: Exception) -> Exception:
+    """The error, with the node's name; the driver's have it already."""
+    if isinstance(error, OSError):
+        return ConnectionError(f"{node}: {one_line(error)}")
+    return error
