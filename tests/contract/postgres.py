@@ -248,15 +248,28 @@ class PostgresUnderTest(ServerUnderTest):
         yield Strike(blow)
 
     @contextmanager
-    def fated(self, fate: Fate) -> Iterator[Strike]:
+    def fated(self, fate: Fate, **options: Any) -> Iterator[Strike]:
         """The proxy does something to the request that commits."""
         with proxy_to(self.dsn) as proxy:
 
             def blow() -> None:
                 proxy.fate = fate
 
-            yield Strike(blow, {"connection_string": proxy.dsn})
+            yield Strike(blow, {"connection_string": proxy.dsn, **options})
             assert proxy.fate is None, "no request met its fate"
+
+    @contextmanager
+    def stalled(self, job: Job) -> Iterator[Strike]:
+        """Nothing passes the proxy any more, neither by this connection nor by the next."""
+        with proxy_to(self.dsn) as proxy:
+
+            def blow() -> None:
+                proxy.fate = "hold request"
+                proxy.silent = 1
+
+            dsn = with_options(proxy.dsn, connect_timeout="2")
+            yield Strike(blow, {"connection_string": dsn, "request_timeout_s": 0.5})
+            assert proxy.fate is None and not proxy.silent
 
     @contextmanager
     def away(self, job: Job) -> Iterator[Strike]:
@@ -422,11 +435,16 @@ class PostgresUnderTest(ServerUnderTest):
             "answer doubtful", {"connection_lost": 1},
             lambda server, job: server.fated("doubtful answer"),
         ),
+        Fault(
+            "no answer in time", {"connection_lost": 1},
+            lambda server, job: server.fated("hold answer", request_timeout_s=0.5),
+        ),
         Fault("away for a while", {"connection_lost": 3}, away),
     )  # fmt: skip
     """Those that need no locks, triggers or processes of the server."""
     FAULTS: ClassVar[Sequence[Fault]] = (
         *CONNECTION_FAULTS,
+        Fault("proxy stalls", {"connection_lost": 2}, stalled),
         Fault("cut in mid-request", {"connection_lost": 1}, cut_in_mid_request),
         Fault("old connection lives on", {"connection_lost": 3}, frozen),
         Fault("not serializable", {"serialization_failure": 1}, unserializable),

@@ -15,13 +15,15 @@ from typing import Literal
 
 import psycopg2.extensions
 
-Fate = Literal["drop request", "drop answer", "doubtful answer"]
+Fate = Literal["drop request", "drop answer", "doubtful answer", "hold request", "hold answer"]
 """What happens to the request that commits next:
 
 * drop request: the server never sees it, and the connection is cut;
 * drop answer: the server commits, its answer never arrives, and the connection is cut;
 * doubtful answer: the server commits, but the answer is an error that says that nobody knows, and
-  the connection lives on (CockroachDB's "result is ambiguous", 40003).
+  the connection lives on (CockroachDB's "result is ambiguous", 40003);
+* hold request: the server never sees it, and the client never hears of it, though the connection lives;
+* hold answer: the server commits, and the client never hears of it, though the connection lives.
 """
 
 _WRITES = (b"INSERT", b"COPY", b"COMMIT")
@@ -50,6 +52,9 @@ class Proxy:
         self._lines: list[_Line] = []
         self.fate: Fate | None = None
         """What happens to the next request that commits; None again afterwards."""
+        self.silent = 0
+        """So many connections more are taken, and never get an answer."""
+        self._silenced: list[socket.socket] = []
         self.refusals = 0
         """So many connections more are refused."""
         threading.Thread(target=self._accept, daemon=True).start()
@@ -79,6 +84,8 @@ class Proxy:
         self._listener.close()
         for line in self._lines:
             line.close()
+        for client in self._silenced:
+            client.close()
 
     def take_fate(self) -> Fate | None:
         """The fate of a request that commits now; later ones have none."""
@@ -94,6 +101,9 @@ class Proxy:
             if self.refusals:
                 self.refusals -= 1
                 client.close()
+            elif self.silent:
+                self.silent -= 1
+                self._silenced.append(client)
             else:
                 self._lines.append(_Line(self, client, self._connected()))
 
@@ -151,6 +161,8 @@ class _Line:
                 if self._fate == "drop request":
                     self.cut()
                     return
+                if self._fate == "hold request":
+                    continue
                 self._server.sendall(_message(kind, self._understood(kind, body)))
         # The client has gone in good order.
         self.close()
@@ -174,7 +186,7 @@ class _Line:
                     self._proxy.backends.add(struct.unpack("!I", body[:4])[0])
                 if kind == _READY:
                     self._in_transaction = body == b"T"
-                if self._fate and kind == _COMMAND_COMPLETE:
+                if self._fate == "hold answer" or (self._fate and kind == _COMMAND_COMPLETE):
                     continue
                 if self._fate and kind == _READY:
                     fate, self._fate = self._fate, None

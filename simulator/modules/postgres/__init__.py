@@ -107,7 +107,7 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         options.mode(job.load.batch)
         options.table_suffix()
         self._dialect = options.spoken()
-        self._session = Session(options.dsn, job, self._dialect, options.max_retries)
+        self._session = Session(options, job, self._dialect)
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> PostgresEncoder:
@@ -116,7 +116,7 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
     def writer(self, batch: int, prefill: bool = False) -> PostgresWriter:
         mode = self.options.prefill_mode() if prefill else self.options.mode(batch)
         encoder = PostgresEncoder(self.job, mode, self.options.copy_format)
-        return PostgresWriter(encoder, self.options.dsn, self.job, self._dialect)
+        return PostgresWriter(encoder, self.options, self.job, self._dialect)
 
     def open(self) -> None:
         self._session.open()

@@ -90,6 +90,13 @@ class ServerOptions(EncodingOptions):
         " the variants tuned for them, too",
     )
 
+    request_timeout_s: Annotated[float, Condition.NONE] = Field(
+        60, gt=0, description="seconds until an insert without answer is tried again"
+    )
+    query_timeout_s: Annotated[float, Condition.NONE] = Field(
+        3600, gt=0, description="seconds until anything else without answer is given up"
+    )
+
     @field_validator("connection_string")
     @classmethod
     def _parses(cls, value: str) -> str:

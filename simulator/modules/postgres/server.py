@@ -16,7 +16,8 @@ from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
 from ..shared.errors import CONNECTION_LOST, connection_lost, missing_table
 from .dialects import Connection, Dialect, dialect_of
-from .options import server_name
+from .options import ServerOptions, server_name
+from .watchdog import Watchdog
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _SERIALIZATION_FAILURE = "40001"
@@ -46,19 +47,21 @@ _LOCK_TIMEOUT = "30s"
 class Session:
     """The connection for everything but writing: made when it is needed, and again where it was lost."""
 
-    def __init__(self, dsn: str, job: Job, dialect: Dialect, max_retries: int) -> None:
-        self._dsn = dsn
+    def __init__(self, options: ServerOptions, job: Job, dialect: Dialect) -> None:
+        self._dsn = options.dsn
         self._job = job
         self._dialect = dialect
-        self._max_retries = max_retries
+        self._max_retries = options.max_retries
+        self._watchdog = Watchdog(options.query_timeout_s)
         self._connection: Connection | None = None
 
     def open(self) -> None:
         """Connect; SimulatorError if it is another kind of server than the dialect says."""
         connection = connect(self._dsn, self._job.run_id)
         self._connection = connection
+        self._watchdog.watch(connection)
         try:
-            with connection.cursor() as cursor:
+            with self._watchdog.limit(), connection.cursor() as cursor:
                 cursor.execute("SET lock_timeout = %s", [_LOCK_TIMEOUT])
                 cursor.execute("SELECT version()")
                 (version,) = cursor.fetchone() or ("",)
@@ -77,6 +80,7 @@ class Session:
 
     def close(self) -> None:
         """Disconnect; no error if that was lost already."""
+        self._watchdog.release()
         if self._connection is not None:
             with suppress(psycopg2.Error):
                 self._connection.close()
@@ -88,7 +92,7 @@ class Session:
             self.open()
         assert self._connection is not None
         try:
-            with self._connection.cursor() as cursor:
+            with self._watchdog.limit(), self._connection.cursor() as cursor:
                 cursor.execute(statement, values or None)
                 return cursor.fetchall() if cursor.description else []
         except psycopg2.Error as error:
@@ -108,6 +112,8 @@ class Session:
         self.ask(statement)
 
     def _translate(self, error: psycopg2.Error) -> Retryable | SimulatorError:
+        if (complaint := self._watchdog.complaint) is not None:
+            return connection_lost(complaint)
         assert self._connection is not None
         return translate(error, self._connection, self._dialect, self._job)
 
@@ -135,7 +141,11 @@ class Session:
         finally:
             # The server may take a moment to notice the connection's end; the next run may not.
             if self._connection is not None and not self._connection.closed:
-                with suppress(psycopg2.Error), self._connection.cursor() as cursor:
+                with (
+                    suppress(psycopg2.Error),
+                    self._watchdog.limit(),
+                    self._connection.cursor() as cursor,
+                ):
                     cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK_KEY])
 
 
@@ -170,6 +180,8 @@ def connect_plainly(dsn: str, run_id: str) -> Connection:
         "keepalives_idle": "10",
         "keepalives_interval": "5",
         "keepalives_count": "3",
+        # Nor is one that vanished while it was being sent to, for which there are no keepalives.
+        "tcp_user_timeout": "25000",
     }
     connection: Connection = psycopg2.connect(**(defaults | given))
     connection.autocommit = True

@@ -18,7 +18,9 @@ from ..shared.errors import CONNECTION_LOST, connection_lost
 from ..shared.sql import quoted
 from .dialects import Connection, Dialect
 from .encoding import InsertMode, PostgresEncoder
+from .options import ServerOptions
 from .server import connect, connect_plainly, translate
+from .watchdog import Watchdog
 
 # How long the old backend may take to end before the next try.
 _BACKEND_END_S = 10.0
@@ -29,9 +31,12 @@ class PostgresWriter(Writer):
 
     encoder: PostgresEncoder
 
-    def __init__(self, encoder: PostgresEncoder, dsn: str, job: Job, dialect: Dialect) -> None:
+    def __init__(
+        self, encoder: PostgresEncoder, options: ServerOptions, job: Job, dialect: Dialect
+    ) -> None:
         super().__init__(encoder)
-        self._dsn = dsn
+        self._dsn = options.dsn
+        self._watchdog = Watchdog(options.request_timeout_s)
         self._job = job
         self._dialect = dialect
         self._connection: Connection | None = None
@@ -49,12 +54,15 @@ class PostgresWriter(Writer):
 
     def open(self) -> None:
         self._connection = connect(self._dsn, self._job.run_id)
+        self._watchdog.watch(self._connection)
         try:
-            self._backend = self._dialect.backend(self._connection)
+            with self._watchdog.limit():
+                self._backend = self._dialect.backend(self._connection)
         except psycopg2.Error as error:
-            raise translate(error, self._connection, self._dialect, self._job) from error
+            raise self._translate(error) from error
 
     def close(self) -> None:
+        self._watchdog.release()
         if self._connection is not None:
             with suppress(psycopg2.Error):
                 self._connection.close()
@@ -65,6 +73,7 @@ class PostgresWriter(Writer):
         assert connection is not None
         parts = payload.data
         statements = isinstance(parts[0][1], list)
+        self._watchdog.begin()
         try:
             cursor = connection.cursor()
             if len(parts) == 1 and not statements and not self._needs_transaction:
@@ -77,9 +86,17 @@ class PostgresWriter(Writer):
             cursor.execute("COMMIT")
             return stored
         except psycopg2.Error as error:
-            meaning = translate(error, connection, self._dialect, self._job)
+            meaning = self._translate(error)
             self._in_doubt = isinstance(meaning, Retryable) and meaning.kind == CONNECTION_LOST
             raise meaning from error
+        finally:
+            self._watchdog.end()
+
+    def _translate(self, error: psycopg2.Error) -> Retryable | SimulatorError:
+        if (complaint := self._watchdog.complaint) is not None:
+            return connection_lost(complaint)
+        assert self._connection is not None
+        return translate(error, self._connection, self._dialect, self._job)
 
     def _send_part(self, cursor: psycopg2.extensions.cursor, table: int, data: bytes) -> int:
         """Data for one table; the number of rows that it got."""
@@ -103,7 +120,8 @@ class PostgresWriter(Writer):
             self.open()
             assert self._connection is not None
             self._await_end_of_lost_backend(self._connection)
-            stored = self._is_stored(self._connection, payload)
+            with self._watchdog.limit():
+                stored = self._is_stored(self._connection, payload)
         except (SimulatorError, psycopg2.Error) as error:
             raise connection_lost(error) from error
         self._in_doubt = False
@@ -112,7 +130,7 @@ class PostgresWriter(Writer):
     def _rolled_back(self) -> bool:
         assert self._connection is not None
         try:
-            with self._connection.cursor() as cursor:
+            with self._watchdog.limit(), self._connection.cursor() as cursor:
                 cursor.execute("ROLLBACK")
         except psycopg2.Error:
             return False
@@ -123,9 +141,13 @@ class PostgresWriter(Writer):
         if self._lost_backend is None:
             return
         deadline = time.monotonic() + _BACKEND_END_S
-        while not self._dialect.is_gone(
-            connection, self._lost_backend, time.monotonic() - self._lost_at, self._connect_to
-        ):
+        while True:
+            waited_s = time.monotonic() - self._lost_at
+            with self._watchdog.limit():
+                if self._dialect.is_gone(
+                    connection, self._lost_backend, waited_s, self._connect_to
+                ):
+                    break
             if time.monotonic() > deadline:
                 raise connection_lost("the old connection's backend still runs")
             # The server has no event for the end of a backend to wait for.
