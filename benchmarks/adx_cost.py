@@ -31,8 +31,9 @@ from azure.kusto.ingest import (
 )
 
 from simulator.contract import Load, PrimaryKey
-from simulator.modules.azure_data_explorer import AdxOptions, AzureDataExplorer
+from simulator.modules.azure_data_explorer import AzureDataExplorer
 from simulator.modules.azure_data_explorer.encoding import InsertMode
+from simulator.modules.azure_data_explorer.options import AdxOptions
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 

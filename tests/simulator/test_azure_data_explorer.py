@@ -27,13 +27,7 @@ from azure.kusto.ingest.ingestion_blob_info import IngestionBlobInfo
 
 from simulator.contract import Load, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
-from simulator.modules.azure_data_explorer import (
-    QUERIES,
-    AdxOptions,
-    AzureDataExplorer,
-    Cluster,
-    newest_of_each,
-)
+from simulator.modules.azure_data_explorer import AzureDataExplorer
 from simulator.modules.azure_data_explorer.encoding import CsvEncoder
 from simulator.modules.azure_data_explorer.ingestion import (
     MAPPING,
@@ -41,6 +35,9 @@ from simulator.modules.azure_data_explorer.ingestion import (
     ingestion_message,
     refusal,
 )
+from simulator.modules.azure_data_explorer.options import AdxOptions
+from simulator.modules.azure_data_explorer.queries import QUERIES, newest_of_each
+from simulator.modules.azure_data_explorer.server import Connection
 from simulator.modules.base import Job, await_count
 from simulator.modules.options import parse_options
 from simulator.modules.shared.http import Answer
@@ -131,9 +128,9 @@ def test_the_key_is_a_secret() -> None:
 @pytest.mark.parametrize(
     ("uri", "text"),
     [
-        ("name.kusto.windows.net", "no https:// URI"),
+        ("name.kusto.windows.net", "must be a URL like https://name"),
         ("http://name.kusto.windows.net", "must begin with https://"),
-        ("https://name.kusto.windows.net;Fed=True", "host and port only"),
+        ("https://name.kusto.windows.net;Fed=True", "must be a URL like https://name"),
     ],
 )
 def test_a_uri_that_is_none(uri: str, text: str) -> None:
@@ -167,13 +164,15 @@ def test_where_to_ingest_is_what_microsofts_client_takes_it_for(uri: str) -> Non
 
 
 def test_errors_of_the_clients_say_what_to_do() -> None:
-    cluster = Cluster(options(**HERE), "none")
-    login = cluster.meaning(KustoAuthenticationError("key", ValueError("AADSTS7000215:\nno"), x=1))
+    connection = Connection(options(**HERE), JOB)
+    login = connection.meaning(
+        KustoAuthenticationError("key", ValueError("AADSTS7000215:\nno"), x=1)
+    )
     assert str(login) == (
         "can't log in to 127.0.0.1:1: AADSTS7000215: no; check adx_aad_app_id, adx_app_key and"
         " adx_authority_id"
     )
-    cluster.close()
+    connection.close()
 
 
 def kusto_error(code: str, permanent: bool, text: str = "why") -> bytes:
@@ -199,9 +198,9 @@ def kusto_error(code: str, permanent: bool, text: str = "why") -> bytes:
 def test_what_an_answer_to_streaming_means(
     status: int, body: bytes, kind: str | None, said: str
 ) -> None:
-    cluster = Cluster(options(**HERE), "none")
-    meaning = cluster.meaning(refusal(Answer(status, body, [])))
-    cluster.close()
+    connection = Connection(options(**HERE), JOB)
+    meaning = connection.meaning(refusal(Answer(status, body, [])))
+    connection.close()
     assert (meaning.kind if isinstance(meaning, Retryable) else None) == kind
     assert re.search(said, str(meaning))
 
@@ -576,16 +575,16 @@ def test_an_acknowledged_part_is_not_sent_again(server: KustoUnderTest) -> None:
     module.open()
     module.prepare()
     sent: list[str] = []
-    stream = Cluster.stream
+    stream = Connection.stream
 
-    def second_fails(cluster: Cluster, table: str, body: bytes) -> None:
+    def second_fails(connection: Connection, table: str, body: bytes) -> None:
         sent.append(table)
         if len(sent) == 2:
             raise Retryable("throttled", "later", backoff_s=0.01)
-        stream(cluster, table, body)
+        stream(connection, table, body)
 
     with pytest.MonkeyPatch.context() as patch, connect(module.writer(8)) as writer:
-        patch.setattr(Cluster, "stream", second_fails)
+        patch.setattr(Connection, "stream", second_fails)
         recorder = insert(writer, Temperature(), 8, 8)
     assert sent == ["events0", "events1", "events1", "events2", "events3"]
     assert recorder.errors == {"throttled": 1}

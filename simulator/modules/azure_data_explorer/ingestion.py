@@ -1,8 +1,9 @@
-"""The requests by which events reach Azure Data Explorer, by `wire`: they are what is measured.
+"""The requests by which events reach Azure Data Explorer. They are what is measured.
 
-With Microsoft's clients, whose connections are kept open, the same requests take about ten times
-the CPU. All else stays with them: questions, commands, tokens, and what blobs and queues there are.
-They trust the same authorities, but no proxy that the environment names is used for these requests.
+They go over connections of our own (`shared/http.py`): with Microsoft's clients, whose connections are
+kept open, the same requests take about ten times the CPU. All else stays with those clients: questions,
+commands, tokens, and what blobs and queues there are. The same authorities are trusted as by them, but
+no proxy that the environment names is used for these requests.
 """
 
 from __future__ import annotations

@@ -1,0 +1,116 @@
+"""Options of targets with `module: azure_data_explorer`."""
+
+from __future__ import annotations
+
+import ipaddress
+from contextlib import suppress
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from ...conditions import Condition
+from ...errors import OptionError
+from ..base import Options
+from ..shared.options import checked_url
+from .encoding import InsertMode
+
+
+class EncodingOptions(Options):
+    """Options that say what a payload looks like."""
+
+    batch: Annotated[bool, Condition.BATCH] = Field(
+        True, description="true: queued ingestion, false: streaming ingestion"
+    )
+
+    def mode(self, batch: int) -> InsertMode:
+        """The insert mode, which is the same for requests of any size."""
+        return InsertMode.QUEUED if self.batch else InsertMode.STREAMING
+
+
+class AdxOptions(EncodingOptions):
+    """Options of targets with `module: azure_data_explorer`."""
+
+    kusto_uri: Annotated[str, Condition.NONE] = Field(
+        description="URI of the cluster, e.g. https://name.region.kusto.windows.net"
+    )
+    kusto_ingest_uri: Annotated[str | None, Condition.NONE] = Field(
+        None, description="URI for ingestion (default: kusto_uri with ingest- before the name)"
+    )
+    kusto_db: Annotated[str, Condition.NONE] = Field(
+        min_length=1, description="name of the database"
+    )
+    adx_aad_app_id: Annotated[str | None, Condition.NONE] = Field(
+        None, description="application (client) id to log in as"
+    )
+    adx_app_key: str | None = Field(None, repr=False, description="its client secret")
+    adx_authority_id: Annotated[str | None, Condition.NONE] = Field(
+        None, description="its tenant's id"
+    )
+    batching_time_s: Annotated[int | None, Condition.BATCH] = Field(
+        None, ge=10, le=1800,
+        description="with batch=true: seconds that data are collected before they are stored"
+        " (default: the database's, 300 if nobody changed it)",
+    )  # fmt: skip
+    settle_s: Annotated[float, Condition.NONE] = Field(
+        900, gt=0, description="with batch=true: how long to wait for more events to appear"
+    )
+    max_in_flight: Annotated[int, Condition.CLIENT] = Field(
+        1, ge=1, le=256, description="requests under way at once; with batch=true only"
+    )
+    query_timeout_s: Annotated[int, Condition.NONE] = Field(
+        3600, ge=1, le=3600, description="how long a query may take"
+    )
+
+    @field_validator("kusto_uri", "kusto_ingest_uri")
+    @classmethod
+    def _check_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        login = "adx_aad_app_id, adx_app_key and adx_authority_id"
+        checked_url(value, "https://name.region.kusto.windows.net", login, path=False)
+        parts = urlsplit(value)
+        if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
+            raise ValueError("must begin with https://")
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _check_in_flight(self) -> Self:
+        if self.max_in_flight > 1 and not self.batch:
+            raise ValueError("max_in_flight is for batch=true")
+        return self
+
+    @property
+    def ingest_uri(self) -> str:
+        """The URI for ingestion: what has no name has no other than `kusto_uri`."""
+        if self.kusto_ingest_uri is not None:
+            return self.kusto_ingest_uri
+        host = urlsplit(self.kusto_uri).hostname or ""
+        if "ingest-" in host or host == "localhost" or _is_address(host):
+            return self.kusto_uri
+        return self.kusto_uri.replace("://", "://ingest-", 1)
+
+    def check_login(self) -> None:
+        """OptionError unless there is a way to log in, or no need to (a stand-in on this machine)."""
+        given = {
+            name: getattr(self, name)
+            for name in ("adx_aad_app_id", "adx_app_key", "adx_authority_id")
+        }
+        missing = [name for name, value in given.items() if not value]
+        nobody = len(missing) == len(given)
+        if missing and not (nobody and urlsplit(self.kusto_uri).scheme == "http"):
+            raise OptionError(
+                f"no login for {self.kusto_uri}: option {', '.join(missing)} is missing (on Kubernetes"
+                " it may come from the Secret that existingSecret names)"
+            )
+
+
+def _is_address(host: str) -> bool:
+    with suppress(ValueError):
+        ipaddress.ip_address(host)
+        return True
+    return False
+
+
+def _is_loopback(host: str) -> bool:
+    return ipaddress.ip_address(host).is_loopback if _is_address(host) else host == "localhost"

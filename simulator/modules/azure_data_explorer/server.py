@@ -1,0 +1,168 @@
+"""Connections to a Kusto cluster: Microsoft's clients, ingestion, and what an error means."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from azure.kusto.data import ClientRequestProperties, KustoClient, KustoConnectionStringBuilder
+from azure.kusto.data.exceptions import (
+    KustoApiError,
+    KustoAuthenticationError,
+    KustoError,
+    KustoNetworkError,
+    KustoServiceError,
+    KustoThrottlingError,
+)
+
+from ...errors import Retryable, SimulatorError, one_line
+from ..base import Job
+from ..shared.errors import connection_lost, missing_table
+from ..shared.http import NoAnswer, translated
+from .encoding import InsertMode
+from .ingestion import SHOWN, QueuedIngestion, StreamingIngestion
+from .options import AdxOptions
+
+
+class Connection:
+    """The official clients, with errors translated."""
+
+    def __init__(self, options: AdxOptions, job: Job) -> None:
+        """Connects to nothing yet; OptionError without a way to log in."""
+        options.check_login()
+        self.options = options
+        self._job = job
+        self._client = KustoClient(self._place(options.kusto_uri))
+        self._streaming: StreamingIngestion | None = None
+        self._queue: QueuedIngestion | None = None
+        self._properties = ClientRequestProperties()
+        # Or an answer of more than 500,000 rows would be an error.
+        # https://learn.microsoft.com/azure/data-explorer/kusto/concepts/querylimits
+        self._properties.set_option("notruncation", True)
+        timeout = timedelta(seconds=options.query_timeout_s)
+        self._properties.set_option(self._properties.request_timeout_option_name, timeout)
+
+    def _place(self, uri: str) -> KustoConnectionStringBuilder:
+        options = self.options
+        if options.adx_aad_app_id and options.adx_app_key and options.adx_authority_id:
+            found = KustoConnectionStringBuilder.with_aad_application_key_authentication(
+                uri, options.adx_aad_app_id, options.adx_app_key, options.adx_authority_id
+            )
+        else:
+            found = KustoConnectionStringBuilder.with_no_authentication(uri)
+        found.application_for_tracing = f"iot-benchmark/{self._job.run_id}"
+        return found
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+        for ingestion in (self._streaming, self._queue):
+            if ingestion is not None:
+                ingestion.close()
+
+    def ask(self, query: str) -> list[list[Any]]:
+        """All rows of a query's or a command's answer, as JSON has them."""
+        command = query.startswith(".")
+        try:
+            answer = self._client.execute(
+                self.options.kusto_db, query, None if command else self._properties
+            )
+        except KustoError as error:
+            raise self.meaning(error) from error
+        rows: list[list[Any]] = answer.primary_results[0].raw_rows
+        return rows
+
+    def open_streaming(self) -> None:
+        """Make ready for `stream`."""
+        options = self.options
+        self._streaming = StreamingIngestion(self._client, options.kusto_uri, options.kusto_db)
+        try:
+            self._streaming.reach()
+        except NoAnswer as error:
+            raise self._lost(error) from error
+        except KustoError as error:
+            raise self.meaning(error) from error
+
+    def stream(self, table: str, body: bytes) -> None:
+        """Streaming ingestion of compressed CSV."""
+        assert self._streaming is not None
+        try:
+            self._streaming.put(table, body)
+        except NoAnswer as error:
+            raise self._lost(error) from error
+        except KustoError as error:
+            raise self.meaning(error) from error
+
+    def open_queue(self) -> None:
+        """Make ready for `enqueue`."""
+        options = self.options
+        client = KustoClient(self._place(options.ingest_uri))
+        self._queue = QueuedIngestion(client, options.kusto_db)
+        try:
+            self._queue.renew()
+        except KustoError as error:
+            raise self.meaning(error, options.ingest_uri) from error
+
+    def enqueue(self, table: str, body: bytes, size: int) -> None:
+        """Queued ingestion of compressed CSV that was `size` bytes long."""
+        assert self._queue is not None
+        try:
+            self._queue.put(table, body, size)
+        except KustoError as error:
+            raise self.meaning(error, self.options.ingest_uri) from error
+
+    def _lost(self, error: NoAnswer) -> Retryable | SimulatorError:
+        host = urlsplit(self.options.kusto_uri).netloc
+        return translated(error, "Azure Data Explorer", host, "REQUESTS_CA_BUNDLE")
+
+    def meaning(self, error: KustoError, uri: str | None = None) -> Retryable | SimulatorError:
+        """What an error from `uri` (default: `kusto_uri`) means: another try, or the end of the run."""
+        host = urlsplit(uri or self.options.kusto_uri).netloc
+        if isinstance(error, KustoThrottlingError):
+            return Retryable("throttled", f"{host} is asked for too much at once", backoff_s=1)
+        if isinstance(error, KustoNetworkError):
+            return connection_lost(f"{host}: {one_line(error.__cause__ or error, SHOWN)}")
+        if isinstance(error, KustoAuthenticationError):
+            return SimulatorError(
+                f"can't log in to {host}: {one_line(error.exception, SHOWN)}; check adx_aad_app_id,"
+                " adx_app_key and adx_authority_id"
+            )
+        text = one_line(error, SHOWN)
+        if isinstance(error, KustoApiError):
+            found = error.get_api_error()
+            text = f"{found.code}: {one_line(found.description or found.message, SHOWN)}"
+            if found.permanent is False:
+                return Retryable("server_error", text, backoff_s=0.5)
+        if "Failed to resolve table" in text or "EntityNotFound" in text:
+            return missing_table(f"{host}: {text}", self._job)
+        if isinstance(error, KustoServiceError) and text.startswith(("401", "Forbidden")):
+            return SimulatorError(
+                f"{host} refused the login: {text}; let the application be a user, ingestor and admin"
+                f" of the database {self.options.kusto_db}"
+            )
+        return SimulatorError(f"{host} refused a request: {text}")
+
+
+def connect(options: AdxOptions, job: Job, mode: InsertMode | None = None) -> Connection:
+    """A connection to a cluster that has let us in; SimulatorError with its name and a remedy if not.
+
+    `mode`: how events are to be sent; None: it is only asked.
+    """
+    connection = Connection(options, job)
+    try:
+        connection.ask(".show tables")
+        if mode is InsertMode.QUEUED:
+            connection.open_queue()
+        elif mode is InsertMode.STREAMING:
+            connection.open_streaming()
+    except Retryable as error:
+        connection.close()
+        raise SimulatorError(
+            f"can't connect to Azure Data Explorer at {error}; check that kusto_uri and"
+            " kusto_ingest_uri name a running cluster"
+        ) from error
+    except SimulatorError:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,86 @@
+"""Writes CSV to Azure Data Explorer, each event once or not without saying so."""
+
+from __future__ import annotations
+
+import time
+
+from ...errors import Retryable
+from ..base import Job, Payload, Writer
+from ..shared.errors import CONNECTION_LOST
+from .encoding import CsvEncoder, Part
+from .options import AdxOptions
+from .queries import newest_of_each, read_value
+from .server import Connection, connect
+
+_UNCLEAR = (CONNECTION_LOST, "timeout")
+"""Kinds of errors after which a request may be stored."""
+
+STREAMED_VISIBLE_S = 15.0
+"""Streamed events show up in queries within about ten seconds.
+https://learn.microsoft.com/azure/data-explorer/ingest-data-streaming"""
+
+# Nothing tells when streamed events have arrived, so they are looked for again and again.
+_LOOK_INTERVAL_S = 0.5
+
+
+class AdxWriter(Writer):
+    """Sends payloads of `CsvEncoder`: a request per table."""
+
+    def __init__(self, encoder: CsvEncoder, options: AdxOptions, job: Job) -> None:
+        super().__init__(encoder)
+        self.max_in_flight = options.max_in_flight
+        self._options = options
+        self._job = job
+        self._connection: Connection | None = None
+        self._in_doubt = False
+        """Whether the last streaming request may have been stored without our knowing."""
+
+    def open(self) -> None:
+        mode = self._options.mode(self._job.load.batch)
+        self._connection = connect(self._options, self._job, mode)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def send(self, payload: Payload) -> int:
+        connection = self._connection
+        assert connection is not None
+        # What was acknowledged is not sent again when another table's request fails.
+        while payload.data:
+            part: Part = payload.data[0]
+            if self._options.batch:
+                connection.enqueue(part.table, part.body, part.size)
+            else:
+                self._stream(connection, part)
+            payload.data.popleft()
+        return payload.events
+
+    def _stream(self, connection: Connection, part: Part) -> None:
+        try:
+            connection.stream(part.table, part.body)
+        except Retryable as error:
+            self._in_doubt = error.kind in _UNCLEAR
+            raise
+
+    def recover(self, payload: Payload) -> bool:
+        if not self._in_doubt:
+            return False
+        assert self._connection is not None
+        if self._is_stored(self._connection, payload.data[0]):
+            payload.data.popleft()
+        self._in_doubt = False
+        return not payload.data
+
+    def _is_stored(self, connection: Connection, part: Part) -> bool:
+        """Whether the device of the part's last event has an event of that time or later."""
+        query = newest_of_each(self._job.schema, part.table)
+        deadline = time.monotonic() + STREAMED_VISIBLE_S
+        while True:
+            newest = {str(row[0]): read_value(row[1]) for row in connection.ask(query)}
+            if newest.get(part.device, -1) >= part.time_ms:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_INTERVAL_S)
