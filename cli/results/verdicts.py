@@ -25,6 +25,10 @@ SHORT_WINDOW_S = 10.0
 """Below this, starting and ending are a noticeable part of a run."""
 
 
+CLIENTS_PART = 0.15
+"""Share of a request's time from which on the client's own is said."""
+
+
 class Kind(StrEnum):
     """Why a figure is to be doubted. The value is how it is printed."""
 
@@ -32,6 +36,7 @@ class Kind(StrEnum):
     INCOMPLETE = "incomplete"
     INVALID = "invalid"
     CLIENT_BOUND = "client-bound"
+    CLIENTS_PART = "client's part"
     RETRIES = "retries"
     SHORT = "short"
     UNSTABLE = "unstable"
@@ -105,6 +110,7 @@ def _find_in_inserts(result: Result) -> Iterator[Weakness]:
         if run.valid and run.client and run.client.bound:
             text = f"{run.client.bound_reason}: this is your client's speed, not your database's"
             yield Weakness(Kind.CLIENT_BOUND, text, _locate(result, run))
+    yield from _find_clients_part(result)
     for run in runs:
         if run.retries:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in run.errors.items())
@@ -113,6 +119,35 @@ def _find_in_inserts(result: Result) -> Iterator[Weakness]:
     yield from _find_short(runs)
     yield from _find_unstable(result.insert_summary)
     yield from _find_few(result)
+
+
+def limit_of_clients_part(run: InsertRun) -> float | None:
+    """How many times as fast the run could be with a client that costs nothing; None if the client's
+    part is small, unknown, or all there is.
+
+    With one request in flight in a closed loop, a request's time is the client's and the database's
+    together: without the client's share s of it, the rate could be 1 ÷ (1 − s) times as high.
+    """
+    client = run.client
+    if not (run.valid and client and client.in_flight == 1) or client.bound:
+        return None
+    share = client.cpu_share
+    return 1 / (1 - share) if CLIENTS_PART <= share < 1 else None
+
+
+def _find_clients_part(result: Result) -> Iterator[Weakness]:
+    limits: dict[Place, float] = {}
+    for run in result.insert_runs:
+        by_level = result.by_fill_level
+        place = Place(level=run.fill_level) if by_level else Place(workers=run.workers)
+        limits[place] = max(limits.get(place, 0.0), limit_of_clients_part(run) or 0.0)
+    for place, limit in limits.items():
+        if limit:
+            text = (
+                f"{1 - 1 / limit:.0%} of each request's time is the client's own CPU; with an ideal"
+                f" client the rate could be up to {limit:.2f} times as high"
+            )
+            yield Weakness(Kind.CLIENTS_PART, text, place)
 
 
 def _locate(result: Result, run: InsertRun) -> Place:

@@ -11,6 +11,7 @@ from simulator.contract import InsertRun, QueryRun
 
 from ..results.model import InsertSummary, QuerySummary
 from ..results.statistics import count_events_per_cost
+from ..results.verdicts import limit_of_clients_part
 
 
 @dataclass(frozen=True)
@@ -171,8 +172,14 @@ def _list_details(runs: Sequence[InsertRun]) -> list[str]:
     return [
         _format_ms(worst.latency_ms.p50),
         _format_ms(worst.latency_ms.p99),
-        f"{share:.0%}" + (" bound" if bound else ""),
+        f"{share:.0%}" + (" bound" if bound else _limit_text(measured)),
     ]
+
+
+def _limit_text(runs: Sequence[InsertRun]) -> str:
+    """How many times as fast the runs could be at most with an ideal client."""
+    limits = [limit for run in runs if (limit := limit_of_clients_part(run))]
+    return f" (≤ {max(limits):.2f}×)" if limits else ""
 
 
 def _list_more_headers(all_runs: Sequence[InsertRun]) -> list[str]:

@@ -25,9 +25,11 @@ one was then at work for less than 90 % of the window on average; of many that e
 time all are together for 88 to 99 % of it, even on a busy machine (runs of 1 to 13 s)."""
 
 BOUND_CPU_SHARE = 0.8
+BOUND_CPU_SHARE_ONE_IN_FLIGHT = 0.5
 BOUND_THROTTLED_SHARE = 0.01
 BOUND_CEILING_SHARE = 0.5
-"""From these on, the figure is the client's, not the database's."""
+"""From these on, the figure is the client's, not the database's. With one request in flight the database
+waits while the client works, so half of the time is enough."""
 
 MAX_CLOCK_OFFSET_SHARE = 0.05
 MIN_CLOCK_OFFSET_S = 0.25
@@ -181,8 +183,12 @@ def client_cost(parts: Sequence[WorkerInsert], window_s: float) -> Client:
     throttled = [part.throttled_share for part in parts if part.throttled_share is not None]
     worst_throttled = max(throttled, default=None)
     reason = None
-    if busiest >= BOUND_CPU_SHARE:
+    in_flight = max(part.in_flight for part in parts)
+    one_at_a_time = in_flight == 1 and busiest >= BOUND_CPU_SHARE_ONE_IN_FLIGHT
+    if busiest >= BOUND_CPU_SHARE or one_at_a_time:
         reason = f"a worker's CPU was busy {busiest:.0%} of the time"
+        if busiest < BOUND_CPU_SHARE:
+            reason += ", while the database waited for its next request"
     elif worst_throttled is not None and worst_throttled > BOUND_THROTTLED_SHARE:
         reason = f"a worker's CPU limit cut in in {worst_throttled:.0%} of the periods"
     elif ceiling_share >= 1:
@@ -197,6 +203,7 @@ def client_cost(parts: Sequence[WorkerInsert], window_s: float) -> Client:
         encode_s=sum(part.encode_s for part in parts),
         ceiling_share=ceiling_share,
         throttled_share=worst_throttled,
+        in_flight=in_flight,
         bound=reason is not None,
         bound_reason=reason,
     )

@@ -80,6 +80,8 @@ class WorkerInsert(Message):
     retries: int
     errors: dict[str, int]
     """Errors met by kind, those that a retry cured included."""
+    in_flight: int = 1
+    """Requests that could be under way at once."""
     throttled_share: float | None
     """Share of the container's scheduling periods that its CPU limit cut short, if known."""
 

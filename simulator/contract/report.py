@@ -43,6 +43,9 @@ class Client(Message):
     ceiling_share: float
     """Rate ÷ the rate that generating and encoding alone would reach."""
     throttled_share: float | None
+    in_flight: int | None = None
+    """Requests that each worker could have under way at once. With one, the client's CPU time is a part
+    of every request's time."""
     bound: bool
     """The number is the client's speed, not the database's."""
     bound_reason: str | None = None

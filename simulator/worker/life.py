@@ -148,7 +148,9 @@ class WritingWorker(Worker):
                 with ProgressReporter(self._client, self._progress("run", recorder)):
                     self._insert(feed, writer, recorder)
                     recorder.end()
-        measured = recorder.result(feed.generate_s, feed.encode_s, feed.ceiling_per_s())
+        measured = recorder.result(
+            feed.generate_s, feed.encode_s, feed.ceiling_per_s(), writer.max_in_flight
+        )
         return self._result(recorder.elapsed_s(), insert=measured)
 
     def _prefill(self, generate: Callable[[int, int], EventBlock], first: int, count: int) -> None:

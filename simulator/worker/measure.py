@@ -51,7 +51,9 @@ class Recorder:
         """Seconds since the common start."""
         return time.perf_counter() - self._origin
 
-    def result(self, generate_s: float, encode_s: float, ceiling_per_s: float) -> WorkerInsert:
+    def result(
+        self, generate_s: float, encode_s: float, ceiling_per_s: float, in_flight: int = 1
+    ) -> WorkerInsert:
         """What was measured, for the collector."""
         return WorkerInsert(
             start_s=self._begin - self._origin,
@@ -65,6 +67,7 @@ class Recorder:
             timeline=sorted(self._seconds.items()),
             retries=self.retries,
             errors=dict(self.errors),
+            in_flight=in_flight,
             throttled_share=throttled_share(self._throttling_begin, throttled_periods()),
         )
 

@@ -209,7 +209,7 @@ def test_client_cost_is_summed_and_shared() -> None:
 def test_one_worker_at_its_limit_binds_the_run(changes: dict[str, Any], reason: str) -> None:
     """An average over workers would hide it."""
     idle = [worker_insert() for _ in range(9)]
-    cost = client_cost([*idle, worker_insert(**changes)], 10.0)
+    cost = client_cost([*idle, worker_insert(in_flight=2, **changes)], 10.0)
     assert cost.bound
     assert cost.bound_reason == reason
 
@@ -218,9 +218,20 @@ def test_one_worker_at_its_limit_binds_the_run(changes: dict[str, Any], reason: 
     "changes", [{"cpu_s": 7.9}, {"throttled_share": 0.01}, {"ceiling_per_s": 20.5}]
 )
 def test_below_the_limits_the_figure_is_the_databases(changes: dict[str, Any]) -> None:
-    cost = client_cost([worker_insert(**changes)], 10.0)
+    cost = client_cost([worker_insert(in_flight=2, **changes)], 10.0)
     assert not cost.bound
     assert cost.bound_reason is None
+
+
+@pytest.mark.parametrize(("in_flight", "bound"), [(1, True), (2, False)])
+def test_the_database_waits_for_a_client_with_one_request_in_flight(
+    in_flight: int, bound: bool
+) -> None:
+    cost = client_cost([worker_insert(cpu_s=5.0, in_flight=in_flight)], 10.0)
+    assert (cost.bound, cost.in_flight) == (bound, in_flight)
+    assert not bound or cost.bound_reason == (
+        "a worker's CPU was busy 50% of the time, while the database waited for its next request"
+    )
 
 
 def test_the_worst_throttling_is_shown() -> None:

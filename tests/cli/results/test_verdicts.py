@@ -64,6 +64,34 @@ def test_an_invalid_run_is_not_called_client_bound() -> None:
     assert of_kind(result, Kind.CLIENT_BOUND) == []
 
 
+@pytest.mark.parametrize(
+    ("share", "in_flight", "limit"),
+    [(0.149, 1, None), (0.15, 1, "1.18"), (0.4, 16, None), (0.4, None, None)],
+)
+def test_the_clients_part_of_a_requests_time(
+    share: float, in_flight: int | None, limit: str | None
+) -> None:
+    """With several in flight the database works meanwhile; of an older result it isn't known."""
+    result = inserts({1: MANY})
+    part = client(share)
+    part.in_flight = in_flight
+    result.insert_runs[3].client = part
+    said = (
+        "15% of each request's time is the client's own CPU; with an ideal client the rate could be up"
+        f" to {limit} times as high"
+    )
+    found = [weakness.text for weakness in of_kind(result, Kind.CLIENTS_PART)]
+    assert found == ([said] if limit else [])
+
+
+def test_a_client_bound_run_needs_no_word_of_the_clients_part() -> None:
+    result = inserts({1: MANY})
+    part = client(0.6, bound=True)
+    part.in_flight = 1
+    result.insert_runs[0].client = part
+    assert of_kind(result, Kind.CLIENTS_PART) == []
+
+
 def test_retries() -> None:
     (found,) = of_kind(read_result(STORED / "insert.json"), Kind.RETRIES)
     assert (found.where, found.text) == (Place(workers=1, run=2), "2 (2 deadlock_detected)")
