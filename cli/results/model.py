@@ -13,6 +13,10 @@ FORMAT: Literal[1] = 1
 """Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
 
 
+MATCHED = frozenset({"workers", "runs", "steps"})
+"""The options by which figures of several results are matched: no conditions, but what was asked for."""
+
+
 class Settings(BaseModel):
     """The options of a command as its result keeps them. Those of `Load` and `DataSet` declare there
     what they change, the others here.
@@ -23,7 +27,6 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    # Figures are matched by these.
     workers: Annotated[int | list[int] | None, Condition.NONE] = None
     """The counts of an insert command, the number of a query command."""
     runs: Annotated[int | None, Condition.NONE] = None

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .model import Result
+from pydantic import BaseModel
+
+from simulator.conditions import Condition, find_conditions
+
+from .model import MATCHED, Result, Settings
 from .store import StoredResult
 
 MOST_OPTIONS = 3
@@ -43,8 +47,15 @@ def _tell_apart(base: str, results: Sequence[StoredResult]) -> list[str]:
 
 
 def find_differing_options(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """For each result, those of its options that are not the same in all results of its command."""
-    options = [_join_options(result) for result in results]
+    """For each result, those of its options that are not the same in all results of its command, but
+    for those that change nothing, such as timeouts."""
+    from simulator.modules.base import Options
+
+    silent = _list_silent(Settings) | _list_silent(Options)
+    options = [
+        {name: value for name, value in _join_options(result).items() if name not in silent}
+        for result in results
+    ]
     found = []
     for result, own in zip(results, options, strict=True):
         like = [o for r, o in zip(results, options, strict=True) if r.command == result.command]
@@ -74,6 +85,12 @@ def format_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(format_value, value))
     return str(value)
+
+
+def _list_silent(model: type[BaseModel]) -> set[str]:
+    """The options that change no figure; those by which figures are matched do tell results apart."""
+    found = find_conditions(model).items()
+    return {name for name, condition in found if condition is Condition.NONE} - MATCHED
 
 
 def _join_options(result: Result) -> dict[str, Any]:

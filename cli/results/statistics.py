@@ -152,6 +152,12 @@ def summarize_queries(runs: Sequence[QueryRun]) -> list[QuerySummary]:
     return summaries
 
 
+def find_unanswered(runs: Sequence[QueryRun]) -> list[str]:
+    """Queries that were never answered."""
+    answered = {run.query for run in runs if run.error is None}
+    return [name for name in dict.fromkeys(run.query for run in runs) if name not in answered]
+
+
 def find_smallest_difference(cv: float, runs: int) -> float:
     """The smallest relative difference between two results of `runs` runs each that a two-sided
     t-test at 5 % would find with 80 % probability; `runs` ≥ 2. Infinite if they vary too much.

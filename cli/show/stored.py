@@ -9,12 +9,12 @@ from simulator.contract import InsertRun
 
 from ..results.model import Result
 from ..results.naming import find_differing_options, format_options, format_value
+from ..results.statistics import find_unanswered
 from ..results.store import StoredResult
 from . import words
 from .notes import list_notes
 from .tables import (
     Table,
-    find_unanswered,
     strike,
     tabulate_inserts,
     tabulate_queries,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from simulator.contract import InsertRun, QueryRun
+from simulator.contract import InsertRun
 
 from ..results.model import InsertSummary, QuerySummary
 from ..results.statistics import count_events_per_cost
@@ -141,12 +141,6 @@ def describe_durations(fill_level: int | None) -> str:
     if fill_level is None:
         return f"{what}."
     return f"{what}; {fill_level:,} events in the database."
-
-
-def find_unanswered(runs: Sequence[QueryRun]) -> list[str]:
-    """Queries that were never answered."""
-    answered = {run.query for run in runs if run.error is None}
-    return [name for name in dict.fromkeys(run.query for run in runs) if name not in answered]
 
 
 COST_HEADER = "Events/money"

@@ -60,3 +60,12 @@ def test_options_that_differ_among_results_of_one_command() -> None:
         {},
         {"batch": 20, "copy_format": "binary"},
     ]
+
+
+def test_what_changes_no_figure_tells_no_results_apart() -> None:
+    results = [
+        inserts({1: SLOW}, options={"timeout_s": wait, "runs": 3 + wait,
+                                    "module": {"database_timeout_s": wait}})
+        for wait in (1, 2)
+    ]  # fmt: skip
+    assert find_differing_options(results) == [{"runs": 4}, {"runs": 5}]

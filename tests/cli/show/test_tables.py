@@ -7,11 +7,10 @@ import re
 import pytest
 
 from cli.results.model import InsertSummary, QuerySummary
-from cli.results.statistics import summarize_inserts
+from cli.results.statistics import find_unanswered, summarize_inserts
 from cli.results.store import read_result
 from cli.show.tables import (
     Table,
-    find_unanswered,
     strike,
     tabulate_inserts,
     tabulate_queries,
