@@ -146,7 +146,7 @@ def test_authorities_that_are_none_are_told_before_anything_is_asked() -> None:
 )  # fmt: skip
 def test_what_passes(status: int, number: int | None, kind: str) -> None:
     http = ArangoHttp(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
-    found = http.meaning(status, {"errorNum": number, "errorMessage": "why"})
+    found = http.interpret(status, {"errorNum": number, "errorMessage": "why"})
     assert isinstance(found, Retryable)
     assert found.kind == kind
 
@@ -165,7 +165,7 @@ def test_what_passes(status: int, number: int | None, kind: str) -> None:
 )
 def test_what_ends_a_run(status: int, answer: object, text: str) -> None:
     http = ArangoHttp(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
-    found = http.meaning(status, answer)
+    found = http.interpret(status, answer)
     assert isinstance(found, SimulatorError)
     with pytest.raises(SimulatorError, match=text):
         raise found

@@ -225,11 +225,14 @@ def test_ddl_is_tried_again_while_the_catalog_changes(yugabyte: YugabyteStandIn)
     ],
 )  # fmt: skip
 def test_mismatches_pass(text: str, kind: str) -> None:
-    found = DIALECTS[YUGABYTE].passing(text)
+    found = DIALECTS[YUGABYTE].find_passing_error(text)
     assert isinstance(found, Retryable)
     assert found.kind == kind
-    assert DIALECTS[DialectName.POSTGRESQL].passing(text) is None
-    assert DIALECTS[YUGABYTE].passing("duplicate key value violates unique constraint") is None
+    assert DIALECTS[DialectName.POSTGRESQL].find_passing_error(text) is None
+    assert (
+        DIALECTS[YUGABYTE].find_passing_error("duplicate key value violates unique constraint")
+        is None
+    )
 
 
 def test_a_node_out_of_reach_is_given_time_to_lose_its_transactions(

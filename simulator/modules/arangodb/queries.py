@@ -55,4 +55,4 @@ QUERIES: Mapping[str, str] = {
         COLLECT host = e.tags.hostname AGGREGATE newest = MAX([e.ts, {_METRICS}])
         RETURN APPEND([host], newest)""",
 }
-"""By name. Each returns arrays."""
+"""Name -> query. Each returns arrays."""

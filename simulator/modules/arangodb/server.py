@@ -79,7 +79,7 @@ class ArangoHttp(HTTPClient):
         except Retryable as error:
             raise unreachable("ArangoDB", error) from error
         if status != 200:
-            raise self.meaning(status, parsed(body))
+            raise self.interpret(status, parsed(body))
 
     def write(self, path: str, body: bytes) -> tuple[int, bytes]:
         """POST a body to an API of the database; Retryable if there is no answer."""
@@ -121,10 +121,10 @@ class ArangoHttp(HTTPClient):
         status, body = self.request(method.upper(), target, content, headers)
         text = body.decode(errors="replace")
         if status in (401, 403) or status in _PASSING or status >= 500:
-            raise self.meaning(status, parsed(body))
+            raise self.interpret(status, parsed(body))
         return Response(method, url, {}, status, "", text)
 
-    def meaning(self, status: int, answer: object) -> Retryable | SimulatorError:
+    def interpret(self, status: int, answer: object) -> Retryable | SimulatorError:
         """What an answer that is an error means: worth another try, or the end of the run."""
         options = self._options
         number = error_number(answer)
@@ -182,7 +182,7 @@ class Connection:
             return ask()
         except ArangoServerError as error:
             answer = {"errorNum": error.error_code, "errorMessage": error.message}
-            raise self.http.meaning(error.http_code, answer) from error
+            raise self.http.interpret(error.http_code, answer) from error
 
     def rows(self, query: str, values: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """All rows of a query that returns arrays; `values`: of its bind variables."""

@@ -90,7 +90,7 @@ class ArangoWriter(Writer):
         if errors is answer:
             # Which documents they are about isn't said.
             request.doubt()
-        meanings = [connection.http.meaning(status, error) for error in left]
+        meanings = [connection.http.interpret(status, error) for error in left]
         ends = (meaning for meaning in meanings if isinstance(meaning, SimulatorError))
         raise next(ends, meanings[-1])
 
@@ -103,7 +103,7 @@ class ArangoWriter(Writer):
         status, body = connection.http.write(path, request.body)
         answer = parsed(body)
         if status != 201:
-            raise connection.http.meaning(status, answer)
+            raise connection.http.interpret(status, answer)
         if answer["created"] + answer["ignored"] == len(request.rows):
             return
         details = answer.get("details") or [one_line(body, SHOWN)]
@@ -116,13 +116,13 @@ class ArangoWriter(Writer):
         raise SimulatorError(text)
 
     def recover(self, payload: Payload) -> bool:
-        def missing(request: Request) -> list[int]:
+        def find_missing(request: Request) -> list[int]:
             if self._client_key:
                 # All can be sent again: what is there already is refused.
                 return list(range(len(request.rows)))
             return self._find_missing(request, payload)
 
-        return recover_requests(payload.data, payload, missing)
+        return recover_requests(payload.data, payload, find_missing)
 
     def _find_missing(self, request: Request, payload: Payload) -> list[int]:
         """The positions of the request's rows that the database doesn't have."""

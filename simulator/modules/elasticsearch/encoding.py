@@ -40,7 +40,7 @@ class Request(exactly_once.Request):
     """Under which the server may still be at work on it, if it is in doubt."""
 
     def doubt_under(self, name: str) -> None:
-        """From now on nobody knows what the server has stored of what was sent under this name."""
+        """Note that it is unknown how much the server has stored of what was sent under this name."""
         self.doubt()
         self.name = name
 

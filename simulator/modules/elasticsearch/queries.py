@@ -85,7 +85,7 @@ class Queries:
             yield bucket["key"][schema.device], _values(hit, names)
 
     def cpu_max_all(self) -> list[tuple[Any, ...]]:
-        """By hour, the greatest of each metric of some hosts."""
+        """The greatest value of each metric per hour, over some hosts."""
         hours = {
             "date_histogram": {"field": "ts", "fixed_interval": f"{HOUR_MS}ms", "min_doc_count": 1},
             "aggs": {name: {"max": {"field": name}} for name in METRICS},
@@ -119,7 +119,7 @@ class Queries:
                 {"range": {"ts": {"gte": FIRST_TIMESTAMP_MS, "lt": HIGH_CPU_UNTIL_MS}}},
             ),
         }
-        return [tuple(_values(hit, names)) for hit in self._scrolled(question)]
+        return [tuple(_values(hit, names)) for hit in self._scroll(question)]
 
     def last_point(self) -> list[tuple[Any, ...]]:
         """Each host's newest event."""
@@ -132,7 +132,7 @@ class Queries:
     def _buckets(self, columns: Sequence[str], aggregations: Mapping[str, Any]) -> Iterator[Any]:
         return buckets(self._connect(), self._index, self._schema, columns, aggregations)
 
-    def _scrolled(self, question: Mapping[str, Any]) -> Iterator[Any]:
+    def _scroll(self, question: Mapping[str, Any]) -> Iterator[Any]:
         """All hits, page by page (a scroll is never answered from the request cache)."""
         answer = self._connect().ask("POST", f"/{self._index}/_search?scroll=1m&{_WHOLE}", question)
         try:

@@ -57,7 +57,7 @@ class Connection:
         self._job = job
         self._server = options.server
         self.name = f"iot-benchmark {job.run_id}"
-        """By which the server knows the requests."""
+        """The name under which the server lists the requests."""
         login, tls = options.login(), options.trusted()
         self._pool = HttpPool(
             options.endpoint, options.DEFAULT_PORT, login, options.request_timeout_s, tls

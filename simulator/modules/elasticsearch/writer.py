@@ -111,14 +111,14 @@ class ElasticsearchWriter(Writer):
         self._own.name = None
 
     def recover(self, payload: Payload) -> bool:
-        def missing(request: Request) -> list[int]:
+        def find_missing(request: Request) -> list[int]:
             if self._job.load.primary_key is PrimaryKey.CLIENT:
                 # All can be sent again: what is there already is refused.
                 return list(range(len(request.rows)))
             self._await_end(request.name)
             return self._find_missing(request, payload)
 
-        return recover_requests([payload.data], payload, missing)
+        return recover_requests([payload.data], payload, find_missing)
 
     def _await_end(self, name: str) -> None:
         """Wait until no node is at work on what was sent under that name, nor begins to."""

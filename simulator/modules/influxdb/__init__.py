@@ -6,8 +6,8 @@ never share device and millisecond. They don't: a workload's devices belong to o
 timestamps always rise, unless runs start again in time (`Capabilities.repeated_timestamps`).
 
 A table is a measurement. All are in one bucket; `prepare` makes it if it is missing, and remembers by
-its description that it did. Cleaning makes such a bucket anew, which leaves nothing behind that could
-slow the next run. In a bucket that somebody else made, or that holds other measurements, only the
+its description that it did. Cleaning replaces such a bucket by a new one, which leaves nothing behind that
+could slow the next run. In a bucket that somebody else made, or that holds other measurements, only the
 measurements of the workload are deleted.
 """
 
@@ -92,7 +92,7 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
 
     @property
     def connection(self) -> Connection:
-        """Only between `open` and `close`."""
+        """The connection; there is one between `open` and `close` only."""
         assert self._connection is not None
         return self._connection
 

@@ -45,8 +45,8 @@ class InsertMode(StrEnum):
     """A request per event."""
 
 
-def escaped_name(name: str) -> bytes:
-    """The name of a measurement, tag or field."""
+def escape_name(name: str) -> bytes:
+    """The name of a measurement, tag or field, escaped."""
     text = name.encode()
     for old, new in _TAG_ESCAPES:
         text = text.replace(old, new)
@@ -54,8 +54,8 @@ def escaped_name(name: str) -> bytes:
 
 
 def _literal(name: str) -> bytes:
-    """The same in a format."""
-    return escaped_name(name).replace(b"%", b"%%")
+    """The escaped name within a %-format."""
+    return escape_name(name).replace(b"%", b"%%")
 
 
 def field_columns(schema: Schema) -> list[Column]:
@@ -70,7 +70,7 @@ class LineEncoder(Encoder):
         self._schema = job.schema
         self._compressed = compressed
         self._fields = field_columns(job.schema)
-        self._measurements = [escaped_name(name) for name in job.table_names]
+        self._measurements = [escape_name(name) for name in job.table_names]
         name = b"%b" if job.load.tables is Tables.MULTIPLE else _literal(job.schema.table)
         # A set of tags brings its comma.
         tags = b"%b" if job.schema.device_path else b"," + _literal(job.schema.device) + b"=%b"
@@ -137,5 +137,5 @@ def tag_set(document: bytes) -> bytes:
         for old, new in _TAG_ESCAPES:
             text = text.replace(old, new)
         if text:
-            parts.append(b"," + escaped_name(name) + b"=" + text)
+            parts.append(b"," + escape_name(name) + b"=" + text)
     return b"".join(parts)

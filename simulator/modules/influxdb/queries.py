@@ -22,12 +22,12 @@ NAMES = (
     "count-events", "temperature-min-max", "temperature-stats", "temperature-stats-per-device",
     "newest-per-device", "cpu-max-all", "high-cpu", "last-point",
 )  # fmt: skip
-"""Of the queries that `flux_query` makes."""
+"""The queries that `flux_query` makes."""
 
 ALL_TIME = ("1970-01-01T00:00:00Z", "2262-04-11T23:47:16.854775806Z")
-"""From the first time that the delete API takes to the last that storage can hold."""
+"""The first time that the delete API accepts, and the last that storage can hold."""
 
-# Over all series, by way of each.
+# Aggregates over all series, computed for each series first.
 _MIN = "min() |> group() |> min()"
 _MAX = "max() |> group() |> max()"
 COUNT = "count() |> group() |> sum()"
@@ -63,8 +63,8 @@ def flux_query(name: str, bucket: str, span: tuple[str, str]) -> tuple[str, list
     Each begins with what storage itself can do (`range`, `filter` and one aggregate), so that Flux
     gets few rows to work on: one per series, which are the devices. For a few devices with many
     events, storage does that four times as fast as an aggregate over all series (`group() |> min()`);
-    only from thousands of devices on it is the slower way. Aggregates of the same events each read
-    them anew: a stream that is used twice is handed to Flux as it is.
+    only from thousands of devices on it is the slower way. Each aggregate reads the
+    events again, even if it's of the same ones: a stream that is used twice is handed to Flux as it is.
     https://docs.influxdata.com/influxdb/v2/query-data/optimize-queries/
     """
     temperatures = events(bucket, "events", span, "temperature")
@@ -105,7 +105,7 @@ def _side_by_side(values: str, aggregates: Mapping[str, str], by: str) -> str:
 
 
 def _cpu_query(name: str, bucket: str, span: tuple[str, str]) -> tuple[str, list[str]]:
-    """The same for workload cpu, whose metrics are fields, and so series of their own."""
+    """A query of workload cpu. Its metrics are fields, and so series of their own."""
     begin = flux_time(FIRST_TIMESTAMP_MS)
     as_columns = 'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")'
     columns = ["hostname", "_time", *METRICS]

@@ -107,7 +107,7 @@ class Connection:
             return
         if answer.status >= 400:
             text = answer.body.decode(errors="replace")
-            raise self.meaning(answer.status, text, answer.header("Retry-After"))
+            raise self.interpret(answer.status, text, answer.header("Retry-After"))
         raise SimulatorError(
             f"InfluxDB at {self._options.server} answered a write by {answer.status} instead of 204:"
             " check that endpoint names the server itself"
@@ -119,7 +119,7 @@ class Connection:
         try:
             return self._writes.request(method, target, body, timeout_s=timeout_s)
         except TlsRefused as error:
-            raise self._untrusted(str(error)) from error
+            raise self._refuse_certificate(str(error)) from error
         except NoAnswer as error:
             raise translated(error, "InfluxDB", self._options.server, "ssl_ca_cert") from error
 
@@ -171,27 +171,27 @@ class Connection:
             )
         except ApiException as error:
             if not error.status:
-                raise self._untrusted(str(error.reason)) from error
+                raise self._refuse_certificate(str(error.reason)) from error
             wait_s = error.headers.get("Retry-After")
-            raise self.meaning(error.status, error.body or error.reason or "", wait_s) from error
+            raise self.interpret(error.status, error.body or error.reason or "", wait_s) from error
         except HTTPError as error:
             raise self._lost(error, timeout_s) from error
 
     def _lost(self, error: HTTPError, timeout_s: float) -> Retryable | SimulatorError:
         """What it means that there was no answer."""
         if isinstance(error, SSLError):
-            return self._untrusted(str(error))
+            return self._refuse_certificate(str(error))
         if isinstance(error, ReadTimeoutError):
             return Retryable("timeout", f"no answer from {self._options.server} in {timeout_s:g} s")
         return connection_lost(f"{self._options.server}: {one_line(error)}")
 
-    def _untrusted(self, reason: str) -> SimulatorError:
+    def _refuse_certificate(self, reason: str) -> SimulatorError:
         return SimulatorError(
             f"can't connect to InfluxDB at {self._options.server}: {one_line(reason)};"
             " name the authority's certificate in ssl_ca_cert, or set verify_ssl=false"
         )
 
-    def meaning(
+    def interpret(
         self, status: int, body: str, retry_after: str | None
     ) -> Retryable | SimulatorError:
         """What an error means: worth another try, or the end of the run."""

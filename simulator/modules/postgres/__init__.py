@@ -98,15 +98,15 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
     QUERIES: ClassVar[Mapping[str, str]] = QUERIES
     """Name -> statement. What is tuned for a server's indices is called so (TUNED)."""
     TIME_ORDER: ClassVar[str] = "ASC"
-    """Of the index on device and time."""
+    """The order of time in the index on device and time."""
     KEY_CONSTRAINT: ClassVar[str | None] = "PRIMARY KEY (id)"
-    """Of a table with an `id`, unless the options say another."""
+    """The key of a table with an `id`, unless the options name another."""
 
     def __init__(self, options: ServerOptions, job: Job) -> None:
         super().__init__(options, job)
         options.mode(job.load.batch)
         options.table_suffix()
-        self._dialect = options.spoken()
+        self._dialect = options.find_dialect()
         self._session = Session(options, job, self._dialect)
 
     @classmethod

@@ -73,8 +73,8 @@ class Dialect:
             backend,
         )
 
-    def passing(self, text: str) -> Retryable | None:
-        """An error of this dialect that leaves nothing behind and passes, from its text."""
+    def find_passing_error(self, text: str) -> Retryable | None:
+        """The error that this text is about, if it passes and leaves nothing behind in this dialect."""
         return None
 
 
@@ -82,7 +82,7 @@ class CockroachDB(Dialect):
     """https://www.cockroachlabs.com/docs/stable/postgresql-compatibility"""
 
     name = DialectName.COCKROACHDB
-    # As the reference measured it. COPY is there for versions and settings that like it better.
+    # What the reference measured. With some versions and settings COPY is faster: it can be chosen.
     BATCH_MODE = InsertMode.VALUES_LISTS
     # Before 22.2, and with copy_from_atomic_enabled off, each 100 rows are a transaction of their
     # own: https://www.cockroachlabs.com/docs/v22.1/copy-from
@@ -151,7 +151,7 @@ class YugabyteDB(Dialect):
         return suffix + ("" if tablets is None else f" SPLIT INTO {tablets} TABLETS")
 
     def backend(self, connection: Connection) -> Any:
-        """With its node: pg_stat_activity has the processes of one node only."""
+        """The backend and its node, since pg_stat_activity only has the processes of one node."""
         return _row(
             connection,
             "SELECT pid, backend_start, host(inet_server_addr()), inet_server_port()"
@@ -176,7 +176,7 @@ class YugabyteDB(Dialect):
         with closing(there):
             return super().is_gone(there, process, lost_for_s, connect_to)
 
-    def passing(self, text: str) -> Retryable | None:
+    def find_passing_error(self, text: str) -> Retryable | None:
         """A DDL statement elsewhere (another table will do) makes a statement fail once.
 
         Before 2024.2 it has the code XX000, which says nothing:

@@ -65,7 +65,7 @@ class PostgresEncoder(Encoder):
     def __init__(self, job: Job, mode: InsertMode, copy_format: CopyFormat) -> None:
         self.mode = mode
         self.copy_format = copy_format
-        # Of a transaction, each statement would have to wait.
+        # Encoding in a thread would delay each of a transaction's statements.
         self.overlaps = mode is not InsertMode.TRANSACTION
         self._tables = job.table_names
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
@@ -77,7 +77,7 @@ class PostgresEncoder(Encoder):
     def copy_statement(self, table: int) -> str:
         """The COPY whose data `encode` makes."""
         name = quoted(self._tables[table])
-        # In the syntax from before PostgreSQL 9: older CockroachDB knows no other.
+        # The syntax from before PostgreSQL 9, since older CockroachDB knows no other.
         how = " WITH BINARY" if self.copy_format is CopyFormat.BINARY else ""
         return f"COPY {name} ({self._column_list}) FROM STDIN{how}"
 
@@ -140,16 +140,16 @@ def value_rows(columns: Columns, size: int, before: bytes, separator: bytes) -> 
         for column in names
     )
     row = before.replace(b"%", b"%%") + b"(" + row + b")"
-    return _formatted(columns, size, row, separator, _LITERAL_ESCAPES)
+    return _format(columns, size, row, separator, _LITERAL_ESCAPES)
 
 
 def text_rows(columns: Columns, size: int) -> list[bytes]:
     """Rows of text COPY, `size` rows to each result."""
     row = b"\t".join(map(text_format, columns[0])) + b"\n"
-    return _formatted(columns, size, row, b"", _COPY_ESCAPES)
+    return _format(columns, size, row, b"", _COPY_ESCAPES)
 
 
-def _formatted(
+def _format(
     columns: Columns,
     size: int,
     row: bytes,

@@ -49,15 +49,15 @@ class EncodingOptions(Options):
         return self._batch_mode()
 
     def _batch_mode(self) -> InsertMode:
-        return InsertMode.VALUES_LISTS if self.use_values_lists else self.spoken().BATCH_MODE
+        return InsertMode.VALUES_LISTS if self.use_values_lists else self.find_dialect().BATCH_MODE
 
-    def spoken(self) -> Dialect:
-        """What the server speaks."""
+    def find_dialect(self) -> Dialect:
+        """The dialect that the server speaks."""
         return DIALECTS[DialectName.POSTGRESQL]
 
 
 class DialectOptions(EncodingOptions):
-    """The same where the server may be a relative of PostgreSQL."""
+    """Options where the server may also be a relative of PostgreSQL."""
 
     dialect: DialectName = Field(
         DialectName.POSTGRESQL,
@@ -65,7 +65,7 @@ class DialectOptions(EncodingOptions):
         "insert_mode says copy) or yugabytedb",
     )
 
-    def spoken(self) -> Dialect:
+    def find_dialect(self) -> Dialect:
         return DIALECTS[self.dialect]
 
 
@@ -140,7 +140,7 @@ class PostgresOptions(ServerOptions, DialectOptions):
     )
 
     def table_suffix(self) -> str:
-        return self.spoken().table_suffix(self.tablets, self.colocation)
+        return self.find_dialect().table_suffix(self.tablets, self.colocation)
 
 
 def public_dsn(dsn: str) -> str:

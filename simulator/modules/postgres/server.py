@@ -216,7 +216,7 @@ def translate(
     """What an error means: worth another try, or the end of the run."""
     code = error.pgcode or ""
     text = one_line(error)
-    if passing := dialect.passing(text):
+    if passing := dialect.find_passing_error(text):
         return passing
     if code == _SERIALIZATION_FAILURE:
         return Retryable("serialization_failure", text, backoff_s=0.01)

@@ -109,9 +109,9 @@ class PostgresWriter(Writer):
         return cursor.rowcount
 
     def recover(self, payload: Payload) -> bool:
-        if not self._in_doubt and self._rolled_back():
+        if not self._in_doubt and self._roll_back():
             return False
-        # Until the request's fate is known, every further try begins here again.
+        # Every further try begins here again until it's known what became of the request.
         self._in_doubt = True
         if self._lost_backend is None:
             self._lost_backend, self._lost_at = self._backend, time.monotonic()
@@ -127,7 +127,7 @@ class PostgresWriter(Writer):
         self._in_doubt = False
         return stored
 
-    def _rolled_back(self) -> bool:
+    def _roll_back(self) -> bool:
         assert self._connection is not None
         try:
             with self._watchdog.limit(), self._connection.cursor() as cursor:

@@ -47,7 +47,7 @@ class Request(ABC):
         """Leave only the events at these positions of `rows` in the body. There is at least one."""
 
     def doubt(self) -> None:
-        """From now on nobody knows what the server has stored of it."""
+        """Note that it is unknown how much the server has stored of it."""
         self.in_doubt = self.sent_before = True
 
     def keep(self, positions: Sequence[int], payload: Payload) -> None:

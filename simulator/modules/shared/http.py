@@ -2,8 +2,8 @@
 
 A request goes to the node whose turn it is. A node that can't be reached, or that took a request and
 didn't answer in time, is dead: it gets no requests until it answers a probe, which a thread sends
-beside the load. A request that could not be sent goes to the next node at once, as nobody has anything
-of it; one that was sent is never repeated here, for only the module knows whether it may be. While all
+meanwhile. A request that could not be sent goes to the next node at once, since no node has any part of
+it. One that was sent is never repeated here, since only the module knows whether it may be. While all
 nodes are dead (or the only one is), requests themselves try them.
 """
 
@@ -54,7 +54,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
-"""Also for the answer to a question that needs no data."""
+"""Limit for connecting, and for the answer to a question that needs no data."""
 
 _FIRST_PROBE_S, _PROBES_APART_S = 0.5, 10.0
 """When a dead node is first probed; the time between probes doubles up to the latter."""
@@ -63,7 +63,7 @@ _FIRST_PROBE_S, _PROBES_APART_S = 0.5, 10.0
 def translated(
     error: NoAnswer, system: str, server: str, remedy: str
 ) -> Retryable | SimulatorError:
-    """What it means for a run; `remedy`: the options that say whom to trust."""
+    """What the error means for a run; `remedy`: the options that say whom to trust."""
     if isinstance(error, TlsRefused):
         return SimulatorError(
             f"no TLS with {system} at {server}: {error}; check that endpoint says https where the"
@@ -84,7 +84,7 @@ def basic_auth(user: str, password: str) -> str:
 
 
 def parsed(body: bytes) -> Any:
-    """An answer's JSON; the text if it is none (a proxy's error page)."""
+    """An answer's JSON, or its text if it isn't JSON (a proxy's error page)."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -153,7 +153,7 @@ class HttpPool:
         return answer
 
     def _head(self, node: _Node, method: str, target: str, more: str = "", size: int = 0) -> bytes:
-        """What comes before a body of that size; `more`: lines of headers beside those of all."""
+        """What comes before a body of that size; `more`: lines of headers besides those of all requests."""
         return (
             f"{method} {node.path}{target} HTTP/1.1\r\nhost: {node.authority}\r\n"
             f"{self._headers}{more}content-length: {size}\r\n\r\n"
@@ -185,7 +185,7 @@ class HttpPool:
     # --- nodes that are dead ----------------------------------------------------------------------
 
     def _declare_dead(self, node: _Node, error: NoAnswer) -> None:
-        """Send nothing more to a node until it answers a probe; the only one is tried all the same."""
+        """Send nothing more to a node until it answers a probe, unless it is the only one."""
         if len(self._nodes) == 1:
             return
         with self._lock:
@@ -208,7 +208,7 @@ class HttpPool:
         with self._lock:
             if node in self._live:
                 return
-            # In their order, so that all pools take the same turns.
+            # In the nodes' order, so that all pools take the same turns.
             self._live = tuple(
                 other for other in self._nodes if other is node or other in self._live
             )
@@ -273,7 +273,7 @@ class _Node:
     def connect(self, timeout_s: float) -> Connection:
         """A connection that is open as far as one can tell: an idle one, or a new one."""
         while connection := self._take():
-            if not connection.ended():
+            if not connection.has_ended():
                 return connection
             connection.close()
         try:
@@ -299,9 +299,9 @@ class _Node:
             connection.close()
 
     def _take(self) -> Connection | None:
-        """An idle connection, which is its taker's from now on."""
+        """An idle connection, which then belongs to the caller."""
         try:
-            # Not asked for before: another thread may take the last one meanwhile.
+            # Whether it's empty isn't asked first: another thread could take the last one in between.
             return self._idle.pop()
         except IndexError:
             return None

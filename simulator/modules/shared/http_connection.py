@@ -121,8 +121,8 @@ class Connection:
     def close(self) -> None:
         self._stream.close()
 
-    def ended(self) -> bool:
-        """Whether the server has hung up: it has nothing else to say where it wasn't asked."""
+    def has_ended(self) -> bool:
+        """Whether the server has hung up. Without a request, it can have nothing else to say."""
         return bool(self._events.poll(0))
 
     def reusable(self) -> bool:
@@ -139,7 +139,7 @@ class Connection:
             try:
                 self._send(head, body)
             except (BrokenPipeError, ConnectionResetError) as error:
-                return self._refused_early(error)
+                return self._read_refusal(error)
             return self._receive()
         except TimeoutError as error:
             raise AnswerTimeout(f"no answer within {timeout_s:g} s") from error
@@ -157,8 +157,8 @@ class Connection:
         if sent < len(head) + len(body):
             self._stream.sendall(memoryview(body)[sent - len(head) :])
 
-    def _refused_early(self, error: OSError) -> Answer:
-        """What a server has answered that hung up before it had read the whole request."""
+    def _read_refusal(self, error: OSError) -> Answer:
+        """The answer of a server that hung up before it had read the whole request."""
         try:
             answer = self._receive()
         except (OSError, NoAnswer):

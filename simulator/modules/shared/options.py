@@ -18,7 +18,7 @@ from .tls import trusted
 TRUST_REMEDY = "ca_certs (or set verify_certs=false)"
 """What to do if a server's certificate isn't trusted, by the options of `TlsOptions`."""
 
-# Of a name or an address. A character that is in neither may mean something to a client.
+# The characters of names and addresses. Any other may mean something to a client.
 _HOST = re.compile(r"[\w.:%-]+")
 
 ModeT = TypeVar("ModeT", bound=StrEnum)
