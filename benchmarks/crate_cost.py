@@ -21,8 +21,9 @@ from urllib.parse import urlsplit
 
 from simulator.contract import Load, PrimaryKey
 from simulator.modules.base import Job
-from simulator.modules.cratedb import Cratedb, CratedbOptions
+from simulator.modules.cratedb import Cratedb
 from simulator.modules.cratedb.encoding import InsertMode
+from simulator.modules.cratedb.options import CratedbOptions
 from simulator.modules.options import parse_options
 
 from .client_cost import batches, generate_events

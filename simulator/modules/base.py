@@ -56,6 +56,8 @@ class Capabilities:
     """Those that the module has a type of its database for."""
     repeated_timestamps: Support = Support.FULL
     """Whether a device may have several events at one time, as with `--timestamps restart`."""
+    int64_range: tuple[int, int] = (-(2**63), 2**63 - 1)
+    """The smallest and the largest number that the type for INT64 holds."""
 
     def workload(self, schema: Schema) -> Support:
         """Whether events of this schema can be stored: it depends on their columns' types alone."""

@@ -82,7 +82,7 @@ DOCUMENTS: tuple[object, ...] = (
 )
 
 _SMALLS = (0, -1, 2**31 - 1, -(2**31), 4711)
-_BIGS = (0, -1, 2**63 - 1, -(2**63), -123_456_789_012)
+_BIGS = (0, -1, -123_456_789_012)
 _MEASURES = (0.0, -273.15, 0.1, 3.4028235e38, -3.4028235e38, 1.1754944e-38, 1e-45, 16777217.0)
 
 
@@ -107,6 +107,8 @@ class Awkward(Workload):
         device="device",
         key=("device", "noted_at"),
     )
+    int64_range = (-(2**63), 2**63 - 1)
+    """Its ends are among the numbers: those that a database's type has."""
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         numbers = np.arange(first, first + count, dtype=np.int64)
@@ -125,7 +127,7 @@ class Awkward(Workload):
                 "noted_at": FIRST_TIMESTAMP_MS + (numbers - time_origin) * 1000,
                 "small": dealt(_SMALLS, np.int32),
                 "document": dealt([orjson.dumps(document) for document in DOCUMENTS], None),
-                "order": dealt(_BIGS, np.int64),
+                "order": dealt((*_BIGS, *self.int64_range), np.int64),
                 "device": devices,
                 "measure": dealt(_MEASURES, np.float32),
             },

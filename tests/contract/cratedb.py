@@ -128,6 +128,25 @@ class CratedbUnderTest(HttpServerUnderTest):
         for table in self.tables():
             self.sql(f'DROP TABLE IF EXISTS "{table}"')
 
+    @contextmanager
+    def listing_no_jobs(self) -> Iterator[None]:
+        """Meanwhile the server doesn't list what it is at work on."""
+        self.sql('SET GLOBAL "stats.enabled" = FALSE')
+        try:
+            yield
+        finally:
+            self.sql('SET GLOBAL "stats.enabled" = TRUE')
+
+    @contextmanager
+    def stranger(self) -> Iterator[tuple[str, str]]:
+        """Name and password of a user who has no privileges."""
+        name, password = f"stranger_{uuid.uuid4().hex[:8]}", "a-stranger-s-word"
+        self.sql(f"CREATE USER {name} WITH (password = '{password}')")
+        try:
+            yield name, password
+        finally:
+            self.sql(f"DROP USER {name}")
+
     def refusals(self) -> Sequence[Refusal]:
         secret = "the-wrong-passw0rd"
         wrong = {"user": "somebody", "password": secret}
@@ -174,7 +193,7 @@ class CratedbStandIn(CratedbUnderTest):
                 cls.started(server.url) as found,
             ):
                 # The stand-in begins with a statement as soon as it has it.
-                patch.setattr("simulator.modules.cratedb._SETTLE_S", 0.0)
+                patch.setattr("simulator.modules.cratedb.writer._SETTLE_S", 0.0)
                 yield found
         finally:
             ask(administration, f"DROP DATABASE {name} WITH (FORCE)")

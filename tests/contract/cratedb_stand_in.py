@@ -34,7 +34,11 @@ _PARAMETERS = {"types", "error_trace", "pretty"}
 _FIELDS = {"stmt", "args", "bulk_args"}
 
 PASSWORD = "the-right-passw0rd"
-"""Every user's password, except that of `crate`, who needs none."""
+"""Of every user but `crate`, who needs none, and those that were created, who have their own and no
+privileges."""
+
+# https://github.com/crate/crate/pull/16629
+_BIGINT_ENDS = (-(2**63), 2**63 - 1)
 
 _TYPES = {
     "TIMESTAMP WITH TIME ZONE": "bigint",
@@ -62,6 +66,9 @@ _SETUP = """
     CREATE AGGREGATE crate.max_by(numeric, bigint)
         (sfunc = crate.later, stype = numeric[], finalfunc = crate.latest);
     CREATE TABLE crate.jobs (id bigserial, stmt text, started bigint);
+    CREATE TABLE crate.settings (stats_enabled bool);
+    INSERT INTO crate.settings VALUES (TRUE);
+    CREATE TABLE crate.users (name text PRIMARY KEY, password text);
     CREATE TABLE crate.nodes (version jsonb);
     INSERT INTO crate.nodes VALUES ('{"number": "5.10.0"}');
     CREATE TABLE crate.tables (table_schema text, table_name text, number_of_shards int,
@@ -85,6 +92,9 @@ _COLUMN = re.compile(
 _DROP = re.compile(rf"DROP TABLE IF EXISTS {_NAME}")
 _REFRESH = re.compile(rf"REFRESH TABLE {_NAME}")
 _INSERT = re.compile(rf"INSERT INTO {_NAME} \(((?:{_NAME}(?:, )?)+)\) (.+)")
+_STATS = re.compile(r'SET GLOBAL "stats\.enabled" = (TRUE|FALSE)')
+_CREATE_USER = re.compile(r"CREATE USER (\w+) WITH \(password = '([^']+)'\)")
+_DROP_USER = re.compile(r"DROP USER (\w+)")
 _SUBSCRIPT = re.compile(r'("?\b\w+"?)((?:\[\'\w+\'\])+)')
 
 
@@ -126,6 +136,22 @@ class _Session:
     def close(self) -> None:
         self._connection.close()
 
+    def password_of(self, user: str) -> str | None:
+        """Of a user who was created; None if there is no such user."""
+        with self._connection.cursor() as cursor:
+            cursor.execute("SELECT password FROM crate.users WHERE name = %s", [user])
+            row = cursor.fetchone()
+        return row[0] if row else None
+
+    def run_without_privileges(self, schema: str, body: dict[str, Any]) -> dict[str, Any]:
+        """What a user may who sees nothing: https://github.com/crate/crate/issues/11638"""
+        if body["stmt"].startswith("SELECT ") and " FROM " not in body["stmt"]:
+            if "has_schema_privilege" in body["stmt"]:
+                return {"cols": ["has_schema_privilege"], "rows": [[False]], "rowcount": 1}
+            return self.run(schema, body)
+        name = "sys" if " sys." in body["stmt"] else schema
+        raise _Refused(404, 4045, f"SchemaUnknownException[Schema '{name}' unknown]")
+
     def run(self, schema: str, body: dict[str, Any]) -> dict[str, Any]:
         """A request's answer."""
         statement, args, bulk = body["stmt"], body.get("args", []), body.get("bulk_args")
@@ -133,7 +159,8 @@ class _Session:
             cursor.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
             cursor.execute(f'SET search_path TO "{schema}", crate')
             cursor.execute(
-                "INSERT INTO crate.jobs (stmt, started) VALUES (%s, crate.now_ms()) RETURNING id",
+                "INSERT INTO crate.jobs (stmt, started)"
+                " SELECT %s, crate.now_ms() FROM crate.settings WHERE stats_enabled RETURNING id",
                 [statement],
             )
             (job,) = cursor.fetchone() or (None,)
@@ -164,6 +191,12 @@ class _Session:
                 "DELETE FROM crate.tables WHERE table_schema = %s AND table_name = %s",
                 [schema, found[1]],
             )
+        elif found := _STATS.fullmatch(statement):
+            cursor.execute("UPDATE crate.settings SET stats_enabled = %s", [found[1]])
+        elif found := _CREATE_USER.fullmatch(statement):
+            cursor.execute("INSERT INTO crate.users VALUES (%s, %s)", [found[1], found[2]])
+        elif found := _DROP_USER.fullmatch(statement):
+            cursor.execute("DELETE FROM crate.users WHERE name = %s", [found[1]])
         elif _REFRESH.fullmatch(statement):
             cursor.execute(statement.replace("REFRESH TABLE", "SELECT FROM") + " LIMIT 0")
         elif statement.startswith("SELECT "):
@@ -209,6 +242,13 @@ class _Session:
                 raise _syntax_error("UNNEST takes arrays of the same length")
             arrays = ", ".join(f"%s::{types[name]}[]" for name in names)
             lists = [[_plain(value) for value in values] for values in args]
+            # The rows are left out, and nothing says why.
+            kept = [
+                number
+                for number, row in enumerate(zip(*args, strict=True))
+                if out_of_range(row, names, types) is None
+            ]
+            lists = [[values[number] for number in kept] for values in lists]
             cursor.execute(f"{insert} SELECT * FROM UNNEST({arrays}) ON CONFLICT DO NOTHING", lists)
             return {"cols": [], "rows": [[]], "rowcount": cursor.rowcount}
         if found[4] != f"VALUES ({marks})":
@@ -219,6 +259,13 @@ class _Session:
             raise _syntax_error("Wrong number of arguments")
         results: list[dict[str, Any]] = []
         for row in rows:
+            beyond = out_of_range(row, names, types)
+            if beyond is not None:
+                text = f"Value {beyond} exceeds allowed range for column of type bigint"
+                if bulk is None:
+                    raise _Refused(500, 5000, text)
+                results.append({"rowcount": -2, "error": {"code": 5000, "message": text}})
+                continue
             try:
                 cursor.execute(f"{insert} VALUES ({values})", [_plain(value) for value in row])
                 results.append({"rowcount": 1})
@@ -230,6 +277,18 @@ class _Session:
         return {"cols": [], "rows": [[]], "rowcount": 1} if bulk is None else {
             "cols": [], "results": results
         }  # fmt: skip
+
+
+def out_of_range(row: Any, names: list[str], types: dict[str, str]) -> int | None:
+    """The first value that a bigint can't be since CrateDB 5.9."""
+    return next(
+        (
+            value
+            for name, value in zip(names, row, strict=True)
+            if types[name] == "bigint" and value in _BIGINT_ENDS
+        ),
+        None,
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -275,9 +334,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"]))
         began = time.monotonic()
         try:
-            answer = self._session.run(
-                self.headers.get("default-schema", "doc"), self._checked(body)
-            )
+            privileged = self._authenticate()
+            run = self._session.run if privileged else self._session.run_without_privileges
+            answer = run(self.headers.get("default-schema", "doc"), self._checked(body))
             status = 200
         except _Refused as refused:
             answer = {"error": {"message": str(refused), "code": refused.code}}
@@ -301,7 +360,6 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(400, 4000, f"undocumented: {sorted(unknown)}")
         if self.headers.get("content-type") != "application/json":
             raise _Refused(400, 4000, "content-type must be application/json")
-        self._authenticate()
         found = json.loads(body)
         if not isinstance(found, dict) or not set(found) <= _FIELDS:
             raise _Refused(400, 4000, f"undocumented fields in {sorted(found)}")
@@ -309,11 +367,16 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(400, 4000, "stmt, and either args or bulk_args")
         return found
 
-    def _authenticate(self) -> None:
+    def _authenticate(self) -> bool:
+        """Whether the user may do everything, or nothing."""
         kind, _, text = self.headers.get("authorization", "Basic Y3JhdGU6").partition(" ")
         user, _, password = base64.b64decode(text).decode().partition(":")
-        if kind != "Basic" or (user != "crate" and password != PASSWORD):
-            raise _Refused(401, 4010, f'password authentication failed for user "{user}"')
+        created = self._session.password_of(user)
+        if kind == "Basic" and (user == "crate" or (password == PASSWORD and created is None)):
+            return True
+        if kind == "Basic" and password == created:
+            return False
+        raise _Refused(401, 4010, f'password authentication failed for user "{user}"')
 
 
 @contextmanager

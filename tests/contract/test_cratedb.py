@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from simulator.contract import PrimaryKey, Tables
-from simulator.testing.events import rows_of
+from simulator.errors import Retryable, SimulatorError
+from simulator.modules.base import AnyModule, Job
+from simulator.testing.events import Awkward, rows_of
 from simulator.testing.inserting import insert, insert_with
 from simulator.testing.server import ServerUnderTest, new_job, observing
 from simulator.worker import connect
@@ -94,7 +96,7 @@ def test_a_part_that_is_stored_already_is_not_stored_again(
     with connect(crate.module(job, options={"insert_mode": mode}).writer(8)) as writer:
         encoder: Any = writer.encoder
         (payload,) = encoder.encode(block, 8)
-        encoder.keep(payload.data[0], block, [6, 1, 4])
+        payload.data[0].keep([6, 1, 4], payload)
         writer.send(payload)
         (payload,) = encoder.encode(block, 8)
         payload.data[0].in_doubt = True
@@ -105,3 +107,85 @@ def test_a_part_that_is_stored_already_is_not_stored_again(
         payload.data[0].in_doubt = True
         assert writer.recover(payload)
     assert crate.rows(job.schema, *job.table_names) == sorted(rows_of(block))
+
+
+@pytest.mark.parametrize("mode", ["bulk", "single"])
+def test_rows_that_a_node_has_sent_again_itself_are_stored_once(
+    crate: CratedbUnderTest, mode: str
+) -> None:
+    """When a primary shard dies, CrateDB repeats its part of the request, and meets what is there."""
+    workload = Temperature(device_spread=3)
+    size = 4 if mode == "bulk" else 0
+    job = new_job(workload.schema, batch=size, primary_key=PrimaryKey.CLIENT)
+    prepared(crate, job).close()
+    block = workload.block(0, 0, 8)
+    with connect(crate.module(job, options={"insert_mode": mode}).writer(size)) as writer:
+        payloads = writer.encoder.encode(block, size)
+        writer.send(payloads[0])
+        # By another, so that this writer knows nothing of it.
+        with connect(crate.module(job, options={"insert_mode": mode}).writer(size)) as other:
+            other.send(writer.encoder.encode(block, size)[1])
+        with pytest.raises(Retryable) as doubted:
+            writer.send(payloads[1])
+        assert doubted.value.kind == "duplicate_key"
+        assert writer.recover(payloads[1])
+    stored = crate.rows(job.schema, *job.table_names)
+    assert stored == sorted(rows_of(block.part(0, 8 if size else 2)))
+
+
+def test_an_earlier_runs_event_ends_the_run(crate: CratedbUnderTest) -> None:
+    workload = Temperature(device_spread=3)
+    job = new_job(workload.schema, batch=4, primary_key=PrimaryKey.CLIENT)
+    prepared(crate, job).close()
+    insert_with(crate.module(job), workload, 4)
+    with pytest.raises(SimulatorError, match="an earlier run has stored the event"):
+        insert_with(crate.module(job), workload, 4)
+
+
+def test_a_server_that_lists_no_jobs_is_told_of_before_the_run(crate: CratedbUnderTest) -> None:
+    """Nothing would say when a request in doubt has ended, and events would be stored twice."""
+    prepared(crate, new_job(Temperature.schema)).close()
+    with crate.listing_no_jobs():
+        module = crate.module(new_job(Temperature.schema))
+        module.open()
+        with pytest.raises(SimulatorError, match=r"stats\.enabled.*--primary-key client"):
+            module.prepare()
+        module.close()
+        assert crate.tables() == {"events"}
+        # Nothing can be stored twice.
+        prepared(crate, new_job(Temperature.schema, primary_key=PrimaryKey.CLIENT)).close()
+
+
+def test_the_ends_of_bigint_are_those_that_are_declared(crate: CratedbUnderTest) -> None:
+    """Beyond them the server refuses a row, and the run ends at once."""
+    low, high = crate.module_type.CAPABILITIES.int64_range
+    for beyond in (low - 1, high + 1):
+        workload = Awkward()
+        workload.int64_range = (low, beyond)
+        job = new_job(workload.schema, batch=10)
+        prepared(crate, job).close()
+        with pytest.raises(SimulatorError, match="exceeds allowed range"):
+            insert_with(crate.module(job), workload, 10)
+
+
+def test_a_user_without_privileges_is_told_which(crate: CratedbUnderTest) -> None:
+    prepared(crate, new_job(Temperature.schema)).close()
+    with crate.stranger() as (user, password):
+        way_in = {"endpoint": crate.encrypted, "user": user, "password": password}
+        module = crate.module(
+            new_job(Temperature.schema), options=way_in | {"ca_certs": crate.trusted}
+        )
+        module.open()
+        told = f"GRANT DQL, DML, DDL ON SCHEMA {crate.schema} TO {user}"
+        for ask in (module.prepare_queries, module.count, module.prepare):
+            with pytest.raises(SimulatorError, match=told):
+                ask()
+        module.close()
+
+
+def prepared(crate: CratedbUnderTest, job: Job) -> AnyModule:
+    """A module, open, whose tables are made."""
+    module = crate.module(job)
+    module.open()
+    module.prepare()
+    return module

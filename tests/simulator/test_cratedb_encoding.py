@@ -12,9 +12,10 @@ import pytest
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
-from simulator.modules.base import Job
-from simulator.modules.cratedb import CratedbOptions, CratedbWriter, EncodingOptions
+from simulator.modules.base import Job, Payload
 from simulator.modules.cratedb.encoding import InsertMode, Part, StatementEncoder
+from simulator.modules.cratedb.options import CratedbOptions, EncodingOptions
+from simulator.modules.cratedb.writer import CratedbWriter
 from simulator.modules.options import parse_options
 from simulator.modules.shared.http import Answer
 from simulator.testing.events import Awkward, Row, normalised, rows_of
@@ -71,13 +72,14 @@ def test_statements_hold_the_events(
         for part in payload.data:
             table, names, values = values_of(mode, part)
             assert table == job.table_names[part.table]
-            for number, row in zip(part.rows, values, strict=True):
+            first = payload.last + 1 - payload.events
+            for number, row in zip((first + row for row in part.rows), values, strict=True):
                 assert part.table == (block.first + number) % len(job.table_names)
                 assert to_values(workload, names, row) == rows[number]
                 if key is PrimaryKey.CLIENT:
                     assert row[0] == keys[number].decode()
                 seen.append(number)
-        assert max(number for part in payload.data for number in part.rows) == payload.last
+        assert max(number for part in payload.data for number in part.rows) + 1 == payload.events
     assert sorted(seen) == list(range(91))
 
 
@@ -86,8 +88,10 @@ def test_what_is_sent_again_is_the_rest(mode: InsertMode) -> None:
     workload = Temperature()
     block = workload.block(0, 5, 20)
     encoder = StatementEncoder(Job(block.schema), mode)
-    part = encoder.encode(block, 10)[1].data[0]
-    encoder.keep(part, block, [12, 19])
+    payload = encoder.encode(block, 10)[1]
+    part = payload.data[0]
+    part.keep([2, 9], payload)
+    assert list(part.rows) == [2, 9]
     _, names, values = values_of(mode, part)
     rows = rows_of(block)
     assert [to_values(workload, names, row) for row in values] == [rows[12], rows[19]]
@@ -107,17 +111,24 @@ class Answers:
 
 
 def after(
-    answer: object, monkeypatch: pytest.MonkeyPatch, *, status: int = 200, sent_before: bool = False
+    answer: object,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    status: int = 200,
+    sent_before: bool = False,
+    first: bool = True,
 ) -> Part:
     """A bulk statement of three events after such an answer, as no server gives it at will."""
     monkeypatch.setattr(
-        "simulator.modules.cratedb.HttpPool", lambda *_, **__: Answers(status, answer)
+        "simulator.modules.cratedb.server.HttpPool", lambda *_, **__: Answers(status, answer)
     )
     options = parse_options(CratedbOptions, {"endpoint": "http://nowhere"}, str)
     job = Job(Temperature.schema, Load(batch=3))
     writer = CratedbWriter(StatementEncoder(job, InsertMode.BULK), options, job)
-    monkeypatch.setattr("simulator.modules.cratedb._Connection.check", lambda _: None)
+    monkeypatch.setattr("simulator.modules.cratedb.server.Connection.check", lambda _: None)
     writer.open()
+    if not first:
+        writer.send(Payload([], 0, Temperature().block(0, 0, 1), 0))
     (payload,) = writer.encoder.encode(Temperature().block(0, 0, 3), 3)
     (part,) = payload.data
     assert isinstance(part, Part)
@@ -132,6 +143,13 @@ FULL = {"rowcount": -2, "error": {"code": 5000, "message": "rejected execution o
 DUPLICATE = {"rowcount": -2, "error": {"code": 4091, "message": "DuplicateKeyException[…]"}}
 OLDER_DUPLICATE = {"rowcount": -2, "error_message": "DuplicateKeyException[…]"}
 UNEXPLAINED = {"rowcount": -2}
+OUT_OF_RANGE = {
+    "rowcount": -2,
+    "error": {
+        "code": 5000,
+        "message": "Value 9223372036854775807 exceeds allowed range for column of type bigint",
+    },
+}
 WRONG = {"rowcount": -2, "error": {"code": 4003, "message": "Cannot cast"}}
 
 
@@ -154,9 +172,22 @@ def test_only_rows_that_were_refused_are_sent_again(
     assert part.in_doubt == bool(kept)
 
 
+def test_a_row_that_is_there_unexpectedly_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node may have sent its part again itself. Not so before anything of this run is stored."""
+    answer = {"cols": [], "results": [STORED, DUPLICATE, OLDER_DUPLICATE]}
+    part = after(answer, monkeypatch, first=False)
+    assert (list(part.rows), part.in_doubt) == ([1, 2], True)
+    single = {"error": {"code": 4091, "message": "DuplicateKeyException[…]"}}
+    part = after(single, monkeypatch, first=False, status=409)
+    assert (list(part.rows), part.in_doubt) == ([0, 1, 2], True)
+    with pytest.raises(SimulatorError, match="an earlier run has stored the event"):
+        after(single, monkeypatch, status=409)
+
+
 @pytest.mark.parametrize(
     ("results", "text"),
     [
+        ([STORED, OUT_OF_RANGE, STORED], "exceeds allowed range"),
         ([STORED, DUPLICATE, STORED], "an earlier run has stored the event"),
         ([STORED, OLDER_DUPLICATE, STORED], "an earlier run has stored the event"),
         ([STORED, FULL, WRONG], "4003 Cannot cast"),

@@ -16,7 +16,9 @@ from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, bounds, client_keys, format_rows, json_escaped, text_format
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
 from ..base import Encoder, Job, Payload
+from ..shared.exactly_once import Request
 from ..shared.sql import quoted
+from ..shared.tables import deal_rows
 
 
 class InsertMode(StrEnum):
@@ -31,20 +33,17 @@ class InsertMode(StrEnum):
 
 
 @dataclass(slots=True)
-class Part:
-    """One statement: those of a payload's events that go to one table.
-
-    `rows` are their numbers in the payload's block. The rest is what is known of its fate while it
-    is tried again.
-    """
+class Part(Request):
+    """One statement: those of a payload's events that go to one table."""
 
     table: int
-    rows: Sequence[int]
     body: bytes
-    in_doubt: bool = False
-    """Whether the server may still be at work on it, or have stored a part of it."""
-    sent_before: bool = False
-    """Whether an earlier try may have stored some of `rows`."""
+    encoder: StatementEncoder
+
+    def cut(self, positions: Sequence[int], payload: Payload) -> None:
+        first = payload.last + 1 - payload.events
+        rows = [first + self.rows[position] for position in positions]
+        self.body = self.encoder.encode_rows(self.table, payload.block, rows)
 
 
 def is_object(schema: Schema, column: Column) -> bool:
@@ -87,24 +86,20 @@ class StatementEncoder(Encoder):
         payloads = []
         for start, stop in bounds(len(block), size):
             parts = []
-            for offset in range(min(count, stop - start)):
-                rows = range(start + offset, stop, count)
-                values = [column[rows.start : stop : count] for column in columns]
-                table = (block.first + rows.start) % count
-                parts.append(Part(table, rows, self._body(table, values)))
+            for share in deal_rows(block, start, stop, count):
+                rows = share.rows
+                values = [column[rows.start : rows.stop : rows.step] for column in columns]
+                sent = range(rows.start - start, stop - start, count)
+                parts.append(Part(sent, share.table, self._body(share.table, values), self))
             payloads.append(Payload(parts, stop - start, block, stop - 1))
         return payloads
 
-    def keep(self, part: Part, block: EventBlock, rows: Sequence[int]) -> None:
-        """Leave only those of a part's rows to be sent again."""
-        part.rows = rows
-        if rows:
-            chosen = np.array(rows)
-            columns = {name: values[chosen] for name, values in block.columns.items()}
-            rest = EventBlock(
-                block.schema, block.worker, block.first, columns, block.devices[chosen]
-            )
-            part.body = self._body(part.table, self._columns(rest))
+    def encode_rows(self, table: int, block: EventBlock, rows: Sequence[int]) -> bytes:
+        """A request with these rows of a block only."""
+        chosen = np.array(rows)
+        columns = {name: values[chosen] for name, values in block.columns.items()}
+        rest = EventBlock(block.schema, block.worker, block.first, columns, block.devices[chosen])
+        return self._body(table, self._columns(rest))
 
     def _columns(self, block: EventBlock) -> list[list[object]]:
         columns = []

@@ -91,6 +91,7 @@ def test_encoders_follow_the_schema(
 ) -> None:
     """A workload that no encoder knows, with everything that needs escaping."""
     workload = Awkward(device_spread=3)
+    workload.int64_range = server.module_type.CAPABILITIES.int64_range
     for key in two_key_modes(server.module_type):
         job = new_job(workload.schema, batch=batch_of(encoding, 7), primary_key=key, tables=tables)
         # Enough for all texts to meet all documents.

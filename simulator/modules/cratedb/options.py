@@ -1,0 +1,70 @@
+"""Options of targets on CrateDB."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from ...conditions import Condition
+from ...errors import OptionError
+from ..base import Options
+from ..shared.options import EndpointOptions, choose_mode
+from .encoding import InsertMode
+
+MAX_BATCH = 20_000
+
+
+class EncodingOptions(Options):
+    """Options that say what a payload looks like."""
+
+    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
+        None,
+        description="how events are sent: bulk (bulk arguments, default with --batch), unnest,"
+        " single (default without --batch)",
+    )
+
+    def mode(self, batch: int) -> InsertMode:
+        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
+        if batch > MAX_BATCH:
+            raise OptionError(f"--batch may be {MAX_BATCH:,} at most with CrateDB")
+        return choose_mode(
+            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BULK
+        )
+
+
+class CratedbOptions(EndpointOptions, EncodingOptions):
+    """Options of targets with `module: cratedb`."""
+
+    DEFAULT_PORT: ClassVar[int] = 4200
+    EXAMPLE_URL: ClassVar[str] = "http://cratedb.example:4200"
+    LOGIN: ClassVar[str] = "user and password"
+
+    user: Annotated[str, Condition.NONE] = Field("crate", min_length=1, description="user name")
+    password: str | None = Field(None, repr=False, description="the user's password")
+    default_schema: Annotated[str, Condition.NONE] = Field(
+        "doc", pattern=r"^[a-z_][a-z0-9_]*$", description="schema that the tables are in"
+    )
+    shards: Annotated[int | None, Condition.REPLICATION] = Field(
+        None, ge=1, le=1024, description="shards per table (default: the server's)"
+    )
+    replicas: Annotated[str | None, Condition.REPLICATION] = Field(
+        None,
+        pattern=r"^\d+(-(\d+|all))?$",
+        description="copies of each shard: a number or a range like 0-1 (default: the server's)",
+    )
+    concurrent_requests: Annotated[int, Condition.CLIENT] = Field(
+        1, ge=1, le=1024, description="requests that a worker keeps under way at once"
+    )
+
+    @field_validator("replicas", mode="before")
+    @classmethod
+    def _number(cls, value: object) -> object:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    def secrets(self) -> list[str]:
+        return [self.password] if self.password else []
+
+    def public(self) -> dict[str, Any]:
+        shown = super().public()
+        return shown | {name: "***" for name in ("password",) if name in shown}

@@ -1,0 +1,185 @@
+"""Requests to the nodes of a CrateDB, what its errors mean, what it tells of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from ...errors import Retryable, SimulatorError, one_line
+from ..base import Job
+from ..shared.errors import insert_command, missing_table, stored_by_earlier_run
+from ..shared.http import HttpPool, NoAnswer, basic_auth, parsed, translated
+from ..shared.options import TRUST_REMEDY
+from .options import CratedbOptions
+
+_CONNECT_S = 5.0
+
+# https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html#error-codes
+_UNKNOWN_RELATION, _UNKNOWN_SCHEMA = 4041, 4045
+DUPLICATE_KEY = 4091
+_UNAUTHORIZED, _TOO_LARGE, _TOO_MANY_REQUESTS = 401, 413, 429
+BAD_REQUEST, SERVER_ERROR = 400, 500
+_NOT_AUTHORIZED, _MISSING_PRIVILEGE = 4010, 4011
+# What a node says whose queue of writes is full, or that is out of memory for now.
+_OVERLOADED = ("EsRejectedExecutionException", "rejected execution", "CircuitBreakingException")
+# Comes as an internal error, which it is not.
+_OUT_OF_RANGE = "exceeds allowed range for column"
+
+
+class Connection:
+    """The nodes in turn: requests in, answers out, errors translated.
+
+    Not by CrateDB's client: its cursors encode each value, and send a request whose fate is unknown to
+    the next node; the HTTP layer below them takes several times the CPU of ours.
+    """
+
+    def __init__(self, options: CratedbOptions, job: Job) -> None:
+        """Connects to nothing yet.
+
+        Raises SimulatorError if `ca_certs`, or a header, can't be used.
+        """
+        self._options = options
+        self._job = job
+        headers = {
+            "user-agent": f"iot-benchmark {job.run_id}",
+            "authorization": basic_auth(options.user, options.password or ""),
+            "default-schema": options.default_schema,
+            "accept": "application/json",
+            "content-type": "application/json",
+        }
+        self._pool = HttpPool(
+            options.endpoint,
+            options.DEFAULT_PORT,
+            headers,
+            options.request_timeout_s,
+            options.trusted(),
+        )
+
+    def check(self) -> None:
+        """Connect to all nodes; SimulatorError with a remedy if none lets us in."""
+        failure: Retryable | None = None
+        failures = 0
+        for _ in self._options.endpoint:
+            try:
+                self.ask("SELECT 1", timeout_s=min(_CONNECT_S, self._options.request_timeout_s))
+            except Retryable as error:
+                failure = error
+                failures += 1
+        if failures == len(self._options.endpoint):
+            raise SimulatorError(
+                f"can't connect to CrateDB at {failure}; check that the server runs and that"
+                " endpoint names it"
+            ) from failure
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._pool.close()
+
+    def send(self, body: bytes, timeout_s: float | None = None) -> tuple[int, bytes]:
+        """A request: the answer's status and body, whatever they are; Retryable if there is none."""
+        try:
+            answer = self._pool.request("POST", "/_sql", body, timeout_s=timeout_s)
+        except NoAnswer as error:
+            raise translated(error, "CrateDB", self._options.server, TRUST_REMEDY) from error
+        return answer.status, answer.body
+
+    def ask(
+        self, statement: str, values: Sequence[Any] = (), timeout_s: float | None = None
+    ) -> list[tuple[Any, ...]]:
+        """All rows of a statement's answer; Retryable or SimulatorError if there is none."""
+        question: dict[str, Any] = {"stmt": statement}
+        if values:
+            question["args"] = values
+        status, body = self.send(orjson.dumps(question), timeout_s)
+        answer = parsed(body)
+        if status >= BAD_REQUEST:
+            raise self.explain(status, answer)
+        return [tuple(row) for row in answer["rows"]]
+
+    def explain(self, status: int, answer: Any) -> Retryable | SimulatorError:
+        """What an answer, or one row's result in it, means that is an error."""
+        code, message = reason(answer)
+        text = f"CrateDB at {self._options.server}: {code or status} {message}"
+        if status == _UNAUTHORIZED or code == _NOT_AUTHORIZED:
+            return SimulatorError(f"{text}; check user and password")
+        if code == _MISSING_PRIVILEGE:
+            return SimulatorError(f"{text}; as the user crate, {self._grant}")
+        if code in (_UNKNOWN_RELATION, _UNKNOWN_SCHEMA):
+            return self._explain_missing(text)
+        if code == DUPLICATE_KEY:
+            return stored_by_earlier_run(text)
+        if status == _TOO_LARGE:
+            return SimulatorError(f"{text}; use a smaller --batch")
+        if _OUT_OF_RANGE in message:
+            return SimulatorError(text)
+        if status == _TOO_MANY_REQUESTS or any(sign in message for sign in _OVERLOADED):
+            return Retryable("too_many_requests", text)
+        if status >= SERVER_ERROR or code >= 5000:
+            return Retryable("unavailable", text)
+        return SimulatorError(text)
+
+    @property
+    def _grant(self) -> str:
+        schema, user = self._options.default_schema, self._options.user
+        return f"GRANT DQL, DML, DDL ON SCHEMA {schema} TO {user}"
+
+    def _explain_missing(self, text: str) -> SimulatorError:
+        """Of tables that its user may not use, CrateDB says that there are none:
+        https://github.com/crate/crate/pull/7182"""
+        if self._may_use_schema():
+            return missing_table(text, self._job)
+        return SimulatorError(
+            f"{text}; the user {self._options.user} has no privileges there, as far as one can see: as"
+            f" the user crate, {self._grant}; if there is no table, run insert first"
+            f" ({insert_command(self._job)})"
+        )
+
+    def _may_use_schema(self) -> bool:
+        """Whether there is a schema that the user has privileges on; False from a CrateDB before 5.0,
+        which can't be asked."""
+        question = "SELECT has_schema_privilege(?, 'USAGE')"
+        body = {"stmt": question, "args": [self._options.default_schema]}
+        try:
+            status, answer = self.send(orjson.dumps(body))
+        except Retryable:
+            return False
+        return status < BAD_REQUEST and parsed(answer)["rows"] == [[True]]
+
+    def lists_jobs(self) -> bool:
+        """Whether the server keeps the list of running statements (stats.enabled): the question
+        would be on it."""
+        return self.ask("SELECT count(*) FROM sys.jobs") != [(0,)]
+
+
+def reason(answer: Any) -> tuple[int, str]:
+    """Code (0: none) and message of an error, or of a row that was refused."""
+    error = answer
+    if isinstance(answer, dict):
+        error = answer.get("error", answer.get("error_message", answer))
+    if isinstance(error, dict) and "message" in error:
+        return int(error.get("code", 0)), one_line(error["message"])
+    text = one_line(error, 300)
+    # Older servers give a row's error as text alone.
+    return (DUPLICATE_KEY if "DuplicateKeyException" in text else 0), text
+
+
+def describe(connection: Connection, schema: str, table: str) -> dict[str, Any]:
+    """Version and number of the nodes, and the settings of a table that change a result."""
+    nodes = connection.ask("SELECT version['number'] FROM sys.nodes ORDER BY 1")
+    settings: dict[str, Any] = {"nodes": len(nodes)}
+    found = connection.ask(
+        "SELECT number_of_shards, number_of_replicas, settings['refresh_interval'],"
+        " settings['translog']['durability'], settings['translog']['sync_interval'],"
+        " settings['codec'] FROM information_schema.tables"
+        " WHERE table_schema = ? AND table_name = ?",
+        [schema, table],
+    )
+    names = (
+        "number_of_shards", "number_of_replicas", "refresh_interval", "translog.durability",
+        "translog.sync_interval", "codec",
+    )  # fmt: skip
+    for row in found:
+        settings |= dict(zip(names, row, strict=True))
+    return {"version": f"CrateDB {nodes[0][0]}", "settings": settings}
