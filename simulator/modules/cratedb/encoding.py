@@ -18,7 +18,7 @@ from ...workloads.base import Column, ColumnType, EventBlock, Schema
 from ..base import Encoder, Job, Payload
 from ..shared.exactly_once import Request
 from ..shared.sql import quoted
-from ..shared.tables import deal_rows
+from ..shared.tables import deal_in_turn, deal_rows
 
 
 class InsertMode(StrEnum):
@@ -30,6 +30,10 @@ class InsertMode(StrEnum):
     """INSERT … SELECT FROM UNNEST with a list of values per column."""
     SINGLE = "single"
     """An INSERT per event."""
+
+
+# Between rows that are taken apart again: no JSON has it.
+_SEPARATOR = b"\0"
 
 
 @dataclass(slots=True)
@@ -67,6 +71,9 @@ class StatementEncoder(Encoder):
         self._marks = ", ".join("?" * len(names))
         self._formats = formats
         self._row = b"[" + b",".join(formats) + b"]"
+        self._begins = [
+            b'{"stmt":' + orjson.dumps(self.statement(table)) for table in range(len(self._tables))
+        ]
 
     @staticmethod
     def _value_format(schema: Schema, column: Column) -> bytes:
@@ -81,10 +88,12 @@ class StatementEncoder(Encoder):
         return f"{insert} VALUES ({self._marks})"
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        size, count = batch or 1, len(self._tables)
         columns = self._columns(block)
+        if self.mode is InsertMode.SINGLE:
+            return self._encode_singles(block, columns)
         payloads = []
-        for start, stop in bounds(len(block), size):
+        count = len(self._tables)
+        for start, stop in bounds(len(block), batch or 1):
             parts = []
             for share in deal_rows(block, start, stop, count):
                 rows = share.rows
@@ -93,6 +102,21 @@ class StatementEncoder(Encoder):
                 parts.append(Part(sent, share.table, self._body(share.table, values), self))
             payloads.append(Payload(parts, stop - start, block, stop - 1))
         return payloads
+
+    def _encode_singles(
+        self, block: EventBlock, columns: Sequence[Sequence[object]]
+    ) -> list[Payload]:
+        rows = format_rows(self._row, _SEPARATOR, columns).split(_SEPARATOR)
+        tables = deal_in_turn(block, range(len(self._tables)))
+        return [
+            Payload(
+                [Part((0,), table, b'%b,"args":%b}' % (self._begins[table], row), self)],
+                1,
+                block,
+                n,
+            )
+            for n, (table, row) in enumerate(zip(tables, rows, strict=True))
+        ]
 
     def encode_rows(self, table: int, block: EventBlock, rows: Sequence[int]) -> bytes:
         """A request with these rows of a block only."""
@@ -114,10 +138,8 @@ class StatementEncoder(Encoder):
         return columns
 
     def _body(self, table: int, columns: Sequence[Sequence[object]]) -> bytes:
-        """A whole request."""
-        begin = b'{"stmt":' + orjson.dumps(self.statement(table))
-        if self.mode is InsertMode.SINGLE:
-            return b'%b,"args":%b}' % (begin, format_rows(self._row, b",", columns))
+        """A whole request of many rows."""
+        begin = self._begins[table]
         if self.mode is InsertMode.BULK:
             return b'%b,"bulk_args":[%b]}' % (begin, format_rows(self._row, b",", columns))
         lists = [
