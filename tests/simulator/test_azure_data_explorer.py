@@ -552,13 +552,11 @@ def test_who_streams_must_be_answered_by_the_cluster(server: KustoUnderTest) -> 
             insert(writer, Temperature(), 10, 10)
 
 
-def test_what_is_stored_after_we_gave_up_waiting_is_not_sent_again(
-    server: KustoUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_stored_after_we_gave_up_waiting_is_not_sent_again(server: KustoUnderTest) -> None:
     prepare(server)
-    module = server.module(new_job(Temperature.schema, batch=10))
     # Long enough for any request but one.
-    monkeypatch.setattr(INGESTION + "._STREAMING_TIMEOUT_S", 3.0)
+    options = {"request_timeout_s": 3}
+    module = server.module(new_job(Temperature.schema, batch=10), options=options)
     with connect(module.writer(10)) as writer:
         server.proxy.hold_s = 4.0
         recorder = insert(writer, Temperature(), 20, 10)

@@ -145,6 +145,15 @@ def test_a_token_that_may_not_make_a_bucket(server: InfluxUnderTest) -> None:
         prepare(server, token=server.new_token("read"))
 
 
+def test_a_bucket_that_the_token_may_not_see(server: InfluxUnderTest) -> None:
+    """The server answers with an empty list."""
+    prepare(server)
+    module = server.module(JOB, options={"token": server.new_token("write")})
+    for connect_to in (module.open, module.writer(10).open):
+        with pytest.raises(SimulatorError, match="let the token read and write it"):
+            connect_to()
+
+
 # --- what the server says of itself ---------------------------------------------------------------
 
 

@@ -49,8 +49,6 @@ MAPPING = "iot_benchmark"
 
 # What the clients themselves go by.
 _RESOURCES_GOOD_S = 3600.0
-_STREAMING_TIMEOUT_S = 600.0
-_STORAGE_TIMEOUT_S = 60.0
 
 # The client's token is good for five minutes more whenever it is asked for it, which costs more than the
 # request: https://github.com/AzureAD/microsoft-authentication-library-for-python/blob/dev/msal/application.py
@@ -80,7 +78,7 @@ class StreamingIngestion:
     https://learn.microsoft.com/azure/data-explorer/kusto/api/rest/streaming-ingest
     """
 
-    def __init__(self, client: KustoClient, uri: str, database: str) -> None:
+    def __init__(self, client: KustoClient, uri: str, database: str, timeout_s: float) -> None:
         """`client` is that of the same URI: requests say who they are as it does."""
         # There is no public way to the client's token.
         self._helper = client._aad_helper
@@ -99,7 +97,7 @@ class StreamingIngestion:
         ascii_only = {
             name: value.encode("ascii", "replace").decode() for name, value in headers.items()
         }
-        self._pool = _pool(uri, ascii_only, _STREAMING_TIMEOUT_S)
+        self._pool = _pool(uri, ascii_only, timeout_s)
 
     def close(self) -> None:
         """Close all connections."""
@@ -166,8 +164,9 @@ class QueuedIngestion:
     https://learn.microsoft.com/azure/data-explorer/kusto/api/netfx/kusto-ingest-client-rest
     """
 
-    def __init__(self, client: KustoClient, database: str) -> None:
+    def __init__(self, client: KustoClient, database: str, timeout_s: float) -> None:
         """`client` is that of the ingestion URI."""
+        self._timeout_s = timeout_s
         self._client = client
         self._database = database
         self._lock = threading.Lock()
@@ -210,7 +209,7 @@ class QueuedIngestion:
         if origin not in self._pools:
             app = self._client.client_details.application_for_tracing
             headers = {"user-agent": app, "x-ms-version": _STORAGE_VERSION}
-            self._pools[origin] = _pool(origin, headers, _STORAGE_TIMEOUT_S)
+            self._pools[origin] = _pool(origin, headers, self._timeout_s)
         path = parts.path.rstrip("/")
         return _Resource(self._pools[origin], parts.netloc, f"{origin}{path}", path, parts.query)
 

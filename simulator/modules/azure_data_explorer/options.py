@@ -58,6 +58,9 @@ class AdxOptions(EncodingOptions):
     max_in_flight: Annotated[int, Condition.CLIENT] = Field(
         1, ge=1, le=256, description="requests under way at once; with batch=true only"
     )
+    request_timeout_s: Annotated[float, Condition.NONE] = Field(
+        60, gt=0, description="how long to wait for the answer to events, in seconds"
+    )
     query_timeout_s: Annotated[int, Condition.NONE] = Field(
         3600, ge=1, le=3600, description="how long a query may take"
     )

@@ -76,7 +76,9 @@ class Connection:
     def open_streaming(self) -> None:
         """Make ready for `stream`."""
         options = self.options
-        self._streaming = StreamingIngestion(self._client, options.kusto_uri, options.kusto_db)
+        self._streaming = StreamingIngestion(
+            self._client, options.kusto_uri, options.kusto_db, options.request_timeout_s
+        )
         try:
             self._streaming.reach()
         except NoAnswer as error:
@@ -98,7 +100,7 @@ class Connection:
         """Make ready for `enqueue`."""
         options = self.options
         client = KustoClient(self._place(options.ingest_uri))
-        self._queue = QueuedIngestion(client, options.kusto_db)
+        self._queue = QueuedIngestion(client, options.kusto_db, options.request_timeout_s)
         try:
             self._queue.renew()
         except KustoError as error:

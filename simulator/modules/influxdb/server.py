@@ -157,9 +157,13 @@ class Connection:
             if "bucket" not in _message(cause.body):
                 raise
             return None
-        [bucket] = answer["buckets"]
-        found: Mapping[str, Any] = bucket
-        return found
+        for found in answer["buckets"]:
+            bucket: Mapping[str, Any] = found
+            return bucket
+        raise SimulatorError(
+            f"InfluxDB at {options.server} has a bucket {options.bucket} that it doesn't show to this"
+            " token: let the token read and write it"
+        )
 
     def _request_by_client(
         self, method: str, url: str, headers: dict[str, str], body: object, timeout_s: float
