@@ -135,7 +135,12 @@ class HttpPool:
     ) -> Answer:
         """One request, sent once, and its answer, whatever that says. NoAnswer if there is none."""
         timeout_s = timeout_s or self._timeout_s
-        node, connection = self._connect(timeout_s)
+        live = self._live
+        node = live[next(self._turn) % len(live)] if live else self._choose(())
+        try:
+            connection = node.connect(timeout_s)
+        except NotConnected as error:
+            node, connection = self._connect_elsewhere(node, error, timeout_s)
         more = _lines(headers) if headers else ""
         head = self._head(node, method, target, more, len(body))
         try:
@@ -152,32 +157,33 @@ class HttpPool:
         node.give_back(connection)
         return answer
 
-    def _head(self, node: _Node, method: str, target: str, more: str = "", size: int = 0) -> bytes:
+    def _head(self, node: _Node, method: str, target: str, more: str, size: int) -> bytes:
         """What comes before a body of that size; `more`: lines of headers besides those of all requests."""
         return (
             f"{method} {node.path}{target} HTTP/1.1\r\nhost: {node.authority}\r\n"
             f"{self._headers}{more}content-length: {size}\r\n\r\n"
         ).encode()
 
-    def _connect(self, timeout_s: float) -> tuple[_Node, Connection]:
-        """A connection to the node whose turn it is, or to the next one that can be reached."""
+    def _connect_elsewhere(
+        self, node: _Node, error: NotConnected, timeout_s: float
+    ) -> tuple[_Node, Connection]:
+        """A connection to the next node that can be reached, as this one can't; its error if none can."""
         deadline = time.monotonic() + timeout_s
         tried: list[_Node] = []
         while True:
-            node = self._next(tried)
+            self._declare_dead(node, error)
+            tried.append(node)
+            if len(tried) == len(self._nodes) or time.monotonic() >= deadline:
+                raise error
+            node = self._choose(tried)
             try:
-                return node, node.connect(min(timeout_s, CONNECT_TIMEOUT_S))
-            except NotConnected as error:
-                self._declare_dead(node, error)
-                tried.append(node)
-                if len(tried) == len(self._nodes) or time.monotonic() >= deadline:
-                    raise
+                return node, node.connect(timeout_s)
+            except NotConnected as another:
+                error = another
 
-    def _next(self, tried: Sequence[_Node]) -> _Node:
+    def _choose(self, tried: Sequence[_Node]) -> _Node:
         """The live node whose turn it is, or a dead one if there is no other, but none of `tried`."""
-        nodes: Sequence[_Node] = self._live
-        if tried:
-            nodes = [node for node in nodes if node not in tried]
+        nodes = [node for node in self._live if node not in tried]
         if not nodes:
             nodes = [node for node in self._nodes if node not in tried]
         return nodes[next(self._turn) % len(nodes)]
@@ -236,7 +242,7 @@ class HttpPool:
         except NoAnswer:
             return False
         try:
-            connection.exchange(self._head(node, "GET", "/"), b"", limit_s)
+            connection.exchange(self._head(node, "GET", "/", "", 0), b"", limit_s)
         except NoAnswer:
             connection.close()
             return False
@@ -276,8 +282,9 @@ class _Node:
             if not connection.has_ended():
                 return connection
             connection.close()
+        limit_s = min(timeout_s, CONNECT_TIMEOUT_S)
         try:
-            found = connect(self._host, self._port, self._tls, timeout_s)
+            found = connect(self._host, self._port, self._tls, limit_s)
         except HungUpInTls as error:
             # A server that was talked to and hangs up now is one that ends.
             if self._reached:
