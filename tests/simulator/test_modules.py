@@ -23,7 +23,8 @@ from simulator.modules.base import (
     await_count,
     require,
 )
-from simulator.modules.blackhole import Blackhole, BlackholeOptions
+from simulator.modules.blackhole import Blackhole
+from simulator.modules.blackhole.options import BlackholeOptions
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.testing.inserting import insert_with

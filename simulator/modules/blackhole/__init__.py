@@ -1,72 +1,20 @@
 """No database: encodes for another module and discards. What it reaches is the client's ceiling.
 
 `delay_ms` and `max_in_flight` make it a database of known speed, by which the measurement itself is
-checked.
+checked. Nothing is stored, so nothing can be stored twice: a request counts once `send` has returned.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import ConfigDict, Field
-
-from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...errors import OptionError
 from ...workloads.base import ColumnType
-from .. import load_module
-from ..base import (
-    AnyModule,
-    Capabilities,
-    Encoder,
-    Job,
-    Module,
-    Options,
-    Payload,
-    Query,
-    Support,
-    Writer,
-)
-from ..options import parse_options
-
-
-class BlackholeOptions(Options):
-    """Options of targets with `module: blackhole`; those of the encoder's payloads come on top."""
-
-    model_config = ConfigDict(extra="allow")
-
-    encoder: Annotated[str, Condition.BATCH] = Field(
-        "postgres", description="module whose payloads are built"
-    )
-    delay_ms: Annotated[float, Condition.CLIENT] = Field(
-        0, ge=0, description="how long each request seems to take"
-    )
-    max_in_flight: Annotated[int, Condition.CLIENT] = Field(
-        1, ge=1, le=1024, description="requests under way at once"
-    )
-
-    @classmethod
-    def option_names(cls, values: Mapping[str, Any]) -> list[str]:
-        own = super().option_names(values)
-        try:
-            module = load_module(str(values.get("encoder", cls.model_fields["encoder"].default)))
-        except OptionError:
-            return [*own, *values]  # that is the error to be told of
-        return [*own, *module.encoding_options_model.model_fields]
-
-    def encoding(self) -> tuple[type[AnyModule], Options]:
-        """The other module and the options for its encoder; OptionError if they don't fit."""
-        module = load_module(self.encoder)
-        own = set(Options.model_fields)
-        values = {name: getattr(self, name) for name in own} | (self.model_extra or {})
-        known = [name for name in type(self).model_fields if name not in own]
-
-        def where(_: str) -> str:
-            return f"encoder {self.encoder}"
-
-        return module, parse_options(module.encoding_options_model, values, where, known)
+from ..base import Capabilities, Encoder, Job, Module, Query, Support
+from .options import BlackholeOptions
+from .writer import BlackholeWriter
 
 
 class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
@@ -117,23 +65,3 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
 
     def server_info(self) -> dict[str, Any]:
         return {"version": "none: payloads are discarded", "settings": {}}
-
-
-class BlackholeWriter(Writer):
-    """Takes `delay_ms` for each request."""
-
-    def __init__(self, encoder: Encoder, options: BlackholeOptions) -> None:
-        super().__init__(encoder)
-        self.max_in_flight = options.max_in_flight
-        self._delay_s = options.delay_ms / 1000
-
-    def open(self) -> None:
-        """Nothing to connect to."""
-
-    def close(self) -> None:
-        """Nothing to disconnect from."""
-
-    def send(self, payload: Payload) -> int:
-        if self._delay_s:
-            time.sleep(self._delay_s)
-        return payload.events
