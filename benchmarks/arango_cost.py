@@ -30,7 +30,7 @@ from .support import (
     conclude_cost,
     figures,
     http_server,
-    quick_asked,
+    is_quick,
     show,
     temperature,
     worker_path,
@@ -77,7 +77,7 @@ def official_way(url: str, batch: int, events: int) -> Cost:
 
 def main() -> int:
     """Run all cases; 0 if the goal is met."""
-    quick = quick_asked(__doc__)
+    quick = is_quick(__doc__)
     events, rounds = (EVENTS // 5, 2) if quick else (EVENTS, 5)
     rows = []
     judged = ratio = 0.0

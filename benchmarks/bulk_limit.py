@@ -45,7 +45,7 @@ from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
 from simulator.workloads.base import Workload
 
-from .support import Cost, conclude, quick_asked, show, temperature, worker_path
+from .support import Cost, conclude, is_quick, show, temperature, worker_path
 
 GOAL, QUICK_GOAL = 0.9, 0.75
 CPU_BATCH, CPU_GOAL_US = 1_000, 0.8
@@ -211,7 +211,7 @@ def one_round(line: Line, shift: int) -> None:
 
 def main() -> int:
     """Run all lines; 0 if the goals are met."""
-    quick = quick_asked(__doc__)
+    quick = is_quick(__doc__)
     lines = [Line(PrimaryKey.DB, batch, 1) for batch in BATCHES]
     if not quick:
         lines += [Line(PrimaryKey.CLIENT, CPU_BATCH, 1), Line(PrimaryKey.DB, CPU_BATCH, 4)]

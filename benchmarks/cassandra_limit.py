@@ -44,7 +44,7 @@ from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
 from simulator.workloads.base import Workload
 
-from .support import conclude, quick_asked, show, temperature
+from .support import conclude, is_quick, show, temperature
 
 GOAL_US, QUICK_GOAL_US = 1.0, 2.0
 GOAL, QUICK_GOAL = 0.9, 0.75
@@ -254,7 +254,7 @@ def one_round(line: Line, shift: int) -> None:
 
 def main() -> int:
     """Run all lines; 0 if the goals are met."""
-    quick = quick_asked(__doc__)
+    quick = is_quick(__doc__)
     lines = [
         Line(batch=1_000, in_flight=1, turns=24, requests=12),
         Line(batch=1_000, in_flight=16, turns=6, requests=64),

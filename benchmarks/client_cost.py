@@ -35,8 +35,8 @@ from .support import (
     Cost,
     conclude,
     database,
+    is_quick,
     new_table,
-    quick_asked,
     show,
     start_embedded_server,
     temperature,
@@ -149,7 +149,7 @@ def _round(dsn: str, case: Case, events: int) -> tuple[Cost, Cost]:
 
 def main() -> int:
     """Run all cases; 0 if the goals are met."""
-    quick = quick_asked(__doc__)
+    quick = is_quick(__doc__)
     found: dict[int, list[tuple[Cost, Cost]]] = {}
     with start_embedded_server() as dsn:
         for _ in range(2 if quick else 7):

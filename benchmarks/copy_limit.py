@@ -39,8 +39,8 @@ from .support import (
     Turn,
     conclude,
     database,
+    is_quick,
     new_table,
-    quick_asked,
     scratch_folder,
     show,
     start_embedded_server,
@@ -162,7 +162,7 @@ def one_round(line: Line, dsn: str, shift: int) -> None:
 
 def main() -> int:
     """Run all lines; 0 if the goal is met."""
-    quick = quick_asked(__doc__)
+    quick = is_quick(__doc__)
     keys = [PrimaryKey.NONE] if quick else [PrimaryKey.DB, PrimaryKey.NONE]
     commits = ["on"] if quick else ["on", "off"]
     lines = [Line(commit, key, batch) for commit in commits for key in keys for batch in BATCHES]

@@ -40,7 +40,7 @@ from .support import (
     Cost,
     Turn,
     conclude,
-    quick_asked,
+    is_quick,
     show,
     temperature,
     worker_in_turns,
@@ -166,7 +166,7 @@ def one_round(line: Line, shift: int) -> None:
 
 def main() -> int:
     """Run all lines; 0 if the goals are met."""
-    quick = quick_asked(__doc__)
+    quick = is_quick(__doc__)
     missing = [name for name in ("URL", "ORG", "TOKEN") if not os.environ.get(f"INFLUXDB_{name}")]
     if missing:
         names = ", ".join(f"INFLUXDB_{name}" for name in missing)

@@ -35,7 +35,7 @@ from simulator.contract import (
 from simulator.worker.measure import Recorder
 
 from .processes import RunningCollector, SettingsFile, settings_file, start_collector
-from .support import conclude, quick_asked, scratch_folder, show
+from .support import conclude, is_quick, scratch_folder, show
 
 GOAL_SKEW_S, GOAL_MB = 0.1, 300
 EVENTS = 1_000
@@ -136,7 +136,7 @@ async def all_workers(settings: SettingsFile, collector: RunningCollector) -> tu
 
 def main() -> int:
     """Measure; 0 if the goals are met."""
-    workers = 200 if quick_asked(__doc__) else 1_000
+    workers = 200 if is_quick(__doc__) else 1_000
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with scratch_folder() as folder:

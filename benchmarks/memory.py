@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .processes import settings_file, start_collector, worker_peak_mb
-from .support import conclude, quick_asked, scratch_folder, show
+from .support import conclude, is_quick, scratch_folder, show
 
 GOAL_RATIO, GOAL_MB = 1.1, 150
 SIZES = (100_000, 1_000_000, 10_000_000)
@@ -52,7 +52,7 @@ def peak_mb(case: Case, events: int, folder: Path) -> float:
 
 def main() -> int:
     """Measure all cases; 0 if the goals are met."""
-    quick = quick_asked(__doc__)
+    quick = is_quick(__doc__)
     rows, ratios, peaks = [], [], []
     for case in CASES:
         sizes = case.sizes[:2] if quick else case.sizes

@@ -30,7 +30,7 @@ from cli.results.model import Result
 from cli.results.store import read_result
 from simulator.contract import InsertRun
 
-from .support import ROOT, conclude, quick_asked, scratch_folder, show
+from .support import ROOT, conclude, is_quick, scratch_folder, show
 
 GOAL_S, HELP_GOAL_S = 1.5, 0.3
 QUICK_FACTOR = 2
@@ -121,7 +121,7 @@ def _row(name: str, runs: Sequence[InsertRun], own_s: float | None) -> list[str]
 
 def main() -> int:
     """Run all commands; 0 if the goals are met."""
-    quick = quick_asked(__doc__)
+    quick = is_quick(__doc__)
     runs, events = (2, 20_000) if quick else (5, 50_000)
     with scratch_folder() as folder:
         first = insert(folder, WORKERS, 1, events)

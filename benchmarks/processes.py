@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 
-from simulator.contract import RUN_HEADER, TOKEN_HEADER, Load, RunSettings, grouped
+from simulator.contract import RUN_HEADER, TOKEN_HEADER, Load, RunSettings, make_groups
 
 from .support import ROOT
 
@@ -48,7 +48,7 @@ def settings_file(
         target="blackhole",
         module="blackhole",
         options={"encoder": "postgres", **options},
-        groups=grouped(Load(workers=workers, events=num_inserts, batch=batch)),
+        groups=make_groups(Load(workers=workers, events=num_inserts, batch=batch)),
     )
     path = folder / f"{run.run_id}.json"
     path.touch(mode=0o600)

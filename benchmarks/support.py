@@ -35,7 +35,7 @@ from simulator.workloads.temperature import Temperature
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def quick_asked(description: str | None) -> bool:
+def is_quick(description: str | None) -> bool:
     """Parse the command line: whether it says --quick."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter

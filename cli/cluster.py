@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from .config import merged
+from .config import merge_values
 from .errors import ConfigError, RunFailed
 from .installation import shipped
 from .processes import run_program
@@ -181,7 +181,7 @@ def is_allowed(
 
 def merge_chart_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """The chart's own values with these on top, as helm sees them."""
-    return merged(yaml.safe_load((CHART / "values.yaml").read_text()), values)
+    return merge_values(yaml.safe_load((CHART / "values.yaml").read_text()), values)
 
 
 class Helm:

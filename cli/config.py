@@ -200,7 +200,7 @@ class Config:
         for problem in wrong:
             raise ConfigError(problem)
         shared = self._replace_variables(self._kubernetes, ("kubernetes",))
-        return merged(shared, own)
+        return merge_values(shared, own)
 
     def _replace_variables(self, value: Any, keys: tuple[str, ...]) -> Any:
         """`value` with ${VARIABLES} replaced, in lists and mappings too."""
@@ -230,12 +230,12 @@ def chart_keys() -> list[str]:
     return [key for key in values if key != "run"]
 
 
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merge_values(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`above` over `below`, key by key, as helm merges values."""
     result = dict(below)
     for key, value in above.items():
         if isinstance(value, dict) and isinstance(result.get(key), dict):
-            result[key] = merged(result[key], value)
+            result[key] = merge_values(result[key], value)
         else:
             result[key] = value
     return result

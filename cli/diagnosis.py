@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.contract import Load, Role, RunSettings, grouped
+from simulator.contract import Load, Role, RunSettings, make_groups
 from simulator.errors import one_line
 
 from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
@@ -246,5 +246,5 @@ def _make_settings(target: str, module: str, values: Any) -> RunSettings:
         target=target,
         module=module,
         options=dict(values),
-        groups=grouped(Load(role=Role.CHECK)),
+        groups=make_groups(Load(role=Role.CHECK)),
     )

@@ -18,7 +18,7 @@ from simulator.contract import (
     Tables,
     Timestamps,
     fields_of,
-    grouped,
+    make_groups,
     split_list,
 )
 from simulator.errors import OptionError
@@ -107,13 +107,12 @@ class SplitOptions:
 
 def option_names(module: type[AnyModule], values: Mapping[str, Any]) -> list[str]:
     """All options that a target with these values may have, which may be wrong."""
-    return [*module.options_model.option_names(values), *_find_workloads_of_options(), QUERIES]
+    return [*module.options_model.option_names(values), *_workload_option_names(), QUERIES]
 
 
-def _find_workloads_of_options() -> dict[str, str]:
-    """Option -> a workload that has it."""
+def _workload_option_names() -> set[str]:
     return {
-        option: name
+        option
         for name in workload_names()
         for option in load_workload(name).options_model.model_fields
     }
@@ -128,18 +127,15 @@ def split_options(
 ) -> SplitOptions:
     """Sort a target's options: the module's, the workload's, and the readers'.
 
-    An option of another workload is left out, since a target serves them all. OptionError if it is
-    among those `insisted` upon (on the command line).
+    An option of another workload is left out, since a target serves them all, unless it is among
+    those `insisted` upon (on the command line): then it is left to be refused as unknown.
     """
     own = load_workload(workload).options_model.model_fields
-    owners = _find_workloads_of_options()
-    others = set(owners) - set(own)
-    for name in others & set(insisted):
-        raise OptionError(f"{name} is an option of workload {owners[name]}, not of {workload}")
+    others = _workload_option_names() - set(own)
     module = {
         name: value
         for name, value in values.items()
-        if name not in own and name != QUERIES and name not in others
+        if name not in own and name != QUERIES and (name not in others or name in insisted)
     }
     queries = values.get(QUERIES)
     return SplitOptions(
@@ -250,7 +246,7 @@ def insert_settings(
         module=target.module,
         options=dict(module_options),
         data=_change(sweep.data, clean=planned.clean),
-        groups=grouped(_change(sweep.load, workers=planned.workers)),
+        groups=make_groups(_change(sweep.load, workers=planned.workers)),
         after=after,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from simulator.contract import DataSet, Load, Role, RunSettings, grouped
+from simulator.contract import DataSet, Load, Role, RunSettings, make_groups
 
 from .errors import EXIT_FAILED, RunFailed
 from .output import say
@@ -36,7 +36,7 @@ def run_queries(load: Load, data: DataSet, request: Request, interrupts: Interru
             module=session.target.module,
             options=running.values,
             data=data,
-            groups=grouped(load),
+            groups=make_groups(load),
         )
         running.executor.check_capacity([load.workers])
         try:

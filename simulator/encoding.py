@@ -124,7 +124,7 @@ def _format_some(row: bytes, separator: bytes, columns: Sequence[Sequence[Any]])
     return _repeat(row, separator, count) % tuple(values)
 
 
-def escaped(values: NDArray[Any], replacements: Sequence[tuple[bytes, bytes]]) -> NDArray[Any]:
+def escape(values: NDArray[Any], replacements: Sequence[tuple[bytes, bytes]]) -> NDArray[Any]:
     """A bytes column with `replacements` made, in order; the column itself if it needs none."""
     content = values.tobytes()
     for old, new in replacements:
@@ -157,15 +157,15 @@ def json_columns(block: EventBlock) -> list[list[Any]]:
     for column in block.schema.columns:
         values = block.columns[column.name]
         if column.type is ColumnType.TEXT:
-            values = json_escaped(values)
+            values = escape_json(values)
         elif column.type is ColumnType.JSON:
             # Line breaks mean nothing outside of strings, and within strings they are escaped.
-            values = escaped(values, ((b"\n", b" "), (b"\r", b" ")))
+            values = escape(values, ((b"\n", b" "), (b"\r", b" ")))
         lists.append(values.tolist())
     return lists
 
 
-def json_escaped(values: NDArray[Any]) -> NDArray[Any]:
+def escape_json(values: NDArray[Any]) -> NDArray[Any]:
     """UTF-8 texts as the inside of JSON strings; the column itself if nothing is to be escaped."""
     content = values.tobytes()
     # One pass in C over the whole column: most columns are ids that need no escaping.

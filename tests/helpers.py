@@ -16,7 +16,7 @@ from simulator.contract import (
     Verification,
     WorkerInsert,
     WorkerResult,
-    grouped,
+    make_groups,
 )
 from simulator.histograms import encode_histogram, merge_histograms, new_histogram
 from simulator.modules.base import Encoder, Payload
@@ -77,7 +77,7 @@ def settings(**changes: Any) -> RunSettings:
     load: dict[str, Any] = {"workers": 2, "events": 100}
     for model, part in ((Load, load), (DataSet, values.setdefault("data", {}))):
         part |= {name: changes.pop(name) for name in model.model_fields if name in changes}
-    values["groups"] = grouped(Load(**load))
+    values["groups"] = make_groups(Load(**load))
     return RunSettings(**(values | changes))
 
 

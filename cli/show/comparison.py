@@ -25,8 +25,7 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
     for name, result in zip(names, results, strict=True):
         best = result.best
         settings = result.settings
-        load = settings.load
-        size = f", size {load.batch:,}" if load.batch else ""
+        size = f", size {settings.batch:,}" if settings.batch else ""
         rows.append(
             [
                 _name_with_version(name, result),
@@ -37,7 +36,7 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
                 "-" if best is None else best.workers,
                 "-" if best is None else best.runs,
                 f"{settings.insert_mode or '-'}{size}",
-                load.primary_key if "primary_key" in load.model_fields_set else "-",
+                settings.primary_key or "-",
             ]
         )
         if costs:

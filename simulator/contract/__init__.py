@@ -52,7 +52,7 @@ from .settings import (
     Tables,
     Timestamps,
     fields_of,
-    grouped,
+    make_groups,
     split_list,
 )
 
@@ -95,6 +95,6 @@ __all__ = [
     "WorkerSpan",
     "WorkerTimeline",
     "fields_of",
-    "grouped",
+    "make_groups",
     "split_list",
 ]

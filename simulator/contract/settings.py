@@ -184,7 +184,7 @@ class RunSettings(Message):
         raise KeyError(worker)
 
 
-def grouped(*loads: Load) -> list[Group]:
+def make_groups(*loads: Load) -> list[Group]:
     """Groups with these loads, the workers numbered through."""
     groups: list[Group] = []
     for load in loads:

@@ -26,11 +26,11 @@ def rows_of(*blocks: EventBlock) -> list[Row]:
     rows: list[Row] = []
     for block in blocks:
         values = [block.columns[column.name].tolist() for column in block.schema.columns]
-        rows += normalised(block.schema, zip(*values, strict=True))
+        rows += normalise(block.schema, zip(*values, strict=True))
     return rows
 
 
-def normalised(schema: Schema, rows: Iterable[Sequence[Any]]) -> list[Row]:
+def normalise(schema: Schema, rows: Iterable[Sequence[Any]]) -> list[Row]:
     """Rows in one form, whether they come from numpy or from a database's driver.
 
     A FLOAT32 becomes the float32 that it stands for, a JSON document a text with sorted keys.

@@ -44,14 +44,14 @@ def parametrize(metafunc: pytest.Metafunc, entries: Sequence[Entry]) -> None:
         if mark is None or entry.module in mark.args
         # One case is enough of a test that will be skipped because there is no server.
         for values in islice(
-            _combined([AXES[name](entry) for name in axes], entry.thinned),
+            _combine([AXES[name](entry) for name in axes], entry.thinned),
             None if entry.is_there else 1,
         )
     ]
     metafunc.parametrize(["server", *axes], cases, indirect=["server"])
 
 
-def _combined(axes: Sequence[Sequence[Any]], thinned: bool) -> Iterator[tuple[Any, ...]]:
+def _combine(axes: Sequence[Sequence[Any]], thinned: bool) -> Iterator[tuple[Any, ...]]:
     """All combinations of the axes' values; `thinned`: those with one value at most that isn't its
     axis's first."""
     for values in product(*axes):

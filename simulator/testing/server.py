@@ -15,7 +15,7 @@ from ..modules.base import AnyModule, Encoding, Job, Support
 from ..modules.options import parse_options
 from ..workloads import load_workload, workload_names
 from ..workloads.base import ColumnType, Schema
-from .events import Row, normalised
+from .events import Row, normalise
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class ServerUnderTest(ABC):
     def rows(self, schema: Schema, *tables: str) -> list[Row]:
         """The tables' rows in the schema's order of columns, in one form, sorted."""
         found = [row for table in tables for row in self.read_back(schema, table)]
-        return sorted(normalised(schema, found))
+        return sorted(normalise(schema, found))
 
     @abstractmethod
     def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
@@ -171,7 +171,7 @@ def new_job(schema: Schema, **changes: Any) -> Job:
     return replace(Job(schema, Load(**load), run_id=uuid.uuid4().hex[:8]), **changes)
 
 
-def observing(job: Job, clean: bool = True) -> Job:
+def as_observer(job: Job, clean: bool = True) -> Job:
     """The same job for the one who prepares and counts, whose connection is no writer's."""
     return replace(job, run_id="observer", clean=clean)
 

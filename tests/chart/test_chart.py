@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from cli.cluster import CHART, RUN_LABEL, Helm, Place
-from cli.config import chart_keys, merged
+from cli.config import chart_keys, merge_values
 
 EVERYTHING = yaml.safe_load((Path(__file__).parent / "everything.yaml").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -371,7 +371,7 @@ def test_settings_are_needed() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_wrong_values_are_refused(values: dict[str, Any], text: str) -> None:
-    refused = try_to_render(merged({"run": RUN}, values))
+    refused = try_to_render(merge_values({"run": RUN}, values))
     assert refused.returncode
     assert "values don't meet the specifications of the schema" in refused.stderr
     assert text in refused.stderr

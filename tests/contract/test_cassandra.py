@@ -28,8 +28,8 @@ from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.shared.http import SOCKET_OPTIONS
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert
-from simulator.testing.server import new_job, observing
-from simulator.testing.suite.test_queries import asking, assert_same, fill, workload_of
+from simulator.testing.server import as_observer, new_job
+from simulator.testing.suite.test_queries import assert_same, fill, prepare_queries, workload_of
 from simulator.worker import connect
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
@@ -243,7 +243,7 @@ def test_others_take_over_from_a_node_that_hangs(
     three_nodes.clear()
     workload = Temperature(seed=5, device_spread=12)
     job = new_job(workload.schema, batch=10)
-    observer = three_nodes.module(observing(job))
+    observer = three_nodes.module(as_observer(job))
     observer.open()
     observer.prepare()
     process = listening(three_nodes.hosts[2], three_nodes.port)
@@ -267,7 +267,7 @@ def test_a_node_that_hangs_costs_retries_only(three_nodes: CassandraClusterUnder
     three_nodes.clear()
     workload = Temperature(seed=4)
     job = new_job(workload.schema, batch=50)
-    observer = three_nodes.module(observing(job))
+    observer = three_nodes.module(as_observer(job))
     observer.open()
     observer.prepare()
     process = listening(three_nodes.hosts[2], three_nodes.port)
@@ -359,7 +359,7 @@ def test_a_full_queue_is_waited_for(
 def test_requests_are_under_way_at_once(cassandra: CassandraUnderTest) -> None:
     workload = Temperature()
     job = new_job(workload.schema)
-    observer = cassandra.module(observing(job))
+    observer = cassandra.module(as_observer(job))
     observer.open()
     observer.prepare()
     at_once = {}
@@ -534,7 +534,7 @@ def test_ranges_that_take_too_long_are_asked_in_slices_of_time(
         return None if len(answered) <= 6 else rows(answer)
 
     monkeypatch.setattr(queries, "take_rows", late)
-    with asking(cassandra, workload, {"flavor": flavor}) as module:
+    with prepare_queries(cassandra, workload, {"flavor": flavor}) as module:
         assert_same(module.queries()[query](), query)
         assert len(answered) > 16
         # From now on the ranges are not tried.
@@ -553,5 +553,5 @@ def test_ycqls_way_of_asking_has_the_same_answers(
     """On Cassandra: there is no YugabyteDB to ask. Its CQL knows all that these queries use."""
     workload = workload_of(query)
     fill(cassandra, workload)
-    with asking(cassandra, workload, {"flavor": "ycql"}) as module:
+    with prepare_queries(cassandra, workload, {"flavor": "ycql"}) as module:
         assert_same(module.queries()[query](), query)

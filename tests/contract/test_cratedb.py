@@ -11,7 +11,7 @@ from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import AnyModule, Job
 from simulator.testing.events import Awkward, rows_of
 from simulator.testing.inserting import insert, insert_with
-from simulator.testing.server import ServerUnderTest, new_job, observing
+from simulator.testing.server import ServerUnderTest, as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature
 
@@ -33,7 +33,7 @@ def test_credentials_over_tls(crate: CratedbUnderTest) -> None:
     for trust in ({"ca_certs": crate.trusted}, {"verify_certs": False}):
         way_in = {"endpoint": crate.encrypted, "user": "somebody", "password": PASSWORD}
         job = new_job(Temperature.schema, batch=10)
-        module = crate.module(observing(job), options=way_in | trust)
+        module = crate.module(as_observer(job), options=way_in | trust)
         module.open()
         module.prepare()
         insert_with(crate.module(job, options=way_in | trust), Temperature(), 20)
@@ -64,7 +64,7 @@ def test_exactly_once_with_requests_in_flight(
     workload = Temperature(device_spread=3)
     job = new_job(workload.schema, batch=10, primary_key=key, tables=Tables.MULTIPLE)
     options = {"concurrent_requests": 4, "insert_mode": mode}
-    module = crate.module(observing(job))
+    module = crate.module(as_observer(job))
     module.open()
     module.prepare()
     module.close()
@@ -88,7 +88,7 @@ def test_a_part_that_is_stored_already_is_not_stored_again(
     """As when a node dies in the middle of a request."""
     workload = Temperature(device_spread=3)
     job = new_job(workload.schema, batch=8)
-    module = crate.module(observing(job))
+    module = crate.module(as_observer(job))
     module.open()
     module.prepare()
     module.close()

@@ -15,7 +15,7 @@ from simulator.modules.elasticsearch import queries
 from simulator.modules.elasticsearch.writer import ElasticsearchWriter
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert, insert_with
-from simulator.testing.server import ServerUnderTest, new_job, observing
+from simulator.testing.server import ServerUnderTest, as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
@@ -32,7 +32,7 @@ def search(server: ServerUnderTest) -> SearchUnderTest:
 
 
 def prepared(search: SearchUnderTest, job: Job, **options: Any) -> None:
-    module = search.module(observing(job), options=options)
+    module = search.module(as_observer(job), options=options)
     module.open()
     module.prepare()
     module.close()

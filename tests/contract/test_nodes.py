@@ -7,7 +7,7 @@ import pytest
 from simulator.modules.base import Encoding
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert
-from simulator.testing.server import ServerUnderTest, batch_of, new_job, observing
+from simulator.testing.server import ServerUnderTest, as_observer, batch_of, new_job
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature
 
@@ -31,7 +31,7 @@ def test_one_node_lives_on(http: HttpServerUnderTest, encoding: Encoding) -> Non
     options = {"endpoint": [http.refusing, dying.endpoints[0], living.endpoints[0]]}
     workload = Temperature(seed=1, device_spread=2)
     job = new_job(workload.schema, batch=batch_of(encoding, BATCH))
-    observer = http.module(observing(job), encoding, options)
+    observer = http.module(as_observer(job), encoding, options)
     observer.open()
     observer.prepare()
 

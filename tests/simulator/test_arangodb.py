@@ -17,9 +17,9 @@ from simulator.modules.arangodb.options import ArangoOptions, EncodingOptions
 from simulator.modules.arangodb.server import ArangoHttp
 from simulator.modules.base import Job, Payload
 from simulator.modules.options import parse_options
-from simulator.testing.events import Awkward, Row, normalised, rows_of
+from simulator.testing.events import Awkward, Row, normalise, rows_of
 from simulator.testing.inserting import insert, insert_with
-from simulator.testing.server import new_job, observing
+from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload
@@ -53,7 +53,7 @@ def rows(workload: Workload, payload: Payload) -> list[Row]:
             assert [name for name in document if name != "_key"] == names
             dealt[row] = [document[name] for name in names]
     assert sorted(dealt) == list(range(payload.events))
-    return normalised(workload.schema, [dealt[row] for row in sorted(dealt)])
+    return normalise(workload.schema, [dealt[row] for row in sorted(dealt)])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -188,7 +188,7 @@ def server(_server: ArangoStandInUnderTest) -> ArangoStandInUnderTest:
 
 
 def prepare(server: ArangoStandInUnderTest, job: Job, **options: Any) -> None:
-    module = server.module(observing(job), options=options)
+    module = server.module(as_observer(job), options=options)
     module.open()
     module.prepare()
     module.close()

@@ -43,7 +43,7 @@ from simulator.modules.options import parse_options
 from simulator.modules.shared.http import Answer
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert
-from simulator.testing.server import new_job, observing
+from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads import WORKLOADS
 from simulator.workloads.cpu import Cpu
@@ -165,7 +165,7 @@ def test_where_to_ingest_is_what_microsofts_client_takes_it_for(uri: str) -> Non
 
 def test_errors_of_the_clients_say_what_to_do() -> None:
     connection = Connection(options(**HERE), JOB)
-    login = connection.meaning(
+    login = connection.interpret(
         KustoAuthenticationError("key", ValueError("AADSTS7000215:\nno"), x=1)
     )
     assert str(login) == (
@@ -199,7 +199,7 @@ def test_what_an_answer_to_streaming_means(
     status: int, body: bytes, kind: str | None, said: str
 ) -> None:
     connection = Connection(options(**HERE), JOB)
-    meaning = connection.meaning(refusal(Answer(status, body, [])))
+    meaning = connection.interpret(refusal(Answer(status, body, [])))
     connection.close()
     assert (meaning.kind if isinstance(meaning, Retryable) else None) == kind
     assert re.search(said, str(meaning))
@@ -280,7 +280,7 @@ def server(_server: KustoUnderTest) -> KustoUnderTest:
 
 
 def prepare(server: KustoUnderTest, **changes: Any) -> None:
-    module = server.module(observing(JOB), options=changes)
+    module = server.module(as_observer(JOB), options=changes)
     module.open()
     module.prepare()
     module.close()
@@ -352,7 +352,7 @@ def storage(server: KustoUnderTest, monkeypatch: pytest.MonkeyPatch) -> Iterator
     blobs = HttpProxy([urls[0]], lambda request: request.method == "PUT")
     queues = HttpProxy([urls[1]], lambda request: request.method == "POST")
     storage = Storage(blobs, queues, [])
-    ask = QueuedIngestion._asked
+    ask = QueuedIngestion._ask
 
     def asked(queue: QueuedIngestion, command: str) -> list[list[str]]:
         storage.asked.append(command)

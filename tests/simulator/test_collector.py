@@ -40,7 +40,7 @@ from simulator.contract import (
     Status,
     WorkerQueries,
     WorkerResult,
-    grouped,
+    make_groups,
 )
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import (
@@ -519,7 +519,7 @@ def test_queries_on_empty_tables_are_an_error_that_says_what_to_insert(
 
 def test_groups_of_both_roles_can_share_a_run(database: FakeDatabase) -> None:
     """Adding a command is all that is needed: no message changes for it."""
-    both = grouped(Load(workers=1, events=100), Load(role=Role.READ, workers=1, runs=2))
+    both = make_groups(Load(workers=1, events=100), Load(role=Role.READ, workers=1, runs=2))
     database.counts = [100, 100]
 
     async def story(run: Run) -> None:

@@ -18,7 +18,7 @@ from simulator.modules.cratedb.options import CratedbOptions, EncodingOptions
 from simulator.modules.cratedb.writer import CratedbWriter
 from simulator.modules.options import parse_options
 from simulator.modules.shared.http import Answer
-from simulator.testing.events import Awkward, Row, normalised, rows_of
+from simulator.testing.events import Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import ColumnType, Workload
 from simulator.workloads.temperature import Temperature
@@ -47,7 +47,7 @@ def to_values(workload: Workload, names: list[str], row: list[Any]) -> Row:
     for column in workload.schema.columns:
         if column.type is ColumnType.JSON and column.name != workload.schema.device:
             values[column.name] = json.loads(values[column.name])
-    (found,) = normalised(workload.schema, [[values[c.name] for c in workload.schema.columns]])
+    (found,) = normalise(workload.schema, [[values[c.name] for c in workload.schema.columns]])
     return found
 
 

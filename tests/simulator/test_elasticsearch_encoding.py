@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from simulator.contract import Load, PrimaryKey, Tables
-from simulator.encoding import client_keys, json_escaped
+from simulator.encoding import client_keys, escape_json
 from simulator.errors import OptionError
 from simulator.modules.base import Job, Payload
 from simulator.modules.elasticsearch.encoding import DocumentEncoder, InsertMode, Request
 from simulator.modules.elasticsearch.options import ElasticsearchOptions, EncodingOptions
 from simulator.modules.elasticsearch.server import client_nodes
 from simulator.modules.options import parse_options
-from simulator.testing.events import TEXTS, Awkward, Row, normalised, rows_of
+from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload
 from simulator.workloads.temperature import Temperature
@@ -59,7 +59,7 @@ def rows(workload: Workload, payloads: list[Payload]) -> list[Row]:
     names = [column.name for column in workload.schema.columns]
     documents = [document for payload in payloads for *_, document in parse_payload(payload)]
     assert all(list(document) == names for document in documents)
-    return normalised(workload.schema, [list(document.values()) for document in documents])
+    return normalise(workload.schema, [list(document.values()) for document in documents])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -133,10 +133,10 @@ def test_a_json_documents_line_breaks_are_no_ends_of_lines() -> None:
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_are_escaped_where_they_must_be(text: str) -> None:
     column = np.array([b"plain", text.encode()])
-    found = json_escaped(column).tolist()
+    found = escape_json(column).tolist()
     assert json.loads(b'"' + found[1] + b'"') == text
     plain = json.dumps(text, ensure_ascii=False) == f'"{text}"'
-    assert (json_escaped(column) is column) == plain
+    assert (escape_json(column) is column) == plain
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_nodes_are_reached_as_the_options_say() -> None:
         "password": "hush",
     }
     options = parse_options(ElasticsearchOptions, values, str)
-    nodes = client_nodes(options, options.login(), options.trusted())
+    nodes = client_nodes(options, options.login(), options.make_tls_context())
     assert [(node.scheme, node.host, node.port, node.path_prefix) for node in nodes] == [
         ("http", "one", 9200, ""),
         ("https", "two", 9201, "/es"),

@@ -10,7 +10,7 @@ from simulator.encoding import (
     bounds,
     client_keys,
     digits,
-    escaped,
+    escape,
     format_rows,
     iso_times,
     text_format,
@@ -116,13 +116,13 @@ def test_format_rows_is_one_pass_over_all() -> None:
 
 def test_escaping_is_done_in_order() -> None:
     values = np.array([b"a\\b", b"tab\t", b"", b"\\\t"])
-    made = escaped(values, [(b"\\", b"\\\\"), (b"\t", b"\\t")])
+    made = escape(values, [(b"\\", b"\\\\"), (b"\t", b"\\t")])
     assert made.tolist() == [b"a\\\\b", b"tab\\t", b"", b"\\\\\\t"]
 
 
 def test_what_needs_no_escaping_is_not_copied() -> None:
     values = np.array([b"plain", b"text"])
-    assert escaped(values, [(b"'", b"''")]) is values
+    assert escape(values, [(b"'", b"''")]) is values
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from simulator.modules.shared.http import (
     NotConnected,
     TlsRefused,
     basic_auth,
-    translated,
+    interpret_no_answer,
 )
 
 from ..helpers import eventually
@@ -486,7 +486,7 @@ def test_default_port_path_and_ipv6() -> None:
 
 def test_what_it_means_for_a_run() -> None:
     def meaning(error: NoAnswer) -> Retryable | SimulatorError:
-        return translated(error, "Thing", "host:1", "ca_certs")
+        return interpret_no_answer(error, "Thing", "host:1", "ca_certs")
 
     lost = meaning(ConnectionLost("gone"))
     assert isinstance(lost, Retryable) and lost.kind == "connection_lost"

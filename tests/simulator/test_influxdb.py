@@ -16,7 +16,7 @@ from simulator.modules.influxdb.queries import flux_text, flux_time, parse_csv
 from simulator.modules.options import parse_options
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert, insert_with
-from simulator.testing.server import new_job, observing
+from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature
 
@@ -50,7 +50,7 @@ def server(_server: InfluxUnderTest) -> InfluxUnderTest:
 
 
 def prepare(server: InfluxUnderTest, job: Job = JOB, **options: Any) -> None:
-    module = server.module(observing(job, clean=job.clean), options=options)
+    module = server.module(as_observer(job, clean=job.clean), options=options)
     module.open()
     module.prepare()
     module.close()
@@ -134,7 +134,7 @@ def test_events_at_the_same_time_of_a_device_overwrite(
     prepare(server)
     for _ in range(2):
         insert_with(server.module(JOB), Temperature(), 10)
-    observer = server.module(observing(JOB))
+    observer = server.module(as_observer(JOB))
     observer.open()
     assert observer.count() == 10
     observer.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.contract import DataSet, Load, RunSettings, grouped
+from simulator.contract import DataSet, Load, RunSettings, make_groups
 from simulator.modules.base import Job
 from simulator.modules.shared.errors import connection_lost, missing_table, nothing_to_query
 from simulator.workloads.cpu import Cpu
@@ -11,7 +11,7 @@ from simulator.workloads.cpu import Cpu
 def test_a_missing_table_is_answered_by_the_whole_command() -> None:
     settings = RunSettings(
         run_id="r", token="t", target="local", module="postgres", options={},
-        data=DataSet(workload="cpu"), groups=grouped(Load()),
+        data=DataSet(workload="cpu"), groups=make_groups(Load()),
     )  # fmt: skip
     job = Job.of(settings, Cpu.schema)
     command = "python run.py insert --target local --workload cpu"

@@ -42,7 +42,7 @@ JOB = Job(Temperature.schema, Load(batch=10))
 
 
 def counted(answers: list[int | None], expected: int, settle_s: float) -> int | None:
-    """`settled_count` of a database that gives these answers, the last of them for ever."""
+    """`await_count` of a database that gives these answers, and then always the last."""
 
     def count() -> int | None:
         return answers.pop(0) if len(answers) > 1 else answers[0]

@@ -22,8 +22,8 @@ from simulator.modules.postgres.encoding import (
     text_rows,
     value_rows,
 )
-from simulator.modules.shared.sql import quoted
-from simulator.testing.events import TEXTS, Awkward, Row, normalised, rows_of
+from simulator.modules.shared.sql import quote_name
+from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
 from simulator.workloads.temperature import Temperature
@@ -105,7 +105,7 @@ def to_values(schema: Schema, rows: list[tuple[Any, ...]]) -> list[Row]:
         return float(field) if kind is ColumnType.FLOAT32 else int(field)
 
     kinds = [column.type for column in schema.columns]
-    return normalised(
+    return normalise(
         schema, ([value(*pair) for pair in zip(kinds, row, strict=True)] for row in rows)
     )
 
@@ -179,7 +179,7 @@ def test_a_template_is_not_changed_by_its_users() -> None:
 
 
 def test_identifiers_are_quoted() -> None:
-    assert quoted('a "b" %') == '"a ""b"" %"'
+    assert quote_name('a "b" %') == '"a ""b"" %"'
     block = texts("100 %")
     schema = Schema('t "%d"', (Column('c "%s"', ColumnType.TEXT),), "c", "c", ())
     named = EventBlock(schema, 0, 0, {'c "%s"': block.columns["a"]}, block.devices)

@@ -12,7 +12,7 @@ from simulator.errors import OptionError
 from simulator.modules.shared.options import (
     EndpointOptions,
     LoginOptions,
-    checked_url,
+    check_url,
     choose_mode,
 )
 from simulator.modules.shared.tables import deal_block, deal_in_turn, deal_rows, number_tables
@@ -62,22 +62,22 @@ def test_a_mode_that_does_not_fit(asked: Mode, batch: int, text: str) -> None:
 )  # fmt: skip
 def test_what_is_no_url_of_a_server(url: str) -> None:
     with pytest.raises(ValueError, match="must") as refused:
-        checked_url(url, "http://db.example", "user and password")
+        check_url(url, "http://db.example", "user and password")
     assert "hush" not in str(refused.value)
 
 
 def test_urls_are_those_of_servers() -> None:
     for url in ("http://db", "https://db.example:77/path", "http://[::1]:77", "http://10.0.0.1"):
-        assert checked_url(url, "http://db.example", "user and password") == url
+        assert check_url(url, "http://db.example", "user and password") == url
     with pytest.raises(ValueError, match=r"must be a URL like http://db\.example"):
-        checked_url("http://db/path", "http://db.example", "user and password", path=False)
+        check_url("http://db/path", "http://db.example", "user and password", path=False)
 
 
 def test_nodes_are_named_by_host_and_port() -> None:
     found = NodeOptions.model_validate({"endpoint": "http://one, https://two:99/path"})
     assert found.server == "one:77, two:99"
-    assert found.trusted() is not None
-    assert NodeOptions.model_validate({"endpoint": "http://one"}).trusted() is None
+    assert found.make_tls_context() is not None
+    assert NodeOptions.model_validate({"endpoint": "http://one"}).make_tls_context() is None
 
 
 def test_what_is_not_shown_is_a_secret() -> None:

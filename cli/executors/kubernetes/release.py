@@ -16,7 +16,7 @@ from kubernetes.client.exceptions import ApiException
 from simulator.contract import Phase, Report, RunSettings
 
 from ...cluster import RELEASE_PREFIX, RUN_LABEL, Helm, Place, describe_user
-from ...config import merged
+from ...config import merge_values
 from ...errors import RunFailed
 from ...installation import program
 from ...kubeclient import UNREACHABLE
@@ -115,7 +115,7 @@ class Release(RunUnderWay, Series):
         except ApiException:
             return dict(values)
         found = sorted({cidr for node in nodes.items for cidr in node.spec.pod_cidrs or []})
-        return merged(values, {"networkPolicy": {"podCidrs": found}})
+        return merge_values(values, {"networkPolicy": {"podCidrs": found}})
 
     # --- a run -----------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from simulator.modules.base import (
     Writer,
 )
 from simulator.modules.shared.errors import missing_table, nothing_to_query, stored_by_earlier_run
-from simulator.modules.shared.sql import quoted
+from simulator.modules.shared.sql import quote_name
 from simulator.modules.shared.tables import deal_rows
 from simulator.workloads.base import FIRST_TIMESTAMP_MS, ColumnType, EventBlock
 from simulator.workloads.cpu import (
@@ -111,7 +111,7 @@ class SqliteEncoder(Encoder):
             for column in columns
         ]
         rows = list(zip(*lists, strict=True))
-        names = ", ".join(quoted(column.name) for column in columns)
+        names = ", ".join(quote_name(column.name) for column in columns)
         marks = ", ".join("?" * len(columns))
         requests = []
         for start, stop in bounds(len(block), batch or 1):
@@ -241,7 +241,7 @@ class Sqlite(Module[SqliteOptions, Options]):
             for table in self.job.all_table_names:
                 self._rows(f"DROP TABLE IF EXISTS {table}")
         columns = ", ".join(
-            f"{quoted(column.name)} {COLUMN_TYPES[column.type]}"
+            f"{quote_name(column.name)} {COLUMN_TYPES[column.type]}"
             for column in self.job.schema.columns
         )
         key = KEYS[self.job.load.primary_key]

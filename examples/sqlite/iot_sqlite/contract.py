@@ -14,7 +14,7 @@ import pytest
 
 from simulator.encoding import KEY_COLUMN
 from simulator.modules.base import Job
-from simulator.modules.shared.sql import quoted
+from simulator.modules.shared.sql import quote_name
 from simulator.testing.entries import Entry
 from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
 from simulator.workloads.base import ColumnType, Schema
@@ -53,7 +53,7 @@ class SqliteUnderTest(ServerUnderTest):
             return database.execute(statement).fetchall()
 
     def read_back(self, schema: Schema, table: str) -> list[list[Any]]:
-        names = ", ".join(quoted(column.name) for column in schema.columns)
+        names = ", ".join(quote_name(column.name) for column in schema.columns)
         is_json = [column.type is ColumnType.JSON for column in schema.columns]
         return [
             [

@@ -16,7 +16,14 @@ from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.base import Schema
 from ..base import Job
 from ..shared.errors import missing_table, stored_by_earlier_run, unreachable
-from ..shared.http import CONNECT_TIMEOUT_S, HttpPool, NoAnswer, basic_auth, parsed, translated
+from ..shared.http import (
+    CONNECT_TIMEOUT_S,
+    HttpPool,
+    NoAnswer,
+    basic_auth,
+    interpret_no_answer,
+    parse_body,
+)
 from ..shared.options import TRUST_REMEDY
 from .options import ArangoOptions
 
@@ -63,7 +70,7 @@ class ArangoHttp(HTTPClient):
             options.DEFAULT_PORT,
             headers,
             options.request_timeout_s,
-            options.trusted(),
+            options.make_tls_context(),
         )
         self._database = f"/_db/{quote(options.database, safe='')}"
 
@@ -79,7 +86,7 @@ class ArangoHttp(HTTPClient):
         except Retryable as error:
             raise unreachable("ArangoDB", error) from error
         if status != 200:
-            raise self.interpret(status, parsed(body))
+            raise self.interpret(status, parse_body(body))
 
     def write(self, path: str, body: bytes) -> tuple[int, bytes]:
         """POST a body to an API of the database; Retryable if there is no answer."""
@@ -97,7 +104,9 @@ class ArangoHttp(HTTPClient):
         try:
             answer = self._pool.request(method, target, body, headers, timeout_s)
         except NoAnswer as error:
-            raise translated(error, "ArangoDB", self._options.server, TRUST_REMEDY) from error
+            raise interpret_no_answer(
+                error, "ArangoDB", self._options.server, TRUST_REMEDY
+            ) from error
         return answer.status, answer.body
 
     def create_session(self, host: str) -> Any:
@@ -121,7 +130,7 @@ class ArangoHttp(HTTPClient):
         status, body = self.request(method.upper(), target, content, headers)
         text = body.decode(errors="replace")
         if status in (401, 403) or status in _PASSING or status >= 500:
-            raise self.interpret(status, parsed(body))
+            raise self.interpret(status, parse_body(body))
         return Response(method, url, {}, status, "", text)
 
     def interpret(self, status: int, answer: object) -> Retryable | SimulatorError:

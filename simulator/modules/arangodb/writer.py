@@ -10,7 +10,7 @@ from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job, Payload, Writer
 from ..shared.errors import stored_by_earlier_run
 from ..shared.exactly_once import Span, Wanted, find_missing, recover_requests
-from ..shared.http import parsed
+from ..shared.http import parse_body
 from .encoding import DocumentEncoder, InsertMethod, Request
 from .options import ArangoOptions
 from .server import SHOWN, TOO_MANY_REQUESTS, UNIQUE, Connection, error_number, field_paths
@@ -77,7 +77,7 @@ class ArangoWriter(Writer):
         # Silently: nothing of the documents that are stored.
         if status in (201, 202) and body in (b"{}", b"[]"):
             return
-        answer = parsed(body)
+        answer = parse_body(body)
         errors = answer if status in (201, 202) else [answer]
         if not isinstance(errors, list):
             raise SimulatorError(
@@ -101,7 +101,7 @@ class ArangoWriter(Writer):
             "&onDuplicate=ignore" if again else "&onDuplicate=error"
         )
         status, body = connection.http.write(path, request.body)
-        answer = parsed(body)
+        answer = parse_body(body)
         if status != 201:
             raise connection.http.interpret(status, answer)
         if answer["created"] + answer["ignored"] == len(request.rows):

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ...encoding import bounds, escaped, format_rows, iso_times, text_format
+from ...encoding import bounds, escape, format_rows, iso_times, text_format
 from ...workloads.base import ColumnType, EventBlock
 from ..base import Encoder, Job, Payload
 from ..shared.compression import compress
@@ -72,7 +72,7 @@ class CsvEncoder(Encoder):
         for column in self._schema.columns:
             values = block.columns[column.name]
             if column.type in _QUOTED:
-                values = escaped(values, _ESCAPES)
+                values = escape(values, _ESCAPES)
             elif column.type is ColumnType.TIMESTAMP_MS:
                 values = iso_times(values)
             columns.append(values.tolist())

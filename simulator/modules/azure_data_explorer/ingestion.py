@@ -42,7 +42,7 @@ from ..shared.http import (
     TlsRefused,
     scheme_port,
 )
-from ..shared.tls import trusted
+from ..shared.tls import make_tls_context_for
 
 MAPPING = "iot_benchmark"
 """Name of the tables' ingestion mapping."""
@@ -69,7 +69,9 @@ _SERVER_ERROR, _SERVER_BUSY = 500, 503
 def _pool(uri: str, headers: Mapping[str, str], timeout_s: float) -> HttpPool:
     """Connections to whom Microsoft's clients trust, too."""
     authorities = os.environ.get("REQUESTS_CA_BUNDLE") or certifi.where()
-    return HttpPool([uri], scheme_port(uri), headers, timeout_s, trusted([uri], authorities))
+    return HttpPool(
+        [uri], scheme_port(uri), headers, timeout_s, make_tls_context_for([uri], authorities)
+    )
 
 
 class StreamingIngestion:
@@ -189,8 +191,8 @@ class QueuedIngestion:
         with self._lock:
             if time.monotonic() < self._renew_at:
                 return
-            found = self._asked(".get ingestion resources")
-            [[self._token]] = self._asked(".get kusto identity token")
+            found = self._ask(".get ingestion resources")
+            [[self._token]] = self._ask(".get kusto identity token")
             self._containers = [self._resource(uri) for kind, uri in found if kind == "TempStorage"]
             self._queues = [
                 self._resource(uri)
@@ -199,7 +201,7 @@ class QueuedIngestion:
             ]
             self._renew_at = time.monotonic() + _RESOURCES_GOOD_S
 
-    def _asked(self, command: str) -> list[list[str]]:
+    def _ask(self, command: str) -> list[list[str]]:
         rows: list[list[str]] = self._client.execute_mgmt(None, command).primary_results[0].raw_rows
         return [row[:2] for row in rows]
 
@@ -237,7 +239,7 @@ class QueuedIngestion:
         except NoAnswer as error:
             raise Retryable("blob_not_stored", f"{container.host}: {error}") from error
         if answer.status != _CREATED:
-            raise self._refused("blob_not_stored", container, answer)
+            raise self._describe_refusal("blob_not_stored", container, answer)
 
     def _put_message(self, queue: _Resource, message: bytes) -> None:
         """https://learn.microsoft.com/rest/api/storageservices/put-message"""
@@ -253,14 +255,14 @@ class QueuedIngestion:
             raise _unclear(f"{queue.host}: {error}") from error
         if answer.status == _CREATED:
             return
-        refused = self._refused("message_not_queued", queue, answer)
+        refused = self._describe_refusal("message_not_queued", queue, answer)
         # An operation that "timed out" may have succeeded; a server that is busy has not begun.
         # https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes
         if answer.status >= _SERVER_ERROR and answer.status != _SERVER_BUSY:
             raise _unclear(str(refused)) from refused
         raise refused
 
-    def _refused(self, kind: str, resource: _Resource, answer: Answer) -> Retryable:
+    def _describe_refusal(self, kind: str, resource: _Resource, answer: Answer) -> Retryable:
         """An error of Azure Storage, by its code: its text may quote what was signed."""
         if answer.status in (_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND):
             # The next try is for resources of today.

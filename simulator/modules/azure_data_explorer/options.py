@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from ...conditions import Condition
 from ...errors import OptionError
 from ..base import Options
-from ..shared.options import checked_url
+from ..shared.options import check_url
 from .encoding import InsertMode
 
 
@@ -71,7 +71,7 @@ class AdxOptions(EncodingOptions):
         if value is None:
             return None
         login = "adx_aad_app_id, adx_app_key and adx_authority_id"
-        checked_url(value, "https://name.region.kusto.windows.net", login, path=False)
+        check_url(value, "https://name.region.kusto.windows.net", login, path=False)
         parts = urlsplit(value)
         if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
             raise ValueError("must begin with https://")

@@ -19,7 +19,7 @@ from azure.kusto.data.exceptions import (
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
 from ..shared.errors import connection_lost, missing_table
-from ..shared.http import NoAnswer, translated
+from ..shared.http import NoAnswer, interpret_no_answer
 from .encoding import InsertMode
 from .ingestion import SHOWN, QueuedIngestion, StreamingIngestion
 from .options import AdxOptions
@@ -69,7 +69,7 @@ class Connection:
                 self.options.kusto_db, query, None if command else self._properties
             )
         except KustoError as error:
-            raise self.meaning(error) from error
+            raise self.interpret(error) from error
         rows: list[list[Any]] = answer.primary_results[0].raw_rows
         return rows
 
@@ -84,7 +84,7 @@ class Connection:
         except NoAnswer as error:
             raise self._lost(error) from error
         except KustoError as error:
-            raise self.meaning(error) from error
+            raise self.interpret(error) from error
 
     def stream(self, table: str, body: bytes) -> None:
         """Streaming ingestion of compressed CSV."""
@@ -94,7 +94,7 @@ class Connection:
         except NoAnswer as error:
             raise self._lost(error) from error
         except KustoError as error:
-            raise self.meaning(error) from error
+            raise self.interpret(error) from error
 
     def open_queue(self) -> None:
         """Make ready for `enqueue`."""
@@ -104,7 +104,7 @@ class Connection:
         try:
             self._queue.renew()
         except KustoError as error:
-            raise self.meaning(error, options.ingest_uri) from error
+            raise self.interpret(error, options.ingest_uri) from error
 
     def enqueue(self, table: str, body: bytes, size: int) -> None:
         """Queued ingestion of compressed CSV that was `size` bytes long."""
@@ -112,13 +112,13 @@ class Connection:
         try:
             self._queue.put(table, body, size)
         except KustoError as error:
-            raise self.meaning(error, self.options.ingest_uri) from error
+            raise self.interpret(error, self.options.ingest_uri) from error
 
     def _lost(self, error: NoAnswer) -> Retryable | SimulatorError:
         host = urlsplit(self.options.kusto_uri).netloc
-        return translated(error, "Azure Data Explorer", host, "REQUESTS_CA_BUNDLE")
+        return interpret_no_answer(error, "Azure Data Explorer", host, "REQUESTS_CA_BUNDLE")
 
-    def meaning(self, error: KustoError, uri: str | None = None) -> Retryable | SimulatorError:
+    def interpret(self, error: KustoError, uri: str | None = None) -> Retryable | SimulatorError:
         """What an error from `uri` (default: `kusto_uri`) means: another try, or the end of the run."""
         host = urlsplit(uri or self.options.kusto_uri).netloc
         if isinstance(error, KustoThrottlingError):

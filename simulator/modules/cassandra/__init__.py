@@ -47,7 +47,7 @@ from ...errors import SimulatorError
 from ...workloads.base import ColumnType
 from ..base import Capabilities, Encoding, Job, Module, Query, Support
 from ..shared.errors import nothing_to_query
-from ..shared.sql import quoted
+from ..shared.sql import quote_name
 from .encoding import CassandraEncoder, has_key_column
 from .options import CassandraOptions, EncodingOptions, Flavor, InsertMode, ReplicationStrategy
 from .queries import QUERIES, CassandraQueries
@@ -155,7 +155,7 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
         replication = self._replication()
         literal = ", ".join(f"'{key}': '{value}'" for key, value in replication.items())
         self._ask(
-            f"CREATE KEYSPACE IF NOT EXISTS {quoted(keyspace)} WITH replication = {{{literal}}}"
+            f"CREATE KEYSPACE IF NOT EXISTS {quote_name(keyspace)} WITH replication = {{{literal}}}"
         )
         found = self._find_replication()
         if self.options.flavor is not Flavor.YCQL and found != replication:
@@ -199,13 +199,13 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
         return {row[0] for row in rows}
 
     def _table(self, name: str) -> str:
-        return f"{quoted(self.options.keyspace)}.{quoted(name)}"
+        return f"{quote_name(self.options.keyspace)}.{quote_name(name)}"
 
     def _define(self) -> str:
         """Columns, key and properties of CREATE TABLE."""
         schema, options = self.job.schema, self.options
-        device = quoted(schema.device_path or schema.device)
-        columns = [f"{quoted(c.name)} {_COLUMN_TYPES[c.type]}" for c in schema.columns]
+        device = quote_name(schema.device_path or schema.device)
+        columns = [f"{quote_name(c.name)} {_COLUMN_TYPES[c.type]}" for c in schema.columns]
         if schema.device_path:
             columns.insert(0, f"{device} text")
         clustering = [schema.time]
@@ -214,7 +214,7 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
             clustering.append(KEY_COLUMN)
         else:
             clustering += [key for key in schema.key if key not in (schema.device, schema.time)]
-        names = [quoted(name) for name in clustering]
+        names = [quote_name(name) for name in clustering]
         order = ", ".join(f"{name} DESC" for name in names)
         properties = [f"CLUSTERING ORDER BY ({order})"]
         if options.compaction:

@@ -21,7 +21,7 @@ from ...workloads.cpu import (
     METRICS,
 )
 from ..base import Query
-from ..shared.sql import quoted
+from ..shared.sql import quote_name
 from .errors import ERRORS
 from .options import CassandraOptions, Flavor
 from .server import ClusterSession
@@ -150,7 +150,7 @@ class CassandraQueries:
         self, select: str, table: str, ranges: Sequence[tuple[int, int]]
     ) -> list[tuple[Any, ...]]:
         """Device and aggregates of slices of time of each partition in these ranges of tokens."""
-        name, time_column = self._name(table), quoted(self._schema.time)
+        name, time_column = self._name(table), quote_name(self._schema.time)
         devices = self._ask_all(
             f"SELECT DISTINCT {self._device} FROM {name}"
             f" WHERE token({self._device}) >= ? AND token({self._device}) <= ?",
@@ -211,12 +211,12 @@ class CassandraQueries:
             raise session.translate(error) from error
 
     def _name(self, table: str) -> str:
-        return f"{quoted(self._options.keyspace)}.{quoted(table)}"
+        return f"{quote_name(self._options.keyspace)}.{quote_name(table)}"
 
     @property
     def _device(self) -> str:
         """The partition key."""
-        return quoted(self._schema.device_path or self._schema.device)
+        return quote_name(self._schema.device_path or self._schema.device)
 
 
 QUERIES: Mapping[str, Callable[[CassandraQueries], Rows]] = {

@@ -26,7 +26,7 @@ from ...errors import Retryable, SimulatorError
 from ..base import Job
 from ..shared.errors import CONNECTION_LOST, connection_lost
 from ..shared.http import SOCKET_OPTIONS
-from ..shared.tls import trusting
+from ..shared.tls import make_tls_context
 from . import wire
 from .encoding import CONSISTENCY_CODES, Prepared
 from .errors import ERRORS, explain_failure, find_cause, translate
@@ -62,7 +62,9 @@ class ClusterSession:
             auth = PlainTextAuthProvider(options.username, options.password)
         version = options.protocol_version or (4 if options.flavor is Flavor.YCQL else 5)
         self._auth = auth
-        self._tls = trusting(options.ca_certs, options.verify_certs) if options.tls else None
+        self._tls = (
+            make_tls_context(options.ca_certs, options.verify_certs) if options.tls else None
+        )
         self._name = f"iot-benchmark {job.run_id}"
         self._cluster = Cluster(
             options.contact_points,

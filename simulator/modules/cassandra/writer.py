@@ -10,7 +10,7 @@ from cassandra.protocol import BatchMessage, ExecuteMessage
 
 from ...errors import SimulatorError
 from ..base import Job, Outcome, Payload, Writer
-from ..shared.sql import quoted
+from ..shared.sql import quote_name
 from .encoding import CassandraEncoder, Prepared, Request
 from .errors import ERRORS, translate
 from .options import CassandraOptions
@@ -37,11 +37,11 @@ class CassandraWriter(Writer):
     def open(self) -> None:
         session = ClusterSession(self._options, self._job)
         self._session = session
-        keyspace = quoted(self._options.keyspace)
+        keyspace = quote_name(self._options.keyspace)
         columns = self.encoder.columns
-        names, marks = ", ".join(map(quoted, columns)), ", ".join("?" for _ in columns)
+        names, marks = ", ".join(map(quote_name, columns)), ", ".join("?" for _ in columns)
         statements = [
-            f"INSERT INTO {keyspace}.{quoted(table)} ({names}) VALUES ({marks})"
+            f"INSERT INTO {keyspace}.{quote_name(table)} ({names}) VALUES ({marks})"
             for table in self._job.table_names
         ]
         self._pool = ConnectionPool(

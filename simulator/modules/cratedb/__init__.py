@@ -33,7 +33,7 @@ from ...errors import SimulatorError
 from ...workloads.base import ColumnType, Schema
 from ..base import Capabilities, Encoding, Job, Module, Query, Support
 from ..shared.errors import MissingTable, nothing_to_query
-from ..shared.sql import quoted
+from ..shared.sql import quote_name
 from .encoding import InsertMode, StatementEncoder, is_object
 from .options import CratedbOptions, EncodingOptions
 from .queries import QUERIES
@@ -122,7 +122,7 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
         self._check_jobs()
         if self.job.clean:
             for table in self.job.all_table_names:
-                self._ask(f"DROP TABLE IF EXISTS {quoted(table)}")
+                self._ask(f"DROP TABLE IF EXISTS {quote_name(table)}")
         for table in self.job.table_names:
             self._ask(self._create(table))
 
@@ -138,16 +138,16 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
     def _create(self, table: str) -> str:
         options, schema = self.options, self.job.schema
         columns = [
-            f"{quoted(column.name)} "
+            f"{quote_name(column.name)} "
             + (_object(schema) if is_object(schema, column) else _COLUMN_TYPES[column.type])
             for column in schema.columns
         ]
         if self.job.load.primary_key is not PrimaryKey.NONE:
-            key = f"{quoted(KEY_COLUMN)} TEXT"
+            key = f"{quote_name(KEY_COLUMN)} TEXT"
             if self.job.load.primary_key is PrimaryKey.DB:
                 key += " DEFAULT gen_random_text_uuid()"
             columns.insert(0, f"{key} PRIMARY KEY")
-        statement = f"CREATE TABLE IF NOT EXISTS {quoted(table)} ({', '.join(columns)})"
+        statement = f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({', '.join(columns)})"
         if options.shards is not None:
             statement += f" CLUSTERED INTO {options.shards} SHARDS"
         if options.replicas is not None:
@@ -157,15 +157,15 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
     def prepare_queries(self) -> None:
         table = self.job.schema.table
         try:
-            self._ask(f"REFRESH TABLE {quoted(table)}")
+            self._ask(f"REFRESH TABLE {quote_name(table)}")
         except MissingTable as error:
             raise nothing_to_query(table, self.job) from error
 
     def count(self) -> int:
         counts = []
         for table in self.job.table_names:
-            self._ask(f"REFRESH TABLE {quoted(table)}")
-            counts.append(self._ask(f"SELECT count(*) FROM {quoted(table)}")[0][0])
+            self._ask(f"REFRESH TABLE {quote_name(table)}")
+            counts.append(self._ask(f"SELECT count(*) FROM {quote_name(table)}")[0][0])
         return sum(counts)
 
     def workload_queries(self) -> Mapping[str, Query]:
@@ -187,4 +187,4 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
 
 def _object(schema: Schema) -> str:
     """The type of a device's attributes: more than the one that names it may come."""
-    return f"OBJECT(DYNAMIC) AS ({quoted(schema.device_path or '')} TEXT)"
+    return f"OBJECT(DYNAMIC) AS ({quote_name(schema.device_path or '')} TEXT)"

@@ -13,11 +13,11 @@ import numpy as np
 import orjson
 
 from ...contract import PrimaryKey
-from ...encoding import KEY_COLUMN, bounds, client_keys, format_rows, json_escaped, text_format
+from ...encoding import KEY_COLUMN, bounds, client_keys, escape_json, format_rows, text_format
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
 from ..base import Encoder, Job, Payload
 from ..shared.exactly_once import Request
-from ..shared.sql import quoted
+from ..shared.sql import quote_name
 from ..shared.tables import deal_in_turn, deal_rows
 
 
@@ -67,7 +67,7 @@ class StatementEncoder(Encoder):
         if self._client_key:
             names.insert(0, KEY_COLUMN)
             formats.insert(0, b'"%b"')
-        self._names = ", ".join(map(quoted, names))
+        self._names = ", ".join(map(quote_name, names))
         self._marks = ", ".join("?" * len(names))
         self._formats = formats
         self._row = b"[" + b",".join(formats) + b"]"
@@ -82,7 +82,7 @@ class StatementEncoder(Encoder):
 
     def statement(self, table: int) -> str:
         """The INSERT into that table."""
-        insert = f"INSERT INTO {quoted(self._tables[table])} ({self._names})"
+        insert = f"INSERT INTO {quote_name(self._tables[table])} ({self._names})"
         if self.mode is InsertMode.UNNEST:
             return f"{insert} (SELECT * FROM UNNEST({self._marks}))"
         return f"{insert} VALUES ({self._marks})"
@@ -131,7 +131,7 @@ class StatementEncoder(Encoder):
             values = block.columns[column.name]
             is_text = column.type in (ColumnType.TEXT, ColumnType.JSON)
             if is_text and not is_object(block.schema, column):
-                values = json_escaped(values)
+                values = escape_json(values)
             columns.append(values.tolist())
         if self._client_key:
             columns.insert(0, client_keys(block).tolist())

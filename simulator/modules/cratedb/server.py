@@ -10,7 +10,7 @@ import orjson
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
 from ..shared.errors import insert_command, missing_table, stored_by_earlier_run
-from ..shared.http import HttpPool, NoAnswer, basic_auth, parsed, translated
+from ..shared.http import HttpPool, NoAnswer, basic_auth, interpret_no_answer, parse_body
 from ..shared.options import TRUST_REMEDY
 from .options import CratedbOptions
 
@@ -54,7 +54,7 @@ class Connection:
             options.DEFAULT_PORT,
             headers,
             options.request_timeout_s,
-            options.trusted(),
+            options.make_tls_context(),
         )
 
     def check(self) -> None:
@@ -82,7 +82,9 @@ class Connection:
         try:
             answer = self._pool.request("POST", "/_sql", body, timeout_s=timeout_s)
         except NoAnswer as error:
-            raise translated(error, "CrateDB", self._options.server, TRUST_REMEDY) from error
+            raise interpret_no_answer(
+                error, "CrateDB", self._options.server, TRUST_REMEDY
+            ) from error
         return answer.status, answer.body
 
     def ask(
@@ -93,7 +95,7 @@ class Connection:
         if values:
             question["args"] = values
         status, body = self.send(orjson.dumps(question), timeout_s)
-        answer = parsed(body)
+        answer = parse_body(body)
         if status >= BAD_REQUEST:
             raise self.explain(status, answer)
         return [tuple(row) for row in answer["rows"]]
@@ -145,7 +147,7 @@ class Connection:
             status, answer = self.send(orjson.dumps(body))
         except Retryable:
             return False
-        return status < BAD_REQUEST and parsed(answer)["rows"] == [[True]]
+        return status < BAD_REQUEST and parse_body(answer)["rows"] == [[True]]
 
     def lists_jobs(self) -> bool:
         """Whether the server keeps the list of running statements (stats.enabled): the question

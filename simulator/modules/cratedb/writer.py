@@ -16,8 +16,8 @@ from ..shared.exactly_once import (
     keep_refused,
     recover_requests,
 )
-from ..shared.http import parsed
-from ..shared.sql import quoted
+from ..shared.http import parse_body
+from ..shared.sql import quote_name
 from .encoding import InsertMode, Part, StatementEncoder
 from .options import CratedbOptions
 from .server import BAD_REQUEST, DUPLICATE_KEY, SERVER_ERROR, Connection, reason
@@ -70,7 +70,7 @@ class CratedbWriter(Writer):
             part.doubt()
             raise
         if status >= BAD_REQUEST:
-            answer = parsed(body)
+            answer = parse_body(body)
             meaning = self._judge(part, status, answer)
             if meaning is None and len(part.rows) == 1:
                 part.rows = ()
@@ -80,8 +80,8 @@ class CratedbWriter(Writer):
             raise meaning or Retryable("duplicate_key", reason(answer)[1])
         if self.encoder.mode is InsertMode.BULK:
             if body.count(_STORED) != len(part.rows):
-                self._sort_out(part, payload, parsed(body)["results"])
-        elif (stored := parsed(body)["rowcount"]) != len(part.rows):
+                self._sort_out(part, payload, parse_body(body)["results"])
+        elif (stored := parse_body(body)["rowcount"]) != len(part.rows):
             part.doubt()
             raise Retryable(
                 "rows_refused", f"CrateDB stored {stored} of a request's {len(part.rows)} rows"
@@ -153,12 +153,12 @@ class CratedbWriter(Writer):
         """The positions of the part's rows that aren't stored."""
         connection, schema = self._connection, self._job.schema
         assert connection is not None
-        table = quoted(self._job.table_names[part.table])
+        table = quote_name(self._job.table_names[part.table])
         connection.ask(f"REFRESH TABLE {table}")
         fields = {
-            name: f"{quoted(name)}['{schema.device_path}']"
+            name: f"{quote_name(name)}['{schema.device_path}']"
             if name == schema.device and schema.device_path
-            else quoted(name)
+            else quote_name(name)
             for name in schema.key
         }
 

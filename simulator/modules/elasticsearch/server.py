@@ -26,8 +26,8 @@ from ..shared.http import (
     HttpPool,
     NoAnswer,
     TlsRefused,
-    parsed,
-    translated,
+    interpret_no_answer,
+    parse_body,
 )
 from ..shared.options import TRUST_REMEDY
 from .encoding import Request
@@ -58,7 +58,7 @@ class Connection:
         self._server = options.server
         self.name = f"iot-benchmark {job.run_id}"
         """The name under which the server lists the requests."""
-        login, tls = options.login(), options.trusted()
+        login, tls = options.login(), options.make_tls_context()
         self._pool = HttpPool(
             options.endpoint, options.DEFAULT_PORT, login, options.request_timeout_s, tls
         )
@@ -112,7 +112,7 @@ class Connection:
         headers = {"x-opaque-id": self.name, "content-type": "application/json"}
         text = b"" if body is None else orjson.dumps(body)
         found = self._answer(method, target, text, headers, timeout_s)
-        answer = parsed(found.body)
+        answer = parse_body(found.body)
         if found.status >= _BAD_REQUEST:
             raise self.refusal(found.status, answer)
         return answer
@@ -128,7 +128,9 @@ class Connection:
         try:
             return self._pool.request(method, target, body, headers, timeout_s)
         except NoAnswer as error:
-            raise translated(error, self._options.flavor, self._server, TRUST_REMEDY) from error
+            raise interpret_no_answer(
+                error, self._options.flavor, self._server, TRUST_REMEDY
+            ) from error
 
     def _ask_by_client(
         self, client: ElasticClient, method: str, target: str, body: object, timeout_s: float
@@ -189,7 +191,7 @@ class Connection:
         }
         kind = kinds.get(type(error), ConnectionLost)
         text = one_line(error.message)
-        return translated(kind(text), self._options.flavor, self._server, TRUST_REMEDY)
+        return interpret_no_answer(kind(text), self._options.flavor, self._server, TRUST_REMEDY)
 
     def refresh(self, names: str) -> None:
         """Make all that is stored visible, on every primary shard."""

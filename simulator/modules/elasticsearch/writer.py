@@ -15,7 +15,7 @@ from ...errors import Retryable, SimulatorError
 from ..base import Job, Payload, Writer
 from ..shared.errors import connection_lost
 from ..shared.exactly_once import Span, Wanted, find_missing, keep_refused, recover_requests
-from ..shared.http import parsed
+from ..shared.http import parse_body
 from .encoding import DocumentEncoder, InsertMode, Request
 from .options import ElasticsearchOptions
 from .queries import all_of, buckets, field_of
@@ -80,7 +80,7 @@ class ElasticsearchWriter(Writer):
             return request.stored + 1
         if status >= SERVER_ERROR:
             self._doubt(request, name)
-        raise connection.refusal(status, parsed(answer))
+        raise connection.refusal(status, parse_body(answer))
 
     def _item_meanings(
         self, request: Request, name: str, items: Iterable[Mapping[str, Any]]

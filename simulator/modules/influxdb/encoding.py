@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 
 from ...contract import Tables
-from ...encoding import bounds, escaped, format_rows, text_format
+from ...encoding import bounds, escape, format_rows, text_format
 from ...errors import SimulatorError
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
 from ..base import Encoder, Job, Payload
@@ -107,7 +107,7 @@ class LineEncoder(Encoder):
         for column in self._fields:
             values = block.columns[column.name]
             if column.type in _TEXTS:
-                values = escaped(values, _STRING_ESCAPES)
+                values = escape(values, _STRING_ESCAPES)
             columns.append(values.tolist())
         columns.append(block.columns[self._schema.time].tolist())
         if len(self._measurements) > 1:
@@ -118,7 +118,7 @@ class LineEncoder(Encoder):
         if self._schema.device_path:
             return list(map(tag_set, block.columns[self._schema.device].tolist()))
         values: np.ndarray[Any, Any] = np.ascontiguousarray(block.devices)
-        tags: list[bytes] = escaped(values, _TAG_ESCAPES).tolist()
+        tags: list[bytes] = escape(values, _TAG_ESCAPES).tolist()
         return tags
 
 

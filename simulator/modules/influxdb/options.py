@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from ...conditions import Condition
 from ..base import Options
 from ..shared.http import scheme_port
-from ..shared.options import InFlightOptions, checked_url, choose_mode, server_name
+from ..shared.options import InFlightOptions, check_url, choose_mode, server_name
 from .encoding import InsertMode
 
 
@@ -64,7 +64,7 @@ class InfluxOptions(EncodingOptions, InFlightOptions):
     @field_validator("endpoint")
     @classmethod
     def _check_url(cls, value: str) -> str:
-        return checked_url(value, "https://influxdb:8086", "token").rstrip("/")
+        return check_url(value, "https://influxdb:8086", "token").rstrip("/")
 
     @property
     def server(self) -> str:

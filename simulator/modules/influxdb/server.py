@@ -23,10 +23,10 @@ from ..shared.http import (
     HttpPool,
     NoAnswer,
     TlsRefused,
+    interpret_no_answer,
     scheme_port,
-    translated,
 )
-from ..shared.tls import trusted
+from ..shared.tls import make_tls_context_for
 from .encoding import PRECISION
 from .options import InfluxOptions
 from .queries import parse_csv
@@ -80,7 +80,9 @@ class Connection:
             self.write_headers,
             options.request_timeout_s,
             # Whom the client trusts, too.
-            trusted([options.endpoint], options.ssl_ca_cert or certifi.where(), options.verify_ssl),
+            make_tls_context_for(
+                [options.endpoint], options.ssl_ca_cert or certifi.where(), options.verify_ssl
+            ),
         )
 
     def close(self) -> None:
@@ -121,7 +123,9 @@ class Connection:
         except TlsRefused as error:
             raise self._refuse_certificate(str(error)) from error
         except NoAnswer as error:
-            raise translated(error, "InfluxDB", self._options.server, "ssl_ca_cert") from error
+            raise interpret_no_answer(
+                error, "InfluxDB", self._options.server, "ssl_ca_cert"
+            ) from error
 
     def ask(
         self,

@@ -44,7 +44,7 @@ from ...errors import OptionError
 from ...workloads.base import ColumnType
 from ..base import Capabilities, Encoding, Job, Module, Query, Support
 from ..shared.errors import nothing_to_query
-from ..shared.sql import quoted
+from ..shared.sql import quote_name
 from .encoding import InsertMode, PostgresEncoder
 from .options import DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
 from .queries import QUERIES, TUNED
@@ -131,14 +131,16 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
 
     def prepare(self) -> None:
         for extension in self.options.install_extensions:
-            self._session.execute(f"CREATE EXTENSION IF NOT EXISTS {quoted(extension)}")
+            self._session.execute(f"CREATE EXTENSION IF NOT EXISTS {quote_name(extension)}")
         if self.job.clean:
             for table in self.job.all_table_names:
-                self._session.execute(f"DROP TABLE IF EXISTS {quoted(table)}")
+                self._session.execute(f"DROP TABLE IF EXISTS {quote_name(table)}")
         for table in self.job.table_names:
             columns = ", ".join(self._columns())
             suffix = self.options.table_suffix()
-            self._session.execute(f"CREATE TABLE IF NOT EXISTS {quoted(table)} ({columns}){suffix}")
+            self._session.execute(
+                f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({columns}){suffix}"
+            )
 
     def _columns(self) -> list[str]:
         """The column definitions and the constraint of CREATE TABLE."""
@@ -150,7 +152,7 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
             PrimaryKey.UUID: "uuid NOT NULL DEFAULT gen_random_uuid()",
         }
         key_type = key_types.get(self.job.load.primary_key)
-        columns = [f"{quoted(c.name)} {_COLUMN_TYPES[c.type]}" for c in self.job.schema.columns]
+        columns = [f"{quote_name(c.name)} {_COLUMN_TYPES[c.type]}" for c in self.job.schema.columns]
         constraint = self.options.primary_key_constraint
         if key_type:
             columns.insert(0, f"id {key_type}")
@@ -159,37 +161,43 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
 
     def prepare_queries(self) -> None:
         table = self.job.schema.table
-        if self._session.ask("SELECT to_regclass(%s)", [quoted(table)])[0][0] is None:
+        if self._session.ask("SELECT to_regclass(%s)", [quote_name(table)])[0][0] is None:
             raise nothing_to_query(table, self.job)
         if self.options.create_indices:
             for statement in self._indices():
                 self._session.execute(statement)
-            self._session.execute(f"ANALYZE {quoted(table)}")
+            self._session.execute(f"ANALYZE {quote_name(table)}")
 
     def _indices(self) -> list[str]:
         """The statements that make them. Each is named after its table: names are the schema's, and one
         that there is already, on whichever table, would pass for the one asked for."""
         schema = self.job.schema
-        device = quoted(schema.device)
+        device = quote_name(schema.device)
         if schema.device_path:
             device = f"({device} ->> '{schema.device_path}')"
         # YugabyteDB would hash the first column if nothing were said of its order: no help for a
         # minimum or a range.
-        values = [f"{quoted(c.name)} ASC" for c in schema.columns if c.type is ColumnType.FLOAT32]
+        values = [
+            f"{quote_name(c.name)} ASC" for c in schema.columns if c.type is ColumnType.FLOAT32
+        ]
         columns = {
-            "device_ts": [f"{device} ASC", f"{quoted(schema.time)} {self.TIME_ORDER}", *values],
+            "device_ts": [
+                f"{device} ASC",
+                f"{quote_name(schema.time)} {self.TIME_ORDER}",
+                *values,
+            ],
             "temp": values,
         }
         return [
-            f"CREATE INDEX IF NOT EXISTS {quoted(f'{schema.table}_{name}')}"
-            f" ON {quoted(schema.table)} ({', '.join(indexed)})"
+            f"CREATE INDEX IF NOT EXISTS {quote_name(f'{schema.table}_{name}')}"
+            f" ON {quote_name(schema.table)} ({', '.join(indexed)})"
             for name, indexed in columns.items()
             if indexed
         ]
 
     def count(self) -> int:
         counts = [
-            self._session.ask(f"SELECT count(*) FROM {quoted(t)}") for t in self.job.table_names
+            self._session.ask(f"SELECT count(*) FROM {quote_name(t)}") for t in self.job.table_names
         ]
         return sum(int(rows[0][0]) for rows in counts)
 

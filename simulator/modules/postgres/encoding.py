@@ -14,14 +14,14 @@ from ...encoding import (
     Columns,
     binary_rows,
     bounds,
-    escaped,
+    escape,
     format_rows,
     text_format,
     with_client_key,
 )
 from ...workloads.base import ColumnType, EventBlock
 from ..base import Encoder, Job, Payload
-from ..shared.sql import quoted
+from ..shared.sql import quote_name
 
 
 class InsertMode(StrEnum):
@@ -72,11 +72,11 @@ class PostgresEncoder(Encoder):
         names = [column.name for column in job.schema.columns]
         if self._client_key:
             names.insert(0, "id")
-        self._column_list = ", ".join(map(quoted, names))
+        self._column_list = ", ".join(map(quote_name, names))
 
     def copy_statement(self, table: int) -> str:
         """The COPY whose data `encode` makes."""
-        name = quoted(self._tables[table])
+        name = quote_name(self._tables[table])
         # The syntax from before PostgreSQL 9, since older CockroachDB knows no other.
         how = " WITH BINARY" if self.copy_format is CopyFormat.BINARY else ""
         return f"COPY {name} ({self._column_list}) FROM STDIN{how}"
@@ -123,7 +123,9 @@ class PostgresEncoder(Encoder):
             if self.copy_format is CopyFormat.BINARY:
                 return copy_binary(columns, size)
             return text_rows(columns, size)
-        insert = f"INSERT INTO {quoted(self._tables[table])} ({self._column_list}) VALUES ".encode()
+        insert = (
+            f"INSERT INTO {quote_name(self._tables[table])} ({self._column_list}) VALUES ".encode()
+        )
         if self.mode is InsertMode.VALUES_LISTS:
             return [insert + rows for rows in value_rows(columns, size, b"", b",")]
         statements = value_rows(columns, len(block), insert, _SEPARATOR)[0].split(_SEPARATOR)
@@ -161,7 +163,7 @@ def _format(
     for column in names:
         data = values[column.name]
         if column.type in (ColumnType.TEXT, ColumnType.JSON):
-            data = escaped(data, escapes)
+            data = escape(data, escapes)
         lists.append(data.tolist())
     return [
         format_rows(row, separator, [values[start:stop] for values in lists])

@@ -15,7 +15,7 @@ from ...encoding import client_keys
 from ...errors import Retryable, SimulatorError
 from ..base import Job, Payload, Writer
 from ..shared.errors import CONNECTION_LOST, connection_lost
-from ..shared.sql import quoted
+from ..shared.sql import quote_name
 from .dialects import Connection, Dialect
 from .encoding import InsertMode, PostgresEncoder
 from .options import ServerOptions
@@ -171,13 +171,14 @@ class PostgresWriter(Writer):
             values.append(client_keys(block.part(row, row + 1))[0].decode())
         else:
             for name, value in block.key_of(row).items():
-                column = quoted(name)
+                column = quote_name(name)
                 if name == schema.device and schema.device_path:
                     column = f"{column} ->> '{schema.device_path}'"
                 conditions.append(f"{column} = %s")
                 values.append(value)
         with connection.cursor() as cursor:
             cursor.execute(
-                f"SELECT 1 FROM {quoted(table)} WHERE {' AND '.join(conditions)} LIMIT 1", values
+                f"SELECT 1 FROM {quote_name(table)} WHERE {' AND '.join(conditions)} LIMIT 1",
+                values,
             )
             return cursor.fetchone() is not None

@@ -46,9 +46,9 @@ __all__ = [
     "NotConnected",
     "TlsRefused",
     "basic_auth",
-    "parsed",
+    "interpret_no_answer",
+    "parse_body",
     "scheme_port",
-    "translated",
 ]
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ _FIRST_PROBE_S, _PROBES_APART_S = 0.5, 10.0
 """When a dead node is first probed; the time between probes doubles up to the latter."""
 
 
-def translated(
+def interpret_no_answer(
     error: NoAnswer, system: str, server: str, remedy: str
 ) -> Retryable | SimulatorError:
     """What the error means for a run; `remedy`: the options that say whom to trust."""
@@ -83,7 +83,7 @@ def basic_auth(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-def parsed(body: bytes) -> Any:
+def parse_body(body: bytes) -> Any:
     """An answer's JSON, or its text if it isn't JSON (a proxy's error page)."""
     try:
         return orjson.loads(body)

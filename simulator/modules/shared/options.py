@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from ...conditions import Condition
 from ...errors import OptionError
 from ..base import CommaList, Options
-from .tls import trusted
+from .tls import make_tls_context_for
 
 TRUST_REMEDY = "ca_certs (or set verify_certs=false)"
 """What to do if a server's certificate isn't trusted, by the options of `TlsOptions`."""
@@ -38,7 +38,7 @@ def choose_mode(
     return asked or (default if batch else single)
 
 
-def checked_url(value: str, example: str, login: str, path: bool = True) -> str:
+def check_url(value: str, example: str, login: str, path: bool = True) -> str:
     """The URL of a server; ValueError, which shows nothing of it, if it is none or holds a password.
 
     `example`: what it looks like; `login`: the options to log in by; `path`: whether it may have one.
@@ -93,16 +93,16 @@ class EndpointOptions(TlsOptions):
     @field_validator("endpoint")
     @classmethod
     def _check_urls(cls, value: list[str]) -> list[str]:
-        return [checked_url(url, cls.EXAMPLE_URL, cls.LOGIN, cls.PATH_ALLOWED) for url in value]
+        return [check_url(url, cls.EXAMPLE_URL, cls.LOGIN, cls.PATH_ALLOWED) for url in value]
 
     @property
     def server(self) -> str:
         """The nodes' host:port, for messages."""
         return ", ".join(server_name(url, self.DEFAULT_PORT) for url in self.endpoint)
 
-    def trusted(self) -> ssl.SSLContext | None:
+    def make_tls_context(self) -> ssl.SSLContext | None:
         """Whom to trust where an endpoint says https; SimulatorError if `ca_certs` can't be used."""
-        return trusted(self.endpoint, self.ca_certs, self.verify_certs)
+        return make_tls_context_for(self.endpoint, self.ca_certs, self.verify_certs)
 
 
 class LoginOptions(Options):

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """An identifier as SQL and CQL write it, whatever characters it has."""
     return '"' + name.replace('"', '""') + '"'

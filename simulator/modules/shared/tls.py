@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from ...errors import SimulatorError
 
 
-def trusting(ca_certs: str | None, verify_certs: bool = True) -> ssl.SSLContext:
+def make_tls_context(ca_certs: str | None, verify_certs: bool = True) -> ssl.SSLContext:
     """A client's context that checks certificates and host names, unless told not to.
 
     `ca_certs`: the authorities to trust, instead of the system's: the path of a PEM file, or its text
@@ -30,10 +30,10 @@ def trusting(ca_certs: str | None, verify_certs: bool = True) -> ssl.SSLContext:
     return context
 
 
-def trusted(
+def make_tls_context_for(
     urls: Iterable[str], ca_certs: str | None, verify_certs: bool = True
 ) -> ssl.SSLContext | None:
-    """`trusting`, if one of the URLs says https."""
+    """A context as `make_tls_context` makes it if one of the URLs says https, otherwise None."""
     if any(urlsplit(url).scheme == "https" for url in urls):
-        return trusting(ca_certs, verify_certs)
+        return make_tls_context(ca_certs, verify_certs)
     return None

@@ -27,7 +27,7 @@ from ..postgres import Postgres
 from ..postgres.encoding import PostgresEncoder
 from ..postgres.options import EncodingOptions
 from ..postgres.server import code_of
-from ..shared.sql import quoted
+from ..shared.sql import quote_name
 from .options import DAY_MS, TimescaleOptions
 from .queries import TUNED_QUERIES
 from .server import (
@@ -103,7 +103,7 @@ class Timescaledb(Postgres):
             self._session.ask(
                 "SELECT * FROM create_hypertable(%s::regclass, by_range(%s, %s::bigint),"
                 " if_not_exists => TRUE)",
-                [quoted(table), schema.time, self.options.chunk_time_interval or DAY_MS],
+                [quote_name(table), schema.time, self.options.chunk_time_interval or DAY_MS],
             )
         except SimulatorError as error:
             if code_of(error) == _NO_SUCH_FUNCTION:
@@ -115,18 +115,20 @@ class Timescaledb(Postgres):
         if self.options.columnstore:
             # https://www.tigerdata.com/docs/api/latest/hypercore/alter_table/
             by_device = (
-                "" if schema.device_path else f" timescaledb.segmentby = '{quoted(schema.device)}',"
+                ""
+                if schema.device_path
+                else f" timescaledb.segmentby = '{quote_name(schema.device)}',"
             )
             self._session.execute(
-                f"ALTER TABLE {quoted(table)} SET (timescaledb.enable_columnstore = true,{by_device}"
-                f" timescaledb.orderby = '{quoted(schema.time)} DESC')"
+                f"ALTER TABLE {quote_name(table)} SET (timescaledb.enable_columnstore = true,{by_device}"
+                f" timescaledb.orderby = '{quote_name(schema.time)} DESC')"
             )
 
     def prepare_queries(self) -> None:
         super().prepare_queries()
         if not self.options.columnstore:
             return
-        table = quoted(self.job.schema.table)
+        table = quote_name(self.job.schema.table)
         for (chunk,) in self._session.ask("SELECT show_chunks(%s::regclass)::text", [table]):
             # https://www.tigerdata.com/docs/reference/timescaledb/hypercore/convert_to_columnstore
             self._session.ask("CALL convert_to_columnstore(%s::regclass)", [chunk])

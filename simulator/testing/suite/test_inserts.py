@@ -17,7 +17,15 @@ from ...workloads.cpu import Cpu
 from ...workloads.temperature import Temperature
 from ..events import Awkward, rows_of
 from ..inserting import insert, insert_with
-from ..server import ServerUnderTest, batch_of, full, new_job, observing, table_modes, two_key_modes
+from ..server import (
+    ServerUnderTest,
+    as_observer,
+    batch_of,
+    full,
+    new_job,
+    table_modes,
+    two_key_modes,
+)
 
 
 def stored_as_generated(
@@ -28,7 +36,7 @@ def stored_as_generated(
     count: int = 23,
 ) -> list[EventBlock]:
     """Insert by two workers, compare all that is stored; the blocks that were inserted."""
-    observer = server.module(observing(job), encoding)
+    observer = server.module(as_observer(job), encoding)
     observer.open()
     observer.prepare()
     blocks = []
@@ -118,7 +126,7 @@ def test_prefill_stores_the_events_by_whatever_way_the_target_allows(
 ) -> None:
     workload = Temperature()
     job = new_job(workload.schema, batch=batch_of(encoding, 10), tables=tables)
-    observer = server.module(observing(job), encoding)
+    observer = server.module(as_observer(job), encoding)
     observer.open()
     observer.prepare()
     observer.close()
@@ -131,7 +139,7 @@ def test_prefill_stores_the_events_by_whatever_way_the_target_allows(
 def test_every_request_is_measured(server: ServerUnderTest, encoding: Encoding) -> None:
     workload = Temperature()
     job = new_job(workload.schema, batch=batch_of(encoding, 10))
-    observer = server.module(observing(job), encoding)
+    observer = server.module(as_observer(job), encoding)
     observer.open()
     observer.prepare()
     observer.close()

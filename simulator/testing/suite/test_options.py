@@ -11,12 +11,12 @@ from ...errors import OptionError, SimulatorError
 from ...modules.options import parse_options
 from ...workloads.temperature import Temperature
 from ..inserting import insert_with
-from ..server import ServerUnderTest, new_job, observing
+from ..server import ServerUnderTest, as_observer, new_job
 
 JOB = new_job(Temperature.schema)
 
 
-def required(server: ServerUnderTest) -> list[str]:
+def list_required(server: ServerUnderTest) -> list[str]:
     fields = server.module_type.options_model.model_fields
     return [name for name, field in fields.items() if field.is_required()]
 
@@ -51,7 +51,7 @@ def test_a_value_of_the_wrong_type_is_not_shown(server: ServerUnderTest) -> None
 
 def test_a_missing_option_is_named_with_its_meaning(server: ServerUnderTest) -> None:
     model = server.module_type.options_model
-    for key in required(server):
+    for key in list_required(server):
         values = {name: value for name, value in server.options.items() if name != key}
         with pytest.raises(OptionError, match=f"option {key} is missing") as refused:
             parse_options(model, values, str)
@@ -95,7 +95,7 @@ def test_a_constraint_of_ones_own(server: ServerUnderTest) -> None:
     constraint = {"primary_key_constraint": "PRIMARY KEY (device_id, timestamp, sequence_number)"}
     for key in (PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.NONE):
         job = new_job(Temperature.schema, batch=10, primary_key=key)
-        observer = server.module(observing(job), options=constraint)
+        observer = server.module(as_observer(job), options=constraint)
         observer.open()
         observer.prepare()
         insert_with(server.module(job, options=constraint), Temperature(), 20)

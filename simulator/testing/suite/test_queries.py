@@ -25,7 +25,7 @@ from ...workloads.cpu import (
 from ...workloads.temperature import Temperature
 from ..events import Awkward
 from ..inserting import insert_with
-from ..server import ServerUnderTest, new_job, observing
+from ..server import ServerUnderTest, as_observer, new_job
 
 SEED, DEVICES = 9, 7
 # Runs of events (worker, first, count): for temperature two workers; for cpu, whose events are a
@@ -56,7 +56,7 @@ def workload_of(query: str) -> Workload:
 def fill(server: ServerUnderTest, workload: Workload) -> None:
     """Store the workload's parts."""
     job = new_job(workload.schema, batch=200)
-    module = server.module(observing(job))
+    module = server.module(as_observer(job))
     module.open()
     module.prepare()
     for worker, first, count in PARTS[type(workload)]:
@@ -67,7 +67,7 @@ def fill(server: ServerUnderTest, workload: Workload) -> None:
 
 
 @contextmanager
-def asking(
+def prepare_queries(
     server: ServerUnderTest, workload: Workload, options: Mapping[str, Any] | None = None
 ) -> Iterator[AnyModule]:
     """The module, ready for queries."""
@@ -183,7 +183,7 @@ def test_answers(server: ServerUnderTest, query: str) -> None:
     fill(server, workload)
     # What is tuned for an index is only there with it.
     options = {"create_indices": True} if query.endswith("-tuned") else {}
-    with asking(server, workload, options) as module:
+    with prepare_queries(server, workload, options) as module:
         assert_same(module.queries()[query](), query)
 
 
@@ -192,7 +192,7 @@ def test_answers_are_the_same_with_indices(server: ServerUnderTest, query: str) 
         pytest.skip("no indices")
     workload = workload_of(query)
     fill(server, workload)
-    with asking(server, workload, {"create_indices": True}) as module:
+    with prepare_queries(server, workload, {"create_indices": True}) as module:
         assert_same(module.queries()[query](), query)
 
 
@@ -201,10 +201,10 @@ def test_indices_are_made_when_asked_for_and_once(server: ServerUnderTest) -> No
         pytest.skip("no indices")
     workload = workload_of("count-events")
     fill(server, workload)
-    with asking(server, workload):
+    with prepare_queries(server, workload):
         assert not server.indices("events")
     for _ in range(2):
-        with asking(server, workload, {"create_indices": "true"}):
+        with prepare_queries(server, workload, {"create_indices": "true"}):
             assert server.indices("events") == {"events_device_ts", "events_temp"}
 
 
@@ -214,7 +214,7 @@ def test_each_workload_has_its_own_indices(server: ServerUnderTest) -> None:
         pytest.skip("no indices")
     for workload in (workload_of("count-events"), workload_of("last-point")):
         fill(server, workload)
-        with asking(server, workload, {"create_indices": True}):
+        with prepare_queries(server, workload, {"create_indices": True}):
             assert server.indices(workload.schema.table)
 
 
@@ -269,7 +269,7 @@ def test_nothing_to_query_says_what_to_do(server: ServerUnderTest) -> None:
 def test_a_query_that_fails_says_why(server: ServerUnderTest) -> None:
     workload = workload_of("count-events")
     fill(server, workload)
-    with asking(server, workload) as module:
+    with prepare_queries(server, workload) as module:
         queries = module.queries()
         server.clear()
         with pytest.raises(SimulatorError, match="events"):

@@ -15,17 +15,17 @@ from ...workloads.base import Workload
 from ...workloads.temperature import Temperature
 from ..events import rows_of
 from ..inserting import insert
-from ..server import Fault, ServerUnderTest, batch_of, full, new_job, observing
+from ..server import Fault, ServerUnderTest, as_observer, batch_of, full, new_job
 
 # Four requests in batches, of which the second is struck.
 BATCH, EVENTS = 4, 14
 
 
-def recovered(
+def insert_during(
     server: ServerUnderTest, fault: Fault, job: Job, workload: Workload, encoding: Encoding
 ) -> Recorder:
     """Insert while the fault strikes; check that all is stored once and the fault was counted."""
-    observer = server.module(observing(job), encoding)
+    observer = server.module(as_observer(job), encoding)
     observer.open()
     observer.prepare()
     observer.close()
@@ -77,7 +77,7 @@ def test_exactly_once_in_every_mode(
     job = new_job(
         workload.schema, batch=batch_of(encoding, BATCH), primary_key=primary_key, tables=tables
     )
-    recovered(server, thorough_fault, job, workload, encoding)
+    insert_during(server, thorough_fault, job, workload, encoding)
 
 
 def test_exactly_once_whatever_happens(
@@ -85,7 +85,7 @@ def test_exactly_once_whatever_happens(
 ) -> None:
     workload = Temperature(seed=1, device_spread=2)
     job = new_job(workload.schema, batch=batch_of(encoding, BATCH))
-    recovered(server, fault, job, workload, encoding)
+    insert_during(server, fault, job, workload, encoding)
 
 
 def test_exactly_once_for_every_workload(
@@ -98,7 +98,7 @@ def test_exactly_once_for_every_workload(
     encoding = server.module_type.ENCODINGS[0]
     for key in full(server.module_type.CAPABILITIES.primary_keys):
         job = new_job(workload.schema, batch=batch_of(encoding, BATCH), primary_key=key)
-        recovered(server, thorough_fault, job, workload, encoding)
+        insert_during(server, thorough_fault, job, workload, encoding)
 
 
 def test_an_outage_that_lasts_ends_the_run(server: ServerUnderTest, thorough_fault: Fault) -> None:
@@ -106,7 +106,7 @@ def test_an_outage_that_lasts_ends_the_run(server: ServerUnderTest, thorough_fau
     (kind,) = thorough_fault.errors
     workload = Temperature()
     job = new_job(workload.schema, batch=BATCH)
-    observer = server.module(observing(job))
+    observer = server.module(as_observer(job))
     observer.open()
     observer.prepare()
     observer.close()

@@ -14,7 +14,7 @@ from ...workloads.base import Workload
 from ...workloads.temperature import Temperature
 from ..events import Awkward, rows_of
 from ..inserting import insert_with
-from ..server import ServerUnderTest, new_job, observing, table_modes
+from ..server import ServerUnderTest, as_observer, new_job, table_modes
 
 EVENTS = Temperature.schema
 
@@ -41,7 +41,7 @@ def make_tables(server: ServerUnderTest, job: Job) -> None:
 
 
 def count(server: ServerUnderTest, job: Job) -> int | None:
-    module = server.module(observing(job))
+    module = server.module(as_observer(job))
     module.open()
     try:
         return module.count()
