@@ -106,6 +106,7 @@ CLIENT: dict[str, Check] = {
     "encode_s": is_seconds,
     "ceiling_share": is_seconds,
     "throttled_share": optional(is_seconds),
+    "in_flight": is_count,
     "bound": is_flag,
     "bound_reason": optional(is_text),
 }
