@@ -107,8 +107,8 @@ class Place:
         from .kubeclient import TimedApiClient
 
         configuration = client.Configuration()
-        # A cluster that is gone is this tool's affair to notice, not urllib3's to retry. A watch
-        # whose connection was dropped silently is noticed within 15 s.
+        # This tool notices by itself when a cluster is gone; urllib3 would try again. A watch whose
+        # connection was dropped silently is noticed within 15 s.
         configuration.retries = 0
         configuration.socket_options = tcp_keepalive_socket_options(idle=5, interval=5, count=2)
         try:

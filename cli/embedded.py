@@ -117,13 +117,15 @@ class EmbeddedPostgres:
             raise RunFailed(f"the embedded PostgreSQL did not start: {self._read_last_words()}")
 
     def _make_data(self, programs: Path, data: Path, prefix: list[str]) -> None:
-        """initdb, in a folder that gets its name when it is complete."""
+        """Run initdb, in a folder that gets its name when it is complete."""
         part = data.with_name("data.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(mode=0o700)
         if prefix or os.geteuid() == 0:
             shutil.chown(part, *_find_other_user())
-        with self._interrupts.shield():  # a second or two, and the next command has them
+        with (
+            self._interrupts.shield()
+        ):  # it takes a second or two, and the next command has the data
             command: list[str | Path] = [
                 *prefix, programs / "initdb", "-D", part, "-U", "postgres", "--auth=trust",
                 "--encoding=UTF8", "--no-locale", "--no-sync",
@@ -179,7 +181,7 @@ class EmbeddedPostgres:
                         self._process.send_signal(number)
                         self._wait(self._interrupts.hurry.is_set)
                 if self._process.poll() is None:
-                    # Those that serve connections would end by themselves if they weren't stopped, too.
+                    # Its children end by themselves when it is gone, unless they are stopped, too.
                     kill_tree(self._process.pid)
                     self._process.wait()
                 self._process = None

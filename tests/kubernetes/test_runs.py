@@ -178,6 +178,7 @@ def test_existing_secret(tool: ClusterTool, namespace: Namespace, database: str)
     tool.configure()
     tool.insert(target=DATABASE)
     options = tool._read(tool.json)["options"]["module"]
-    assert options == {"existingSecret": "credentials"}
+    # Beside it the workload's own, of which none is secret.
+    assert options == {"existingSecret": "credentials", "device_spread": 1}
     secret: Any = namespace.cluster.core.read_namespaced_secret("credentials", namespace.name)
     assert secret.data
