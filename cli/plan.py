@@ -107,12 +107,13 @@ class SplitOptions:
 
 def option_names(module: type[AnyModule], values: Mapping[str, Any]) -> list[str]:
     """All options that a target with these values may have, which may be wrong."""
-    return [*module.options_model.option_names(values), *_workload_option_names(), QUERIES]
+    return [*module.options_model.option_names(values), *_find_workloads_of_options(), QUERIES]
 
 
-def _workload_option_names() -> set[str]:
+def _find_workloads_of_options() -> dict[str, str]:
+    """Option -> a workload that has it."""
     return {
-        option
+        option: name
         for name in workload_names()
         for option in load_workload(name).options_model.model_fields
     }
@@ -127,15 +128,18 @@ def split_options(
 ) -> SplitOptions:
     """Sort a target's options: the module's, the workload's, and the readers'.
 
-    An option of another workload is left out, since a target serves them all, unless it is among
-    those `insisted` upon (on the command line): then it is left to be refused as unknown.
+    An option of another workload is left out, since a target serves them all. OptionError if it is
+    among those `insisted` upon (on the command line).
     """
     own = load_workload(workload).options_model.model_fields
-    others = _workload_option_names() - set(own)
+    owners = _find_workloads_of_options()
+    others = set(owners) - set(own)
+    for name in others & set(insisted):
+        raise OptionError(f"{name} is an option of workload {owners[name]}, not of {workload}")
     module = {
         name: value
         for name, value in values.items()
-        if name not in own and name != QUERIES and (name not in others or name in insisted)
+        if name not in own and name != QUERIES and name not in others
     }
     queries = values.get(QUERIES)
     return SplitOptions(

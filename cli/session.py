@@ -165,7 +165,7 @@ def open_session(request: Request) -> Session:
     try:
         split = split_options(values, request.workload, from_command_line)
     except OptionError as error:
-        raise ConfigError(f"--workload: {error}") from error
+        raise ConfigError(str(error)) from error
 
     def where(key: str) -> str:
         if key in from_command_line:

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from cli.main import commands
 
@@ -79,6 +80,19 @@ def test_every_make_target_named_is_there(document: Path) -> None:
     named = re.findall(r"(?:^|`|&& )make ([a-z][a-z0-9-]*)", document.read_text(), re.MULTILINE)
     for name in named:
         assert re.search(rf"^{name}:", makefile, re.MULTILINE), name
+
+
+@pytest.mark.parametrize(
+    ("document", "result"),
+    [("README.md", "insert"), ("README.md", "query"), ("docs/load.md", "steps")],
+)
+def test_tables_printed_are_those_of_the_stored_results(document: str, result: str) -> None:
+    """And so as the tool prints them now."""
+    stored = str(ROOT / "img" / "results" / f"example-{result}.json")
+    shown = CliRunner().invoke(commands, ["results", "show", stored], catch_exceptions=False).stdout
+    titles = ("Inserts per second", "Durations, seconds")
+    table = next(part for title in titles for part in shown.split(f"\n{title}\n")[1:])
+    assert table.split("\n\n")[0].strip("\n") in (ROOT / document).read_text()
 
 
 def _options(name: str) -> set[str]:

@@ -8,11 +8,31 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from simulator.contract import InsertRun, QueryRun
+from pydantic import BaseModel
+
+from simulator.contract import DataSet, InsertRun, Load, QueryRun, Role, fields_of
 
 from ..errors import ConfigError
 from .statistics import count_events_per_cost
 from .store import StoredResult
+
+_TYPES: dict[Any, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE"}
+
+
+def _list_option_columns() -> dict[str, str]:
+    """What was asked for: the options that `Load` and `DataSet` declare, by their names there."""
+    found = {}
+    models: tuple[tuple[type[BaseModel], Role | None], ...] = ((Load, Role.WRITE), (DataSet, None))
+    for model, role in models:
+        own = fields_of(model, role)
+        for name, field in model.model_fields.items():
+            if name in own:
+                kind = field.annotation
+                found[field.alias or name] = _TYPES.get(kind, "VARCHAR")
+    return found
+
+
+OPTION_COLUMNS = _list_option_columns()
 
 COLUMNS: dict[str, str] = {
     "result_id": "VARCHAR", "started_at": "VARCHAR", "command": "VARCHAR", "target": "VARCHAR",
@@ -27,8 +47,7 @@ COLUMNS: dict[str, str] = {
     "latency_max_ms": "DOUBLE", "client_cpu_s": "DOUBLE", "client_cpu_share": "DOUBLE",
     "client_bound": "BOOLEAN", "retries": "BIGINT", "errors": "VARCHAR", "stored": "BIGINT",
     "queryable_lag_s": "DOUBLE", "queryable_events_per_s": "DOUBLE",
-    "batch": "BIGINT", "insert_mode": "VARCHAR", "primary_key": "VARCHAR", "tables": "VARCHAR",
-    "num_inserts": "BIGINT", "prefill": "BIGINT", "cost_per_hour": "DOUBLE",
+    "insert_mode": "VARCHAR", **OPTION_COLUMNS, "cost_per_hour": "DOUBLE",
     "events_per_cost": "DOUBLE",
     # Of queries.
     "query": "VARCHAR", "worker": "BIGINT", "duration_s": "DOUBLE", "rows": "BIGINT",
@@ -52,8 +71,7 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
         "tool_commit": _look_up(environment, "tool", "commit"),
         "database_version": _look_up(environment, "database", "version"),
         "cpu_model": _look_up(environment, "client", "cpu_model"),
-        **{name: options.get(name) for name in ("batch", "insert_mode", "primary_key", "tables",
-                                                "num_inserts", "prefill")},
+        **{name: options.get(name) for name in ("insert_mode", *OPTION_COLUMNS)},
         "options": json.dumps(options, sort_keys=True),
     }  # fmt: skip
     rows = [shared | _list_insert_cells(run, result.cost_per_hour) for run in result.insert_runs]

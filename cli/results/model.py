@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from simulator.conditions import Condition
-from simulator.contract import InsertRun, QueryRun
+from simulator.contract import DataSet, InsertRun, Load, QueryRun
 
 FORMAT: Literal[1] = 1
 """Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
@@ -33,18 +34,32 @@ class Settings(BaseModel):
     steps: Annotated[int | None, Condition.NONE] = None
     timeout_s: Annotated[float | None, Condition.NONE] = None
     insert_mode: Annotated[str | None, Condition.BATCH] = None
-    primary_key: str | None = None
-    tables: str | None = None
-    batch: int | None = None
-    num_inserts: int | None = None
-    prefill: int | None = None
     module: dict[str, Any] = {}
     """The database module's own."""
+
+    @property
+    def load(self) -> Load:
+        """What the writers did, as far as the result says so: its `model_fields_set`."""
+        return _pick(Load, self.model_extra or {})
+
+    @property
+    def data(self) -> DataSet:
+        """What was written, as far as the result says so: its `model_fields_set`."""
+        return _pick(DataSet, self.model_extra or {})
 
     @property
     def readers(self) -> int:
         """The workers of a query command."""
         return self.workers if isinstance(self.workers, int) else 1
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _pick(model: type[_Model], options: Mapping[str, Any]) -> _Model:
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    given = {name: options[name] for name in names if options.get(name) is not None}
+    return model.model_validate(given)
 
 
 class InsertSummary(BaseModel):
@@ -124,7 +139,8 @@ class Result(BaseModel):
     @field_validator("options")
     @classmethod
     def _check_options(cls, options: dict[str, Any]) -> dict[str, Any]:
-        Settings.model_validate(options)
+        settings = Settings.model_validate(options)
+        _ = settings.load, settings.data
         return options
 
     @property

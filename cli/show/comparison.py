@@ -25,7 +25,8 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
     for name, result in zip(names, results, strict=True):
         best = result.best
         settings = result.settings
-        size = f", size {settings.batch:,}" if settings.batch else ""
+        load = settings.load
+        size = f", size {load.batch:,}" if load.batch else ""
         rows.append(
             [
                 _name_with_version(name, result),
@@ -36,7 +37,7 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
                 "-" if best is None else best.workers,
                 "-" if best is None else best.runs,
                 f"{settings.insert_mode or '-'}{size}",
-                settings.primary_key or "-",
+                load.primary_key if "primary_key" in load.model_fields_set else "-",
             ]
         )
         if costs:

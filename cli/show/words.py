@@ -76,17 +76,19 @@ def describe_measurement(result: Result) -> str:
     counts = list(dict.fromkeys(run.workers for run in result.insert_runs))
     spelled = _join([f"{count:,}" for count in counts]) or "0"
     parts = [f"Inserts into {where} by {spelled} worker{'s' if counts != [1] else ''} at once"]
-    if settings.num_inserts is not None:
-        parts.append(f"{settings.num_inserts:,} events each")
+    load = settings.load
+    said = load.model_fields_set
+    if "events" in said:
+        parts.append(f"{load.events:,} events each")
     mode = f" ({settings.insert_mode})" if settings.insert_mode else ""
-    if settings.batch:
-        parts.append(f"{settings.batch:,} in a request{mode}")
-    elif settings.batch == 0:
+    if "batch" in said and load.batch:
+        parts.append(f"{load.batch:,} in a request{mode}")
+    elif "batch" in said:
         parts.append(f"each a request of its own{mode}")
-    if settings.primary_key:
-        parts.append(f"primary key: {settings.primary_key}")
-    if settings.prefill:
-        parts.append(f"with {settings.prefill:,} events there before")
+    if "primary_key" in said:
+        parts.append(f"primary key: {load.primary_key}")
+    if settings.data.prefill:
+        parts.append(f"with {settings.data.prefill:,} events there before")
     if result.by_fill_level:
         parts.append(f"{_count(settings.steps, 'step', 'steps')} on growing data")
     elif settings.runs is not None:

@@ -88,6 +88,23 @@ def test_without_a_config_file_the_first_words_say_how_to_get_one(
     assert example.stdout == (ROOT / "config.yaml").read_text()
 
 
+def test_the_shell_completes_commands_options_and_their_values(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def complete(*words: str) -> set[str]:
+        monkeypatch.setenv("COMP_WORDS", " ".join(["iotbench", *words]))
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        return set(_run(installed, tmp_path).stdout.split())
+
+    monkeypatch.setenv("_IOTBENCH_COMPLETE", "bash_complete")
+    assert {"plain,insert", "plain,compare"} <= complete("")
+    assert complete("insert", "--primary") == {"plain,--primary-key"}
+    assert "plain,uuid" in complete("insert", "--primary-key", "")
+    for shell in ("bash", "zsh", "fish"):
+        monkeypatch.setenv("_IOTBENCH_COMPLETE", f"{shell}_source")
+        assert f"_IOTBENCH_COMPLETE={shell}_complete" in _run(installed, tmp_path).stdout
+
+
 def test_a_run_in_a_folder_that_has_nothing_but_a_config_file(
     installed: Path, tmp_path: Path
 ) -> None:

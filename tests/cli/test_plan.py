@@ -21,6 +21,7 @@ from cli.plan import (
     split_options,
 )
 from simulator.contract import DataSet, Load, PrimaryKey, Tables, Timestamps
+from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Capabilities, Options, Support
 from simulator.modules.blackhole import Blackhole
 from simulator.modules.blackhole.options import BlackholeOptions
@@ -126,10 +127,11 @@ def test_a_targets_options_are_sorted_by_whom_they_concern() -> None:
 
 
 def test_a_target_serves_all_workloads_but_a_command_line_means_one() -> None:
-    """What the file says for another workload is left out; what was just typed is refused later."""
+    """What the file says for another workload is left out; what was just typed is refused."""
     values = {"extra_tags": 2}
     assert split_options(values, "temperature", insisted=()).module == {}
-    assert split_options(values, "temperature", insisted=["extra_tags"]).module == values
+    with pytest.raises(OptionError, match="extra_tags is an option of workload cpu, not of temp"):
+        split_options(values, "temperature", insisted=["extra_tags"])
 
 
 # --- what a module can do -------------------------------------------------------------------------

@@ -205,7 +205,9 @@ def test_options_that_can_not_be_read_are_named(tmp_path: Path) -> None:
 
 def test_an_option_that_a_result_lacks_is_not_at_its_default() -> None:
     settings = result(options={"workers": [4], "batch": 0}).settings
-    assert (settings.batch, settings.prefill, settings.runs) == (0, None, None)
+    assert settings.load.model_fields_set == {"batch"}
+    assert settings.data.model_fields_set == set()
+    assert settings.runs is None
 
 
 # --- which one is meant ---------------------------------------------------------------------------
