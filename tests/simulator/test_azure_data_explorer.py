@@ -32,11 +32,11 @@ from simulator.modules.azure_data_explorer.encoding import CsvEncoder
 from simulator.modules.azure_data_explorer.ingestion import (
     MAPPING,
     QueuedIngestion,
-    ingestion_message,
-    refusal,
+    make_message,
+    read_refusal,
 )
 from simulator.modules.azure_data_explorer.options import AdxOptions
-from simulator.modules.azure_data_explorer.queries import QUERIES, newest_of_each
+from simulator.modules.azure_data_explorer.queries import QUERIES, select_newest_times
 from simulator.modules.azure_data_explorer.server import Connection
 from simulator.modules.base import Job, await_count
 from simulator.modules.options import parse_options
@@ -199,14 +199,14 @@ def test_what_an_answer_to_streaming_means(
     status: int, body: bytes, kind: str | None, said: str
 ) -> None:
     connection = Connection(options(**HERE), JOB)
-    meaning = connection.interpret(refusal(Answer(status, body, [])))
+    meaning = connection.interpret(read_refusal(Answer(status, body, [])))
     connection.close()
     assert (meaning.kind if isinstance(meaning, Retryable) else None) == kind
     assert re.search(said, str(meaning))
 
 
 def test_a_message_is_that_of_microsofts_client() -> None:
-    ours = json.loads(ingestion_message("https://a/b?sig=c", 1234, "base", "events", "t0ken"))
+    ours = json.loads(make_message("https://a/b?sig=c", 1234, "base", "events", "t0ken"))
     properties = IngestionProperties(
         "base",
         "events",
@@ -239,7 +239,7 @@ def test_the_parser_of_microsoft_accepts_the_queries(tmp_path: Path) -> None:
         module = AzureDataExplorer(options(**HERE), Job(workload.schema))
         create = module.table_commands(workload.schema.table)[0]
         schemas[workload.schema.table] = create[create.index("(") :]
-        queries.append(newest_of_each(workload.schema, workload.schema.table))
+        queries.append(select_newest_times(workload.schema, workload.schema.table))
     (tmp_path / "schema.json").write_text(json.dumps(schemas))
 
     def check(found: list[str]) -> subprocess.CompletedProcess[str]:
@@ -360,7 +360,7 @@ def storage(server: KustoUnderTest, monkeypatch: pytest.MonkeyPatch) -> Iterator
         places = ((urls[0], blobs.endpoints[0]), (urls[1], queues.endpoints[0]))
         return [[text.replace(*places[0]).replace(*places[1]) for text in row] for row in rows]
 
-    monkeypatch.setattr(QueuedIngestion, "_asked", asked)
+    monkeypatch.setattr(QueuedIngestion, "_ask", asked)
     with http_proxy(blobs), http_proxy(queues):
         yield storage
         # What was queued names blobs by the proxy.

@@ -15,7 +15,7 @@ from simulator.errors import OptionError
 from simulator.modules.base import Job, Payload
 from simulator.modules.elasticsearch.encoding import DocumentEncoder, InsertMode, Request
 from simulator.modules.elasticsearch.options import ElasticsearchOptions, EncodingOptions
-from simulator.modules.elasticsearch.server import client_nodes
+from simulator.modules.elasticsearch.server import configure_nodes
 from simulator.modules.options import parse_options
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
@@ -176,7 +176,7 @@ def test_nodes_are_reached_as_the_options_say() -> None:
         "password": "hush",
     }
     options = parse_options(ElasticsearchOptions, values, str)
-    nodes = client_nodes(options, options.login(), options.make_tls_context())
+    nodes = configure_nodes(options, options.login(), options.make_tls_context())
     assert [(node.scheme, node.host, node.port, node.path_prefix) for node in nodes] == [
         ("http", "one", 9200, ""),
         ("https", "two", 9201, "/es"),

@@ -12,7 +12,7 @@ from simulator.contract import Tables
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.influxdb import Influxdb
-from simulator.modules.influxdb.queries import flux_text, flux_time, parse_csv
+from simulator.modules.influxdb.queries import parse_csv, quote_text, write_time
 from simulator.modules.options import parse_options
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert, insert_with
@@ -330,8 +330,8 @@ def test_a_cache_that_is_full(url: str, tmp_path: Path) -> None:
 
 
 def test_flux_literals() -> None:
-    assert flux_text('a "b" \\ ${c}') == r'"a \"b\" \\ \${c}"'
-    assert flux_time(1_704_067_200_045) == "2024-01-01T00:00:00.045Z"
+    assert quote_text('a "b" \\ ${c}') == r'"a \"b\" \\ \${c}"'
+    assert write_time(1_704_067_200_045) == "2024-01-01T00:00:00.045Z"
 
 
 def test_annotated_csv_of_several_tables() -> None:

@@ -1,4 +1,4 @@
-"""ArangoDB 3.11 and later, a single server or a cluster's coordinator.
+"""ArangoDB 3.11 and later, a single server or a cluster's coordinators.
 
 The official client python-arango does everything but writing; it is given an HTTP layer of ours
 (`HTTPClient`, its own extension point), over which writers send bodies that are built in bulk. Its own
@@ -16,9 +16,9 @@ which. What an error leaves open is what became of a request whose answer never 
   their natural keys which of the request's events are stored, until twice in a row it finds the same,
   and leaves only the others to be sent again.
 
-What can't be promised for `db` and `uuid`: that a server so busy that it begins with the lost request
-only after that doesn't store it then. ArangoDB doesn't tell which requests are under way. The count
-after the run shows it; with `client` it can't happen.
+One thing can't be promised with `db` and `uuid`: a server so busy that it begins with the lost request only
+after the look-ups stores it then, as ArangoDB doesn't tell which requests are under way. The count after
+the run shows it. With `client` it can't happen.
 """
 
 from __future__ import annotations

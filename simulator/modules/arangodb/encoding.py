@@ -25,7 +25,7 @@ class InsertMethod(StrEnum):
     """The document API with one document, one request per event."""
 
 
-# Between documents. No document has a line break: within strings they are escaped.
+# What stands between documents. No document has a line break: within strings they are escaped.
 _SEPARATORS = {
     InsertMethod.DOCUMENT: b",\n",
     InsertMethod.IMPORT: b"\n",
@@ -73,7 +73,7 @@ class DocumentEncoder(Encoder):
         ]
 
     def _requests(self, block: EventBlock, size: int) -> list[Request]:
-        """All to one table, but for single events, which are dealt in turn."""
+        """All events to one table; single events are dealt to the tables in turn."""
         spans = bounds(len(block), size)
         tables = deal_in_turn(block, range(self._tables))
         return [

@@ -38,7 +38,7 @@ _WRITE_CONFLICT, _NO_COLLECTION, _NO_DATABASE = 1200, 1203, 1228
 _QUEUE_FULL, _QUEUED_TOO_LONG = 21003, 21004
 
 TOO_MANY_REQUESTS = "too_many_requests"
-"""Kind of the error that says that nothing was done."""
+"""The kind of error with which the server says that it has done nothing."""
 
 # Rows in one page of an answer.
 _PAGE = 10_000
@@ -51,7 +51,7 @@ _RESULT = TypeVar("_RESULT")
 
 
 class ArangoHttp(HTTPClient):
-    """Requests in, answers out; what is no answer becomes our errors.
+    """Sends the client's and the writers' requests, and turns silence into our errors.
 
     The client's own layer would try some requests again by itself, hides why it can't connect, and
     takes several times the CPU.
@@ -110,7 +110,7 @@ class ArangoHttp(HTTPClient):
         return answer.status, answer.body
 
     def create_session(self, host: str) -> Any:
-        """The client keeps one per host, for what isn't its own layer to keep."""
+        """The client wants one per host; ours keeps nothing in it."""
         return self
 
     def send_request(
@@ -123,7 +123,7 @@ class ArangoHttp(HTTPClient):
         data: Any = None,
         auth: Any = None,
     ) -> Response:
-        """What the client asks. Raises what it can't know to be worth another try, or whose fault."""
+        """What the client asks; errors that it would not tell apart are raised here."""
         parts = urlsplit(url)
         target = f"{parts.path}?{urlencode(params)}" if params else parts.path
         content = data.encode() if isinstance(data, str) else data or b""
@@ -136,7 +136,7 @@ class ArangoHttp(HTTPClient):
     def interpret(self, status: int, answer: object) -> Retryable | SimulatorError:
         """What an answer that is an error means: worth another try, or the end of the run."""
         options = self._options
-        number = error_number(answer)
+        number = read_error_number(answer)
         message = answer.get("errorMessage", "") if isinstance(answer, dict) else answer
         text = f"ArangoDB at {options.server}: {status} {one_line(message, SHOWN)}"
         if status == 401:
@@ -175,8 +175,8 @@ class Connection:
             raise
         # The HTTP layer goes to each node in turn, so the client needs to know of one only.
         client = ArangoClient(hosts=options.endpoint[0], http_client=self.http)
-        # The HTTP layer has the password already: the client's idea of it goes nowhere. Of the database's
-        # name it makes a path as it is.
+        # The HTTP layer logs in, not the client, and the client puts the database's name into paths as
+        # it is given.
         self.database: StandardDatabase = client.db(
             quote(options.database, safe=""), username=options.username, password=""
         )
@@ -205,12 +205,12 @@ class Connection:
         return self.ask(ask)
 
 
-def error_number(answer: object) -> Any:
+def read_error_number(answer: object) -> Any:
     """ArangoDB's number of an error; None without one."""
     return answer.get("errorNum") if isinstance(answer, dict) else None
 
 
-def field_paths(schema: Schema, names: Sequence[str]) -> Iterator[str]:
+def name_fields(schema: Schema, names: Sequence[str]) -> Iterator[str]:
     """How AQL names these columns of event e; the device's by its id."""
     for name in names:
         path = schema.device_path if name == schema.device else None

@@ -13,7 +13,7 @@ from ..shared.exactly_once import Span, Wanted, find_missing, recover_requests
 from ..shared.http import parse_body
 from .encoding import DocumentEncoder, InsertMethod, Request
 from .options import ArangoOptions
-from .server import SHOWN, TOO_MANY_REQUESTS, UNIQUE, Connection, error_number, field_paths
+from .server import SHOWN, TOO_MANY_REQUESTS, UNIQUE, Connection, name_fields, read_error_number
 
 # How far apart the two look-ups are that must agree on what a lost request has stored.
 _SETTLE_S = 0.3
@@ -55,7 +55,7 @@ class ArangoWriter(Writer):
         return sum(self._send_request(connection, request, payload) for request in payload.data)
 
     def _send_request(self, connection: Connection, request: Request, payload: Payload) -> int:
-        """Send what is left of a request; how many of its events are stored."""
+        """Send what is left of a request, and return how many of its events are stored."""
         if not request.rows:
             return request.stored
         try:
@@ -74,7 +74,7 @@ class ArangoWriter(Writer):
         """https://docs.arangodb.com/stable/develop/http-api/documents/#create-multiple-documents"""
         path = self._document_paths[request.table]
         status, body = connection.http.write(path, request.body)
-        # Silently: nothing of the documents that are stored.
+        # With `silent`, the answer says nothing of the documents that are stored.
         if status in (201, 202) and body in (b"{}", b"[]"):
             return
         answer = parse_body(body)
@@ -84,11 +84,11 @@ class ArangoWriter(Writer):
                 f"ArangoDB gave an answer that makes no sense: {one_line(body, SHOWN)}"
             )
         again = request.sent_before and self._client_key
-        left = [error for error in errors if not (again and error_number(error) == UNIQUE)]
+        left = [error for error in errors if not (again and read_error_number(error) == UNIQUE)]
         if not left:
             return
         if errors is answer:
-            # Which documents they are about isn't said.
+            # The errors don't say which documents they are about.
             request.doubt()
         meanings = [connection.http.interpret(status, error) for error in left]
         ends = (meaning for meaning in meanings if isinstance(meaning, SimulatorError))
@@ -118,7 +118,7 @@ class ArangoWriter(Writer):
     def recover(self, payload: Payload) -> bool:
         def find_missing(request: Request) -> list[int]:
             if self._client_key:
-                # All can be sent again: what is there already is refused.
+                # All of them can be sent again: stored events are refused.
                 return list(range(len(request.rows)))
             return self._find_missing(request, payload)
 
@@ -129,7 +129,7 @@ class ArangoWriter(Writer):
         connection, schema = self._connection, self._job.schema
         assert connection is not None
         table = self._job.table_names[request.table]
-        paths = dict(zip(schema.key, field_paths(schema, schema.key), strict=True))
+        paths = dict(zip(schema.key, name_fields(schema, schema.key), strict=True))
 
         def find(wanted: Wanted) -> list[tuple[Any, ...]]:
             conditions: list[str] = []
@@ -153,6 +153,6 @@ class ArangoWriter(Writer):
         before: list[int] | None = None
         while before != (missing := find_missing(request, payload, find)):
             before = missing
-            # The server may still be at work on the request, and has no event for its end.
+            # The server may still be at work on the request, and doesn't announce its end.
             time.sleep(_SETTLE_S)
         return missing

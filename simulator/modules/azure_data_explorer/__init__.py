@@ -34,7 +34,7 @@ from ..shared.errors import nothing_to_query
 from .encoding import CsvEncoder, InsertMode
 from .ingestion import MAPPING, SHOWN
 from .options import AdxOptions, EncodingOptions
-from .queries import QUERIES, kql_name, read_value
+from .queries import QUERIES, quote_name, read_value
 from .server import Connection, connect
 from .writer import STREAMED_VISIBLE_S, AdxWriter
 
@@ -100,7 +100,7 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
 
     @property
     def connection(self) -> Connection:
-        """Only between `open` and `close`."""
+        """The connection; there is one between `open` and `close` only."""
         assert self._connection is not None
         return self._connection
 
@@ -108,22 +108,22 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
         ask = self.connection.ask
         if self.job.clean:
             for table in self.job.all_table_names:
-                ask(f".drop table {kql_name(table)} ifexists")
+                ask(f".drop table {quote_name(table)} ifexists")
         for table in self.job.table_names:
             for command in self.table_commands(table):
                 ask(command)
         if not self.options.batch:
-            # Or nodes that know the old table may refuse streamed data for up to five minutes.
+            # Otherwise nodes that know the old table may refuse streamed data for up to five minutes.
             try:
                 ask(".clear database cache streamingingestion schema")
             except SimulatorError as error:
                 _log.warning("the cache of schemas could not be cleared: %s", error)
 
     def table_commands(self, table: str) -> list[str]:
-        """What makes a table as the mode of ingestion needs it; may be repeated."""
-        name = kql_name(table)
+        """Commands that make a table as the mode of ingestion needs it; they may be repeated."""
+        name = quote_name(table)
         columns = self.job.schema.columns
-        types = ", ".join(f"{kql_name(c.name)}: {_COLUMN_TYPES[c.type]}" for c in columns)
+        types = ", ".join(f"{quote_name(c.name)}: {_COLUMN_TYPES[c.type]}" for c in columns)
         mapping = [
             {"Column": column.name, "Properties": {"Ordinal": str(ordinal)}}
             for ordinal, column in enumerate(columns)
@@ -148,7 +148,7 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
 
     def count(self) -> int:
         answers = [
-            self.connection.ask(f"{kql_name(table)} | count") for table in self.job.table_names
+            self.connection.ask(f"{quote_name(table)} | count") for table in self.job.table_names
         ]
         return sum(int(rows[0][0]) for rows in answers)
 
@@ -172,9 +172,9 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
         return {"version": str(version[0]), "settings": settings}
 
     def _policy(self, policy: str) -> str | None:
-        """A policy of the first table, of the database where the table has none of its own."""
-        table = kql_name(self.job.table_names[0])
-        database = kql_name(self.options.kusto_db)
+        """The first table's policy, or the database's if the table has none."""
+        table = quote_name(self.job.table_names[0])
+        database = quote_name(self.options.kusto_db)
         for owner in (f"table {table}", f"database {database}"):
             with suppress(SimulatorError):
                 for row in self.connection.ask(f".show {owner} policy {policy}"):

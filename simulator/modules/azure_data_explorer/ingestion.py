@@ -47,14 +47,14 @@ from ..shared.tls import make_tls_context_for
 MAPPING = "iot_benchmark"
 """Name of the tables' ingestion mapping."""
 
-# What the clients themselves go by.
+# As long as Microsoft's clients rely on them.
 _RESOURCES_GOOD_S = 3600.0
 
-# The client's token is good for five minutes more whenever it is asked for it, which costs more than the
-# request: https://github.com/AzureAD/microsoft-authentication-library-for-python/blob/dev/msal/application.py
+# Whenever the client is asked for its token, that is good for five minutes more. Asking costs more than
+# the request: https://github.com/AzureAD/microsoft-authentication-library-for-python/blob/dev/msal/application.py
 _TOKEN_KEPT_S = 60.0
 
-# The first that takes a blob of up to 5,000 MiB at once, for queues the same as any since 2018.
+# The first version that takes a blob of up to 5,000 MiB at once; for queues nothing changed since 2018.
 # https://learn.microsoft.com/rest/api/storageservices/put-blob
 _STORAGE_VERSION = "2019-12-12"
 
@@ -67,7 +67,7 @@ _SERVER_ERROR, _SERVER_BUSY = 500, 503
 
 
 def _pool(uri: str, headers: Mapping[str, str], timeout_s: float) -> HttpPool:
-    """Connections to whom Microsoft's clients trust, too."""
+    """Connections; the authorities that Microsoft's clients trust are trusted."""
     authorities = os.environ.get("REQUESTS_CA_BUNDLE") or certifi.where()
     return HttpPool(
         [uri], scheme_port(uri), headers, timeout_s, make_tls_context_for([uri], authorities)
@@ -108,7 +108,7 @@ class StreamingIngestion:
     def reach(self) -> None:
         """Connect and log in for the first request, so that it doesn't have to."""
         self._authorization()
-        # What the client asks, too, before it logs in.
+        # The client asks this, too, before it logs in.
         self._pool.request("GET", "/v1/rest/auth/metadata", timeout_s=CONNECT_TIMEOUT_S)
 
     def put(self, table: str, body: bytes) -> None:
@@ -121,7 +121,7 @@ class StreamingIngestion:
         target = f"{self._path}{quote(table, safe='')}{self._query}"
         answer = self._pool.request("POST", target, body, headers)
         if answer.status != _OK or not answer.body.startswith(b"{"):
-            raise refusal(answer)
+            raise read_refusal(answer)
 
     def _authorization(self) -> dict[str, str]:
         """The header that lets a request in, from the client, which renews its token in time."""
@@ -131,7 +131,7 @@ class StreamingIngestion:
         return self._login
 
 
-def refusal(answer: Answer) -> KustoError:
+def read_refusal(answer: Answer) -> KustoError:
     """What the client would raise for the same answer to streaming ingestion."""
     text = one_line(answer.body.decode(errors="replace"), SHOWN)
     if answer.status == _TOO_MANY_REQUESTS:
@@ -178,7 +178,7 @@ class QueuedIngestion:
         self._containers: list[_Resource] = []
         self._queues: list[_Resource] = []
         self._pools: dict[str, HttpPool] = {}
-        """By the part of a URI that says where to connect to: resources change, these seldom do."""
+        """Scheme, host and port -> connections. Resources change; these seldom do."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -228,7 +228,7 @@ class QueuedIngestion:
         name = f"{quote(f'{self._database}__{table}', safe='')}__{uuid.uuid4()}.csv.gz"
         self._put_blob(container, name, body)
         blob = f"{container.uri}/{name}?{container.signature}"
-        self._put_message(queue, ingestion_message(blob, size, self._database, table, self._token))
+        self._put_message(queue, make_message(blob, size, self._database, table, self._token))
 
     def _put_blob(self, container: _Resource, name: str, body: bytes) -> None:
         """https://learn.microsoft.com/rest/api/storageservices/put-blob"""
@@ -252,33 +252,33 @@ class QueuedIngestion:
         except (NotConnected, TlsRefused) as error:
             raise Retryable("message_not_queued", f"{queue.host}: {error}") from error
         except NoAnswer as error:
-            raise _unclear(f"{queue.host}: {error}") from error
+            raise _report_unclear(f"{queue.host}: {error}") from error
         if answer.status == _CREATED:
             return
         refused = self._describe_refusal("message_not_queued", queue, answer)
         # An operation that "timed out" may have succeeded; a server that is busy has not begun.
         # https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes
         if answer.status >= _SERVER_ERROR and answer.status != _SERVER_BUSY:
-            raise _unclear(str(refused)) from refused
+            raise _report_unclear(str(refused)) from refused
         raise refused
 
     def _describe_refusal(self, kind: str, resource: _Resource, answer: Answer) -> Retryable:
-        """An error of Azure Storage, by its code: its text may quote what was signed."""
+        """The code of an error of Azure Storage. Its text isn't shown: it may quote what was signed."""
         if answer.status in (_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND):
-            # The next try is for resources of today.
+            # The next try asks for current resources first.
             self._renew_at = 0.0
         code = one_line(answer.header("x-ms-error-code") or "without a reason", SHOWN)
         return Retryable(kind, f"{resource.host}: {answer.status} {code}")
 
 
-def _unclear(reason: str) -> SimulatorError:
+def _report_unclear(reason: str) -> SimulatorError:
     return SimulatorError(
         "the answer to a message was lost, so nobody knows whether it was queued, and the run"
         f" can't go on: {reason}"
     )
 
 
-def ingestion_message(blob: str, size: int, database: str, table: str, token: str) -> bytes:
+def make_message(blob: str, size: int, database: str, table: str, token: str) -> bytes:
     """The message that has the blob at a URI ingested.
 
     https://learn.microsoft.com/azure/data-explorer/kusto/api/netfx/kusto-ingest-client-rest#ingestion-message-internal-structure

@@ -85,7 +85,7 @@ class AdxOptions(EncodingOptions):
 
     @property
     def ingest_uri(self) -> str:
-        """The URI for ingestion: what has no name has no other than `kusto_uri`."""
+        """The URI for ingestion; that of a server without a name is `kusto_uri`."""
         if self.kusto_ingest_uri is not None:
             return self.kusto_ingest_uri
         host = urlsplit(self.kusto_uri).hostname or ""

@@ -16,12 +16,13 @@ from ...workloads.cpu import (
 )
 
 
-def _time(time_ms: int) -> str:
+def _write_time(time_ms: int) -> str:
     """A datetime literal."""
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     return f"datetime({moment:%Y-%m-%dT%H:%M:%S}Z)"
 
 
+_BEGIN = _write_time(FIRST_TIMESTAMP_MS)
 _METRICS = ", ".join(METRICS)
 _HOSTS = ", ".join(f"'{host}'" for host in MAX_ALL_HOSTS)
 
@@ -34,29 +35,29 @@ QUERIES: Mapping[str, str] = {
     # `partition` would end at 64 devices, as it did in the reference.
     "newest-per-device": "events | summarize arg_max(timestamp, temperature) by device_id"
     " | project device_id, temperature",
-    "cpu-max-all": f"cpu | where ts >= {_time(FIRST_TIMESTAMP_MS)} and ts < {_time(MAX_ALL_UNTIL_MS)}"
+    "cpu-max-all": f"cpu | where ts >= {_BEGIN} and ts < {_write_time(MAX_ALL_UNTIL_MS)}"
     f" | where tostring(tags.hostname) in ({_HOSTS})"
     f" | summarize {', '.join(f'max({name})' for name in METRICS)} by hour = bin(ts, 1h)",
-    "high-cpu": f"cpu | where ts >= {_time(FIRST_TIMESTAMP_MS)} and ts < {_time(HIGH_CPU_UNTIL_MS)}"
+    "high-cpu": f"cpu | where ts >= {_BEGIN} and ts < {_write_time(HIGH_CPU_UNTIL_MS)}"
     f" | where usage_user > {HIGH_CPU_ABOVE}"
     f" | project hostname = tostring(tags.hostname), ts, {_METRICS}",
     "last-point": f"cpu | summarize arg_max(ts, {_METRICS}) by hostname = tostring(tags.hostname)",
 }
-"""By name."""
+"""Name -> query."""
 
 
-def kql_name(name: str) -> str:
-    """The name of a table or column."""
+def quote_name(name: str) -> str:
+    """The name of a table or column, quoted."""
     escaped = name.replace("\\", "\\\\").replace("'", "\\'")
     return f"['{escaped}']"
 
 
-def newest_of_each(schema: Schema, table: str) -> str:
+def select_newest_times(schema: Schema, table: str) -> str:
     """KQL for the time of each device's newest event."""
-    device = kql_name(schema.device)
+    device = quote_name(schema.device)
     if schema.device_path:
-        device = f"device = tostring({device}{kql_name(schema.device_path)})"
-    return f"{kql_name(table)} | summarize max({kql_name(schema.time)}) by {device}"
+        device = f"device = tostring({device}{quote_name(schema.device_path)})"
+    return f"{quote_name(table)} | summarize max({quote_name(schema.time)}) by {device}"
 
 
 def read_value(value: Any) -> Any:

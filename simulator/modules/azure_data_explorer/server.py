@@ -33,17 +33,17 @@ class Connection:
         options.check_login()
         self.options = options
         self._job = job
-        self._client = KustoClient(self._place(options.kusto_uri))
+        self._client = KustoClient(self._describe_place(options.kusto_uri))
         self._streaming: StreamingIngestion | None = None
         self._queue: QueuedIngestion | None = None
         self._properties = ClientRequestProperties()
-        # Or an answer of more than 500,000 rows would be an error.
+        # Otherwise an answer of more than 500,000 rows would be an error.
         # https://learn.microsoft.com/azure/data-explorer/kusto/concepts/querylimits
         self._properties.set_option("notruncation", True)
         timeout = timedelta(seconds=options.query_timeout_s)
         self._properties.set_option(self._properties.request_timeout_option_name, timeout)
 
-    def _place(self, uri: str) -> KustoConnectionStringBuilder:
+    def _describe_place(self, uri: str) -> KustoConnectionStringBuilder:
         options = self.options
         if options.adx_aad_app_id and options.adx_app_key and options.adx_authority_id:
             found = KustoConnectionStringBuilder.with_aad_application_key_authentication(
@@ -82,7 +82,7 @@ class Connection:
         try:
             self._streaming.reach()
         except NoAnswer as error:
-            raise self._lost(error) from error
+            raise self._interpret_silence(error) from error
         except KustoError as error:
             raise self.interpret(error) from error
 
@@ -92,14 +92,14 @@ class Connection:
         try:
             self._streaming.put(table, body)
         except NoAnswer as error:
-            raise self._lost(error) from error
+            raise self._interpret_silence(error) from error
         except KustoError as error:
             raise self.interpret(error) from error
 
     def open_queue(self) -> None:
         """Make ready for `enqueue`."""
         options = self.options
-        client = KustoClient(self._place(options.ingest_uri))
+        client = KustoClient(self._describe_place(options.ingest_uri))
         self._queue = QueuedIngestion(client, options.kusto_db, options.request_timeout_s)
         try:
             self._queue.renew()
@@ -114,7 +114,7 @@ class Connection:
         except KustoError as error:
             raise self.interpret(error, self.options.ingest_uri) from error
 
-    def _lost(self, error: NoAnswer) -> Retryable | SimulatorError:
+    def _interpret_silence(self, error: NoAnswer) -> Retryable | SimulatorError:
         host = urlsplit(self.options.kusto_uri).netloc
         return interpret_no_answer(error, "Azure Data Explorer", host, "REQUESTS_CA_BUNDLE")
 

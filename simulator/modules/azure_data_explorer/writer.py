@@ -1,4 +1,4 @@
-"""Writes CSV to Azure Data Explorer, each event once or not without saying so."""
+"""Writes CSV to Azure Data Explorer, each event once, or ends the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..base import Job, Payload, Writer
 from ..shared.errors import CONNECTION_LOST
 from .encoding import CsvEncoder, Part
 from .options import AdxOptions
-from .queries import newest_of_each, read_value
+from .queries import read_value, select_newest_times
 from .server import Connection, connect
 
 _UNCLEAR = (CONNECTION_LOST, "timeout")
@@ -75,7 +75,7 @@ class AdxWriter(Writer):
 
     def _is_stored(self, connection: Connection, part: Part) -> bool:
         """Whether the device of the part's last event has an event of that time or later."""
-        query = newest_of_each(self._job.schema, part.table)
+        query = select_newest_times(self._job.schema, part.table)
         deadline = time.monotonic() + STREAMED_VISIBLE_S
         while True:
             newest = {str(row[0]): read_value(row[1]) for row in connection.ask(query)}

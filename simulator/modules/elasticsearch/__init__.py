@@ -4,9 +4,9 @@ Writers send both the same requests over HTTP connections of our own (`shared/ht
 in bulk, so that nothing is left for a client to do. Everything else goes through Elastic's client if the
 server is Elasticsearch: the client refuses all others.
 
-Each table is an index of one name with it (after `index_prefix`), written to through an alias, since
-only to an alias can a server be told to write if it exists: a write to an index that is gone would
-create another, with a mapping guessed from the first document.
+Each table is an index of the same name (after `index_prefix`). It is written to through an alias, since a
+write can be made to depend on an alias, not on an index: a write to an index that is gone would create
+another one, with a mapping guessed from the first document.
 
 Each event is stored exactly once, however a connection dies
 -----------------------------------------------------------
@@ -22,10 +22,10 @@ What an error leaves open is what became of a request whose answer never came:
   under, X-Opaque-Id), makes what it stored visible by a refresh, looks up by their natural keys which
   of its events are stored, and leaves only the others to be sent again.
 
-What can't be promised with key `db`: that a node which had received the request, but not read it for a
-second, or a proxy on the way doesn't begin with it after the look-up. The count after the run shows
-such copies. What can't with either: that a server which loses acknowledged documents (one with
-index.translog.durability: async) still has them, which the count shows, too.
+Two things can't be promised; the count after the run shows both. With key `db`, a node that had received
+the request, but hadn't read it for a second, or a proxy on the way may begin with it after the look-up.
+With either key, a server that loses acknowledged documents (with index.translog.durability: async) has
+lost them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _FIELD_TYPES: dict[ColumnType, dict[str, Any]] = {
     ColumnType.INT32: {"type": "integer"},
     ColumnType.FLOAT32: {"type": "float"},
     ColumnType.TEXT: {"type": "keyword"},
-    # Kept as it is, any JSON value, not searched.
+    # Any JSON value, kept as it is and not searched.
     ColumnType.JSON: {"type": "object", "enabled": False},
 }
 
@@ -118,7 +118,7 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         return DocumentEncoder(job, options.mode(batch), aliases)
 
     def writer(self, batch: int, prefill: bool = False) -> ElasticsearchWriter:
-        # There is no other way to prefill: its batch says how.
+        # The batch of a prefill says how it is sent; the target's mode is for the run.
         options = self.options.model_copy(update={"insert_mode": None}) if prefill else self.options
         return ElasticsearchWriter(self.encoder(options, self.job, batch), options, self.job)
 
@@ -143,7 +143,7 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
             self._ask("PUT", f"/{index}/_alias/{alias}")
 
     def drop(self) -> None:
-        """Delete the indices of all tables that there may be."""
+        """Delete the indices of all tables that runs may have left."""
         names = ",".join(map(self.options.index, self.job.all_table_names))
         self._ask("DELETE", f"/{names}?ignore_unavailable=true")
 
@@ -165,11 +165,11 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         mapping: dict[str, Any] = {
             # A document with a field that isn't the schema's is a defect of ours.
             "dynamic": "strict",
-            "properties": {column.name: _field(schema, column) for column in schema.columns},
+            "properties": {column.name: _map_column(schema, column) for column in schema.columns},
         }
         if schema.device_path:
             settings["mapping.total_fields.limit"] = _FIELDS_LIMIT + self.job.schema.extra_json_keys
-            # Whatever attributes a device has, each can be searched by.
+            # Devices can be searched by any of their attributes.
             mapping["dynamic_templates"] = [
                 {
                     "attributes": {
@@ -232,7 +232,7 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         return self._connect().ask(method, target, body)
 
 
-def _field(schema: Schema, column: Column) -> dict[str, Any]:
+def _map_column(schema: Schema, column: Column) -> dict[str, Any]:
     """The mapping of a column."""
     if column.name == schema.device and schema.device_path:
         return {

@@ -37,7 +37,7 @@ class Request(exactly_once.Request):
     target: str
     body: bytes
     name: str = ""
-    """Under which the server may still be at work on it, if it is in doubt."""
+    """The name under which the server may still be at work on it, if it is in doubt."""
 
     def doubt_under(self, name: str) -> None:
         """Note that it is unknown how much the server has stored of what was sent under this name."""
@@ -46,7 +46,7 @@ class Request(exactly_once.Request):
 
     def cut(self, positions: Sequence[int], payload: Payload) -> None:
         lines = self.body.split(b"\n")
-        # A line of action and one of document for each event, and an end of line.
+        # Each event has a line for the action and one for the document, each with a line end.
         pairs = (lines[2 * position : 2 * position + 2] for position in positions)
         self.body = b"".join(b"%b\n%b\n" % (action, document) for action, document in pairs)
 
@@ -85,7 +85,7 @@ class DocumentEncoder(Encoder):
             target = f"/_bulk?{_BULK_PARAMETERS}"
             meta.insert(0, b'"_index":"%b"')
             columns.insert(0, deal_in_turn(block, self._aliases))
-        # Documents without an id are only ever created, too.
+        # `index` without an id always creates a document.
         action = b"create" if self._client_key else b"index"
         row = b'{"%b":{%b}}\n' % (action, b",".join(meta)) + self._document
         return [

@@ -22,7 +22,7 @@ from .server import Connection
 # below that of search.max_buckets (65,536).
 _PAGE = 10_000
 
-# An answer from a part of the shards would pass for one from all.
+# Without it, an answer from some of the shards would look like one from all.
 _WHOLE = "allow_partial_search_results=false"
 
 
@@ -47,7 +47,7 @@ class Queries:
         return [(answer["hits"]["total"]["value"],)]
 
     def stats(self, wanted: Sequence[str]) -> list[tuple[Any, ...]]:
-        """These statistics of all temperatures."""
+        """The statistics of these names, over all temperatures."""
         asked = {name: {name: {"field": "temperature"}} for name in wanted}
         found = self._search({"size": 0, "track_total_hits": False, "aggs": asked})["aggregations"]
         return [tuple(found[name]["value"] for name in wanted)]
@@ -82,7 +82,7 @@ class Queries:
         }
         for bucket in self._buckets([schema.device], {"newest": {"top_hits": newest}}):
             [hit] = bucket["newest"]["hits"]["hits"]
-            yield bucket["key"][schema.device], _values(hit, names)
+            yield bucket["key"][schema.device], _read_values(hit, names)
 
     def cpu_max_all(self) -> list[tuple[Any, ...]]:
         """The greatest value of each metric per hour, over some hosts."""
@@ -94,7 +94,7 @@ class Queries:
             {
                 "size": 0,
                 "track_total_hits": False,
-                "query": all_of(
+                "query": require_all(
                     {"terms": {"tags.hostname": MAX_ALL_HOSTS}},
                     {"range": {"ts": {"gte": FIRST_TIMESTAMP_MS, "lt": MAX_ALL_UNTIL_MS}}},
                 ),
@@ -114,12 +114,12 @@ class Queries:
             "sort": ["_doc"],
             "_source": False,
             "docvalue_fields": names,
-            "query": all_of(
+            "query": require_all(
                 {"range": {"usage_user": {"gt": HIGH_CPU_ABOVE}}},
                 {"range": {"ts": {"gte": FIRST_TIMESTAMP_MS, "lt": HIGH_CPU_UNTIL_MS}}},
             ),
         }
-        return [tuple(_values(hit, names)) for hit in self._scroll(question)]
+        return [tuple(_read_values(hit, names)) for hit in self._scroll(question)]
 
     def last_point(self) -> list[tuple[Any, ...]]:
         """Each host's newest event."""
@@ -130,7 +130,7 @@ class Queries:
         return search(self._connect(), self._index, question)
 
     def _buckets(self, columns: Sequence[str], aggregations: Mapping[str, Any]) -> Iterator[Any]:
-        return buckets(self._connect(), self._index, self._schema, columns, aggregations)
+        return group_events(self._connect(), self._index, self._schema, columns, aggregations)
 
     def _scroll(self, question: Mapping[str, Any]) -> Iterator[Any]:
         """All hits, page by page (a scroll is never answered from the request cache)."""
@@ -158,30 +158,30 @@ QUERIES: Mapping[str, Callable[[Queries], Rows]] = {
 }
 
 
-def field_of(schema: Schema, name: str) -> str:
-    """The field that a column's values are found by."""
+def find_field(schema: Schema, name: str) -> str:
+    """The name of the field that holds a column's values."""
     if name == schema.device and schema.device_path:
         return f"{name}.{schema.device_path}"
     return name
 
 
-def all_of(*conditions: Mapping[str, Any]) -> dict[str, Any]:
-    """Conditions that don't rank."""
+def require_all(*conditions: Mapping[str, Any]) -> dict[str, Any]:
+    """A query for what fits all conditions, unranked."""
     return {"bool": {"filter": list(conditions)}}
 
 
-def _values(hit: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    """The values of a hit's docvalue_fields; dates, which come as text, as numbers."""
+def _read_values(hit: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+    """The values of a hit's docvalue_fields; dates come as text and become numbers."""
     fields = hit["fields"]
     return [int(v) if name == "ts" else v for name in names for v in fields[name]]
 
 
 def search(connection: Connection, names: str, question: Mapping[str, Any]) -> Any:
-    """A search that is really made: an answer from the request cache measures nothing."""
+    """Search without the request cache, whose answers would measure nothing."""
     return connection.ask("POST", f"/{names}/_search?request_cache=false&{_WHOLE}", question)
 
 
-def buckets(
+def group_events(
     connection: Connection,
     names: str,
     schema: Schema,
@@ -192,7 +192,7 @@ def buckets(
     """The events grouped by columns, all groups, page by page."""
     groups: dict[str, Any] = {
         "size": _PAGE,
-        "sources": [{name: {"terms": {"field": field_of(schema, name)}}} for name in columns],
+        "sources": [{name: {"terms": {"field": find_field(schema, name)}}} for name in columns],
     }
     question: dict[str, Any] = {"size": 0, "track_total_hits": False}
     if query:

@@ -64,7 +64,7 @@ class Connection:
         )
         # Whether a request may be sent again isn't for the client to decide.
         once: dict[str, Any] = {"max_retries": 0, "retry_on_status": ()}
-        nodes = client_nodes(options, {**login, "x-opaque-id": self.name}, tls)
+        nodes = configure_nodes(options, {**login, "x-opaque-id": self.name}, tls)
         self._client = ElasticClient(nodes, **once) if by_client else None
 
     def check(self) -> None:
@@ -114,7 +114,7 @@ class Connection:
         found = self._answer(method, target, text, headers, timeout_s)
         answer = parse_body(found.body)
         if found.status >= _BAD_REQUEST:
-            raise self.refusal(found.status, answer)
+            raise self.interpret(found.status, answer)
         return answer
 
     def _answer(
@@ -150,9 +150,9 @@ class Connection:
                 " flavor: opensearch"
             ) from error
         except ApiError as error:
-            raise self.refusal(error.status_code, error.body) from error
+            raise self.interpret(error.status_code, error.body) from error
         except elastic_transport.TransportError as error:
-            raise self._lost(error) from error
+            raise self._interpret_silence(error) from error
 
     def _ask_once(self, client: ElasticClient, *request: Any) -> Any:
         """_NotSent if the node whose turn it is can't be reached: the client leaves it out then."""
@@ -164,9 +164,9 @@ class Connection:
                 raise _NotSent(error.message, error.errors) from error
             raise
 
-    def refusal(self, status: int, answer: object) -> Retryable | SimulatorError:
+    def interpret(self, status: int, answer: object) -> Retryable | SimulatorError:
         """What an answer that is an error means."""
-        text = f"{self._options.flavor} at {self._server}: {status} {reason(answer)}"
+        text = f"{self._options.flavor} at {self._server}: {status} {describe_error(answer)}"
         if status == _UNAUTHORIZED:
             return SimulatorError(f"{text}; check username and password, or api_key")
         if status == _FORBIDDEN:
@@ -183,8 +183,10 @@ class Connection:
             return Retryable("unavailable", text)
         return SimulatorError(text)
 
-    def _lost(self, error: elastic_transport.TransportError) -> Retryable | SimulatorError:
-        """What it means that the client has no answer."""
+    def _interpret_silence(
+        self, error: elastic_transport.TransportError
+    ) -> Retryable | SimulatorError:
+        """What it means that the client got no answer."""
         kinds = {
             elastic_transport.TlsError: TlsRefused,
             elastic_transport.ConnectionTimeout: AnswerTimeout,
@@ -197,7 +199,7 @@ class Connection:
         """Make all that is stored visible, on every primary shard."""
         shards = self.ask("POST", f"/{names}/_refresh")["_shards"]
         if shards["successful"] < shards["total"]:
-            # It skips shards that aren't there: replicas without a node, which don't matter, and
+            # A refresh skips shards that aren't there: replicas without a node, which don't matter, and
             # primaries that are being recovered after a start.
             self.ask(
                 "GET", f"/_cluster/health/{names}?wait_for_status=yellow&timeout={_SHARDS_READY_S}s"
@@ -205,7 +207,7 @@ class Connection:
             self.ask("POST", f"/{names}/_refresh")
 
 
-def client_nodes(
+def configure_nodes(
     options: ElasticsearchOptions, headers: Mapping[str, str], tls: ssl.SSLContext | None
 ) -> list[NodeConfig]:
     """How Elastic's client reaches each node, with these headers in each request."""
@@ -230,7 +232,7 @@ def client_nodes(
     return nodes
 
 
-def reason(answer: object) -> str:
+def describe_error(answer: object) -> str:
     """One line out of an error's body, or out of one item of a bulk answer."""
     error = answer.get("error", answer) if isinstance(answer, dict) else answer
     if isinstance(error, dict) and "type" in error:

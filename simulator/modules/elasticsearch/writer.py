@@ -18,14 +18,14 @@ from ..shared.exactly_once import Span, Wanted, find_missing, keep_refused, reco
 from ..shared.http import parse_body
 from .encoding import DocumentEncoder, InsertMode, Request
 from .options import ElasticsearchOptions
-from .queries import all_of, buckets, field_of
-from .server import CONFLICT, CREATED, OK, SERVER_ERROR, Connection, reason
+from .queries import find_field, group_events, require_all
+from .server import CONFLICT, CREATED, OK, SERVER_ERROR, Connection, describe_error
 
 # How long a request whose answer was lost may go on before the next try.
 _TASK_END_S = 10.0
 _TASK_POLL_S = 0.05
 
-# How long it must not be seen at work, to count as ended: a node lists it only once it has read it.
+# How long a request must be unlisted to count as ended: a node lists it only once it has read it.
 _SETTLE_S = 1.0
 
 _STORED = b'"status":201'
@@ -71,7 +71,7 @@ class ElasticsearchWriter(Writer):
         if status == OK and self.encoder.mode is InsertMode.BULK:
             if answer.startswith(b'{"errors":false'):
                 return request.stored + answer.count(_STORED)
-            meanings = self._item_meanings(request, name, orjson.loads(answer)["items"])
+            meanings = self._interpret_items(request, name, orjson.loads(answer)["items"])
             failure = keep_refused(request, payload, meanings)
             if failure is not None:
                 raise failure
@@ -80,9 +80,9 @@ class ElasticsearchWriter(Writer):
             return request.stored + 1
         if status >= SERVER_ERROR:
             self._doubt(request, name)
-        raise connection.refusal(status, parse_body(answer))
+        raise connection.interpret(status, parse_body(answer))
 
-    def _item_meanings(
+    def _interpret_items(
         self, request: Request, name: str, items: Iterable[Mapping[str, Any]]
     ) -> Iterable[Retryable | SimulatorError | None]:
         """What is said of each event of a bulk request; None: it is stored."""
@@ -96,24 +96,24 @@ class ElasticsearchWriter(Writer):
                 continue
             if status >= SERVER_ERROR:
                 self._doubt(request, name)
-            yield self._connection.refusal(status, result)
+            yield self._connection.interpret(status, result)
 
     def _thread_name(self, connection: Connection) -> str:
         name: str | None = getattr(self._own, "name", None)
         if name is None:
-            # Few names, used again: a server that logs deprecations does so once per name.
+            # Names are few and used again: a server logs each deprecation once per name.
             name = self._own.name = f"{connection.name} {id(self):x}-{next(self._numbers)}"
         return name
 
     def _doubt(self, request: Request, name: str) -> None:
         request.doubt_under(name)
-        # What is still at work under this name must stay apart from what is sent later.
+        # A request that is still at work under this name must be told from later ones.
         self._own.name = None
 
     def recover(self, payload: Payload) -> bool:
         def find_missing(request: Request) -> list[int]:
             if self._job.load.primary_key is PrimaryKey.CLIENT:
-                # All can be sent again: what is there already is refused.
+                # All of them can be sent again: stored events are refused.
                 return list(range(len(request.rows)))
             self._await_end(request.name)
             return self._find_missing(request, payload)
@@ -127,13 +127,15 @@ class ElasticsearchWriter(Writer):
         while (now := time.monotonic()) - idle_since < _SETTLE_S:
             answer = self._connection.ask("GET", "/_tasks?actions=indices:data/write/*")
             if "node_failures" in answer:
-                raise connection_lost(f"a node doesn't answer: {reason(answer['node_failures'])}")
+                raise connection_lost(
+                    f"a node doesn't answer: {describe_error(answer['node_failures'])}"
+                )
             tasks = [task for node in answer["nodes"].values() for task in node["tasks"].values()]
             if any(task["headers"].get("X-Opaque-Id") == name for task in tasks):
                 if now - began > _TASK_END_S:
                     raise connection_lost("the server is still at work on the request")
                 idle_since = time.monotonic()
-            # The server has no event for the end of a task of another connection to wait for.
+            # The server announces no end of a task of another connection.
             time.sleep(_TASK_POLL_S)
 
     def _find_missing(self, request: Request, payload: Payload) -> list[int]:
@@ -146,7 +148,7 @@ class ElasticsearchWriter(Writer):
         def find(wanted: Wanted) -> set[tuple[Any, ...]]:
             conditions: list[dict[str, Any]] = []
             for name, values in wanted.items():
-                field = field_of(schema, name)
+                field = find_field(schema, name)
                 if isinstance(values, Span):
                     span = {"gte": values.first, "lte": values.last}
                     conditions.append({"range": {field: span}})
@@ -154,8 +156,8 @@ class ElasticsearchWriter(Writer):
                     conditions.append({"terms": {field: values}})
             return {
                 tuple(bucket["key"][name] for name in schema.key)
-                for bucket in buckets(
-                    connection, names, schema, schema.key, {}, all_of(*conditions)
+                for bucket in group_events(
+                    connection, names, schema, schema.key, {}, require_all(*conditions)
                 )
             }
 

@@ -26,7 +26,7 @@ from ..base import Capabilities, Encoding, Job, Module, Query, Support
 from ..shared.errors import nothing_to_query
 from .encoding import InsertMode, LineEncoder, field_columns
 from .options import EncodingOptions, InfluxOptions
-from .queries import ALL_TIME, COUNT, NAMES, events, flux_query, flux_text, flux_time
+from .queries import ALL_TIME, COUNT, NAMES, compile_query, quote_text, select_events, write_time
 from .server import Connection, connect
 from .writer import InfluxWriter
 
@@ -131,7 +131,7 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
         self.connection.ask("POST", "/api/v2/buckets", bucket)
 
     def _clean(self, bucket: Mapping[str, Any]) -> None:
-        """Delete the workload's measurements: with the bucket if that loses nothing else."""
+        """Delete the workload's measurements, by way of the whole bucket if nothing else is in it."""
         timeout_s = self.options.query_timeout_s
         measurements = self._measurements()
         ours = measurements & set(self.job.all_table_names)
@@ -144,7 +144,7 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
             predicate = {
                 "start": start,
                 "stop": stop,
-                "predicate": f"_measurement={flux_text(name)}",
+                "predicate": f"_measurement={quote_text(name)}",
             }
             self.connection.ask(
                 "POST",
@@ -165,7 +165,7 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
         start, stop = ALL_TIME
         query = f"""
             import "influxdata/influxdb/schema"
-            schema.measurements(bucket: {flux_text(self.options.bucket)}, start: {start}, stop: {stop})
+            schema.measurements(bucket: {quote_text(self.options.bucket)}, start: {start}, stop: {stop})
             """
         return {row[0] for row in self.connection.rows(query, ["_value"])}
 
@@ -187,7 +187,7 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
     def _events(self, table: str | None = None, span: tuple[str, str] = ALL_TIME) -> str:
         """Flux for one value of each event."""
         name = field_columns(self.job.schema)[-1].name
-        return events(self.options.bucket, table or self.job.schema.table, span, name)
+        return select_events(self.options.bucket, table or self.job.schema.table, span, name)
 
     def count(self) -> int:
         counted = 0
@@ -197,12 +197,12 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
         return counted
 
     def workload_queries(self) -> Mapping[str, Query]:
-        # The range of the events is found here: before the queries, which would pay for it.
+        # The span of the events is found before the queries are timed.
         span_ms = self._time_span() if self._connection is not None else None
         first, last = span_ms or (FIRST_TIMESTAMP_MS, FIRST_TIMESTAMP_MS)
-        span = (flux_time(first), flux_time(last + 1))
+        span = (write_time(first), write_time(last + 1))
         return {
-            name: partial(self._answer, *flux_query(name, self.options.bucket, span))
+            name: partial(self._answer, *compile_query(name, self.options.bucket, span))
             for name in self.job.schema.queries
             if name in NAMES
         }
@@ -220,6 +220,6 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
             found = self.connection.ask("GET", "/api/v2/config")["config"]
             settings |= {name: found[name] for name in _SETTINGS if name in found}
         except SimulatorError:
-            # It takes an operator's token.
+            # Only an operator's token may read them.
             settings["storage"] = "not shown to this token"
         return {"version": version, "settings": settings}

@@ -32,7 +32,7 @@ _TAG_ESCAPES = ((b",", b"\\,"), (b"=", b"\\="), (b" ", b"\\ "))
 _STRING_ESCAPES = ((b"\\", b"\\\\"), (b'"', b'\\"'))
 _TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 
-# A character that no line can contain: lines are separated by it where they are sent alone.
+# Separates lines that are sent alone, as no line can contain it.
 _SEPARATOR = b"\0"
 
 
@@ -72,7 +72,7 @@ class LineEncoder(Encoder):
         self._fields = field_columns(job.schema)
         self._measurements = [escape_name(name) for name in job.table_names]
         name = b"%b" if job.load.tables is Tables.MULTIPLE else _literal(job.schema.table)
-        # A set of tags brings its comma.
+        # A set of tags brings its own comma.
         tags = b"%b" if job.schema.device_path else b"," + _literal(job.schema.device) + b"=%b"
         self._line = name + tags + b" " + self._fields_format() + b" %d"
 

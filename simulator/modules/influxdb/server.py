@@ -34,7 +34,7 @@ from .queries import parse_csv
 _MAX_RETRY_AFTER_S = 60.0
 """A server that asks for more is not overloaded but down."""
 
-# What is counted in a result, by HTTP status.
+# HTTP status -> the kind that a result counts.
 _PASSING = {
     429: "too_many_requests",
     500: "server_error",
@@ -43,7 +43,7 @@ _PASSING = {
     504: "server_error",
 }
 _CACHE_FULL = "cache-max-memory-size exceeded"
-"""Comes with a 500, until the cache has been written to disk."""
+"""What a 500 says until the cache has been written to disk."""
 
 
 class Connection:
@@ -79,7 +79,7 @@ class Connection:
             scheme_port(options.endpoint),
             self.write_headers,
             options.request_timeout_s,
-            # Whom the client trusts, too.
+            # The same authorities as the client trusts.
             make_tls_context_for(
                 [options.endpoint], options.ssl_ca_cert or certifi.where(), options.verify_ssl
             ),
@@ -158,7 +158,7 @@ class Connection:
             cause = error.__cause__
             if not isinstance(cause, ApiException) or cause.status != 404:
                 raise
-            if "bucket" not in _message(cause.body):
+            if "bucket" not in _read_message(cause.body):
                 raise
             return None
         for found in answer["buckets"]:
@@ -183,10 +183,10 @@ class Connection:
             wait_s = error.headers.get("Retry-After")
             raise self.interpret(error.status, error.body or error.reason or "", wait_s) from error
         except HTTPError as error:
-            raise self._lost(error, timeout_s) from error
+            raise self._interpret_silence(error, timeout_s) from error
 
-    def _lost(self, error: HTTPError, timeout_s: float) -> Retryable | SimulatorError:
-        """What it means that there was no answer."""
+    def _interpret_silence(self, error: HTTPError, timeout_s: float) -> Retryable | SimulatorError:
+        """What it means that the client got no answer."""
         if isinstance(error, SSLError):
             return self._refuse_certificate(str(error))
         if isinstance(error, ReadTimeoutError):
@@ -204,11 +204,11 @@ class Connection:
     ) -> Retryable | SimulatorError:
         """What an error means: worth another try, or the end of the run."""
         options = self._options
-        text = _message(body)
+        text = _read_message(body)
         if kind := _PASSING.get(status):
             if _CACHE_FULL in text:
                 kind = "cache_full"
-            wait_s = _retry_after_s(retry_after)
+            wait_s = _read_retry_after_s(retry_after)
             if wait_s > _MAX_RETRY_AFTER_S:
                 return SimulatorError(
                     f"InfluxDB at {self._options.server} wants to be left alone for {wait_s:g} s ({text})"
@@ -236,7 +236,7 @@ class Connection:
 def connect(options: InfluxOptions, job: Job) -> Connection:
     """A connection to a server that has let us in; SimulatorError with its name and a remedy if not."""
     if options.ssl_ca_cert:
-        # Or it would be a failure of each connection, and look like one of the server's certificate.
+        # Otherwise each connection would fail as if the server's certificate were wrong.
         try:
             ssl.create_default_context(cafile=options.ssl_ca_cert)
         except OSError as error:
@@ -252,7 +252,7 @@ def connect(options: InfluxOptions, job: Job) -> Connection:
     return connection
 
 
-def _message(body: str) -> str:
+def _read_message(body: str) -> str:
     """What the server says, in one line."""
     text = body
     with suppress(ValueError, KeyError, TypeError):
@@ -260,7 +260,7 @@ def _message(body: str) -> str:
     return one_line(text, 500)
 
 
-def _retry_after_s(value: str | None) -> float:
+def _read_retry_after_s(value: str | None) -> float:
     """Seconds of a Retry-After header; 0 without one. InfluxDB sends no dates."""
     try:
         return max(0.0, float(value or 0))
