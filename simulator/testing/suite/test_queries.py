@@ -259,10 +259,12 @@ def test_a_workload_without_queries_is_refused(server: ServerUnderTest) -> None:
 
 
 def test_nothing_to_query_says_what_to_do(server: ServerUnderTest) -> None:
-    module = server.module(new_job(Temperature.schema))
+    """Also after an insert of another workload: the command names the one that is asked about."""
+    module = server.module(new_job(Temperature.schema, target="mine", workload="temperature"))
     module.open()
-    with pytest.raises(SimulatorError, match=r"no table \S*events to query: run insert first"):
+    with pytest.raises(SimulatorError, match=r"no table \S*events to query: run insert") as refused:
         module.prepare_queries()
+    assert "insert --target mine --workload temperature" in str(refused.value)
     module.close()
 
 
