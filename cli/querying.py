@@ -64,6 +64,7 @@ def run_queries(load: Load, data: DataSet, request: Request, interrupts: Interru
                 },
                 environment={"tool": tool_environment(), "kubernetes": None, **report.environment},
                 fill_level=report.fill_level,
+                overlap=report.overlap,
                 invalid_reasons=report.invalid_reasons,
                 phases_s=report.phases_s,
                 runs=runs,

@@ -125,6 +125,8 @@ class Result(BaseModel):
     """A query command's; an insert's runs have their own."""
     phases_s: dict[str, float] = {}
     """A query command's; an insert's runs have their own."""
+    overlap: float | None = None
+    """Of a query command: share of the time in which all workers asked, if that can be said."""
     runs: list[InsertRun] | list[QueryRun]
     summary: list[InsertSummary] | list[QuerySummary] = []
 

@@ -29,6 +29,10 @@ CLIENTS_PART = 0.15
 """Share of a request's time from which on the client's own is said."""
 
 
+MIN_OVERLAP_OF_READERS = 0.8
+"""Share of the time below which it is said that not all workers asked at once."""
+
+
 class Kind(StrEnum):
     """Why a figure is to be doubted. The value is how it is printed."""
 
@@ -39,6 +43,7 @@ class Kind(StrEnum):
     CLIENTS_PART = "client's part"
     RETRIES = "retries"
     SHORT = "short"
+    APART = "apart"
     UNSTABLE = "unstable"
     FEW_RUNS = "few runs"
 
@@ -204,6 +209,12 @@ def _find_few(result: Result) -> Iterator[Weakness]:
 def _find_in_queries(result: Result) -> Iterator[Weakness]:
     for reason in result.invalid_reasons:
         yield Weakness(Kind.INVALID, reason)
+    if result.overlap is not None and result.overlap < MIN_OVERLAP_OF_READERS:
+        yield Weakness(
+            Kind.APART,
+            f"all workers asked at once for only {result.overlap:.0%} of the time; the others'"
+            " executions were disturbed less: ask more often, by --runs",
+        )
     spreads = _spread_of_queries(result)
     for query, found in spreads.items():
         if found.stable is False and found.cv is not None:

@@ -75,7 +75,7 @@ def merge_inserts(
     if window <= 0:
         reasons.append("nothing was measured: no window")
     else:
-        reasons += _apart(overlap, "use more --num-inserts")
+        reasons += _find_apart(overlap)
     reasons += _late_starts(clock_offsets_s, window)
     return InsertRun(
         workers=len(parts),
@@ -125,14 +125,16 @@ def span_of(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return window, max(0.0, together) / window if window > 0 else 0.0
 
 
-def _apart(overlap: float, remedy: str) -> list[str]:
-    """What makes a run invalid whose workers did not work together for long enough."""
+def _find_apart(overlap: float) -> list[str]:
+    """What makes a run invalid whose writers did not work together for long enough."""
     if overlap >= MIN_OVERLAP:
         return []
     # Rounded down, so that what falls short never reads as enough.
     shown = math.floor(overlap * 1000) / 1000
     needed = f"at least {MIN_OVERLAP:.0%} is needed"
-    return [f"the workers overlapped in only {shown:.1%} of the window ({needed}): {remedy}"]
+    return [
+        f"the workers overlapped in only {shown:.1%} of the window ({needed}): use more --num-inserts"
+    ]
 
 
 def _slowest(parts: Mapping[int, WorkerInsert]) -> WorkerTimeline:
@@ -211,9 +213,9 @@ def client_cost(parts: Sequence[WorkerInsert], window_s: float) -> Client:
 
 def merge_queries(
     asked: Mapping[int, WorkerQueries], clock_offsets_s: Mapping[int, float]
-) -> tuple[list[QueryRun], list[str]]:
-    """All executions, and what makes them invalid: failures, answers of different length, and readers
-    that did not ask at the same time."""
+) -> tuple[list[QueryRun], list[str], float | None]:
+    """All executions; what makes them invalid: failures, and answers of different length; and the share
+    of the time in which all readers asked. None if that can't be said."""
     runs = [run for _, part in sorted(asked.items()) for run in part.executions]
     reasons = []
     for name in dict.fromkeys(run.query for run in runs):
@@ -227,9 +229,8 @@ def merge_queries(
             )
     offsets = {worker: clock_offsets_s.get(worker, 0.0) for worker in asked}
     spans = [(p.start_s + offsets[w], p.end_s + offsets[w]) for w, p in asked.items()]
-    if spans:
-        window, overlap = span_of(spans)
-        # A shorter window can't be judged, since a worker's message may be that late.
-        if window >= MIN_CLOCK_OFFSET_S:
-            reasons += _apart(overlap, "ask more often, by --runs")
-    return runs, reasons
+    if len(spans) < 2:
+        return runs, reasons, None
+    window, overlap = span_of(spans)
+    # In a shorter time nobody can tell: that late a worker's message may be.
+    return runs, reasons, overlap if window >= MIN_CLOCK_OFFSET_S else None

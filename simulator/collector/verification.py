@@ -47,7 +47,7 @@ def make_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) 
             for worker, result in barrier.results.items()
             if result.queries and group.first <= worker < group.end
         }
-        report.queries, reasons = merge_queries(asked, barrier.clock_offsets_s)
+        report.queries, reasons, report.overlap = merge_queries(asked, barrier.clock_offsets_s)
         report.invalid_reasons += reasons
         report.fill_level = _fill_level(module)
         if report.fill_level == 0:

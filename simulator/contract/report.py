@@ -129,6 +129,9 @@ class InsertRun(Message):
 class Report(Message):
     """GET /report: one run, complete."""
 
+    overlap: float | None = None
+    """Of queries: share of the time in which all readers asked. None for one reader, or a moment."""
+
     insert: InsertRun | None = None
     queries: list[QueryRun] | None = None
     fill_level: int | None = None

@@ -28,6 +28,7 @@ REPORT = {
     "environment",
     "carried",
     "fill_level",
+    "overlap",
 }
 
 

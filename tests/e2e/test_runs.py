@@ -67,6 +67,7 @@ RESULT: dict[str, Check] = {
     "started_at": lambda value: bool(re.fullmatch(r"\d{4}(-\d\d){2}T\d\d(:\d\d){2}\+00:00", value)),
     "complete": is_flag,
     "fill_level": optional(is_count),
+    "overlap": optional(is_seconds),
     "options": lambda value: isinstance(value, dict),
     "environment": lambda value: set(value) == {"tool", "client", "database", "kubernetes"},
     "invalid_reasons": lambda value: isinstance(value, list),

@@ -97,6 +97,16 @@ def test_retries() -> None:
     assert (found.where, found.text) == (Place(workers=1, run=2), "2 (2 deadlock_detected)")
 
 
+@pytest.mark.parametrize(("overlap", "apart"), [(0.79, True), (0.8, False), (None, False)])
+def test_readers_that_did_not_ask_at_once(overlap: float | None, apart: bool) -> None:
+    result = queries({"q": MANY})
+    result.overlap = overlap
+    found = [weakness.text for weakness in of_kind(result, Kind.APART)]
+    assert [text.startswith("all workers asked at once for only 79%") for text in found] == [
+        True
+    ] * apart
+
+
 @pytest.mark.parametrize(("window_s", "short"), [(9.9, True), (10.0, False)])
 def test_short_runs(window_s: float, short: bool) -> None:
     result = inserts({1: MANY})
