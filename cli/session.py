@@ -163,6 +163,10 @@ def open_session(request: Request) -> Session:
         values["connection_string"] = _NOT_STARTED
     from_command_line = {option.partition("=")[0].strip() for option in request.extra_options}
     try:
+        workload = load_workload(request.workload)
+    except OptionError as error:
+        raise ConfigError(f"--workload: {error}") from error
+    try:
         split = split_options(values, request.workload, from_command_line)
     except OptionError as error:
         raise ConfigError(str(error)) from error
@@ -174,7 +178,6 @@ def open_session(request: Request) -> Session:
 
     options = None
     try:
-        workload = load_workload(request.workload)
         workload_options = parse_options(workload.options_model, split.workload, where)
     except OptionError as error:
         raise ConfigError(str(error)) from error
