@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from ...errors import Retryable, SimulatorError
+from .errors import CONNECTION_LOST
 from .http_connection import (
     SOCKET_OPTIONS,
     Answer,
@@ -69,7 +70,7 @@ def interpret_no_answer(
             f"no TLS with {system} at {server}: {error}; check that endpoint says https where the"
             f" server does, and {remedy}"
         )
-    kind = "timeout" if isinstance(error, AnswerTimeout) else "connection_lost"
+    kind = "timeout" if isinstance(error, AnswerTimeout) else CONNECTION_LOST
     return Retryable(kind, f"{server}: {error}")
 
 
