@@ -135,8 +135,8 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
         schema = self.job.schema
         values = [column.name for column in schema.columns if column.type is ColumnType.FLOAT32]
         device = f"{schema.device}.{schema.device_path}" if schema.device_path else schema.device
-        indices = {"events_device_ts": [device, schema.time, *values]}
-        return indices | ({"events_temp": values} if values else {})
+        indices = {f"{schema.table}_device_ts": [device, schema.time, *values]}
+        return indices | ({f"{schema.table}_temp": values} if values else {})
 
     def count(self) -> int:
         counts: list[Any] = [
