@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.contract import Load, Role, RunSettings, make_groups
+from simulator.contract import DataSet, Load, Role
 from simulator.errors import one_line
 
 from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
 from .config import ExecutorName, load_config
 from .errors import EXIT_FAILED, CliError, RunFailed
 from .output import say
-from .session import Request, new_run_id, new_token, open_session
+from .session import Request, make_settings, open_session
 from .signals import Interrupts
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ PERMISSIONS = (
 )
 
 _PODS_PATIENCE_S = 120.0
+
+CHECK = Load(role=Role.CHECK)
 
 # A run works without these, too: in another way, or with a gap in the result.
 OPTIONAL = {("services", "proxy"): "progress and report are read from the collector's log instead"}
@@ -208,7 +210,7 @@ def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
         try:
             with make_executor(ExecutorName.KUBERNETES, interrupts, place, values) as executor:
                 executor.check_capacity([1])
-                settings = _make_settings("doctor", "blackhole", {})
+                settings = make_settings("doctor", "blackhole", {}, DataSet(), CHECK)
                 with executor.open_series([settings], Path(folder)) as series:
                     series.run(settings, _PODS_PATIENCE_S, lambda status: None)
         except RunFailed as error:
@@ -222,9 +224,7 @@ def check_database(request: Request, interrupts: Interrupts) -> Finding:
         session = open_session(Request(**{**vars(request), "output": Path(folder)}))
         try:
             with session.start("doctor", interrupts) as running:
-                settings = _make_settings(
-                    session.target.name, session.target.module, running.values
-                )
+                settings = running.make_settings(DataSet(), CHECK)
                 with running.series("check", [settings]) as series:
                     report = series.run(settings, _PODS_PATIENCE_S, lambda status: None)
         except RunFailed as error:
@@ -237,14 +237,3 @@ def _report_failure(name: str, error: RunFailed) -> Finding:
     """A failed check. If the error has a second line, that is the remedy."""
     text, _, remedy = error.message.partition("\n")
     return Finding(name, False, text, remedy or "when this is solved, run doctor again")
-
-
-def _make_settings(target: str, module: str, values: Any) -> RunSettings:
-    return RunSettings(
-        run_id=new_run_id(),
-        token=new_token(),
-        target=target,
-        module=module,
-        options=dict(values),
-        groups=make_groups(Load(role=Role.CHECK)),
-    )

@@ -17,7 +17,6 @@ from .plan import (
     Sweep,
     by_workers,
     check_capabilities,
-    insert_settings,
     plan_inserts,
 )
 from .results.model import Result
@@ -27,7 +26,6 @@ from .session import (
     Request,
     Running,
     Session,
-    new_run_id,
     new_token,
     open_session,
     tool_environment,
@@ -40,10 +38,10 @@ from .signals import Interrupted, Interrupts
 
 def run_inserts(sweep: Sweep, request: Request, interrupts: Interrupts) -> int:
     """Make all runs; the exit status. What is done when something goes wrong is kept."""
-    plan = plan_inserts(sweep)
     session = open_session(request)
     options = {"workload_options": session.workload_options}
     sweep = replace(sweep, data=sweep.data.model_copy(update=options))
+    plan = plan_inserts(sweep)
     check_capabilities(sweep, session.module, session.options)
     made = _Made(sweep, session)
     stopped: RunFailed | Interrupted | None = None
@@ -97,23 +95,18 @@ class _Made:
         same."""
         token = new_token()
         settings = [
-            insert_settings(
-                planned,
-                self._sweep,
-                self._session.target,
-                running.values,
-                new_run_id(),
-                token,
-                self._last.carried if self._last else None,
-            )
-            for planned in series
+            running.make_settings(planned.data, planned.load, token=token) for planned in series
         ]
+        settings[0] = self._follow_last(settings[0])
         display.begin(_label(series[0], self._sweep))
         with running.series(name, settings) as runs:
             for planned, one in zip(series, settings, strict=True):
-                after = self._last.carried if self._last else None
-                after_last = one.model_copy(update={"after": after})
-                self._run(planned, after_last, runs, running, display)
+                self._run(planned, self._follow_last(one), runs, running, display)
+
+    def _follow_last(self, settings: RunSettings) -> RunSettings:
+        """The settings, with what the last run left."""
+        carried = self._last.carried if self._last else None
+        return settings.model_copy(update={"after": carried})
 
     def _run(
         self,

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, TypeVar
-
-from pydantic import BaseModel
+from typing import Any
 
 from simulator.contract import (
-    Carried,
     DataSet,
     Load,
     Role,
-    RunSettings,
     Tables,
     Timestamps,
     fields_of,
-    make_groups,
     split_list,
 )
 from simulator.errors import OptionError
@@ -58,9 +53,15 @@ class Sweep:
 class PlannedRun:
     """One run of a plan."""
 
-    workers: int
+    load: Load
+    data: DataSet
     run: int
-    clean: bool
+    """Its number among those of its worker count; with `steps`, that of the step."""
+
+    @property
+    def workers(self) -> int:
+        """How many take part."""
+        return self.load.workers
 
 
 LONGEST_SERIES = 200
@@ -156,23 +157,33 @@ def plan_inserts(sweep: Sweep) -> list[PlannedRun]:
     A sweep makes `runs` runs for each worker count; `steps` makes that many runs on the data of
     those before.
     """
-    clean = sweep.data.clean
     if sweep.steps:
-        if len(sweep.workers) > 1:
-            raise ConfigError("--steps needs one worker count: give a single number to --workers")
-        if sweep.runs > 1:
-            raise ConfigError("--steps makes one run per step: give --runs 1")
-        if sweep.data.prefill:
-            raise ConfigError("--steps and --prefill can't be used together")
+        _check_steps(sweep)
         return [
-            PlannedRun(sweep.workers[0], step + 1, clean and not step)
-            for step in range(sweep.steps)
+            _plan_run(sweep, sweep.workers[0], step + 1, step > 0) for step in range(sweep.steps)
         ]
     return [
-        PlannedRun(workers, run, clean)
+        _plan_run(sweep, workers, run)
         for workers in sweep.workers
         for run in range(1, sweep.runs + 1)
     ]
+
+
+def _check_steps(sweep: Sweep) -> None:
+    """ConfigError if something was asked for that steps don't go with."""
+    if len(sweep.workers) > 1:
+        raise ConfigError("--steps needs one worker count: give a single number to --workers")
+    if sweep.runs > 1:
+        raise ConfigError("--steps makes one run per step: give --runs 1")
+    if sweep.data.prefill:
+        raise ConfigError("--steps and --prefill can't be used together")
+
+
+def _plan_run(sweep: Sweep, workers: int, run: int, goes_on: bool = False) -> PlannedRun:
+    """A run with so many workers; `goes_on`: on the data of the run before it, whatever was asked."""
+    load = sweep.load.model_copy(update={"workers": workers})
+    clean = sweep.data.clean and not goes_on
+    return PlannedRun(load, sweep.data.model_copy(update={"clean": clean}), run)
 
 
 def job_of(load: Load, data: DataSet) -> Job:
@@ -231,32 +242,3 @@ def check_query(
             module(settings, job).queries()
     except OptionError as error:
         raise ConfigError(str(error)) from error
-
-
-def insert_settings(
-    planned: PlannedRun,
-    sweep: Sweep,
-    target: Target,
-    module_options: Mapping[str, Any],
-    run_id: str,
-    token: str,
-    after: Carried | None = None,
-) -> RunSettings:
-    """What collector and workers are told of one run."""
-    return RunSettings(
-        run_id=run_id,
-        token=token,
-        target=target.name,
-        module=target.module,
-        options=dict(module_options),
-        data=_change(sweep.data, clean=planned.clean),
-        groups=make_groups(_change(sweep.load, workers=planned.workers)),
-        after=after,
-    )
-
-
-_MODEL = TypeVar("_MODEL", bound=BaseModel)
-
-
-def _change(model: _MODEL, **changes: Any) -> _MODEL:
-    return model.model_copy(update=changes)

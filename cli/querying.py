@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from simulator.contract import DataSet, Load, Role, RunSettings, make_groups
+from simulator.contract import DataSet, Load, Role
 
 from .errors import EXIT_FAILED, RunFailed
 from .output import say
@@ -12,7 +12,7 @@ from .plan import check_query, public_fields
 from .results.model import Result
 from .results.place import format_workers
 from .results.statistics import summarize_queries
-from .session import Request, new_run_id, new_token, open_session, tool_environment
+from .session import Request, open_session, tool_environment
 from .show.notes import list_notes
 from .show.progress import make_display
 from .show.stored import tabulate_figures
@@ -29,15 +29,7 @@ def run_queries(load: Load, data: DataSet, request: Request, interrupts: Interru
 
     with session.start("query", interrupts) as running, make_display("queries") as display:
         display.begin(f"{format_workers(load.workers)}, {load.runs} runs")
-        settings = RunSettings(
-            run_id=new_run_id(),
-            token=new_token(),
-            target=session.target.name,
-            module=session.target.module,
-            options=running.values,
-            data=data,
-            groups=make_groups(load),
-        )
+        settings = running.make_settings(data, load)
         running.executor.check_capacity([load.workers])
         try:
             with running.series("queries", [settings]) as series:

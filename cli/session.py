@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator import __version__
-from simulator.contract import RunSettings
+from simulator.contract import DataSet, Load, RunSettings, make_groups
 from simulator.errors import OptionError
 from simulator.logs import SHORTEST_WORD
 from simulator.modules import load_module
@@ -104,29 +104,52 @@ class Session:
                 assert self.target.data_dir is not None
                 server = stack.enter_context(EmbeddedPostgres(self.target.data_dir, interrupts))
                 values["connection_string"] = server.connection_string
-            yield Running(
-                executor, folder, values, started.isoformat(timespec="seconds"), self.request
-            )
+            began = started.isoformat(timespec="seconds")
+            yield Running(self.target, executor, folder, values, began, self.request)
 
 
 @dataclass
 class Running:
     """What is up while a command's runs are made."""
 
+    target: Target
     executor: Executor
     folder: ResultFolder
     values: dict[str, Any]
     started_at: str
     request: Request
 
+    def make_settings(self, data: DataSet, *loads: Load, token: str | None = None) -> RunSettings:
+        """What collector and workers are told of a run: a group of workers for each load.
+
+        Runs that one collector makes one after the other share its `token`.
+        """
+        name, module = self.target.name, self.target.module
+        return make_settings(name, module, self.values, data, *loads, token=token)
+
     def series(self, name: str, settings: Sequence[RunSettings]) -> AbstractContextManager[Series]:
         """Ready for these runs; their logs go to a folder `name`."""
         return self.executor.open_series(settings, self.folder.logs(name))
 
 
-def new_run_id() -> str:
-    """Eight hexadecimal digits."""
-    return secrets.token_hex(4)
+def make_settings(
+    target: str,
+    module: str,
+    options: Mapping[str, Any],
+    data: DataSet,
+    *loads: Load,
+    token: str | None = None,
+) -> RunSettings:
+    """A run of its own, with an ID of eight hexadecimal digits; see `Running.make_settings`."""
+    return RunSettings(
+        run_id=secrets.token_hex(4),
+        token=token or new_token(),
+        target=target,
+        module=module,
+        options=dict(options),
+        data=data,
+        groups=make_groups(*loads),
+    )
 
 
 def new_token() -> str:

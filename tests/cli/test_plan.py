@@ -15,11 +15,11 @@ from cli.plan import (
     by_workers,
     check_capabilities,
     check_query,
-    insert_settings,
     merge_options,
     plan_inserts,
     split_options,
 )
+from cli.session import make_settings
 from simulator.contract import DataSet, Load, PrimaryKey, Tables, Timestamps
 from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Capabilities, Options, Support
@@ -32,6 +32,10 @@ from simulator.workloads.base import ColumnType
 
 TARGET = Target("x", "postgres", ExecutorName.LOCAL, {"user": "me", "device_spread": 1})
 POSTGRES = parse_options(PostgresOptions, {"connection_string": "host=x"}, str)
+
+
+def planned(workers: int, run: int, clean: bool) -> PlannedRun:
+    return PlannedRun(Load(workers=workers), DataSet(clean=clean), run)
 
 
 def sweep_of(**changes: Any) -> Sweep:
@@ -55,7 +59,7 @@ def sweep_of(**changes: Any) -> Sweep:
 
 def test_a_sweep_makes_all_runs_of_each_worker_count() -> None:
     assert plan_inserts(sweep_of(workers=(1, 4), runs=2)) == [
-        PlannedRun(workers, run, clean=True) for workers in (1, 4) for run in (1, 2)
+        planned(workers, run, clean=True) for workers in (1, 4) for run in (1, 2)
     ]
 
 
@@ -66,7 +70,7 @@ def test_series_have_one_worker_count_and_are_not_too_long_for_a_secret() -> Non
     assert [len(runs) for runs in series.values()] == [LONGEST_SERIES, 1] * 2
     assert [run for runs in series.values() for run in runs] == plan
     longest = [
-        insert_settings(run, sweep_of(), TARGET, {"x": "y" * 1000}, "12345678", "t" * 32)
+        make_settings("x", "postgres", {"x": "y" * 1000}, run.data, run.load)
         for run in series["workers-01"]
     ]
     assert sum(len(one.model_dump_json()) for one in longest) < 2**20 / 2
@@ -75,20 +79,20 @@ def test_series_have_one_worker_count_and_are_not_too_long_for_a_secret() -> Non
 def test_without_cleaning_each_run_goes_on_behind_the_last() -> None:
     """The first finds what is there; for the others, the run before says where it ended."""
     plan = plan_inserts(sweep_of(workers=(1, 4), runs=2, clean=False))
-    assert [run.clean for run in plan] == [False] * 4
+    assert [run.data.clean for run in plan] == [False] * 4
 
 
 def test_steps_clean_once_and_go_on() -> None:
     assert plan_inserts(sweep_of(workers=(16,), runs=1, steps=3)) == [
-        PlannedRun(16, 1, clean=True),
-        PlannedRun(16, 2, clean=False),
-        PlannedRun(16, 3, clean=False),
+        planned(16, 1, clean=True),
+        planned(16, 2, clean=False),
+        planned(16, 3, clean=False),
     ]
 
 
 def test_steps_on_existing_data_never_clean() -> None:
     plan = plan_inserts(sweep_of(workers=(16,), runs=1, steps=2, clean=False))
-    assert [run.clean for run in plan] == [False, False]
+    assert [run.data.clean for run in plan] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -252,32 +256,26 @@ def test_queries_that_can_be_asked(workload: str) -> None:
 
 
 def test_settings_say_all_that_was_asked_for() -> None:
-    options = sweep_of(
+    sweep = sweep_of(
         workers=(4,), primary_key=PrimaryKey.UUID, tables=Tables.MULTIPLE, events=77, batch=7,
         prefill=5, clean=False, timestamps=Timestamps.RESTART, workload="cpu", seed=2**64 - 1,
     )  # fmt: skip
-    planned = PlannedRun(4, 2, clean=False)
-    told = insert_settings(planned, options, TARGET, {"a": 1}, "run", "token")
+    run = plan_inserts(sweep)[1]
+    told = make_settings("x", "postgres", {"a": 1}, run.data, run.load, token="token")
     expected = {
-        "run_id": "run", "token": "token", "target": "x",
-        "module": "postgres", "options": {"a": 1}, "workload": "cpu", "seed": 2**64 - 1,
-        "role": "write", "workers": 4, "primary_key": "uuid", "tables": "multiple", "events": 77,
-        "batch": 7, "prefill": 5, "clean": False, "timestamps": "restart",
+        "token": "token", "target": "x", "module": "postgres", "options": {"a": 1},
+        "workload": "cpu", "seed": 2**64 - 1, "role": "write", "workers": 4,
+        "primary_key": "uuid", "tables": "multiple", "events": 77, "batch": 7, "prefill": 5,
+        "clean": False, "timestamps": "restart",
     }  # fmt: skip
     found = told.model_dump(mode="json")
     [group] = found["groups"]
     found |= found["data"] | group["load"]
     assert {key: found[key] for key in expected} == expected
-
-
-def test_settings_of_a_step_follow_the_plan_and_not_the_options() -> None:
-    planned = PlannedRun(4, 2, clean=False)
-    told = insert_settings(planned, sweep_of(clean=True), TARGET, {}, "run", "token")
-    assert told.data.clean is False
+    assert len(told.run_id) == 8
 
 
 def test_secrets_are_not_in_a_settings_repr() -> None:
-    planned = PlannedRun(1, 1, clean=True)
     secret = {"connection_string": "password=hush-hush"}
-    told = insert_settings(planned, sweep_of(), TARGET, secret, "run", "hush-token")
+    told = make_settings("x", "postgres", secret, DataSet(), Load(), token="hush-token")
     assert "hush" not in repr(told)
