@@ -17,7 +17,7 @@ install: $(VENV)/tool
 
 # All tests that need nothing but Python. Database servers come from variables such as POSTGRES_DSN.
 test: $(VENV)/development
-	$(BIN)/python -m pytest -n 4 -m "not cluster"
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not cluster"
 
 # The contract suite on the official images of tests/compose.yaml, for which Docker is needed: all
 # systems one after another, or SYSTEMS="timescaledb cockroachdb".
@@ -26,7 +26,7 @@ test-images: $(VENV)/development
 
 # Tests on the Kubernetes cluster of the current context, in namespaces of their own.
 e2e: $(VENV)/development
-	$(BIN)/python -m pytest -n 2 tests/chart tests/kubernetes
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/chart tests/kubernetes
 
 # The image of collector and workers, by whatever can build one here.
 image:
