@@ -53,6 +53,7 @@ class Interrupts:
         self._shields = 0
         self._pending: int | None = None
         self._raised = False
+        self._number = 0
 
     def __enter__(self) -> Interrupts:
         self._before = {
@@ -77,13 +78,20 @@ class Interrupts:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._before.clear()
 
+    def insist(self) -> None:
+        """Raise again, for whoever still works after a further signal: the first exception got lost
+        where Python ignores them, as in a finalizer or a weak reference's callback."""
+        if self.hurry.is_set() and not self._shields:
+            raise Interrupted(self._number)
+
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self._raised or self._pending is not None:
             self.hurry.set()
         elif self._shields:
-            self._pending = number
+            self._number = self._pending = number
         else:
             self._raised = True
+            self._number = number
             raise Interrupted(number)
 
     @contextmanager

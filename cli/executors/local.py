@@ -219,6 +219,7 @@ class _Run(RunUnderWay):
 
     def check(self) -> None:
         """Whether the launcher lives, without which nobody would say that a process has ended."""
+        self._interrupts.insist()
         self._launcher.check()
 
     def describe_start(self) -> str:

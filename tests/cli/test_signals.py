@@ -53,6 +53,27 @@ def test_further_signals_hurry_and_do_not_raise(second: signal.Signals) -> None:
         assert interrupts.hurry.is_set()
 
 
+class Lost:
+    """Its finalizer is where the first signal is handled."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_got_lost_is_raised_again_after_a_further_one() -> None:
+    """Python ignores what is raised in a finalizer: the work would go on for ever."""
+    with Interrupts() as interrupts:
+        Lost()
+        interrupts.insist()
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Interrupted) as raised:
+            interrupts.insist()
+        assert raised.value.number == signal.SIGINT
+        with interrupts.shield():
+            interrupts.insist()
+
+
 def test_a_shield_defers_the_signal_to_its_end() -> None:
     done = []
     with Interrupts() as interrupts:

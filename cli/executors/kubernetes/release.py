@@ -147,6 +147,10 @@ class Release(RunUnderWay, Series):
         """Take note of a change of a pod, a Job or an event."""
         self._watch.notice(happening)
 
+    def check(self) -> None:
+        """Whether the user has asked for the end once more."""
+        self._interrupts.insist()
+
     def describe_start(self) -> str:
         """Without a word from the collector: which pods have not started."""
         return self._watch.describe_pending()
