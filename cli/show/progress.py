@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from simulator.contract import Phase, Status
+from simulator.contract import QUIET_S, Phase, Status
 
 from ..output import note
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 PLAIN_INTERVAL_S = 10.0
 
-QUIET_S = 10.0
-"""After so long without anything from the database, it is said."""
 
 _WORDS = {
     Phase.START: "starting",

@@ -6,13 +6,11 @@ import logging
 import time
 from collections import deque
 
-from ..contract import Phase, Role, RunSettings, Status
+from ..contract import QUIET_S, Phase, Role, RunSettings, Status
 from .barrier import MAX_NAMED, Barrier
 
 _RATE_WINDOW_S = 3.0
 
-QUIET_S = 10.0
-"""After so long without anything from the database, it is said."""
 
 _log = logging.getLogger(__name__)
 

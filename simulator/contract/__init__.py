@@ -12,6 +12,7 @@ from __future__ import annotations
 from .message import Message
 from .messages import (
     FAILURE_PREFIX,
+    QUIET_S,
     REPORT_PREFIX,
     RUN_HEADER,
     STATUS_PREFIX,
@@ -59,6 +60,7 @@ from .settings import (
 __all__ = [
     "FAILURE_PREFIX",
     "MAX_WORKERS",
+    "QUIET_S",
     "REPORT_PREFIX",
     "RUN_HEADER",
     "STATUS_PREFIX",

@@ -142,6 +142,10 @@ class Phase(StrEnum):
     FAILED = "failed"
 
 
+QUIET_S = 10.0
+"""After so long without anything from the database, it is said."""
+
+
 class Status(Message):
     """GET /status."""
 

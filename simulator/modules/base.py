@@ -21,7 +21,6 @@ from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..conditions import Condition
-from ..contract import CommaList as CommaList  # noqa: PLC0414 - modules take it from here
 from ..contract import Load, PrimaryKey, Role, RunSettings, Tables
 from ..errors import OptionError, did_you_mean
 from ..workloads.base import ColumnType, EventBlock, Schema

@@ -10,12 +10,11 @@ import pytest
 from pydantic import Field
 
 from simulator import modules
-from simulator.contract import Load, PrimaryKey, Tables
+from simulator.contract import CommaList, Load, PrimaryKey, Tables
 from simulator.errors import OptionError
 from simulator.modules import load_module, module_names
 from simulator.modules.base import (
     AnyModule,
-    CommaList,
     Job,
     Module,
     Options,

@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from ...conditions import Condition
-from ..base import CommaList, Options
+from ...contract import CommaList
+from ..base import Options
 from ..shared.options import EndpointOptions, IndexOptions, InFlightOptions, choose_mode
 from .encoding import InsertMethod
 

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from ...conditions import Condition
+from ...contract import CommaList
 from ...errors import OptionError
-from ..base import CommaList, Options
+from ..base import Options
 from ..shared.options import LoginOptions, TlsOptions, choose_mode
 from .encoding import MAX_BATCH, BatchType
 

@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from ...conditions import Condition
-from ..base import CommaList, Options
+from ...contract import CommaList
+from ..base import Options
 from ..shared.http import basic_auth
 from ..shared.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
 from .encoding import InsertMode

@@ -9,8 +9,9 @@ import psycopg2.extensions
 from pydantic import Field, field_validator
 
 from ...conditions import Condition
+from ...contract import CommaList
 from ...errors import OptionError
-from ..base import CommaList, Options
+from ..base import Options
 from .dialects import DIALECTS, Dialect, DialectName
 from .encoding import CopyFormat, InsertMode
 

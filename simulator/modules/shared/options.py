@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from ...conditions import Condition
+from ...contract import CommaList
 from ...errors import OptionError
-from ..base import CommaList, Options
+from ..base import Options
 from .tls import make_tls_context_for
 
 TRUST_REMEDY = "ca_certs (or set verify_certs=false)"
