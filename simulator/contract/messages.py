@@ -58,13 +58,28 @@ class Progress(Message):
     retries: int = 0
 
 
+class WorkerOffer(Message):
+    """An open loop as one worker kept to it: in its window, in events or queries."""
+
+    due: int
+    unsent: int
+    """Due, but not sent until the run's end."""
+    backlog: list[tuple[int, int]]
+    """(second since the common start, due and not sent at its end)."""
+    own_delay: str
+    """How late each request left though a place in flight was free, in µs: as `histogram`."""
+
+
 class WorkerInsert(Message):
     """What one worker measured while inserting. Times count from the common start."""
 
     start_s: float
+    """Of its window: after the warm-up."""
     end_s: float
     events: int
-    """Acknowledged by the database."""
+    """Acknowledged by the database, warm-up and all."""
+    measured: int | None = None
+    """Of these, within the window. None: all."""
     cpu_s: float
     """CPU of the whole process in [start_s, end_s]."""
     generate_s: float
@@ -74,7 +89,12 @@ class WorkerInsert(Message):
     ceiling_per_s: float
     """Events per CPU second that generating and encoding alone would reach in this worker."""
     histogram: str
-    """Latency of each request in µs: base64 of a compressed HDR histogram (V2)."""
+    """Latency of each request of the window in µs, from when it was due (open loop) or sent: base64 of
+    a compressed HDR histogram (V2)."""
+    service: str | None = None
+    """Of an open loop, the same from when it was sent."""
+    offer: WorkerOffer | None = None
+    """Of an open loop."""
     timeline: list[tuple[int, int]]
     """(second, events acknowledged in it)."""
     retries: int
@@ -94,6 +114,39 @@ class WorkerQueries(Message):
     executions: list[QueryRun]
 
 
+class WorkerQuery(Message):
+    """One query as one reader asked it in a run that is ended by the clock."""
+
+    query: str
+    errors: int = 0
+    error: str | None = None
+    """What the first that failed said."""
+    rows_min: int | None = None
+    rows_max: int | None = None
+    first_s: float | None = None
+    """How long the first execution took."""
+    others_s: float = 0.0
+    """How long all others of the window took together, from when they were due or sent."""
+    others: int = 0
+    histogram: str
+    """As in `WorkerInsert`, the first execution left out unless there are no others."""
+    service: str | None = None
+
+
+class WorkerReads(Message):
+    """What one reader asked in a run that is ended by the clock. Times count from the common start."""
+
+    start_s: float
+    end_s: float
+    answered: int
+    """Within the window."""
+    cpu_s: float
+    queries: list[WorkerQuery]
+    offer: WorkerOffer | None = None
+    timeline: list[tuple[int, int]]
+    """(second, queries answered in it)."""
+
+
 class WorkerResult(Message):
     """POST /result, once per worker."""
 
@@ -106,12 +159,14 @@ class WorkerResult(Message):
     if it was told too late to ask again."""
     insert: WorkerInsert | None = None
     queries: WorkerQueries | None = None
+    reads: WorkerReads | None = None
 
     @property
     def done(self) -> int:
         """Events acknowledged and queries answered."""
         inserted = self.insert.events if self.insert else 0
-        return inserted + (len(self.queries.executions) if self.queries else 0)
+        answered = sum(count for _, count in self.reads.timeline) if self.reads else 0
+        return inserted + answered + (len(self.queries.executions) if self.queries else 0)
 
 
 class Failure(Message):

@@ -32,6 +32,32 @@ class LatencyMs(Message):
     max: float
 
 
+class Offered(Message):
+    """An open loop: what was due in the window, and what became of it. In events, or in queries."""
+
+    rate_per_s: float
+    """What was asked for."""
+    due: int
+    """In the window, by the schedule."""
+    achieved: int
+    """Acknowledged (answered) within the window, whenever it was due."""
+    unsent: int = 0
+    """Due, but not sent until the run's end: all places in flight were taken. Their response times
+    count with the time that they had waited till then."""
+    backlog_max: int
+    """The most that was due and not sent yet, at the end of a second."""
+    backlog_growth: int
+    """By how much that grew in the last half of the window."""
+    backlog: list[tuple[int, int]] = Field(default_factory=list)
+    """(second since the common start, due and not sent at its end)."""
+    saturated: bool
+    """The database didn't keep up: a true result, and not an error."""
+    reason: str | None = None
+    """By which sign."""
+    own_delay_p99_ms: float | None = None
+    """How late requests left though a place in flight was free: the client's own delay."""
+
+
 class Client(Message):
     """What the load generator itself cost, all workers together."""
 
@@ -110,8 +136,20 @@ class InsertRun(Message):
     """Measured values per second: `inserts_per_s` times those of an event (workload cpu: ten)."""
     overlap: float | None = None
     """Share of the window in which all workers were active."""
+    began_at: str | None = None
+    ended_at: str | None = None
+    """The measured window by the collector's clock, in UTC (ISO 8601)."""
+    warm_up_s: float = 0.0
+    """How much of the beginning is in no figure."""
     latency_ms: LatencyMs | None = None
+    """From the instant a request was due in an open loop (response time), from the one it was sent in a
+    closed loop."""
     histogram: str | None = None
+    service_ms: LatencyMs | None = None
+    """Of an open loop: from the instant a request was sent."""
+    service_histogram: str | None = None
+    offered: Offered | None = None
+    """Of an open loop."""
     client: Client | None = None
     retries: int = 0
     errors: dict[str, int] = Field(default_factory=dict)
@@ -126,8 +164,60 @@ class InsertRun(Message):
     per_worker: list[WorkerSpan] = Field(default_factory=list)
 
 
+class QueryFigures(Message):
+    """One query over a run that is ended by the clock, of all readers."""
+
+    query: str
+    executions: int
+    """Answered, of those due in the window."""
+    errors: int = 0
+    error: str | None = None
+    """What the first that failed said."""
+    rows_min: int | None = None
+    rows_max: int | None = None
+    cold_s: float | None = None
+    """Mean of the first execution of each reader."""
+    means_s: list[float] = Field(default_factory=list)
+    """Each reader's mean over its other executions: the independent samples."""
+    latency_ms: LatencyMs | None = None
+    """As in `InsertRun`."""
+    histogram: str | None = None
+    service_ms: LatencyMs | None = None
+
+
+class ReadRun(Message):
+    """Readers over a run that is ended by the clock, as in `result.json`."""
+
+    workers: int
+    run: int
+    valid: bool
+    invalid_reasons: list[str]
+    fill_level: int | None = None
+    """Events in the database when the measured window began, if they were counted."""
+    window_s: float | None = None
+    queries_per_s: float | None = None
+    """Answered within the window ÷ window."""
+    overlap: float | None = None
+    began_at: str | None = None
+    ended_at: str | None = None
+    warm_up_s: float = 0.0
+    queries: list[QueryFigures] = Field(default_factory=list)
+    latency_ms: LatencyMs | None = None
+    histogram: str | None = None
+    service_ms: LatencyMs | None = None
+    service_histogram: str | None = None
+    offered: Offered | None = None
+    client: Client | None = None
+    timeline: list[tuple[int, int]] = Field(default_factory=list)
+    """(second since the common start, queries answered in it)."""
+    phases_s: dict[str, float] = Field(default_factory=dict)
+
+
 class Report(Message):
     """GET /report: one run, complete."""
+
+    read: ReadRun | None = None
+    """Readers whose run was ended by the clock."""
 
     overlap: float | None = None
     """Of queries: share of the time in which all readers asked. None for one reader, or a moment."""

@@ -11,6 +11,7 @@ from ..conditions import Condition
 from .message import Message
 
 MAX_WORKERS = 100_000
+MAX_IN_FLIGHT = 10_000
 
 
 def split_list(value: object) -> Any:
@@ -52,11 +53,22 @@ class Timestamps(StrEnum):
     RESTART = "restart"
 
 
+class Arrivals(StrEnum):
+    """How the requests of an open loop follow each other."""
+
+    EVEN = "even"
+    """At equal intervals, the workers' interleaved."""
+    POISSON = "poisson"
+    """Independently of each other, as those of many devices that aren't in step."""
+
+
 class Role(StrEnum):
     """What the workers of a group do."""
 
     WRITE = "write"
     """Insert events."""
+    FILL = "fill"
+    """Insert the prefill, and nothing after it."""
     READ = "read"
     """Ask queries."""
     CHECK = "check"
@@ -105,9 +117,39 @@ class Load(Message):
     batch: Annotated[int, Condition.BATCH] = _option(
         0, "Events per request; 0: each event is a request of its own.", Role.WRITE, ge=0
     )
+    rate_per_s: Annotated[float | None, Condition.WORKLOAD] = _option(
+        None,
+        "Offer this many events (queries) per second, of all workers together, whether or not the"
+        " database keeps up: an open loop. Without it each request follows the answer to the one"
+        " before: a closed loop.",
+        gt=0,
+    )
+    arrivals: Annotated[Arrivals, Condition.WORKLOAD] = _option(
+        Arrivals.POISSON, "With --rate: at equal intervals, or independently of each other."
+    )
+    in_flight: Annotated[int | None, Condition.CLIENT] = _option(
+        None,
+        "Requests that each worker may have under way at once; default: the target's.",
+        Role.WRITE,
+        ge=1,
+        le=MAX_IN_FLIGHT,
+    )
+    duration_s: Annotated[float | None, Condition.NONE] = _option(
+        None, "How long to go on, warm-up included (60s, 5m, 1h).", gt=0
+    )
+    warm_up_s: Annotated[float, Condition.NONE] = _option(
+        0, "Leave so much of the beginning out of all figures (10s, 1m).", ge=0
+    )
     runs: int = _option(3, "How often each worker asks each query.", Role.READ, ge=1)
     queries: CommaList | None = None
     """The queries that readers ask; None: all that the module has for the workload."""
+    weights: dict[str, float] = Field(default_factory=dict)
+    """How often readers ask a query in proportion to the others; 1 for those that aren't named."""
+
+    @property
+    def events_per_request(self) -> int:
+        """What one request counts for in `rate_per_s`: its events, or the one query that it is."""
+        return max(1, self.batch) if self.role is Role.WRITE else 1
 
 
 class DataSet(Message):

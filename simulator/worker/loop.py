@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..errors import Retryable, SimulatorError
 from ..modules.base import Outcome, Payload, Writer
 from .measure import Recorder
-from .schedule import AT_ONCE, Schedule
+from .schedule import ClosedLoop, Schedule
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def insert_all(
     recorder: Recorder,
     max_retries: int,
     abort: Callable[[], None],
-    schedule: Schedule = AT_ONCE,
+    schedule: Schedule | None = None,
 ) -> None:
     """Send all payloads, each when the schedule says. A request's latency runs from its first
     submission to its acknowledgement, retries included. `abort` is called before each retry and
@@ -37,6 +37,7 @@ def insert_all(
 
     Raises SimulatorError if a request failed for good or events were refused.
     """
+    schedule = schedule or ClosedLoop()
     if writer.max_in_flight > 1:
         _InFlight(writer, recorder, max_retries, abort, schedule).run(feed)
         return
