@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..contract import (
     Client,
     InsertRun,
+    LatencyMs,
+    Load,
+    Offered,
     Queryable,
     QueryRun,
     Verification,
@@ -18,6 +22,7 @@ from ..contract import (
     WorkerTimeline,
 )
 from ..histograms import encode_histogram, latency_ms, merge_histograms
+from .offered import find_own_delay, judge_offer
 
 MIN_OVERLAP = 0.8
 """Below this, the workers did not load the database together, and the run is invalid. Of two workers
@@ -38,23 +43,24 @@ least what a busy machine takes to deliver a message."""
 
 
 def merge_inserts(
-    measured: Mapping[int, WorkerInsert],
+    inserts: Mapping[int, WorkerInsert],
     nodes: Mapping[int, str],
     clock_offsets_s: Mapping[int, float],
-    planned: int,
+    load: Load,
     fill_level: int,
     stored: int | None,
 ) -> InsertRun:
     """One run from what each of its writers measured.
 
-    `nodes`: where each worker ran; `planned`: events of all workers; `fill_level`: events in the
-    database before; `stored`: those counted afterwards, None if the module stores nothing.
+    `nodes`: where each worker ran; `load`: the group's; `fill_level`: events in the database before;
+    `stored`: those counted afterwards, None if the module stores nothing.
     """
     parts = {
         worker: _by_collectors_clock(part, clock_offsets_s.get(worker, 0.0))
-        for worker, part in sorted(measured.items())
+        for worker, part in sorted(inserts.items())
     }
     events = sum(part.events for part in parts.values())
+    measured = sum(_measured(part) for part in parts.values())
     window, overlap = span_of([(part.start_s, part.end_s) for part in parts.values()])
     mean_duration = sum(part.end_s - part.start_s for part in parts.values()) / len(parts)
     histogram = merge_histograms(part.histogram for part in parts.values())
@@ -68,15 +74,24 @@ def merge_inserts(
         expected=expected, stored=stored, ok=stored is None or stored == expected
     )
     reasons = []
-    if events < planned:
+    planned = load.workers * load.events
+    if load.duration_s is None and events < planned:
         reasons.append(f"{planned - events} of {planned} events were not acknowledged")
     if not verification.ok:
         reasons.append(f"the database holds {stored} events, {expected} were expected")
-    if window <= 0:
-        reasons.append("nothing was measured: no window")
+    if window <= 0 or not measured:
+        reasons.append(_explain_nothing(load, window))
     else:
         reasons += _find_apart(overlap)
     reasons += _late_starts(clock_offsets_s, window)
+    offered = judge_offer(
+        [part.offer for part in parts.values() if part.offer],
+        load,
+        max(part.in_flight for part in parts.values()),
+        measured,
+        seconds,
+        (min(part.start_s for part in parts.values()), max(p.end_s for p in parts.values())),
+    )
     return InsertRun(
         workers=len(parts),
         run=1,
@@ -85,12 +100,15 @@ def merge_inserts(
         invalid_reasons=reasons,
         events=events,
         window_s=window,
-        inserts_per_s=events / window if window > 0 else None,
-        inserts_per_s_mean_duration=events / mean_duration if mean_duration > 0 else None,
+        inserts_per_s=measured / window if window > 0 and measured else None,
+        inserts_per_s_mean_duration=measured / mean_duration if mean_duration > 0 else None,
         overlap=overlap,
+        warm_up_s=load.warm_up_s,
         latency_ms=latency_ms(histogram),
         histogram=encode_histogram(histogram),
-        client=client_cost(list(parts.values()), window),
+        **_merge_service([part.service for part in parts.values()]),
+        offered=offered,
+        client=client_cost(list(parts.values()), window, offered, latency_ms(histogram)),
         retries=sum(part.retries for part in parts.values()),
         errors=dict(sorted(errors.items())),
         verification=verification,
@@ -109,6 +127,34 @@ def merge_inserts(
             for worker, part in parts.items()
         ],
     )
+
+
+def _measured(part: WorkerInsert) -> int:
+    """Events that count for the rate."""
+    return part.events if part.measured is None else part.measured
+
+
+def _explain_nothing(load: Load, window_s: float) -> str:
+    if load.warm_up_s and window_s <= 0:
+        return (
+            f"nothing was measured: the run ended within its warm-up of {load.warm_up_s:g} s; let it"
+            " take longer"
+        )
+    if load.duration_s is not None:
+        return (
+            f"nothing was measured: no request was acknowledged in the {window_s:g} s of the window;"
+            " let it take longer"
+        )
+    return "nothing was measured: no window"
+
+
+def _merge_service(encoded: Sequence[str | None]) -> dict[str, Any]:
+    """The fields of the service times, which only an open loop has."""
+    found = [one for one in encoded if one is not None]
+    if not found:
+        return {}
+    merged = merge_histograms(found)
+    return {"service_ms": latency_ms(merged), "service_histogram": encode_histogram(merged)}
 
 
 def _by_collectors_clock(part: WorkerInsert, offset_s: float) -> WorkerInsert:
@@ -143,7 +189,7 @@ def _slowest(parts: Mapping[int, WorkerInsert]) -> WorkerTimeline:
     def rate(worker: int) -> float:
         part = parts[worker]
         span = part.end_s - part.start_s
-        return part.events / span if span > 0 else 0.0
+        return _measured(part) / span if span > 0 else 0.0
 
     slowest = min(parts, key=rate)
     return WorkerTimeline(worker=slowest, timeline=parts[slowest].timeline)
@@ -153,7 +199,8 @@ def queryable(run: InsertRun, lag_s: float) -> Queryable | None:
     """The rate at which a run's events could be queried, the last of them `lag_s` after the window."""
     if not (run.events and run.window_s and run.verification and run.verification.ok):
         return None
-    return Queryable(lag_s=lag_s, events_per_s=run.events / (run.window_s + lag_s))
+    measured = (run.inserts_per_s or 0.0) * run.window_s
+    return Queryable(lag_s=lag_s, events_per_s=measured / (run.window_s + lag_s))
 
 
 def _late_starts(clock_offsets_s: Mapping[int, float], window_s: float) -> list[str]:
@@ -165,8 +212,13 @@ def _late_starts(clock_offsets_s: Mapping[int, float], window_s: float) -> list[
     ]
 
 
-def client_cost(parts: Sequence[WorkerInsert], window_s: float) -> Client:
-    """What generating load cost, and whether that was the bottleneck.
+def client_cost(
+    parts: Sequence[WorkerInsert],
+    window_s: float,
+    offered: Offered | None = None,
+    latency: LatencyMs | None = None,
+) -> Client:
+    """What generating load cost, and whether that was the bottleneck; `offered`: of an open loop.
 
     The shares are those of the worker that had the least left: one saturated worker is enough to
     hold a run back, and an average would hide it.
@@ -176,7 +228,7 @@ def client_cost(parts: Sequence[WorkerInsert], window_s: float) -> Client:
     busiest = max((p.cpu_s / s for p, s in zip(parts, spans, strict=True) if s > 0), default=0.0)
     ceiling_share = max(
         (
-            part.events / span / part.ceiling_per_s
+            _measured(part) / span / part.ceiling_per_s
             for part, span in zip(parts, spans, strict=True)
             if span > 0 and part.ceiling_per_s > 0
         ),
@@ -186,13 +238,18 @@ def client_cost(parts: Sequence[WorkerInsert], window_s: float) -> Client:
     worst_throttled = max(throttled, default=None)
     reason = None
     in_flight = max(part.in_flight for part in parts)
-    one_at_a_time = in_flight == 1 and busiest >= BOUND_CPU_SHARE_ONE_IN_FLIGHT
-    if busiest >= BOUND_CPU_SHARE or one_at_a_time:
+    one_at_a_time = in_flight == 1 and not offered and busiest >= BOUND_CPU_SHARE_ONE_IN_FLIGHT
+    if offered and (late := find_own_delay(offered, latency)):
+        reason = late
+    elif busiest >= BOUND_CPU_SHARE or one_at_a_time:
         reason = f"a worker's CPU was busy {busiest:.0%} of the time"
         if busiest < BOUND_CPU_SHARE:
             reason += ", while the database waited for its next request"
     elif worst_throttled is not None and worst_throttled > BOUND_THROTTLED_SHARE:
         reason = f"a worker's CPU limit cut in in {worst_throttled:.0%} of the periods"
+    elif offered:
+        # What it sends is given, however fast it could be.
+        pass
     elif ceiling_share >= 1:
         # Neither figure of a tiny run is exact, so their ratio can be as much as 430 %.
         reason = "a worker ran as fast as building payloads alone allows"

@@ -79,7 +79,7 @@ def _verify(load: Load, prepared: Preparation, barrier: Barrier) -> tuple[Insert
         parts,
         {worker: result.node for worker, result in barrier.results.items()},
         barrier.clock_offsets_s,
-        load.workers * load.events,
+        load,
         before,
         stored,
     )
@@ -88,7 +88,8 @@ def _verify(load: Load, prepared: Preparation, barrier: Barrier) -> tuple[Insert
     if module.settle_s:
         run.queryable = queryable(run, lag_s)
     most_prefilled = max(message.prefilled for message in barrier.ready.values())
-    next_event = prepared.first_event + most_prefilled + load.events
+    most = max(part.events for part in parts.values())
+    next_event = prepared.first_event + most_prefilled + most
     return run, Carried(next_event=next_event, stored=stored)
 
 

@@ -64,8 +64,8 @@ class WorkerOffer(Message):
     due: int
     unsent: int
     """Due, but not sent until the run's end."""
-    backlog: list[tuple[int, int]]
-    """(second since the common start, due and not sent at its end)."""
+    due_timeline: list[tuple[int, int]]
+    """(second since the common start, due in it)."""
     own_delay: str
     """How late each request left though a place in flight was free, in µs: as `histogram`."""
 

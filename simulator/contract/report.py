@@ -45,11 +45,11 @@ class Offered(Message):
     """Due, but not sent until the run's end: all places in flight were taken. Their response times
     count with the time that they had waited till then."""
     backlog_max: int
-    """The most that was due and not sent yet, at the end of a second."""
+    """The most that was due and not acknowledged (answered) yet, at the end of a second."""
     backlog_growth: int
     """By how much that grew in the last half of the window."""
     backlog: list[tuple[int, int]] = Field(default_factory=list)
-    """(second since the common start, due and not sent at its end)."""
+    """(second since the common start, due and not acknowledged at its end)."""
     saturated: bool
     """The database didn't keep up: a true result, and not an error."""
     reason: str | None = None

@@ -21,6 +21,9 @@ _CHUNK_EVENTS = 16_384
 # while a chunk is encoded: 1 ms (Cassandra) to 2 ms (Elasticsearch).
 _CHUNK_SINGLES = 512
 
+_NO_END = 2**62
+"""An event's number that no run comes to."""
+
 # How long a thread that has an answer to take waits for the one that encodes (Python's default is 5 ms,
 # as long as many a request; https://docs.python.org/3/library/sys.html#sys.setswitchinterval).
 _SWITCH_INTERVAL_S = 0.0002
@@ -40,14 +43,15 @@ class Feed:
         generate: Callable[[int, int], EventBlock],
         encoder: Encoder,
         first: int,
-        count: int,
+        count: int | None,
         batch: int,
     ) -> None:
-        """`generate(first, count)` makes a block; events `first` to `first + count` are fed."""
+        """`generate(first, count)` makes a block; events `first` to `first + count` are fed (None:
+        without end)."""
         self._generate = generate
         self._encoder = encoder
         self._next = first
-        self._stop = first + count
+        self._stop = _NO_END if count is None else first + count
         self._batch = batch
         unit = encoder.unit_events or batch or 1
         self._chunk = -(-(_CHUNK_EVENTS if batch else _CHUNK_SINGLES) // unit) * unit
@@ -92,6 +96,11 @@ class Feed:
         self._next += count
         self._encoded_events += count
         return True
+
+    def forget_costs(self) -> None:
+        """Count what making payloads costs from here on: the warm-up is over."""
+        self.generate_s = self.encode_s = 0.0
+        self._encoded_events = 0
 
     def ceiling_per_s(self) -> float:
         """Events per CPU second of generating and encoding; 0 if nothing was encoded."""

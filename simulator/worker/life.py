@@ -31,6 +31,7 @@ from .client import CollectorClient, ProgressReporter, RunOver
 from .feed import Feed
 from .loop import insert_all
 from .measure import Recorder
+from .schedule import Schedule, make_schedule, sharpen_sleep
 
 _log = logging.getLogger(__name__)
 
@@ -42,8 +43,12 @@ def run_worker(settings: RunSettings, number: int, collector_url: str) -> int:
     """A worker's whole life; its exit status: 0 done, 1 failed (the collector was told why)."""
     client = CollectorClient(collector_url, settings, number)
     try:
-        roles: dict[Role, type[WritingWorker | ReadingWorker | CheckingWorker]]
-        roles = {Role.WRITE: WritingWorker, Role.READ: ReadingWorker, Role.CHECK: CheckingWorker}
+        roles: dict[Role, type[WritingWorker | ReadingWorker | CheckingWorker]] = {
+            Role.WRITE: WritingWorker,
+            Role.FILL: WritingWorker,
+            Role.READ: ReadingWorker,
+            Role.CHECK: CheckingWorker,
+        }
         worker = roles[settings.group_of(number).load.role](settings, number, client)
         client.result(worker.run())
     except RunOver as error:
@@ -125,7 +130,7 @@ class Worker(ABC):
 
 
 class WritingWorker(Worker):
-    """Inserts events."""
+    """Inserts events: a prefill before the common start, the load's own after it."""
 
     def run(self) -> WorkerResult:
         load = self._load
@@ -139,14 +144,20 @@ class WritingWorker(Worker):
         prefill = share(self._data.prefill, load.workers, self._number - self._group.first)
         if prefill:
             self._prefill(generate, first, prefill)
+        if load.role is Role.FILL:
+            return self._result(time.perf_counter() - self._await_start(prefill))
+        schedule = make_schedule(load, self._number - self._group.first, self._data.seed)
+        events = load.events if load.duration_s is None else None
         with connect(self._module.writer(load.batch)) as writer:
-            feed = Feed(generate, writer.encoder, first + prefill, load.events, load.batch)
+            feed = Feed(generate, writer.encoder, first + prefill, events, load.batch)
             feed.prime()
-            recorder = Recorder()
+            recorder = Recorder(schedule, feed.forget_costs)
             with garbage_collection_paused():
+                if schedule.is_open:
+                    sharpen_sleep()
                 recorder.begin(self._await_start(prefill))
                 with ProgressReporter(self._client, self._progress("run", recorder)):
-                    self._insert(feed, writer, recorder)
+                    self._insert(feed, writer, recorder, schedule)
                     recorder.end()
         measured = recorder.result(
             feed.generate_s, feed.encode_s, feed.ceiling_per_s(), writer.max_in_flight
@@ -162,8 +173,11 @@ class WritingWorker(Worker):
             with ProgressReporter(self._client, self._progress("prefill", recorder)):
                 self._insert(feed, writer, recorder)
 
-    def _insert(self, feed: Feed, writer: Writer, recorder: Recorder) -> None:
-        insert_all(feed, writer, recorder, self._module.options.max_retries, self._check_on)
+    def _insert(
+        self, feed: Feed, writer: Writer, recorder: Recorder, schedule: Schedule | None = None
+    ) -> None:
+        most = self._module.options.max_retries
+        insert_all(feed, writer, recorder, most, self._check_on, schedule)
 
     def _progress(
         self, stage: Literal["prefill", "run"], recorder: Recorder

@@ -31,9 +31,10 @@ def insert_all(
     abort: Callable[[], None],
     schedule: Schedule | None = None,
 ) -> None:
-    """Send all payloads, each when the schedule says. A request's latency runs from its first
-    submission to its acknowledgement, retries included. `abort` is called before each retry and
-    raises if the run is over.
+    """Send all payloads, each when the schedule says (without one: at once), until it is over. A request's
+    latency runs to its acknowledgement, retries included: from when it was due in an open loop, from
+    its first submission in a closed one. `abort` is called before each retry and raises if the run
+    is over.
 
     Raises SimulatorError if a request failed for good or events were refused.
     """
@@ -41,19 +42,29 @@ def insert_all(
     if writer.max_in_flight > 1:
         _InFlight(writer, recorder, max_retries, abort, schedule).run(feed)
         return
-    clock = time.perf_counter
+    clock, is_open, ends = time.perf_counter, schedule.is_open, schedule.ends
+    free = clock()
     for payload in feed:
         sent = clock()
         due = schedule.next_due(sent)
-        if due > sent:
+        if sent < due < ends:
             time.sleep(due - sent)
             sent = clock()
+        if sent >= ends or due >= ends:
+            if is_open and due < ends:
+                recorder.leave_unsent(due, payload.events)
+            return
         try:
             stored = writer.send(payload)
         except Retryable as error:
             stored = _retry(payload, error, writer, recorder, max_retries, abort)
         _check(payload, stored)
-        recorder.record(sent, clock(), stored)
+        answered = clock()
+        if is_open:
+            recorder.record_due(due, free, sent, answered, stored)
+            free = answered
+        else:
+            recorder.record(sent, answered, stored)
 
 
 def _retry(
@@ -106,6 +117,9 @@ def _check(payload: Payload, stored: int) -> None:
 class _Request:
     payload: Payload
     sent: float
+    due: float
+    free: float
+    """When there was a place in flight for it."""
     attempts: int = 0
 
 
@@ -127,30 +141,43 @@ class _InFlight:
         self._schedule = schedule
         self._waiting: list[tuple[float, int, _Request]] = []
         self._under_way = 0
+        self._free = 0.0
+        """Since when there has been a place."""
 
     def run(self, feed: Iterable[Payload]) -> None:
         try:
             for payload in feed:
-                self._await_turn()
-                self._submit(_Request(payload, time.perf_counter()))
+                due = self._await_turn(payload.events)
+                if due is None:
+                    break
+                self._submit(_Request(payload, time.perf_counter(), due, self._free))
             while self._under_way + len(self._waiting):
                 self._next_event()
         finally:
             self._writer.stop_submitting()
 
-    def _await_turn(self) -> None:
-        """Wait until the next request is due and a place is free, and take answers meanwhile."""
-        due = self._schedule.next_due(time.perf_counter())
-        while True:
-            while self._under_way + len(self._waiting) >= self._writer.max_in_flight:
-                self._next_event()
-            early_s = due - time.perf_counter()
-            if early_s <= 0:
-                return
-            if self._under_way + len(self._waiting):
-                self._next_event(early_s)
+    def _await_turn(self, events: int) -> float | None:
+        """Wait until the next request is due and a place is free, and take answers meanwhile; when it
+        was due, or None if the schedule is over."""
+        schedule, clock = self._schedule, time.perf_counter
+        now = clock()
+        due = schedule.next_due(now)
+        while now < schedule.ends and due < schedule.ends:
+            if self._is_full():
+                self._next_event(schedule.ends - now)
+            elif due <= now:
+                return due
+            elif self._under_way + len(self._waiting):
+                self._next_event(due - now)
             else:
-                time.sleep(early_s)
+                time.sleep(due - now)
+            now = clock()
+        if schedule.is_open and due < schedule.ends:
+            self._recorder.leave_unsent(due, events)
+        return None
+
+    def _is_full(self) -> bool:
+        return self._under_way + len(self._waiting) >= self._writer.max_in_flight
 
     def _submit(self, request: _Request) -> None:
         self._under_way += 1
@@ -163,6 +190,8 @@ class _InFlight:
         outcomes = self._writer.outcomes(None if timeout_s == math.inf else timeout_s)
         if not outcomes and retry_s <= at_most_s and self._waiting:
             self._resubmit(heapq.heappop(self._waiting)[2])
+        if outcomes and self._is_full():
+            self._free = outcomes[0].answered_s
         for outcome in outcomes:
             self._under_way -= 1
             self._take(outcome)
@@ -172,11 +201,18 @@ class _InFlight:
         result = outcome.result
         if isinstance(result, int):
             _check(request.payload, result)
-            self._recorder.record(request.sent, outcome.answered_s, result)
+            self._record(request, outcome.answered_s)
         elif isinstance(result, Retryable):
             self._postpone(request, result)
         else:
             raise result
+
+    def _record(self, request: _Request, answered: float) -> None:
+        events = request.payload.events
+        if self._schedule.is_open:
+            self._recorder.record_due(request.due, request.free, request.sent, answered, events)
+        else:
+            self._recorder.record(request.sent, answered, events)
 
     def _postpone(self, request: _Request, error: Retryable) -> None:
         if request.attempts >= self._max_retries:
@@ -191,7 +227,7 @@ class _InFlight:
         self._recorder.retries += 1
         try:
             if self._writer.recover(request.payload):
-                self._recorder.record(request.sent, time.perf_counter(), request.payload.events)
+                self._record(request, time.perf_counter())
                 return
         except Retryable as error:
             self._postpone_due(request, error)

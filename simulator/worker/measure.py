@@ -2,50 +2,132 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from math import inf
 from pathlib import Path
 
-from ..contract import WorkerInsert
+from ..contract import WorkerInsert, WorkerOffer
 from ..histograms import encode_histogram, new_histogram
+from .schedule import ClosedLoop, Schedule
 
 
 class Recorder:
-    """Collects one worker's requests. Begins at `begin()`, which is the start of its window.
+    """Collects one worker's requests. Begins at `begin()`; its window opens after the schedule's warm-up
+    and ends with the schedule, or else with the last answer.
+
+    All requests are in the timeline. The rate counts what was acknowledged within the window. The
+    histograms have the requests that were due within it (sent, in a closed loop), whenever they were
+    answered: those that a stall holds up beyond the end are the ones that matter.
 
     `record` is in the hot path of single-row inserts: it costs about 1 µs, mostly the histogram.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, schedule: Schedule | None = None, open_window: Callable[[], None] = lambda: None
+    ) -> None:
+        """`open_window` is called when a warm-up is over, in another thread."""
+        self._schedule = schedule or ClosedLoop()
+        self._open_window = open_window
         self.events = 0
+        self.measured = 0
+        """Events acknowledged within the window."""
         self.retries = 0
         self.errors: Counter[str] = Counter()
-        self._histogram = new_histogram()
         self._seconds: Counter[int] = Counter()
         self._origin = 0.0
-        self._begin = self._end = 0.0
-        self._cpu_begin = self._cpu_end = 0.0
+        self._from, self._to = 0.0, inf
+        self._begin = self._last = 0.0
+        self._cpu_begin = 0.0
+        self._cpu_end: float | None = None
         self._throttling_begin: tuple[int, int] | None = None
+        self._clock: _WindowClock | None = None
+        self._latency = new_histogram()
+        """Of an open loop: the response times; else the service times."""
+        self._service = new_histogram()
+        self._own_delay = new_histogram()
+        self._due_seconds: Counter[int] = Counter()
+        self._due = self._unsent = 0
+        self.late_s = 0.0
+        """How long after it was due the last request left."""
 
     def begin(self, origin: float) -> None:
-        """Open the window; `origin` is the common start on `time.perf_counter`'s clock."""
+        """Start; `origin` is the common start on `time.perf_counter`'s clock."""
+        schedule = self._schedule
+        schedule.begin(origin)
         self._origin = origin
+        self._from, self._to = schedule.measured_from, schedule.ends
+        self._begin = self._last = time.perf_counter()
+        self._read_begin()
+        if self._from > origin or self._to < inf:
+            self._clock = _WindowClock(self._from, self._to, self._enter_window, self._leave_window)
+            self._clock.start()
+
+    def _read_begin(self) -> None:
         self._throttling_begin = throttled_periods()
         self._cpu_begin = time.process_time()
-        self._begin = self._end = time.perf_counter()
+
+    def _enter_window(self) -> None:
+        if self._from > self._origin:
+            self._read_begin()
+            self._open_window()
+
+    def _leave_window(self) -> None:
+        self._cpu_end = time.process_time()
 
     def record(self, sent: float, answered: float, events: int) -> None:
-        """One request: submitted and acknowledged at these `perf_counter` times."""
-        self._histogram.record_value((answered - sent) * 1e6 or 1)
+        """One request of a closed loop: submitted and acknowledged at these `perf_counter` times."""
+        if sent >= self._from:
+            self._latency.record_value((answered - sent) * 1e6 or 1)
+        self._count(answered, events)
+
+    def record_due(
+        self, due: float, free: float, sent: float, answered: float, events: int
+    ) -> None:
+        """One request of an open loop, which was due and had a place in flight `free` at these times."""
+        self._due_seconds[int(due - self._origin)] += events
+        self.late_s = sent - due
+        if due >= self._from:
+            self._due += events
+            self._latency.record_value((answered - due) * 1e6 or 1)
+            self._service.record_value((answered - sent) * 1e6 or 1)
+            self._own_delay.record_value(max(1, (sent - max(due, free)) * 1e6))
+        self._count(answered, events)
+
+    def _count(self, answered: float, events: int) -> None:
         self._seconds[int(answered - self._origin)] += events
         self.events += events
+        if self._from <= answered <= self._to:
+            self.measured += events
         # Answers to requests in flight may come here in another order than they came in.
-        self._end = max(self._end, answered)
+        self._last = max(self._last, answered)
+
+    def leave_unsent(self, due: float, events: int) -> None:
+        """The schedule is over: `due` was the next request's time, and all further ones are left, too.
+        They have waited till now, so what they count with is the least that it can have been."""
+        import numpy as np
+
+        for times in (np.array([due]), *self._schedule.remaining()):
+            seconds, counts = np.unique((times - self._origin).astype(int), return_counts=True)
+            for second, count in zip(seconds.tolist(), counts.tolist(), strict=True):
+                self._due_seconds[second] += count * events
+            waited = (self._to - times[times >= self._from]) * 1e6
+            self._due += len(waited) * events
+            self._unsent += len(waited) * events
+            # As exact as the histogram's three digits, without a step for each of what may be millions.
+            unit = 10 ** np.maximum(0, np.floor(np.log10(np.maximum(waited, 1))) - 3)
+            values, counts = np.unique(np.round(waited / unit) * unit, return_counts=True)
+            for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+                self._latency.record_value(max(1, value), count)
 
     def end(self) -> None:
-        """Close the window, which ends with the last acknowledged request."""
-        self._cpu_end = time.process_time()
+        """Close the window."""
+        if self._clock is not None:
+            self._clock.stop()
+        if self._cpu_end is None:
+            self._cpu_end = time.process_time()
 
     def elapsed_s(self) -> float:
         """Seconds since the common start."""
@@ -55,21 +137,61 @@ class Recorder:
         self, generate_s: float, encode_s: float, ceiling_per_s: float, in_flight: int = 1
     ) -> WorkerInsert:
         """What was measured, for the collector."""
+        start = max(self._begin, self._from)
+        end = max(start, self._last) if self._to == inf else self._to
+        is_open = self._schedule.is_open
+        assert self._cpu_end is not None
         return WorkerInsert(
-            start_s=self._begin - self._origin,
-            end_s=self._end - self._origin,
+            start_s=start - self._origin,
+            end_s=end - self._origin,
             events=self.events,
-            cpu_s=self._cpu_end - self._cpu_begin,
+            measured=self.measured,
+            cpu_s=max(0.0, self._cpu_end - self._cpu_begin),
             generate_s=generate_s,
             encode_s=encode_s,
             ceiling_per_s=ceiling_per_s,
-            histogram=encode_histogram(self._histogram),
+            histogram=encode_histogram(self._latency),
+            service=encode_histogram(self._service) if is_open else None,
+            offer=self.offer() if is_open else None,
             timeline=sorted(self._seconds.items()),
             retries=self.retries,
             errors=dict(self.errors),
             in_flight=in_flight,
             throttled_share=throttled_share(self._throttling_begin, throttled_periods()),
         )
+
+    def offer(self) -> WorkerOffer:
+        """How an open loop kept to its schedule."""
+        return WorkerOffer(
+            due=self._due,
+            unsent=self._unsent,
+            due_timeline=sorted(self._due_seconds.items()),
+            own_delay=encode_histogram(self._own_delay),
+        )
+
+
+class _WindowClock(threading.Thread):
+    """Says when a window opens and when it ends, whatever the worker waits for then."""
+
+    def __init__(
+        self, opens: float, ends: float, enter: Callable[[], None], leave: Callable[[], None]
+    ) -> None:
+        super().__init__(name="window", daemon=True)
+        self._opens, self._ends = opens, ends
+        self._enter, self._leave = enter, leave
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        for at, tell in ((self._opens, self._enter), (self._ends, self._leave)):
+            wait_s = None if at == inf else max(0.0, at - time.perf_counter())
+            if self._stopped.wait(wait_s):
+                return
+            tell()
+
+    def stop(self) -> None:
+        """Say nothing more."""
+        self._stopped.set()
+        self.join()
 
 
 # cgroup v2, then v1 as a container sees it.

@@ -1,15 +1,31 @@
-"""When requests are due. Pure: the clock is an argument."""
+"""When requests are due. The clock is an argument."""
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from abc import ABC, abstractmethod
-from bisect import bisect_left
-from math import ceil, inf
+from collections.abc import Iterator
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 from ..contract import Arrivals, Load, Role
 
-# Gaps drawn at once: numpy's cost for one would be as much as a request's.
+if TYPE_CHECKING:
+    from numpy import floating
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[floating[Any]]
+
+_PR_SET_TIMERSLACK = 29
+"""https://github.com/torvalds/linux/blob/master/include/uapi/linux/prctl.h"""
+
+# Gaps drawn at once: numpy's cost for one would be as much as a request's. Drawing so many takes some
+# 40 µs, in which no request can leave.
 _DRAWN_AT_ONCE = 4096
+
+# The same for what was never sent, of which there may be millions.
+_LEFT_AT_ONCE = 1 << 18
 
 
 class Schedule(ABC):
@@ -38,10 +54,10 @@ class Schedule(ABC):
     def next_due(self, now: float) -> float:
         """When the next request is due; not after `now`: at once. `ends` or later: there is none."""
 
-    def count_due(self, until: float) -> int:
-        """Requests that are due before `until`, which isn't before what `next_due` last told; 0 of a
-        closed loop, in which nothing is due by the clock."""
-        return 0
+    def remaining(self) -> Iterator[FloatArray]:
+        """The due times up to the end that `next_due` has not told of yet, in order, some at a time:
+        of an open loop with an end, which is over after it."""
+        return iter(())
 
 
 class ClosedLoop(Schedule):
@@ -93,23 +109,33 @@ class OpenLoop(Schedule):
             return self.begins + self._lag_s + number * self._gap_s
         if number - self._drawn_from >= len(self._drawn):
             self._drawn_from += len(self._drawn)
-            self._drawn = self._draw()
+            self._drawn = self._draw(_DRAWN_AT_ONCE).tolist()
         return self.begins + self._drawn[number - self._drawn_from]
 
-    def count_due(self, until: float) -> int:
-        after_s = until - self.begins
-        if self._even:
-            return max(0, ceil((after_s - self._lag_s) / self._gap_s))
-        while not self._drawn or self._drawn[-1] < after_s:
-            self._drawn += self._draw()
-        return self._drawn_from + bisect_left(self._drawn, after_s)
+    def remaining(self) -> Iterator[FloatArray]:
+        import numpy as np
 
-    def _draw(self) -> list[float]:
-        """The due times of the next requests."""
-        gaps = self._random.exponential(self._gap_s, _DRAWN_AT_ONCE)
+        after_s = self.ends - self.begins
+        if self._even:
+            number = self._asked
+            while self._lag_s + number * self._gap_s < after_s:
+                due = self._lag_s + self._gap_s * np.arange(number, number + _LEFT_AT_ONCE)
+                yield self.begins + due[due < after_s]
+                number += _LEFT_AT_ONCE
+            return
+        due = np.array(self._drawn[self._asked - self._drawn_from :])
+        while True:
+            yield self.begins + due[due < after_s]
+            if len(due) and due[-1] >= after_s:
+                return
+            due = self._draw(_LEFT_AT_ONCE)
+
+    def _draw(self, count: int) -> FloatArray:
+        """The due times of the next requests, counted from the common start."""
+        gaps = self._random.exponential(self._gap_s, count)
         gaps[0] += self._last_drawn_s
-        due: list[float] = gaps.cumsum().tolist()
-        self._last_drawn_s = due[-1]
+        due: FloatArray = gaps.cumsum()
+        self._last_drawn_s = float(due[-1])
         return due
 
 
@@ -126,3 +152,12 @@ def make_schedule(load: Load, worker: int, seed: int) -> Schedule:
     return OpenLoop(
         gap_s, lag_s, load.arrivals, (seed, role, worker), load.warm_up_s, load.duration_s
     )
+
+
+def sharpen_sleep() -> None:
+    """Let this thread wake from a sleep when it is over, not up to 50 µs later, as is usual on Linux to save
+    power (https://man7.org/linux/man-pages/man2/PR_SET_TIMERSLACK.2const.html). Elsewhere nothing
+    happens."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simulator.collector.merge import client_cost, merge_inserts, merge_queries, queryable
-from simulator.contract import InsertRun, Queryable, QueryRun, WorkerQueries
+from simulator.contract import InsertRun, Load, Queryable, QueryRun, WorkerQueries
 from simulator.histograms import merge_histograms
 
 from ..helpers import histogram_of, worker_insert
@@ -17,10 +17,10 @@ def merged(*changes: dict[str, Any], **given: Any) -> InsertRun:
     """A run of workers that differ from `worker_insert` by `changes`, 100 events each, all stored."""
     measured = {number: worker_insert(**change) for number, change in enumerate(changes)}
     values: dict[str, Any] = {
-        "measured": measured,
+        "inserts": measured,
         "nodes": {number: f"node-{number}" for number in measured},
         "clock_offsets_s": {},
-        "planned": 100 * len(measured),
+        "load": Load(workers=len(measured), events=100),
         "fill_level": 0,
         "stored": sum(part.events for part in measured.values()),
     }
@@ -128,7 +128,7 @@ def test_a_worker_that_started_late_invalidates(window_s: float, offset: float, 
 
 
 def test_no_window_no_figure() -> None:
-    run = merged({"end_s": 0.0, "events": 0}, planned=0)
+    run = merged({"end_s": 0.0})
     assert run.inserts_per_s is None
     assert run.inserts_per_s_mean_duration is None
     assert run.invalid_reasons == ["nothing was measured: no window"]

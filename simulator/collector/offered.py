@@ -1,0 +1,85 @@
+"""What became of what was due in an open loop. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ..contract import LatencyMs, Load, Offered, Role, WorkerOffer
+from ..histograms import latency_ms, merge_histograms
+
+MIN_ACHIEVED = 0.99
+"""Share of what was due that a database acknowledges which isn't saturated."""
+
+BOUND_OWN_DELAY_MS, BOUND_OWN_DELAY_SHARE = 1.0, 0.1
+"""How late one request in a hundred leaves by the client's own doing for the figure to be the client's: at
+least so much, and such a share of the response time (p99) in which it shows."""
+
+
+def judge_offer(
+    offers: Sequence[WorkerOffer],
+    load: Load,
+    in_flight: int,
+    achieved: int,
+    acknowledged: Mapping[int, int],
+    window: tuple[float, float],
+) -> Offered | None:
+    """What became of what was due in an open loop; None of a closed one.
+
+    `in_flight`: of each worker; `achieved`: within the window; `acknowledged`: in each second;
+    `window`: from and to, since the common start. What is under way at any instant is no sign of
+    saturation, so a request for each place in flight is allowed for.
+    """
+    if not offers or load.rate_per_s is None:
+        return None
+    due = sum(offer.due for offer in offers)
+    due_seconds: Counter[int] = Counter()
+    for offer in offers:
+        due_seconds.update(dict(offer.due_timeline))
+    backlog = _cumulate_backlog(due_seconds, acknowledged, int(window[1]))
+    places = load.workers * in_flight * load.events_per_request
+    in_window = [entry for entry in backlog if entry[0] + 1 > window[0]]
+    half = in_window[len(in_window) // 2 :]
+    growth = half[-1][1] - half[0][1] if half else 0
+    due_in_half = sum(due_seconds[second] for second, _ in half[1:])
+    reason = None
+    if due - achieved > max((1 - MIN_ACHIEVED) * due, places):
+        unit = "events" if load.role is Role.WRITE else "queries"
+        reason = f"of {due:,} {unit} that were due in the window, {achieved:,} were done in it"
+    elif growth > max((1 - MIN_ACHIEVED) * due_in_half, places):
+        reason = f"the backlog grew by {growth:,} in the last half of the window"
+    own_delay = latency_ms(merge_histograms(offer.own_delay for offer in offers))
+    return Offered(
+        rate_per_s=load.rate_per_s,
+        due=due,
+        achieved=achieved,
+        unsent=sum(offer.unsent for offer in offers),
+        backlog_max=max((count for _, count in in_window), default=0),
+        backlog_growth=growth,
+        backlog=backlog,
+        saturated=reason is not None,
+        reason=reason,
+        own_delay_p99_ms=own_delay.p99 if own_delay else None,
+    )
+
+
+def _cumulate_backlog(
+    due: Mapping[int, int], acknowledged: Mapping[int, int], end: int
+) -> list[tuple[int, int]]:
+    """What was due and not acknowledged at the end of each second before `end`."""
+    backlog, waiting = [], 0
+    for second in range(end):
+        waiting += due.get(second, 0) - acknowledged.get(second, 0)
+        # A worker that started late tells its seconds a little early.
+        backlog.append((second, max(0, waiting)))
+    return backlog
+
+
+def find_own_delay(offered: Offered, latency: LatencyMs | None) -> str | None:
+    """What shows that the client and not the database was late."""
+    late_ms = offered.own_delay_p99_ms
+    if late_ms is None or latency is None or late_ms < BOUND_OWN_DELAY_MS:
+        return None
+    if late_ms < BOUND_OWN_DELAY_SHARE * latency.p99:
+        return None
+    return f"a worker sent requests up to {late_ms:,.0f} ms (p99) late though it had places in flight free"
