@@ -53,6 +53,9 @@ class Capabilities:
     indices: Support
     column_types: Collection[ColumnType]
     """Those that the module has a type of its database for."""
+    in_flight: Mapping[str, Support] = field(default_factory=dict)
+    """The insert modes, as `Options.mode` calls them, in which a worker can have several requests in
+    flight. A mode that isn't named holds one."""
     repeated_timestamps: Support = Support.FULL
     """Whether a device may have several events at one time, as with `--timestamps restart`."""
     int64_range: tuple[int, int] = (-(2**63), 2**63 - 1)
@@ -68,6 +71,10 @@ class Options(BaseModel):
     """Keys of a target and of `--extra-option`. A module's own options extend this class."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    IN_FLIGHT: ClassVar[str | None] = None
+    """The option by which a target says how many requests each worker may have in flight, if the module
+    has one. `--in-flight` stands for it in every module."""
 
     max_retries: Annotated[int, Condition.CLIENT] = Field(
         8, ge=0, description="tries again for one request before the run is given up"
@@ -91,6 +98,28 @@ class Options(BaseModel):
         Raises OptionError if the options don't go with that.
         """
         return "batch" if batch else "single"
+
+    def in_flight(self, load: Load) -> int:
+        """Requests that each worker may have in flight: what the load says, or else the target, or one.
+
+        Raises OptionError if load and target contradict each other, or if it is more than the module's
+        own option allows.
+        """
+        asked, name = load.in_flight, self.IN_FLIGHT
+        if name is None:
+            return asked or 1
+        own: int = getattr(self, name)
+        if asked is None:
+            return own
+        if name in self.model_fields_set and own != asked:
+            raise OptionError(
+                f"--in-flight {asked} and the option {name}={own} say different things: choose one"
+            )
+        limits = type(self).model_fields[name].metadata
+        most = min((limit.le for limit in limits if hasattr(limit, "le")), default=asked)
+        if asked > most:
+            raise OptionError(f"--in-flight may be {most} at most with this module, not {asked}")
+        return asked
 
     def public(self) -> dict[str, Any]:
         """The options as they may be shown and stored: secrets starred out."""
@@ -180,7 +209,7 @@ class Writer(ABC):
     """One worker's connection. Used by one thread, except for `submit` with `max_in_flight` > 1."""
 
     max_in_flight: int = 1
-    """Requests that may be under way at once."""
+    """Requests that may be under way at once: what `Options.in_flight` says."""
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
@@ -279,6 +308,20 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         """Connects to nothing. Raises OptionError for a combination that can't work."""
         self.job = job
         self.options = options
+        self._check_in_flight()
+
+    def _check_in_flight(self) -> None:
+        """OptionError if more requests are to be in flight than the module can hold."""
+        load = self.job.load
+        asked = self.options.in_flight(load)
+        if asked == 1:
+            return
+        mode = self.options.mode(load.batch)
+        if self.CAPABILITIES.in_flight.get(mode) is not Support.FULL:
+            raise OptionError(
+                f"module {self.name} holds one request in flight in insert mode {mode}, not {asked}:"
+                " use more workers instead"
+            )
 
     @classmethod
     @abstractmethod

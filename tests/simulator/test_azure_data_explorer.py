@@ -144,6 +144,10 @@ def test_streaming_is_one_request_at_a_time() -> None:
     assert options(**HERE, max_in_flight=4).max_in_flight == 4
     with pytest.raises(OptionError, match="max_in_flight is for batch=true"):
         options(**HERE, max_in_flight=4, batch="false")
+    several = new_job(Temperature.schema, batch=10, in_flight=4)
+    assert AzureDataExplorer(options(**HERE), several).writer(10).max_in_flight == 4
+    with pytest.raises(OptionError, match="holds one request in flight in insert mode streaming"):
+        AzureDataExplorer(options(**HERE, batch="false"), several)
 
 
 @pytest.mark.parametrize(

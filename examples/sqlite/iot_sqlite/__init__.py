@@ -210,6 +210,8 @@ class Sqlite(Module[SqliteOptions, Options]):
         queries=dict.fromkeys(QUERIES, Support.FULL),
         indices=Support.MISSING,
         column_types=frozenset(COLUMN_TYPES),
+        # A connection does one thing after the other, and the file takes one writer at a time.
+        in_flight=dict.fromkeys(("batch", "single"), Support.UNSUPPORTED),
     )
     ENCODINGS = (Encoding("batch", {}), Encoding("single", {}, batched=False))
 

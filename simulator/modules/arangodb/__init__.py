@@ -70,6 +70,7 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
         queries=dict.fromkeys(QUERIES, Support.FULL),
         indices=Support.FULL,
         column_types=frozenset(ColumnType),
+        in_flight=dict.fromkeys(InsertMethod, Support.FULL),
     )
     ENCODINGS = (
         Encoding("document", {"insert_method": "document"}),

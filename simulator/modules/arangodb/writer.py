@@ -26,7 +26,7 @@ class ArangoWriter(Writer):
 
     def __init__(self, encoder: DocumentEncoder, options: ArangoOptions, job: Job) -> None:
         super().__init__(encoder)
-        self.max_in_flight = options.max_in_flight
+        self.max_in_flight = options.in_flight(job.load)
         self._options = options
         self._job = job
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT

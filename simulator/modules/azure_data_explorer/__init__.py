@@ -71,6 +71,8 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
         queries=dict.fromkeys(QUERIES, Support.FULL),
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
+        # By the newest event of a device it can be told of one streamed request only whether it is stored.
+        in_flight={InsertMode.QUEUED: Support.FULL, InsertMode.STREAMING: Support.MISSING},
     )
     ENCODINGS = (
         Encoding("queued", {"batch": "true"}),

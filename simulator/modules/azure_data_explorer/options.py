@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from contextlib import suppress
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from ...conditions import Condition
 from ...errors import OptionError
 from ..base import Options
-from ..shared.options import check_url
+from ..shared.options import IN_FLIGHT_MEANING, check_url
 from .encoding import InsertMode
 
 
@@ -30,6 +30,8 @@ class EncodingOptions(Options):
 
 class AdxOptions(EncodingOptions):
     """Options of targets with `module: azure_data_explorer`."""
+
+    IN_FLIGHT: ClassVar[str | None] = "max_in_flight"
 
     kusto_uri: Annotated[str, Condition.NONE] = Field(
         description="URI of the cluster, e.g. https://name.region.kusto.windows.net"
@@ -56,7 +58,7 @@ class AdxOptions(EncodingOptions):
         900, gt=0, description="with batch=true: how long to wait for more events to appear"
     )
     max_in_flight: Annotated[int, Condition.CLIENT] = Field(
-        1, ge=1, le=256, description="requests under way at once; with batch=true only"
+        1, ge=1, le=256, description=f"{IN_FLIGHT_MEANING}; with batch=true only"
     )
     request_timeout_s: Annotated[float, Condition.NONE] = Field(
         60, gt=0, description="how long to wait for the answer to events, in seconds"

@@ -28,7 +28,7 @@ class AdxWriter(Writer):
 
     def __init__(self, encoder: CsvEncoder, options: AdxOptions, job: Job) -> None:
         super().__init__(encoder)
-        self.max_in_flight = options.max_in_flight
+        self.max_in_flight = options.in_flight(job.load)
         self._options = options
         self._job = job
         self._connection: Connection | None = None

@@ -1,6 +1,6 @@
 """No database: encodes for another module and discards. What it reaches is the client's ceiling.
 
-`delay_ms` and `max_in_flight` make it a database of known speed, by which the measurement itself is
+`delay_ms` and `--in-flight` make it a database of known speed, by which the measurement itself is
 checked. Nothing is stored, so nothing can be stored twice: a request counts once `send` has returned.
 """
 
@@ -30,6 +30,7 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
         queries={},
         indices=Support.UNSUPPORTED,
         column_types=frozenset(ColumnType),
+        in_flight=dict.fromkeys(("batch", "single"), Support.FULL),
     )
     ENCODINGS = ()
 
@@ -43,7 +44,7 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
         return module.encoder(encoding, job, batch)
 
     def writer(self, batch: int, prefill: bool = False) -> BlackholeWriter:
-        return BlackholeWriter(self.encoder(self.options, self.job, batch), self.options)
+        return BlackholeWriter(self.encoder(self.options, self.job, batch), self.options, self.job)
 
     def open(self) -> None:
         """Nothing to connect to."""

@@ -12,9 +12,10 @@ from ...errors import OptionError
 from .. import load_module
 from ..base import AnyModule, Options
 from ..options import parse_options
+from ..shared.options import InFlightOptions
 
 
-class BlackholeOptions(Options):
+class BlackholeOptions(InFlightOptions):
     """Options of targets with `module: blackhole`; those of the encoder's payloads come on top."""
 
     model_config = ConfigDict(extra="allow")
@@ -24,9 +25,6 @@ class BlackholeOptions(Options):
     )
     delay_ms: Annotated[float, Condition.CLIENT] = Field(
         0, ge=0, description="how long each request seems to take"
-    )
-    max_in_flight: Annotated[int, Condition.CLIENT] = Field(
-        1, ge=1, le=1024, description="requests under way at once"
     )
 
     @classmethod

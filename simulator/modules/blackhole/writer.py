@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 
-from ..base import Encoder, Payload, Writer
+from ..base import Encoder, Job, Payload, Writer
 from .options import BlackholeOptions
 
 
 class BlackholeWriter(Writer):
     """Takes `delay_ms` for each request."""
 
-    def __init__(self, encoder: Encoder, options: BlackholeOptions) -> None:
+    def __init__(self, encoder: Encoder, options: BlackholeOptions, job: Job) -> None:
         super().__init__(encoder)
-        self.max_in_flight = options.max_in_flight
+        self.max_in_flight = options.in_flight(job.load)
         self._delay_s = options.delay_ms / 1000
 
     def open(self) -> None:

@@ -114,6 +114,7 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
         # The table's key is in the order that the queries need; no other index would serve them.
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
+        in_flight=dict.fromkeys(InsertMode, Support.FULL),
     )
     ENCODINGS = (
         Encoding("batch", {"insert_mode": "batch"}),
@@ -260,7 +261,7 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
                 "durable_writes": self._durable_writes(),
                 "consistency_level": self.options.consistency_level,
                 "batch_type": self.options.batch_type.value,
-                "max_sync_calls": self.options.max_sync_calls,
+                "max_sync_calls": self.options.in_flight(self.job.load),
             },
         }
 

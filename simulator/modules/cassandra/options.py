@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -11,7 +11,7 @@ from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
 from ..base import Options
-from ..shared.options import LoginOptions, TlsOptions, choose_mode
+from ..shared.options import IN_FLIGHT_MEANING, LoginOptions, TlsOptions, choose_mode
 from .encoding import MAX_BATCH, BatchType
 
 Consistency = Literal[
@@ -70,6 +70,8 @@ class EncodingOptions(Options):
 class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
     """Options of targets with `module: cassandra`."""
 
+    IN_FLIGHT: ClassVar[str | None] = "max_sync_calls"
+
     contact_points: Annotated[CommaList, Condition.NONE] = Field(
         min_length=1, description="nodes to connect to first, separated by commas"
     )
@@ -92,7 +94,7 @@ class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
         3, ge=1, description="copies of each row, in one data center"
     )
     max_sync_calls: Annotated[int, Condition.CLIENT] = Field(
-        1, ge=1, le=16_384, description="requests of a worker under way at once"
+        1, ge=1, le=16_384, description=IN_FLIGHT_MEANING
     )
     request_timeout: Annotated[float, Condition.NONE] = Field(
         60, gt=0, description="seconds until an insert without answer is tried again"

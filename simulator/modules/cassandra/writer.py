@@ -26,7 +26,7 @@ class CassandraWriter(Writer):
 
     def __init__(self, encoder: CassandraEncoder, options: CassandraOptions, job: Job) -> None:
         super().__init__(encoder)
-        self.max_in_flight = options.max_sync_calls
+        self.max_in_flight = options.in_flight(job.load)
         self._operation = (BatchMessage if encoder.batched else ExecuteMessage).opcode
         self._options = options
         self._job = job

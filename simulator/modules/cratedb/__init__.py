@@ -82,6 +82,7 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
         # Every column is indexed anyway.
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
+        in_flight=dict.fromkeys(InsertMode, Support.FULL),
         # Both ends stand for NULL where rows are sorted, and are refused since 5.9:
         # https://github.com/crate/crate/pull/16629
         int64_range=(-(2**63) + 1, 2**63 - 2),

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from ...conditions import Condition
 from ...errors import OptionError
 from ..base import Options
-from ..shared.options import EndpointOptions, choose_mode
+from ..shared.options import IN_FLIGHT_MEANING, EndpointOptions, choose_mode
 from .encoding import InsertMode
 
 MAX_BATCH = 20_000
@@ -39,6 +39,7 @@ class CratedbOptions(EndpointOptions, EncodingOptions):
     DEFAULT_PORT: ClassVar[int] = 4200
     EXAMPLE_URL: ClassVar[str] = "http://cratedb.example:4200"
     LOGIN: ClassVar[str] = "user and password"
+    IN_FLIGHT: ClassVar[str | None] = "concurrent_requests"
 
     user: Annotated[str, Condition.NONE] = Field("crate", min_length=1, description="user name")
     password: str | None = Field(None, repr=False, description="the user's password")
@@ -54,7 +55,7 @@ class CratedbOptions(EndpointOptions, EncodingOptions):
         description="copies of each shard: a number or a range like 0-1 (default: the server's)",
     )
     concurrent_requests: Annotated[int, Condition.CLIENT] = Field(
-        1, ge=1, le=1024, description="requests that a worker keeps under way at once"
+        1, ge=1, le=1024, description=IN_FLIGHT_MEANING
     )
 
     @field_validator("replicas", mode="before")

@@ -30,13 +30,13 @@ _STORED = b'"rowcount":1}'
 
 
 class CratedbWriter(Writer):
-    """Sends payloads of `StatementEncoder`; by several threads if `concurrent_requests` says so."""
+    """Sends payloads of `StatementEncoder`; by several threads if several may be in flight."""
 
     encoder: StatementEncoder
 
     def __init__(self, encoder: StatementEncoder, options: CratedbOptions, job: Job) -> None:
         super().__init__(encoder)
-        self.max_in_flight = options.concurrent_requests
+        self.max_in_flight = options.in_flight(job.load)
         self._options = options
         self._job = job
         self._connection: Connection | None = None

@@ -101,6 +101,7 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         # Every field is indexed anyway.
         indices=Support.UNSUPPORTED,
         column_types=_FIELD_TYPES,
+        in_flight=dict.fromkeys(InsertMode, Support.FULL),
     )
     ENCODINGS = (
         Encoding("bulk", {"insert_mode": "bulk"}),

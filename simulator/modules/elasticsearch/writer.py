@@ -32,13 +32,13 @@ _STORED = b'"status":201'
 
 
 class ElasticsearchWriter(Writer):
-    """Sends payloads of `DocumentEncoder`; by several threads if `max_in_flight` says so."""
+    """Sends payloads of `DocumentEncoder`; by several threads if several may be in flight."""
 
     encoder: DocumentEncoder
 
     def __init__(self, encoder: DocumentEncoder, options: ElasticsearchOptions, job: Job) -> None:
         super().__init__(encoder)
-        self.max_in_flight = options.max_in_flight
+        self.max_in_flight = options.in_flight(job.load)
         self._options = options
         self._job = job
         self._connection: Connection | None = None

@@ -61,6 +61,7 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
         queries=dict.fromkeys(NAMES, Support.FULL),
         indices=Support.UNSUPPORTED,
         column_types=frozenset(ColumnType),
+        in_flight=dict.fromkeys(InsertMode, Support.FULL),
         repeated_timestamps=Support.UNSUPPORTED,
     )
     ENCODINGS = (

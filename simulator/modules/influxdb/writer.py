@@ -13,7 +13,7 @@ class InfluxWriter(Writer):
 
     def __init__(self, encoder: LineEncoder, options: InfluxOptions, job: Job) -> None:
         super().__init__(encoder)
-        self.max_in_flight = options.max_in_flight
+        self.max_in_flight = options.in_flight(job.load)
         self._options = options
         self._job = job
         self._connection: Connection | None = None

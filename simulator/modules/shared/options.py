@@ -22,6 +22,9 @@ TRUST_REMEDY = "ca_certs (or set verify_certs=false)"
 # The characters of names and addresses. Any other may mean something to a client.
 _HOST = re.compile(r"[\w.:%-]+")
 
+IN_FLIGHT_MEANING = "requests that each worker may have under way at once: the same as --in-flight"
+"""Description of a module's own option for that."""
+
 ModeT = TypeVar("ModeT", bound=StrEnum)
 
 
@@ -124,8 +127,10 @@ class LoginOptions(Options):
 class InFlightOptions(Options):
     """How many requests a worker keeps under way."""
 
+    IN_FLIGHT: ClassVar[str | None] = "max_in_flight"
+
     max_in_flight: Annotated[int, Condition.CLIENT] = Field(
-        1, ge=1, le=1024, description="requests that a worker keeps under way at once"
+        1, ge=1, le=1024, description=IN_FLIGHT_MEANING
     )
 
 

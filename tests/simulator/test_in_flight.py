@@ -1,0 +1,122 @@
+"""How many requests each worker has in flight: decided in one place, whatever an option is called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simulator.contract import Load
+from simulator.errors import OptionError
+from simulator.modules import load_module, module_names
+from simulator.modules.base import AnyModule, Capabilities, Job, Options, Support
+from simulator.modules.blackhole import Blackhole
+from simulator.modules.blackhole.options import BlackholeOptions
+from simulator.modules.options import parse_options
+from simulator.workloads.temperature import Temperature
+
+OWN_NAMES = {
+    "arangodb": "max_in_flight",
+    "azure_data_explorer": "max_in_flight",
+    "blackhole": "max_in_flight",
+    "cassandra": "max_sync_calls",
+    "cratedb": "concurrent_requests",
+    "elasticsearch": "max_in_flight",
+    "influxdb": "max_in_flight",
+}
+
+
+def job(**load: Any) -> Job:
+    return Job(Temperature.schema, Load(**load))
+
+
+def blackhole(load: dict[str, Any], **values: Any) -> Blackhole:
+    return Blackhole(parse_options(BlackholeOptions, values, str), job(**load))
+
+
+@pytest.mark.parametrize("name", module_names())
+def test_the_options_that_stand_for_it(name: str) -> None:
+    model = load_module(name).options_model
+    assert OWN_NAMES.get(name) == model.IN_FLIGHT
+    others = set(OWN_NAMES.values()) & set(model.model_fields)
+    assert others == ({model.IN_FLIGHT} if model.IN_FLIGHT else set())
+    if model.IN_FLIGHT:
+        assert "--in-flight" in (model.model_fields[model.IN_FLIGHT].description or "")
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "values", "expected"),
+    [
+        (None, {}, 1),
+        (None, {"max_in_flight": "4"}, 4),
+        (8, {}, 8),
+        (8, {"max_in_flight": "8"}, 8),
+        (1, {}, 1),
+    ],
+)
+@pytest.mark.parametrize("batch", [0, 10])
+def test_what_is_asked_for_is_what_the_writer_holds(
+    in_flight: int | None, values: dict[str, str], expected: int, batch: int
+) -> None:
+    module = blackhole({"in_flight": in_flight, "batch": batch}, **values)
+    assert module.writer(batch).max_in_flight == expected
+    assert module.writer(1000, prefill=True).max_in_flight == expected
+
+
+@pytest.mark.parametrize(("in_flight", "own"), [(8, 4), (1, 4), (8, 1)])
+def test_two_numbers_are_one_too_many(in_flight: int, own: int) -> None:
+    with pytest.raises(OptionError) as refused:
+        blackhole({"in_flight": in_flight}, max_in_flight=own)
+    assert str(refused.value) == (
+        f"--in-flight {in_flight} and the option max_in_flight={own} say different things: choose one"
+    )
+
+
+def test_the_limit_of_a_modules_own_option_holds_for_both_names() -> None:
+    with pytest.raises(OptionError, match=r"max_in_flight.* less than or equal to 1024"):
+        blackhole({}, max_in_flight=1025)
+    with pytest.raises(
+        OptionError, match="--in-flight may be 1024 at most with this module, not 1025"
+    ):
+        blackhole({"in_flight": 1025})
+    assert blackhole({"in_flight": 1024}).writer(0).max_in_flight == 1024
+
+
+class OneByOne(Blackhole):
+    """A database that takes batches one after the other."""
+
+    name = "one-by-one"
+    CAPABILITIES = Capabilities(
+        insert_modes={"batch": Support.FULL, "single": Support.FULL},
+        primary_keys={},
+        multiple_tables=Support.FULL,
+        queries={},
+        indices=Support.UNSUPPORTED,
+        column_types=(),
+        in_flight={"batch": Support.UNSUPPORTED, "single": Support.FULL},
+    )
+
+
+def test_a_mode_that_holds_one_request_says_so() -> None:
+    options = parse_options(BlackholeOptions, {}, str)
+    with pytest.raises(OptionError) as refused:
+        OneByOne(options, job(in_flight=8, batch=10))
+    assert str(refused.value) == (
+        "module one-by-one holds one request in flight in insert mode batch, not 8:"
+        " use more workers instead"
+    )
+    OneByOne(options, job(in_flight=1, batch=10))
+    OneByOne(options, job(in_flight=8))
+
+
+def test_a_module_that_says_nothing_holds_one() -> None:
+    """Its writer may not be fit to be used by several threads."""
+    silent: dict[str, Any] = {"in_flight": {}}
+
+    class Silent(OneByOne):
+        CAPABILITIES = Capabilities(**(vars(OneByOne.CAPABILITIES) | silent))
+
+    found: type[AnyModule] = Silent
+    with pytest.raises(OptionError, match="holds one request in flight in insert mode single"):
+        found(parse_options(BlackholeOptions, {}, str), job(in_flight=2))
+    assert Options().in_flight(Load(in_flight=2)) == 2
