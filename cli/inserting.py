@@ -185,7 +185,7 @@ def _label(planned: PlannedRun, sweep: Sweep) -> str:
 
 def _print(result: Result, sweep: Sweep) -> None:
     terminal = sys.stdout.isatty()
-    if sweep.steps:
+    if sweep.steps and sweep.load.duration_s is None:
         say(f"Stepsize: {sweep.workers[0] * sweep.load.events:,}")
     say(tabulate_figures(result, terminal).text())
     for note in list_notes(result, terminal):

@@ -44,7 +44,7 @@ class Sweep:
             "workers": list(self.workers),
             "runs": self.runs,
             "steps": self.steps,
-            **public_fields(self.load, self.load.role),
+            **public_load(self.load),
             **public_fields(self.data),
         }
 
@@ -73,6 +73,15 @@ def public_fields(model: Load | DataSet, role: Role | None = None) -> dict[str, 
     """The fields that are options of the command line, by their names there."""
     names = fields_of(type(model), role)
     return model.model_dump(mode="json", by_alias=True, include=names)
+
+
+def public_load(load: Load) -> dict[str, Any]:
+    """The load's options as they are kept in the result. Of what ends a run, only what did."""
+    shown = public_fields(load, load.role)
+    if load.duration_s is not None:
+        for name in ("num_inserts", "runs"):
+            shown.pop(name, None)
+    return shown
 
 
 def by_workers(plan: Sequence[PlannedRun]) -> Iterator[tuple[str, list[PlannedRun]]]:
@@ -151,12 +160,31 @@ def split_options(
     )
 
 
+def check_load(load: Load, given: Collection[str]) -> None:
+    """ConfigError if fields of the load don't go together; `given`: those on the command line."""
+    if load.duration_s is not None:
+        if "events" in given:
+            raise ConfigError(
+                "--num-inserts and --duration both say when a run ends: give one of them"
+            )
+        if "runs" in given and load.role is Role.READ:
+            raise ConfigError("--runs and --duration both say when a run ends: give one of them")
+        if load.warm_up_s >= load.duration_s:
+            raise ConfigError(
+                f"--warm-up {load.warm_up_s:g}s leaves nothing of --duration {load.duration_s:g}s to"
+                " measure: the warm-up is a part of the duration"
+            )
+    if "arrivals" in given and load.rate_per_s is None:
+        raise ConfigError("--arrivals says how the requests of --rate follow each other: give both")
+
+
 def plan_inserts(sweep: Sweep) -> list[PlannedRun]:
     """The runs of an insert command, in order.
 
     A sweep makes `runs` runs for each worker count; `steps` makes that many runs on the data of
-    those before.
+    those before. ConfigError if what is asked for doesn't go together.
     """
+    check_load(sweep.load, sweep.given)
     if sweep.steps:
         _check_steps(sweep)
         return [

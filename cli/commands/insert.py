@@ -35,6 +35,11 @@ from .options import WorkerCounts, common, fill_model, on_command_line, options_
     (Load, "events"),
     (DataSet, "prefill"),
     (Load, "batch"),
+    (Load, "in_flight"),
+    (Load, "rate_per_s"),
+    (Load, "arrivals"),
+    (Load, "duration_s"),
+    (Load, "warm_up_s"),
     (DataSet, "clean"),
 )
 @click.option(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 from pydantic import BaseModel
@@ -69,28 +71,74 @@ def place_options() -> list[Callable[[Function], Function]]:
     ]
 
 
-def option_of(model: type[BaseModel], name: str) -> Callable[[Function], Function]:
-    """A field of a message as an option: its name or alias, type, limits, default and meaning."""
+class Duration(click.ParamType[float]):
+    """`90`, `90s`, `1.5m`, `1h` -> seconds."""
+
+    name = "DURATION"
+
+    def __init__(self, least_s: float = 0.0, above: bool = False) -> None:
+        """`above`: the least itself is not enough."""
+        self._least_s, self._above = least_s, above
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?", str(value).strip())
+        if not found:
+            self.fail(f"{value!r}: write a time as in 30s, 5m or 1h", param, ctx)
+        seconds = float(found[1]) * _UNITS_S[found[2] or "s"]
+        if seconds < self._least_s or (self._above and seconds == self._least_s):
+            self.fail(f"{value!r}: the time must be longer than {self._least_s:g} s", param, ctx)
+        return seconds
+
+
+_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+
+
+def option_of(
+    model: type[BaseModel], name: str, flag: str | None = None, **changes: Any
+) -> Callable[[Function], Function]:
+    """A field of a message as an option: its name or alias without its unit, type, limits, default and
+    meaning. `flag`: another name; `changes`: what differs otherwise."""
     field = model.model_fields[name]
-    flag = "--" + (field.alias or name).replace("_", "-")
-    kind = field.annotation
+    word = (field.alias or name).removesuffix("_per_s").removesuffix("_s")
+    flag = flag or "--" + word.replace("_", "-")
+    kind, optional = _unwrap(field.annotation)
     shared: dict[str, Any] = {
-        "default": field.default, "show_default": True, "help": field.description,
+        "default": field.default, "show_default": not optional, "help": field.description,
     }  # fmt: skip
     if kind is bool:
-        return click.option(f"{flag}/--no-{name.replace('_', '-')}", name, **shared)
+        return click.option(f"{flag}/--no-{name.replace('_', '-')}", name, **shared | changes)
+    limits = _find_limits(field.metadata)
     if kind is int:
-        limits = {
-            side: getattr(limit, bound)
-            for limit in field.metadata
-            for side, bound in (("min", "ge"), ("max", "le"))
-            if hasattr(limit, bound)
-        }
-        shared["type"] = click.IntRange(**limits)
+        shared["type"] = click.IntRange(limits.get("ge"), limits.get("le"))
+    elif kind is float and name.endswith("_s") and not name.endswith("_per_s"):
+        shared["type"] = Duration(limits.get("ge", limits.get("gt", 0.0)), "gt" in limits)
+        shared["show_default"] = False
+    elif kind is float:
+        shared["type"] = click.FloatRange(limits.get("gt"), min_open=True)
     elif isinstance(kind, type) and issubclass(kind, StrEnum):
         shared["type"] = click.Choice([str(one) for one in kind], case_sensitive=False)
         shared["default"] = str(field.default)
-    return click.option(flag, name, **shared)
+    return click.option(flag, name, **shared | changes)
+
+
+def _unwrap(annotation: Any) -> tuple[Any, bool]:
+    """The type of `T | None`, and whether None is allowed."""
+    kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+    return (kinds[0], True) if len(kinds) == 1 else (annotation, False)
+
+
+def _find_limits(metadata: Sequence[Any]) -> dict[str, Any]:
+    """Bound (`ge`, `gt`, `le`) -> value, of a field."""
+    return {
+        bound: getattr(limit, bound)
+        for limit in metadata
+        for bound in ("ge", "gt", "le")
+        if hasattr(limit, bound)
+    }
 
 
 def options_of(*fields: tuple[type[BaseModel], str]) -> Callable[[Function], Function]:

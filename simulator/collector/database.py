@@ -86,7 +86,8 @@ class Preparation:
         settings, module = self._settings, self.module
         module.open()
         self._held.callback(module.close)
-        writers, readers = settings.groups_of(Role.WRITE), settings.groups_of(Role.READ)
+        writers = settings.groups_of(Role.WRITE, Role.FILL)
+        readers = settings.groups_of(Role.READ)
         if writers or readers:
             self._held.enter_context(module.lock())
         if writers:

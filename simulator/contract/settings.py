@@ -214,9 +214,9 @@ class RunSettings(Message):
         """The workers of all groups."""
         return sum(group.load.workers for group in self.groups)
 
-    def groups_of(self, role: Role) -> list[Group]:
-        """The groups that do this."""
-        return [group for group in self.groups if group.load.role is role]
+    def groups_of(self, *roles: Role) -> list[Group]:
+        """The groups that do this, or one of these."""
+        return [group for group in self.groups if group.load.role in roles]
 
     def group_of(self, worker: int) -> Group:
         """The group that a worker belongs to; KeyError if there is no such worker."""

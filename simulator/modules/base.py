@@ -147,7 +147,7 @@ class Job:
     @classmethod
     def of(cls, settings: RunSettings, schema: Schema) -> Job:
         """The job of a run's settings."""
-        writing = settings.groups_of(Role.WRITE)
+        writing = settings.groups_of(Role.WRITE, Role.FILL)
         load = (writing or settings.groups)[0].load
         data = settings.data
         return cls(schema, load, settings.run_id, data.clean, settings.target, data.workload)
