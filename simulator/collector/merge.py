@@ -80,10 +80,11 @@ def merge_inserts(
     if not verification.ok:
         reasons.append(f"the database holds {stored} events, {expected} were expected")
     if window <= 0 or not measured:
-        reasons.append(_explain_nothing(load, window))
+        reasons.append(explain_nothing(load, window))
     else:
         reasons += _find_apart(overlap)
-    reasons += _late_starts(clock_offsets_s, window)
+    offsets = {worker: clock_offsets_s.get(worker, 0.0) for worker in parts}
+    reasons += find_late_starts(offsets, window)
     offered = judge_offer(
         [part.offer for part in parts.values() if part.offer],
         load,
@@ -106,7 +107,7 @@ def merge_inserts(
         warm_up_s=load.warm_up_s,
         latency_ms=latency_ms(histogram),
         histogram=encode_histogram(histogram),
-        **_merge_service([part.service for part in parts.values()]),
+        **merge_service([part.service for part in parts.values()]),
         offered=offered,
         client=client_cost(list(parts.values()), window, offered, latency_ms(histogram)),
         retries=sum(part.retries for part in parts.values()),
@@ -134,7 +135,8 @@ def _measured(part: WorkerInsert) -> int:
     return part.events if part.measured is None else part.measured
 
 
-def _explain_nothing(load: Load, window_s: float) -> str:
+def explain_nothing(load: Load, window_s: float) -> str:
+    """Why there is no rate."""
     if load.warm_up_s and window_s <= 0:
         return (
             f"nothing was measured: the run ended within its warm-up of {load.warm_up_s:g} s; let it"
@@ -142,13 +144,13 @@ def _explain_nothing(load: Load, window_s: float) -> str:
         )
     if load.duration_s is not None:
         return (
-            f"nothing was measured: no request was acknowledged in the {window_s:g} s of the window;"
-            " let it take longer"
+            f"nothing was measured: no answer came within the window of {window_s:.3g} s; let it take"
+            " longer"
         )
     return "nothing was measured: no window"
 
 
-def _merge_service(encoded: Sequence[str | None]) -> dict[str, Any]:
+def merge_service(encoded: Sequence[str | None]) -> dict[str, Any]:
     """The fields of the service times, which only an open loop has."""
     found = [one for one in encoded if one is not None]
     if not found:
@@ -203,7 +205,8 @@ def queryable(run: InsertRun, lag_s: float) -> Queryable | None:
     return Queryable(lag_s=lag_s, events_per_s=measured / (run.window_s + lag_s))
 
 
-def _late_starts(clock_offsets_s: Mapping[int, float], window_s: float) -> list[str]:
+def find_late_starts(clock_offsets_s: Mapping[int, float], window_s: float) -> list[str]:
+    """Which workers started too late for the run to be one."""
     allowed = max(MIN_CLOCK_OFFSET_S, MAX_CLOCK_OFFSET_SHARE * window_s)
     return [
         f"worker {worker} started up to {offset:.2f} s late"

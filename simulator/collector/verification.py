@@ -8,6 +8,7 @@ from functools import partial
 
 from ..contract import (
     Carried,
+    Group,
     InsertRun,
     Load,
     Report,
@@ -21,6 +22,7 @@ from ..modules.base import AnyModule, await_count
 from .barrier import Barrier
 from .database import Preparation
 from .merge import merge_inserts, merge_queries, queryable
+from .reads import merge_reads
 
 _log = logging.getLogger(__name__)
 
@@ -42,24 +44,37 @@ def make_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) 
         carried=Carried(next_event=prepared.first_event, stored=None),
     )
     for group in settings.groups_of(Role.READ):
-        asked = {
-            worker: result.queries
-            for worker, result in barrier.results.items()
-            if result.queries and group.first <= worker < group.end
-        }
-        report.queries, reasons, report.overlap = merge_queries(asked, barrier.clock_offsets_s)
-        report.invalid_reasons += reasons
-        report.fill_level = _fill_level(module)
+        _tell_reads(report, group, settings, prepared, barrier)
+    for group in settings.groups_of(Role.WRITE):
+        report.insert, report.carried = _verify(group.load, prepared, barrier)
+        report.invalid_reasons += report.insert.invalid_reasons
+    return report
+
+
+def _tell_reads(
+    report: Report, group: Group, settings: RunSettings, prepared: Preparation, barrier: Barrier
+) -> None:
+    """Put into the report what a group of readers measured."""
+    offsets_s, load = barrier.clock_offsets_s, group.load
+    results = {w: barrier.results[w] for w in range(group.first, group.end)}
+    writers = bool(settings.groups_of(Role.WRITE))
+    if not writers:
+        report.fill_level = _fill_level(prepared.module)
         if report.fill_level == 0:
             raise SimulatorError(
                 f"there is nothing to query: the tables of workload {settings.data.workload} are"
                 f" empty; run insert first: python run.py insert --target {settings.target}"
                 f" --workload {settings.data.workload}"
             )
-    for group in settings.groups_of(Role.WRITE):
-        report.insert, report.carried = _verify(group.load, prepared, barrier)
-        report.invalid_reasons += report.insert.invalid_reasons
-    return report
+    if load.duration_s is None:
+        asked = {w: result.queries for w, result in results.items() if result.queries}
+        report.queries, reasons, report.overlap = merge_queries(asked, offsets_s)
+        report.invalid_reasons += reasons
+        return
+    level = prepared.baseline + barrier.prefilled if writers else report.fill_level
+    reads = {w: result.reads for w, result in results.items() if result.reads}
+    report.read = merge_reads(reads, offsets_s, load, level, writers)
+    report.invalid_reasons += report.read.invalid_reasons
 
 
 def _verify(load: Load, prepared: Preparation, barrier: Barrier) -> tuple[InsertRun, Carried]:

@@ -115,21 +115,25 @@ class WorkerQueries(Message):
 
 
 class WorkerQuery(Message):
-    """One query as one reader asked it in a run that is ended by the clock."""
+    """One query as one reader asked it in a run that is ended by the clock: what was due (in a closed
+    loop: asked) in the window."""
 
     query: str
+    executions: int
+    """Answered."""
     errors: int = 0
     error: str | None = None
     """What the first that failed said."""
     rows_min: int | None = None
     rows_max: int | None = None
-    first_s: float | None = None
-    """How long the first execution took."""
-    others_s: float = 0.0
-    """How long all others of the window took together, from when they were due or sent."""
-    others: int = 0
+    cold_s: float | None = None
+    """How long this reader's first execution took, even in the warm-up."""
+    warm_s: float = 0.0
+    """How long all others together took from when they were sent."""
+    warm: int = 0
+    """How many these were."""
     histogram: str
-    """As in `WorkerInsert`, the first execution left out unless there are no others."""
+    """As in `WorkerInsert`."""
     service: str | None = None
 
 
@@ -138,10 +142,13 @@ class WorkerReads(Message):
 
     start_s: float
     end_s: float
-    answered: int
-    """Within the window."""
+    measured: int
+    """Answered within the window."""
     cpu_s: float
     queries: list[WorkerQuery]
+    histogram: str
+    """Of all queries, with those that were due and never sent."""
+    service: str | None = None
     offer: WorkerOffer | None = None
     timeline: list[tuple[int, int]]
     """(second, queries answered in it)."""

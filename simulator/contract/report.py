@@ -165,20 +165,21 @@ class InsertRun(Message):
 
 
 class QueryFigures(Message):
-    """One query over a run that is ended by the clock, of all readers."""
+    """One query over a run that is ended by the clock, of all readers: what was due (in a closed loop:
+    asked) in the window."""
 
     query: str
     executions: int
-    """Answered, of those due in the window."""
+    """Answered."""
     errors: int = 0
     error: str | None = None
     """What the first that failed said."""
     rows_min: int | None = None
     rows_max: int | None = None
     cold_s: float | None = None
-    """Mean of the first execution of each reader."""
-    means_s: list[float] = Field(default_factory=list)
-    """Each reader's mean over its other executions: the independent samples."""
+    """Mean of each reader's first execution, which may be in the warm-up."""
+    warm_s: list[float] = Field(default_factory=list)
+    """Each reader's mean over its others, from when they were sent: the independent samples."""
     latency_ms: LatencyMs | None = None
     """As in `InsertRun`."""
     histogram: str | None = None

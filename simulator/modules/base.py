@@ -137,7 +137,7 @@ class Job:
 
     schema: Schema
     load: Load = field(default_factory=Load)
-    """The writers'; of a run without any, the readers'."""
+    """The writers', with the readers' queries; of a run without writers, the readers'."""
     run_id: str = "none"
     clean: bool = True
     target: str = "TARGET"
@@ -149,6 +149,8 @@ class Job:
         """The job of a run's settings."""
         writing = settings.groups_of(Role.WRITE, Role.FILL)
         load = (writing or settings.groups)[0].load
+        for group in settings.groups_of(Role.READ):
+            load = load.model_copy(update={"queries": group.load.queries})
         data = settings.data
         return cls(schema, load, settings.run_id, data.clean, settings.target, data.workload)
 

@@ -1,8 +1,10 @@
-"""What runs in a worker: `life` is its course, `feed` makes what is sent, `schedule` says when, `loop`
-sends it, `measure` keeps the time."""
+"""What runs in a worker: `life` is its course, `writing` and `reading` what it does, `feed` makes what
+is sent, `schedule` says when, `loop` sends it, `measure` keeps the time."""
 
 from __future__ import annotations
 
-from .life import connect, garbage_collection_paused, run_worker
+from .base import garbage_collection_paused
+from .life import run_worker
+from .writing import connect
 
 __all__ = ["connect", "garbage_collection_paused", "run_worker"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 from pathlib import Path
 
-from ..contract import WorkerInsert, WorkerOffer
+from ..contract import WorkerInsert, WorkerOffer, WorkerQuery, WorkerReads
 from ..histograms import encode_histogram, new_histogram
 from .schedule import ClosedLoop, Schedule
 
@@ -137,31 +137,64 @@ class Recorder:
         self, generate_s: float, encode_s: float, ceiling_per_s: float, in_flight: int = 1
     ) -> WorkerInsert:
         """What was measured, for the collector."""
-        start = max(self._begin, self._from)
-        end = max(start, self._last) if self._to == inf else self._to
-        is_open = self._schedule.is_open
-        assert self._cpu_end is not None
+        start_s, end_s = self.window_s()
         return WorkerInsert(
-            start_s=start - self._origin,
-            end_s=end - self._origin,
+            start_s=start_s,
+            end_s=end_s,
             events=self.events,
             measured=self.measured,
-            cpu_s=max(0.0, self._cpu_end - self._cpu_begin),
+            cpu_s=self.cpu_s(),
             generate_s=generate_s,
             encode_s=encode_s,
             ceiling_per_s=ceiling_per_s,
             histogram=encode_histogram(self._latency),
-            service=encode_histogram(self._service) if is_open else None,
-            offer=self.offer() if is_open else None,
-            timeline=sorted(self._seconds.items()),
+            service=self.service(),
+            offer=self.offer(),
+            timeline=self.timeline(),
             retries=self.retries,
             errors=dict(self.errors),
             in_flight=in_flight,
             throttled_share=throttled_share(self._throttling_begin, throttled_periods()),
         )
 
-    def offer(self) -> WorkerOffer:
+    def reads(self, queries: list[WorkerQuery]) -> WorkerReads:
+        """What was measured of a reader, for the collector."""
+        start_s, end_s = self.window_s()
+        return WorkerReads(
+            start_s=start_s,
+            end_s=end_s,
+            measured=self.measured,
+            cpu_s=self.cpu_s(),
+            queries=queries,
+            histogram=encode_histogram(self._latency),
+            service=self.service(),
+            offer=self.offer(),
+            timeline=self.timeline(),
+        )
+
+    def window_s(self) -> tuple[float, float]:
+        """From when to when was measured, since the common start."""
+        start = max(self._begin, self._from)
+        end = max(start, self._last) if self._to == inf else self._to
+        return start - self._origin, end - self._origin
+
+    def cpu_s(self) -> float:
+        """CPU of the whole process within the window."""
+        assert self._cpu_end is not None
+        return max(0.0, self._cpu_end - self._cpu_begin)
+
+    def timeline(self) -> list[tuple[int, int]]:
+        """(second since the common start, acknowledged in it)."""
+        return sorted(self._seconds.items())
+
+    def service(self) -> str | None:
+        """The service times of an open loop."""
+        return encode_histogram(self._service) if self._schedule.is_open else None
+
+    def offer(self) -> WorkerOffer | None:
         """How an open loop kept to its schedule."""
+        if not self._schedule.is_open:
+            return None
         return WorkerOffer(
             due=self._due,
             unsent=self._unsent,

@@ -8,7 +8,7 @@ import pytest
 
 from simulator.errors import SimulatorError
 from simulator.logs import hide
-from simulator.worker.life import execute
+from simulator.worker.reading import execute
 
 
 def test_what_a_failed_query_says_shows_no_secret(caplog: pytest.LogCaptureFixture) -> None:

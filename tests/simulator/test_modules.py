@@ -27,7 +27,7 @@ from simulator.modules.blackhole.options import BlackholeOptions
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.testing.inserting import insert_with
-from simulator.worker.life import share
+from simulator.worker.writing import share
 from simulator.workloads.base import ColumnType
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature

@@ -1,0 +1,250 @@
+"""A worker that asks queries: each so often, or for so long."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from hdrh.histogram import HdrHistogram
+
+from ..contract import Progress, QueryRun, Stage, WorkerQueries, WorkerQuery, WorkerResult
+from ..errors import Retryable, SimulatorError
+from ..histograms import encode_histogram, new_histogram
+from ..logs import redact
+from ..modules.base import Query
+from .base import Worker
+from .client import ProgressReporter
+from .measure import Recorder
+from .schedule import Schedule, make_schedule, sharpen_sleep
+
+_log = logging.getLogger(__name__)
+
+_RECONNECT_S = 0.5
+"""How long a reader waits before it tries to connect again: a database that restarts is away for seconds."""
+
+
+class ReadingWorker(Worker):
+    """Asks queries."""
+
+    def run(self) -> WorkerResult:
+        self._client.ready(Stage.PREPARED)
+        self._module.open()
+        try:
+            if self._load.duration_s is None:
+                return self._ask_each()
+            return self._ask_by_the_clock()
+        finally:
+            self._module.close()
+
+    def _ask_each(self) -> WorkerResult:
+        """Ask each query `load.runs` times."""
+        queries = self._module.queries()
+        executions: list[QueryRun] = []
+        origin = self._await_start()
+
+        def progress() -> Progress:
+            return Progress(
+                worker=self._number,
+                stage="run",
+                elapsed_s=time.perf_counter() - origin,
+                done=len(executions),
+            )
+
+        begin = time.perf_counter()
+        with ProgressReporter(self._client, progress):
+            for run in range(1, self._load.runs + 1):
+                for name, ask in queries.items():
+                    self._check_on()
+                    executions.append(execute(name, run, self._number, ask))
+        end = time.perf_counter()
+        asked = WorkerQueries(start_s=begin - origin, end_s=end - origin, executions=executions)
+        return self._result(time.perf_counter() - origin, queries=asked)
+
+    def _ask_by_the_clock(self) -> WorkerResult:
+        """Ask until the schedule is over."""
+        number = self._number - self._group.first
+        schedule = make_schedule(self._load, number, self._data.seed)
+        recorder = Recorder(schedule)
+        names = list(self._module.queries())
+        turns = take_turns({name: self._load.weights.get(name, 1.0) for name in names})
+        # Readers that all began with the same query would ask it in step.
+        asker = _Asker(self, islice(turns, number, None), recorder, schedule, names)
+        if schedule.is_open:
+            sharpen_sleep()
+
+        def progress() -> Progress:
+            return Progress(
+                worker=self._number,
+                stage="run",
+                elapsed_s=recorder.elapsed_s(),
+                done=recorder.events,
+            )
+
+        recorder.begin(self._await_start())
+        with ProgressReporter(self._client, progress):
+            asker.ask_all()
+            recorder.end()
+        queries = [asked.result(schedule.is_open) for asked in asker.asked.values()]
+        return self._result(recorder.elapsed_s(), reads=recorder.reads(queries))
+
+    def queries(self) -> Mapping[str, Query]:
+        """The queries to ask, over the connection that there is."""
+        return self._module.queries()
+
+    def connect_again(self) -> None:
+        """Disconnect and connect; Retryable or SimulatorError if that fails."""
+        self._module.close()
+        self._module.open()
+
+    def check_on(self) -> None:
+        """RunOver if the collector has given the run up."""
+        self._check_on()
+
+
+@dataclass
+class Asked:
+    """What one reader measured of one query."""
+
+    query: str
+    executions: int = 0
+    errors: int = 0
+    error: str | None = None
+    rows: set[int] = field(default_factory=set)
+    """The fewest and the most of an answer."""
+    cold_s: float | None = None
+    warm_s: float = 0.0
+    warm: int = 0
+    latency: HdrHistogram = field(default_factory=new_histogram)
+    service: HdrHistogram = field(default_factory=new_histogram)
+
+    def note_answer(self, due: float, sent: float, answered: float, counts: bool) -> None:
+        """Note an execution; `counts`: it was due in the window."""
+        took_s = answered - sent
+        if self.cold_s is None:
+            self.cold_s = took_s
+        elif counts:
+            self.warm_s += took_s
+            self.warm += 1
+        if counts:
+            self.executions += 1
+            self.latency.record_value((answered - due) * 1e6 or 1)
+            self.service.record_value(took_s * 1e6 or 1)
+
+    def note_rows(self, rows: int) -> None:
+        """Note the length of an answer."""
+        self.rows = {min({rows, *self.rows}), max({rows, *self.rows})}
+
+    def note_error(self, error: Exception) -> None:
+        """Note an execution that failed. What the first said goes into the result and the table."""
+        self.errors += 1
+        if self.error is None:
+            _log.error("query %s failed: %s", self.query, error)
+            self.error = redact(str(error))
+
+    def result(self, is_open: bool) -> WorkerQuery:
+        """What was measured, for the collector."""
+        return WorkerQuery(
+            query=self.query,
+            executions=self.executions,
+            errors=self.errors,
+            error=self.error,
+            rows_min=min(self.rows, default=None),
+            rows_max=max(self.rows, default=None),
+            cold_s=self.cold_s,
+            warm_s=self.warm_s,
+            warm=self.warm,
+            histogram=encode_histogram(self.latency),
+            service=encode_histogram(self.service) if is_open else None,
+        )
+
+
+class _Asker:
+    """Asks one query after the other, each when it is due, until the schedule is over."""
+
+    def __init__(
+        self,
+        reader: ReadingWorker,
+        turns: Iterator[str],
+        recorder: Recorder,
+        schedule: Schedule,
+        names: Sequence[str],
+    ) -> None:
+        self._reader = reader
+        self._turns = turns
+        self._recorder = recorder
+        self._schedule = schedule
+        self._queries = reader.queries()
+        self._connected = True
+        self.asked = {name: Asked(name) for name in names}
+
+    def ask_all(self) -> None:
+        """Ask until the schedule is over; a query that fails keeps no other from being asked."""
+        schedule, clock = self._schedule, time.perf_counter
+        free = clock()
+        for name in self._turns:
+            self._reader.check_on()
+            sent = clock()
+            due = schedule.next_due(sent)
+            if sent < due < schedule.ends:
+                time.sleep(due - sent)
+                sent = clock()
+            if sent >= schedule.ends or due >= schedule.ends:
+                if schedule.is_open and due < schedule.ends:
+                    self._recorder.leave_unsent(due, 1)
+                return
+            self._ask(self.asked[name], due, sent, free)
+            free = clock()
+
+    def _ask(self, asked: Asked, due: float, sent: float, free: float) -> None:
+        try:
+            if not self._connected:
+                self._reader.connect_again()
+                self._queries = self._reader.queries()
+                self._connected = True
+            rows = len(self._queries[asked.query]())
+        except Retryable as error:
+            asked.note_error(error)
+            self._connected = False
+            # Nothing tells when the database is back.
+            time.sleep(max(0.0, min(_RECONNECT_S, self._schedule.ends - time.perf_counter())))
+            return
+        except SimulatorError as error:
+            asked.note_error(error)
+            return
+        answered = time.perf_counter()
+        asked.note_rows(rows)
+        asked.note_answer(due, sent, answered, due >= self._schedule.measured_from)
+        if self._schedule.is_open:
+            self._recorder.record_due(due, free, sent, answered, 1)
+        else:
+            self._recorder.record(sent, answered, 1)
+
+
+def take_turns(weights: Mapping[str, float]) -> Iterator[str]:
+    """Names in turn without end, each as often as its weight says and spread as evenly as can be."""
+    credit = dict.fromkeys(weights, 0.0)
+    total = sum(weights.values())
+    while True:
+        for name, weight in weights.items():
+            credit[name] += weight
+        chosen = max(credit, key=credit.__getitem__)
+        credit[chosen] -= total
+        yield chosen
+
+
+def execute(name: str, run: int, worker: int, ask: Callable[[], Sequence[object]]) -> QueryRun:
+    """One query, timed until all rows are fetched. One that fails doesn't keep the others from
+    being asked: that a database can't answer it is a result, too."""
+    begin = time.perf_counter()
+    try:
+        rows = len(ask())
+    except (Retryable, SimulatorError) as error:
+        _log.error("query %s failed: %s", name, error)
+        # It goes into the result and the table.
+        said = redact(str(error))
+        return QueryRun(query=name, run=run, worker=worker, duration_s=None, rows=None, error=said)
+    duration = time.perf_counter() - begin
+    return QueryRun(query=name, run=run, worker=worker, duration_s=duration, rows=rows)

@@ -1,0 +1,101 @@
+"""A worker that inserts events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from ..contract import Progress, Role, Stage, Timestamps, WorkerResult
+from ..modules.base import Writer
+from ..workloads.base import EventBlock
+from .base import Worker, garbage_collection_paused
+from .client import ProgressReporter
+from .feed import Feed
+from .loop import insert_all
+from .measure import Recorder
+from .schedule import Schedule, make_schedule, sharpen_sleep
+
+PREFILL_BATCH = 1000
+"""Smallest batch of a prefill."""
+
+
+def share(total: int, workers: int, worker: int) -> int:
+    """A worker's share of `total`, which all shares add up to."""
+    return total // workers + (worker < total % workers)
+
+
+class WritingWorker(Worker):
+    """Inserts events: a prefill before the common start, the load's own after it."""
+
+    def run(self) -> WorkerResult:
+        load = self._load
+        first = self._client.ready(Stage.PREPARED).first_event
+        # With `restart` this run's first event gets the first timestamp again.
+        time_origin = first if self._data.timestamps is Timestamps.RESTART else 0
+
+        def generate(start: int, count: int) -> EventBlock:
+            return self._workload.block(self._number, start, count, time_origin)
+
+        prefill = share(self._data.prefill, load.workers, self._number - self._group.first)
+        if prefill:
+            self._prefill(generate, first, prefill)
+        if load.role is Role.FILL:
+            return self._result(time.perf_counter() - self._await_start(prefill))
+        schedule = make_schedule(load, self._number - self._group.first, self._data.seed)
+        events = load.events if load.duration_s is None else None
+        with connect(self._module.writer(load.batch)) as writer:
+            feed = Feed(generate, writer.encoder, first + prefill, events, load.batch)
+            feed.prime()
+            recorder = Recorder(schedule, feed.forget_costs)
+            with garbage_collection_paused():
+                if schedule.is_open:
+                    sharpen_sleep()
+                recorder.begin(self._await_start(prefill))
+                with ProgressReporter(self._client, self._progress("run", recorder)):
+                    self._insert(feed, writer, recorder, schedule)
+                    recorder.end()
+        measured = recorder.result(
+            feed.generate_s, feed.encode_s, feed.ceiling_per_s(), writer.max_in_flight
+        )
+        return self._result(recorder.elapsed_s(), insert=measured)
+
+    def _prefill(self, generate: Callable[[int, int], EventBlock], first: int, count: int) -> None:
+        batch = max(PREFILL_BATCH, self._load.batch)
+        with connect(self._module.writer(batch, prefill=True)) as writer:
+            feed = Feed(generate, writer.encoder, first, count, batch)
+            recorder = Recorder()
+            recorder.begin(time.perf_counter())
+            with ProgressReporter(self._client, self._progress("prefill", recorder)):
+                self._insert(feed, writer, recorder)
+
+    def _insert(
+        self, feed: Feed, writer: Writer, recorder: Recorder, schedule: Schedule | None = None
+    ) -> None:
+        most = self._module.options.max_retries
+        insert_all(feed, writer, recorder, most, self._check_on, schedule)
+
+    def _progress(
+        self, stage: Literal["prefill", "run"], recorder: Recorder
+    ) -> Callable[[], Progress]:
+        def read() -> Progress:
+            return Progress(
+                worker=self._number,
+                stage=stage,
+                elapsed_s=recorder.elapsed_s(),
+                done=recorder.events,
+                retries=recorder.retries,
+            )
+
+        return read
+
+
+@contextmanager
+def connect(writer: Writer) -> Iterator[Writer]:
+    """The writer, connected."""
+    try:
+        writer.open()
+        yield writer
+    finally:
+        writer.close()
