@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 from simulator.contract import PrimaryKey, Tables
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.base import AnyModule, Job
+from simulator.modules.base import AnyModule, Job, Payload
+from simulator.modules.cratedb.writer import CratedbWriter
 from simulator.testing.events import Awkward, rows_of
 from simulator.testing.inserting import insert, insert_with
 from simulator.testing.server import ServerUnderTest, as_observer, new_job
@@ -81,6 +83,32 @@ def test_exactly_once_with_requests_in_flight(
     assert recorder.retries == 1
 
 
+def test_the_others_go_on_while_one_request_is_in_doubt(
+    crate: CratedbUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding out takes seconds at best, in which an open loop has more to send."""
+    job = new_job(Temperature.schema, batch=10, in_flight=4)
+    prepared(crate, job).close()
+    all_sent = threading.Event()
+    waited: list[bool] = []
+    look = CratedbWriter.settle
+
+    def settle(writer: CratedbWriter, payload: Payload) -> bool:
+        waited.append(all_sent.wait(20))
+        return look(writer, payload)
+
+    monkeypatch.setattr(CratedbWriter, "settle", settle)
+
+    def blow() -> None:
+        crate.proxy.fate = "drop answer"
+
+    with connect(crate.module(job).writer(10)) as writer:
+        recorder = insert(writer, Temperature(), 800, 10, before={8: blow, 79: all_sent.set})
+    assert waited == [True]
+    assert recorder.errors == {"connection_lost": 1}
+    assert crate.rows(job.schema, "events") == sorted(rows_of(Temperature().block(0, 0, 800)))
+
+
 @pytest.mark.parametrize("mode", ["bulk", "unnest"])
 def test_a_part_that_is_stored_already_is_not_stored_again(
     crate: CratedbUnderTest, mode: str
@@ -94,18 +122,19 @@ def test_a_part_that_is_stored_already_is_not_stored_again(
     module.close()
     block = workload.block(0, 0, 8)
     with connect(crate.module(job, options={"insert_mode": mode}).writer(8)) as writer:
+        assert isinstance(writer, CratedbWriter)
         encoder: Any = writer.encoder
         (payload,) = encoder.encode(block, 8)
         payload.data[0].keep([6, 1, 4], payload)
         writer.send(payload)
         (payload,) = encoder.encode(block, 8)
         payload.data[0].in_doubt = True
-        assert not writer.recover(payload)
+        assert not writer.settle(payload)
         assert list(payload.data[0].rows) == [0, 2, 3, 5, 7]
         assert writer.send(payload) == 8
         (payload,) = encoder.encode(block, 8)
         payload.data[0].in_doubt = True
-        assert writer.recover(payload)
+        assert writer.settle(payload)
     assert crate.rows(job.schema, *job.table_names) == sorted(rows_of(block))
 
 
@@ -120,6 +149,7 @@ def test_rows_that_a_node_has_sent_again_itself_are_stored_once(
     prepared(crate, job).close()
     block = workload.block(0, 0, 8)
     with connect(crate.module(job, options={"insert_mode": mode}).writer(size)) as writer:
+        assert isinstance(writer, CratedbWriter)
         payloads = writer.encoder.encode(block, size)
         writer.send(payloads[0])
         # By another, so that this writer knows nothing of it.
@@ -128,7 +158,7 @@ def test_rows_that_a_node_has_sent_again_itself_are_stored_once(
         with pytest.raises(Retryable) as doubted:
             writer.send(payloads[1])
         assert doubted.value.kind == "duplicate_key"
-        assert writer.recover(payloads[1])
+        assert writer.settle(payloads[1])
     stored = crate.rows(job.schema, *job.table_names)
     assert stored == sorted(rows_of(block.part(0, 8 if size else 2)))
 

@@ -241,12 +241,12 @@ def test_only_what_is_missing_is_sent_again(search: SearchUnderTest) -> None:
             assert send(writer, payload) == len(rows)
         (payload,) = writer.encoder.encode(block, 8)
         payload.data.doubt_under("nobody")
-        assert not writer.recover(payload)
+        assert not writer.settle(payload)
         assert list(payload.data.rows) == [2, 3, 5, 7]
         assert send(writer, payload) == 8
         (payload,) = writer.encoder.encode(block, 8)
         payload.data.doubt_under("nobody")
-        assert writer.recover(payload)
+        assert writer.settle(payload)
     assert stored(search, job) == sorted(rows_of(block))
 
 

@@ -16,7 +16,7 @@ from simulator.modules.shared.exactly_once import (
     Wanted,
     find_missing,
     keep_refused,
-    recover_requests,
+    settle,
 )
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
@@ -75,7 +75,7 @@ def test_only_requests_in_doubt_are_asked_for() -> None:
         asked.append(request)
         return [1] if request is doubtful else [0, 1, 2, 3]
 
-    assert not recover_requests([doubtful, sure, whole], payload_of(14), missing)
+    assert not settle([doubtful, sure, whole], payload_of(14), missing)
     assert [id(request) for request in asked] == [id(doubtful), id(whole)]
     assert (doubtful.rows, doubtful.body, doubtful.stored) == ([11], ["b"], 3)
     assert (whole.rows, whole.stored) == ([10, 11, 12, 13], 0)
@@ -87,7 +87,7 @@ def test_a_payload_of_which_nothing_is_left_need_not_be_sent() -> None:
     stored, lost = words(), words()
     stored.keep([], payload_of(14))
     lost.doubt()
-    assert recover_requests([stored, lost], payload_of(14), lambda _: [])
+    assert settle([stored, lost], payload_of(14), lambda _: [])
 
 
 def test_a_question_that_fails_leaves_the_request_in_doubt() -> None:
@@ -98,7 +98,7 @@ def test_a_question_that_fails_leaves_the_request_in_doubt() -> None:
         raise Retryable("connection_lost", "gone")
 
     with pytest.raises(Retryable):
-        recover_requests([request], payload_of(14), missing)
+        settle([request], payload_of(14), missing)
     assert request.in_doubt and request.rows == range(10, 14)
 
 

@@ -12,7 +12,7 @@ which. What an error leaves open is what became of a request whose answer never 
 * key `client`: the document's `_key` is made of the event. The request is sent again as it is; a
   document that is there already is refused (or, by the import API, ignored), which then means that
   the first try has stored it.
-* keys `db` and `uuid`: the server makes the keys and would store a second copy. `recover` looks up by
+* keys `db` and `uuid`: the server makes the keys and would store a second copy. The writer looks up by
   their natural keys which of the request's events are stored, until twice in a row it finds the same,
   and leaves only the others to be sent again.
 

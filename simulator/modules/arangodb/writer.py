@@ -9,7 +9,7 @@ from ...contract import PrimaryKey
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job, Payload, Writer
 from ..shared.errors import stored_by_earlier_run
-from ..shared.exactly_once import Span, Wanted, find_missing, recover_requests
+from ..shared.exactly_once import Span, Wanted, find_missing, settle
 from ..shared.http import parse_body
 from .encoding import DocumentEncoder, InsertMethod, Request
 from .options import ArangoOptions
@@ -52,6 +52,8 @@ class ArangoWriter(Writer):
     def send(self, payload: Payload) -> int:
         connection = self._connection
         assert connection is not None
+        if any(request.in_doubt for request in payload.data) and self.settle(payload):
+            return payload.events
         return sum(self._send_request(connection, request, payload) for request in payload.data)
 
     def _send_request(self, connection: Connection, request: Request, payload: Payload) -> int:
@@ -115,14 +117,16 @@ class ArangoWriter(Writer):
             raise stored_by_earlier_run(text)
         raise SimulatorError(text)
 
-    def recover(self, payload: Payload) -> bool:
+    def settle(self, payload: Payload) -> bool:
+        """Find out what is stored of a request in doubt; whether nothing of it is left to be sent."""
+
         def find_missing(request: Request) -> list[int]:
             if self._client_key:
                 # All of them can be sent again: stored events are refused.
                 return list(range(len(request.rows)))
             return self._find_missing(request, payload)
 
-        return recover_requests(payload.data, payload, find_missing)
+        return settle(payload.data, payload, find_missing)
 
     def _find_missing(self, request: Request, payload: Payload) -> list[int]:
         """The positions of the request's rows that the database doesn't have."""

@@ -4,7 +4,7 @@ Each event is stored exactly once, however a connection or a node dies
 ---------------------------------------------------------------------
 CrateDB has no transactions: of a request with many rows each is stored or refused alone, and the
 answer says which (the rows' counts; of UNNEST, how many). What an error leaves open is what became of
-the request. `recover` therefore waits a second, then until no INSERT is running any more that has begun
+the request. The writer therefore waits a second, then until no INSERT is running any more that has begun
 until then (sys.jobs), makes what they stored visible (REFRESH TABLE), looks up by their natural keys
 which of the request's events are stored, and leaves only the others to be sent again. With a key
 from the client the second copy of a row is impossible in any case; without, a run is refused where

@@ -14,7 +14,7 @@ from ..shared.exactly_once import (
     Wanted,
     find_missing,
     keep_refused,
-    recover_requests,
+    settle,
 )
 from ..shared.http import parse_body
 from ..shared.sql import quote_name
@@ -54,6 +54,8 @@ class CratedbWriter(Writer):
             self._connection = None
 
     def send(self, payload: Payload) -> int:
+        if any(part.in_doubt for part in payload.data) and self.settle(payload):
+            return payload.events
         for part in payload.data:
             if part.rows:
                 self._send_part(part, payload)
@@ -122,12 +124,10 @@ class CratedbWriter(Writer):
                 return Retryable("duplicate_key", message)
         return self._connection.explain(status, answer)
 
-    def recover(self, payload: Payload) -> bool:
-        if any(part.in_doubt for part in payload.data):
-            self._await_jobs()
-        return recover_requests(
-            payload.data, payload, lambda part: self._find_missing(part, payload)
-        )
+    def settle(self, payload: Payload) -> bool:
+        """Find out what is stored of parts in doubt; whether nothing of them is left to be sent."""
+        self._await_jobs()
+        return settle(payload.data, payload, lambda part: self._find_missing(part, payload))
 
     def _await_jobs(self) -> None:
         """Wait until no INSERT runs that can be the one whose answer was lost."""

@@ -17,7 +17,7 @@ What an error leaves open is what became of a request whose answer never came:
 * key `client`: the document's id is made of the event, and requests only ever create documents. The
   request is sent again as it is; a document that is there already is refused with a conflict, which
   then means that the first try has stored it.
-* key `db`: the server makes the ids and would store a second copy. `recover` waits until no node is
+* key `db`: the server makes the ids and would store a second copy. The writer waits until no node is
   at work on the request any more (it finds it among the cluster's tasks by the name that it was sent
   under, X-Opaque-Id), makes what it stored visible by a refresh, looks up by their natural keys which
   of its events are stored, and leaves only the others to be sent again.

@@ -14,7 +14,7 @@ from ...contract import PrimaryKey
 from ...errors import Retryable, SimulatorError
 from ..base import Job, Payload, Writer
 from ..shared.errors import connection_lost
-from ..shared.exactly_once import Span, Wanted, find_missing, keep_refused, recover_requests
+from ..shared.exactly_once import Span, Wanted, find_missing, keep_refused, settle
 from ..shared.http import parse_body
 from .encoding import DocumentEncoder, InsertMode, Request
 from .options import ElasticsearchOptions
@@ -60,6 +60,8 @@ class ElasticsearchWriter(Writer):
         connection = self._connection
         assert connection is not None
         request: Request = payload.data
+        if request.in_doubt and self.settle(payload):
+            return payload.events
         name = self._thread_name(connection)
         try:
             status, answer = connection.write(request, name)
@@ -110,7 +112,9 @@ class ElasticsearchWriter(Writer):
         # A request that is still at work under this name must be told from later ones.
         self._own.name = None
 
-    def recover(self, payload: Payload) -> bool:
+    def settle(self, payload: Payload) -> bool:
+        """Find out what is stored of a request in doubt; whether nothing of it is left to be sent."""
+
         def find_missing(request: Request) -> list[int]:
             if self._job.load.primary_key is PrimaryKey.CLIENT:
                 # All of them can be sent again: stored events are refused.
@@ -118,7 +122,7 @@ class ElasticsearchWriter(Writer):
             self._await_end(request.name)
             return self._find_missing(request, payload)
 
-        return recover_requests([payload.data], payload, find_missing)
+        return settle([payload.data], payload, find_missing)
 
     def _await_end(self, name: str) -> None:
         """Wait until no node is at work on what was sent under that name, nor begins to."""

@@ -7,9 +7,10 @@ known of each request is kept in a `Request` while it is tried again:
 * sent, and answered: nothing is in doubt. Events that were refused for a reason that passes stay in
   `rows` to be sent again (`keep_refused`).
 * sent, and not answered, or answered with an error that may have come in the middle: `doubt()`. Before
-  it is sent again, the writer's `recover` has to make sure that the server is not at work on it any
-  more, and then ask which of its events are stored: `recover_requests`, which asks by `find_missing`,
-  which looks the events up by their natural keys.
+  it is sent again, the writer has to make sure that the server is not at work on it any more, and then
+  ask which of its events are stored: `settle`, which asks by `find_missing`, which looks the events up
+  by their natural keys. That takes seconds, so it is the first part of the writer's `send`, which the
+  other requests in flight don't wait for, and not of its `recover`.
 * sent again: an event that the database has by now is no error, as the earlier try may have stored it
   (`sent_before`).
 """
@@ -81,7 +82,7 @@ def keep_refused(
     return reason
 
 
-def recover_requests(
+def settle(
     requests: Iterable[RequestT],
     payload: Payload,
     missing: Callable[[RequestT], Sequence[int]],
