@@ -18,9 +18,8 @@ from simulator.contract import (
     WorkerResult,
     make_groups,
 )
-from simulator.histograms import encode_histogram, merge_histograms, new_histogram
+from simulator.histograms import encode_histogram, new_histogram
 from simulator.modules.base import Encoder, Payload
-from simulator.worker.measure import Recorder
 from simulator.workloads.base import (
     EventBlock,
 )
@@ -33,17 +32,6 @@ def eventually(found: Callable[[], Any], what: str, patience_s: float = 30.0) ->
         assert time.monotonic() < deadline, f"no {what} within {patience_s} s"
         time.sleep(0.003)
     return result
-
-
-def requests_at_once(recorder: Recorder) -> float:
-    """How many requests were under way on average: their latencies together by the window.
-
-    A busy machine makes both longer, so this holds on any.
-    """
-    measured = recorder.result(0, 0, 0)
-    histogram = merge_histograms([measured.histogram])
-    together_s = histogram.get_mean_value() * histogram.get_total_count() / 1e6
-    return float(together_s / (measured.end_s - measured.start_s))
 
 
 class NumberEncoder(Encoder):

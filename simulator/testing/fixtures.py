@@ -12,12 +12,17 @@ import pytest
 from ..modules import load_module
 from ..modules.base import Encoding
 from .entries import Entry
-from .server import ServerUnderTest, key_modes, table_modes, workloads_of
+from .server import ServerUnderTest, holds_several, key_modes, table_modes, workloads_of
 
 # Parameter of a test -> its values for an entry. A test that has a parameter without values for a
 # module does not run for it.
 AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
     "encoding": lambda entry: load_module(entry.module).ENCODINGS,
+    "pipelined": lambda entry: [
+        encoding
+        for encoding in load_module(entry.module).ENCODINGS
+        if holds_several(load_module(entry.module), encoding)
+    ],
     "primary_key": lambda entry: key_modes(load_module(entry.module)),
     "tables": lambda entry: table_modes(load_module(entry.module)),
     "workload_name": lambda entry: workloads_of(load_module(entry.module)),
@@ -27,6 +32,7 @@ AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
         if query not in entry.adapter.unproven_queries
     ],
     "fault": lambda entry: entry.adapter.FAULTS,
+    "fault_in_flight": lambda entry: entry.adapter.faults_in_flight(),
     "thorough_fault": lambda entry: [fault for fault in entry.adapter.FAULTS if fault.thorough],
 }
 

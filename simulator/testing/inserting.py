@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from ..histograms import merge_histograms
 from ..modules.base import AnyModule, Payload, Writer
 from ..worker import connect
 from ..worker.feed import Feed
@@ -61,3 +62,14 @@ def insert_with(
     batch = module.job.load.batch
     with connect(module.writer(batch)) as writer:
         return insert(writer, workload, count, batch, worker=worker, first=first)
+
+
+def requests_at_once(recorder: Recorder) -> float:
+    """How many requests were under way on average: their latencies together by the window.
+
+    A busy machine makes both longer, so this holds on any.
+    """
+    measured = recorder.result(0, 0, 0)
+    histogram = merge_histograms([measured.histogram])
+    together_s = histogram.get_mean_value() * histogram.get_total_count() / 1e6
+    return float(together_s / (measured.end_s - measured.start_s))

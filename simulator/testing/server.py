@@ -102,6 +102,12 @@ class ServerUnderTest(ABC):
         """What the module on this server can be asked, in order."""
         return [*full(module.CAPABILITIES.queries), *cls.more_queries]
 
+    @classmethod
+    def faults_in_flight(cls) -> list[Fault]:
+        """Those to try while several requests are in flight: one that loses a connection."""
+        lost = [fault for fault in cls.FAULTS if fault.thorough and fault.ends_a_connection]
+        return lost[:1]
+
     def module(
         self, job: Job, encoding: Encoding | None = None, options: Mapping[str, Any] | None = None
     ) -> AnyModule:
@@ -158,6 +164,16 @@ class ServerUnderTest(ABC):
     @abstractmethod
     def refusals(self) -> Sequence[Refusal]:
         """Ways not to get in."""
+
+
+IN_FLIGHT = 8
+"""How many requests the suite has in flight where it has several."""
+
+
+def holds_several(module: type[AnyModule], encoding: Encoding) -> bool:
+    """Whether a worker can have several requests of this encoding in flight."""
+    mode = encoding.label.split()[0]
+    return module.CAPABILITIES.in_flight.get(mode) is Support.FULL
 
 
 def batch_of(encoding: Encoding, batch: int) -> int:

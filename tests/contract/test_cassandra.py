@@ -27,7 +27,7 @@ from simulator.modules.cassandra import wire as cassandra_wire
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.shared.http import SOCKET_OPTIONS
 from simulator.testing.events import rows_of
-from simulator.testing.inserting import insert
+from simulator.testing.inserting import insert, requests_at_once
 from simulator.testing.server import as_observer, new_job
 from simulator.testing.suite.test_queries import assert_same, fill, prepare_queries, workload_of
 from simulator.worker import connect
@@ -35,7 +35,7 @@ from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
 
-from ..helpers import eventually, requests_at_once
+from ..helpers import eventually
 from .cassandra import CassandraClusterUnderTest, CassandraUnderTest
 from .cassandra_server import OwnNode, listening, own_node
 from .entries import ENTRIES

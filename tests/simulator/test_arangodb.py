@@ -18,7 +18,7 @@ from simulator.modules.arangodb.server import ArangoHttp
 from simulator.modules.base import Job, Payload
 from simulator.modules.options import parse_options
 from simulator.testing.events import Awkward, Row, normalise, rows_of
-from simulator.testing.inserting import insert, insert_with
+from simulator.testing.inserting import insert, insert_with, requests_at_once
 from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads import WORKLOADS
@@ -28,7 +28,6 @@ from simulator.workloads.temperature import Temperature
 
 from ..contract.aql import AqlError, execute
 from ..contract.arangodb import ArangoStandInUnderTest
-from ..helpers import requests_at_once
 
 KINDS = [*WORKLOADS.values(), Awkward]
 URL = "http://localhost:8529"

@@ -15,14 +15,13 @@ from simulator.modules.influxdb import Influxdb
 from simulator.modules.influxdb.queries import parse_csv, quote_text, write_time
 from simulator.modules.options import parse_options
 from simulator.testing.events import rows_of
-from simulator.testing.inserting import insert, insert_with
+from simulator.testing.inserting import insert, insert_with, requests_at_once
 from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature
 
 from ..contract.entries import ENTRIES
 from ..contract.influxdb import InfluxUnderTest, own_server, refuse
-from ..helpers import requests_at_once
 
 JOB = new_job(Temperature.schema, batch=10)
 

@@ -14,7 +14,7 @@ import pytest
 from simulator.errors import Retryable, SimulatorError
 from simulator.histograms import latency_ms, merge_histograms
 from simulator.modules.base import Outcome, Payload, Writer
-from simulator.testing.inserting import insert
+from simulator.testing.inserting import insert, requests_at_once
 from simulator.worker import garbage_collection_paused
 from simulator.worker.feed import Feed
 from simulator.worker.loop import insert_all
@@ -23,7 +23,7 @@ from simulator.worker.schedule import Schedule
 from simulator.workloads.base import EventBlock
 from simulator.workloads.temperature import Temperature
 
-from ..helpers import NumberEncoder, requests_at_once
+from ..helpers import NumberEncoder
 
 LIMIT_S = 10
 

@@ -26,13 +26,11 @@ from simulator.modules.blackhole import Blackhole
 from simulator.modules.blackhole.options import BlackholeOptions
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
-from simulator.testing.inserting import insert_with
+from simulator.testing.inserting import insert_with, requests_at_once
 from simulator.worker.writing import share
 from simulator.workloads.base import ColumnType
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
-
-from ..helpers import requests_at_once
 
 JOB = Job(Temperature.schema, Load(batch=10))
 

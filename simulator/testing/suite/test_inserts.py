@@ -16,8 +16,9 @@ from ...workloads.base import EventBlock, Workload
 from ...workloads.cpu import Cpu
 from ...workloads.temperature import Temperature
 from ..events import Awkward, rows_of
-from ..inserting import insert, insert_with
+from ..inserting import insert, insert_with, requests_at_once
 from ..server import (
+    IN_FLIGHT,
     ServerUnderTest,
     as_observer,
     batch_of,
@@ -82,6 +83,23 @@ def test_every_way_of_inserting_stores_the_events(
             for time, device, number, _ in rows_of(block)
         ]
         assert sorted(keys) == sorted(expected)
+
+
+def test_every_way_of_inserting_holds_several_requests_in_flight(
+    server: ServerUnderTest, pipelined: Encoding
+) -> None:
+    workload = Temperature(seed=4, device_spread=3)
+    job = new_job(workload.schema, batch=batch_of(pipelined, 5), in_flight=IN_FLIGHT)
+    observer = server.module(as_observer(job), pipelined)
+    observer.open()
+    observer.prepare()
+    count = 30 * max(1, job.load.batch) - 2
+    recorder = insert_with(server.module(job, pipelined), workload, count)
+    assert recorder.events == await_count(observer.count, count, observer.settle_s) == count
+    observer.close()
+    assert server.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, count)))
+    assert 1.5 < requests_at_once(recorder) <= IN_FLIGHT + 0.01
+    assert (recorder.retries, recorder.errors) == (0, {})
 
 
 def test_every_workload_is_stored(

@@ -8,10 +8,18 @@ import pytest
 
 from ...contract import PrimaryKey
 from ...errors import OptionError, SimulatorError
+from ...modules.base import Encoding
 from ...modules.options import parse_options
 from ...workloads.temperature import Temperature
 from ..inserting import insert_with
-from ..server import ServerUnderTest, as_observer, new_job
+from ..server import (
+    IN_FLIGHT,
+    ServerUnderTest,
+    as_observer,
+    batch_of,
+    holds_several,
+    new_job,
+)
 
 JOB = new_job(Temperature.schema)
 
@@ -19,6 +27,28 @@ JOB = new_job(Temperature.schema)
 def list_required(server: ServerUnderTest) -> list[str]:
     fields = server.module_type.options_model.model_fields
     return [name for name, field in fields.items() if field.is_required()]
+
+
+def test_in_flight_is_asked_for_by_the_load_or_by_the_modules_own_option(
+    server: ServerUnderTest, encoding: Encoding
+) -> None:
+    batch = batch_of(encoding, 10)
+    several = new_job(Temperature.schema, batch=batch, in_flight=IN_FLIGHT)
+    if not holds_several(server.module_type, encoding):
+        with pytest.raises(OptionError, match="holds one request in flight"):
+            server.module(several, encoding)
+        return
+    one = new_job(Temperature.schema, batch=batch)
+    assert server.module(one, encoding).writer(batch).max_in_flight == 1
+    assert server.module(several, encoding).writer(batch).max_in_flight == IN_FLIGHT
+    name = server.module_type.options_model.IN_FLIGHT
+    if name is not None:
+        own = {name: IN_FLIGHT}
+        for job in (one, several):
+            found = server.module(job, encoding, own).writer(batch)
+            assert found.max_in_flight == IN_FLIGHT
+        with pytest.raises(OptionError, match=f"{name}=3 say different things: choose one"):
+            server.module(several, encoding, {name: 3})
 
 
 def test_an_unknown_option_names_the_known_ones_and_the_nearest(server: ServerUnderTest) -> None:

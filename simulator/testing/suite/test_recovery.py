@@ -15,7 +15,16 @@ from ...workloads.base import Workload
 from ...workloads.temperature import Temperature
 from ..events import rows_of
 from ..inserting import insert
-from ..server import Fault, ServerUnderTest, as_observer, batch_of, full, new_job
+from ..server import (
+    IN_FLIGHT,
+    Fault,
+    ServerUnderTest,
+    as_observer,
+    batch_of,
+    full,
+    new_job,
+    two_key_modes,
+)
 
 # Four requests in batches, of which the second is struck.
 BATCH, EVENTS = 4, 14
@@ -86,6 +95,53 @@ def test_exactly_once_whatever_happens(
     workload = Temperature(seed=1, device_spread=2)
     job = new_job(workload.schema, batch=batch_of(encoding, BATCH))
     insert_during(server, fault, job, workload, encoding)
+
+
+def test_exactly_once_with_requests_in_flight(
+    server: ServerUnderTest, fault_in_flight: Fault, pipelined: Encoding
+) -> None:
+    """One request suffers the fault, and later all connections end under those that are under way:
+    each of them is stored once, and those that nothing happened to go on."""
+    workload = Temperature(seed=2, device_spread=3)
+    # In turn, as it is the same code for all encodings.
+    keys = two_key_modes(server.module_type)
+    key = keys[server.module_type.ENCODINGS.index(pipelined) % len(keys)]
+    job = new_job(
+        workload.schema, batch=batch_of(pipelined, BATCH), primary_key=key, in_flight=IN_FLIGHT
+    )
+    events = 60 * max(1, job.load.batch)
+    observer = server.module(as_observer(job), pipelined)
+    observer.open()
+    observer.prepare()
+    observer.close()
+    with fault_in_flight.prepare(server, job) as strike:
+
+        def cut() -> None:
+            server.kill_connections(job.run_id)
+
+        module = server.module(job, pipelined, strike.options)
+        with connect(module.writer(job.load.batch)) as writer:
+            assert writer.max_in_flight == IN_FLIGHT
+            recorder = insert(
+                writer,
+                workload,
+                events,
+                job.load.batch,
+                before={20: strike.blow, 40: cut},
+                abort=strike.abort,
+            )
+    assert server.rows(job.schema, *job.table_names) == sorted(
+        rows_of(workload.block(0, 0, events))
+    )
+    assert recorder.events == events
+    assert (
+        set(fault_in_flight.errors)
+        <= set(recorder.errors)
+        <= {*fault_in_flight.errors, "connection_lost"}
+    )
+    assert recorder.retries == sum(recorder.errors.values())
+    measured = recorder.result(0, 0, 0)
+    assert merge_histograms([measured.histogram]).get_total_count() == 60
 
 
 def test_exactly_once_for_every_workload(
