@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from .message import Message
-from .report import QueryRun
+from .report import Machine, QueryRun
 
 RUN_HEADER, TOKEN_HEADER = "X-Run-Id", "X-Run-Token"
 
@@ -164,6 +164,8 @@ class WorkerResult(Message):
     late_at_most_s: float | None = None
     """How late the worker can have started at most, by the round trip in which it was told when; None
     if it was told too late to ask again."""
+    machine: Machine | None = None
+    """How busy the worker's machine was while it wrote or read."""
     insert: WorkerInsert | None = None
     queries: WorkerQueries | None = None
     reads: WorkerReads | None = None

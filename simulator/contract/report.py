@@ -58,6 +58,25 @@ class Offered(Message):
     """How late requests left though a place in flight was free: the client's own delay."""
 
 
+class Machine(Message):
+    """How busy a machine on which workers ran was meanwhile. Shares are of the CPU time of all its
+    CPUs; None for what could not be seen."""
+
+    node: str
+    cpus: int | None = None
+    load_average_1m: float | None = None
+    """Over the minute before the run's start: what the tool itself did then is in it."""
+    busy_share: float | None = None
+    """By whomever. This and `steal_share`: from the common start on, warm-up and all."""
+    steal_share: float | None = None
+    """Given to other machines by the hypervisor, while this one had work."""
+    others_share: float | None = None
+    """By processes (on Kubernetes: pods) that are neither of the run nor of the database, in the
+    measured window."""
+    others: dict[str, float] = Field(default_factory=dict)
+    """Those of them that took most, by name."""
+
+
 class Client(Message):
     """What the load generator itself cost, all workers together."""
 
@@ -139,6 +158,8 @@ class InsertRun(Message):
     began_at: str | None = None
     ended_at: str | None = None
     """The measured window by the collector's clock, in UTC (ISO 8601)."""
+    machines: list[Machine] = Field(default_factory=list)
+    """Those on which the workers ran."""
     warm_up_s: float = 0.0
     """How much of the beginning is in no figure."""
     latency_ms: LatencyMs | None = None
@@ -201,6 +222,8 @@ class ReadRun(Message):
     overlap: float | None = None
     began_at: str | None = None
     ended_at: str | None = None
+    machines: list[Machine] = Field(default_factory=list)
+    """These three as in `InsertRun`."""
     warm_up_s: float = 0.0
     queries: list[QueryFigures] = Field(default_factory=list)
     latency_ms: LatencyMs | None = None
@@ -222,6 +245,10 @@ class Report(Message):
 
     overlap: float | None = None
     """Of queries: share of the time in which all readers asked. None for one reader, or a moment."""
+    began_at: str | None = None
+    ended_at: str | None = None
+    machines: list[Machine] = Field(default_factory=list)
+    """Of queries, these three as in `InsertRun`."""
 
     insert: InsertRun | None = None
     queries: list[QueryRun] | None = None

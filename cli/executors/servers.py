@@ -1,0 +1,121 @@
+"""Which servers on this machine a run's processes are connected to."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+Endpoint = tuple[str, int]
+
+# They listen for a server that is elsewhere: in a container, mostly.
+_FORWARDERS = frozenset({"docker-proxy", "rootlessport", "com.docker.backend", "gvproxy", "pasta"})
+_ANY = frozenset({"0.0.0.0", "::"})  # noqa: S104 - looked for, not bound to
+_PATH = re.compile(r"/[^\s'\"?&=]+")
+
+
+class Servers:
+    """Found by the connections of a run's processes, so that no module need tell its addresses."""
+
+    def __init__(self, options: Iterable[object]) -> None:
+        """`options`: values of the module's; a folder that one names may have a server's socket."""
+        found = [path for text in options for path in _PATH.findall(str(text))]
+        self._paths = {Path(path) for path in found} - {Path("/")}
+        self._asked: set[Endpoint] = set()
+        self._addresses: set[str] | None = None
+        self._by_socket: set[int] | None = None
+        self.pids: set[int] = set()
+        """Processes that listen."""
+        self.hidden = False
+        """Whether there is one on this machine that can't be told from others."""
+
+    def look(self, own: Collection[int]) -> bool:
+        """Look for servers that the processes `own` are connected to; whether more is known now."""
+        before = set(self.pids), self.hidden
+        remote, local, sockets = _list_connections(own)
+        new = {address for address in remote - local - self._asked if self._is_here(address[0])}
+        self._asked |= remote
+        if new:
+            self._find_listeners(new)
+        if self._by_socket is None:
+            self._by_socket = self._find_sockets()
+            self.pids |= self._by_socket
+        # The other end of a socket without an address can't be seen.
+        self.hidden |= sockets and not self._by_socket and not self._asked - local
+        return before != (self.pids, self.hidden)
+
+    def _is_here(self, address: str) -> bool:
+        if ipaddress.ip_address(address).is_loopback:
+            return True
+        if self._addresses is None:
+            listed = psutil.net_if_addrs().values()
+            self._addresses = {one.address.partition("%")[0] for own in listed for one in own}
+        return address in self._addresses
+
+    def _find_listeners(self, endpoints: Iterable[Endpoint]) -> None:
+        listening: dict[int, list[Any]] = {}
+        with suppress(psutil.Error, OSError):  # macOS: only root may see all
+            for one in psutil.net_connections("tcp"):
+                if one.status == psutil.CONN_LISTEN:
+                    listening.setdefault(one.laddr.port, []).append(one)
+        for address, port in endpoints:
+            found = [
+                one
+                for one in listening.get(port, [])
+                if _plain(one.laddr.ip) == address or one.laddr.ip in _ANY
+            ]
+            self.pids |= {one.pid for one in found if one.pid}
+            self.hidden |= not found or any(_forwards(one.pid) for one in found)
+
+    def _find_sockets(self) -> set[int]:
+        """Who listens at Unix sockets in the folders that the options name."""
+        found: set[int] = set()
+        if not self._paths:
+            return found
+        with suppress(psutil.Error, OSError):
+            for one in psutil.net_connections("unix"):
+                path = Path(one.laddr or "/")
+                if path in self._paths or path.parent in self._paths:
+                    found |= {one.pid} if one.pid else set()
+        return found
+
+
+def _forwards(pid: int | None) -> bool:
+    """Whether a server is behind a process, rather than it; also if that can't be seen."""
+    if pid is None:
+        return True
+    try:
+        return psutil.Process(pid).name() in _FORWARDERS
+    except psutil.Error:
+        return True
+
+
+def _list_connections(own: Collection[int]) -> tuple[set[Endpoint], set[Endpoint], bool]:
+    """Of these processes: the ends of TCP connections that are elsewhere, their own, and whether they
+    have Unix sockets."""
+    remote: set[Endpoint] = set()
+    local: set[Endpoint] = set()
+    sockets = False
+    for pid in own:
+        with suppress(psutil.Error, OSError):  # it has just ended
+            for one in psutil.Process(pid).net_connections("all"):
+                if not isinstance(one.laddr, tuple):
+                    sockets |= one.laddr == ""
+                    continue
+                if one.laddr:
+                    local.add((_plain(one.laddr.ip), one.laddr.port))
+                if one.raddr and one.status == psutil.CONN_ESTABLISHED:
+                    remote.add((_plain(one.raddr.ip), one.raddr.port))
+    return remote, local, sockets
+
+
+def _plain(address: str) -> str:
+    """`127.0.0.1` for `::ffff:127.0.0.1`."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return str(mapped or parsed)
