@@ -20,6 +20,7 @@ from ..errors import RunFailed
 from ..signals import Interrupts
 from .base import Executor, Series, Watch
 from .launching import Launcher
+from .machine import NeighbourWatch
 from .watching import (
     POLL_S,
     Event,
@@ -88,16 +89,22 @@ class _Series(Series):
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
         logs = self._logs / f"run-{self._numbers[settings.run_id]:02d}"
         run = _Run(self._launcher, self._interrupts, settings, logs)
+        neighbours = NeighbourWatch(settings.options.values(), run.list_processes)
         began = time.monotonic()
         deadline = began + timeout_s if timeout_s else None
         try:
+            neighbours.start()
             run.start(deadline)
             started = time.monotonic()
             report = await_report(run, settings.run_id, deadline, watch).report
         finally:
             ended = time.monotonic()
-            run.clean_up()
+            try:
+                neighbours.stop()  # as long as the collector is connected
+            finally:
+                run.clean_up()
         report.phases_s[Phase.START] = report.phases_s.get(Phase.START, 0.0) + started - began
+        neighbours.complete(report)
         report.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
         return report
 
@@ -119,6 +126,10 @@ class _Run(RunUnderWay):
         self._http: httpx.Client | None = None
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
+
+    def list_processes(self) -> list[int]:
+        """Those that run: the collector first."""
+        return list(self._names)
 
     # --- start -----------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ and too small where the processes' times include those of interrupts.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -94,7 +94,7 @@ def compare(before: Snapshot, after: Snapshot, roots: Collection[int], cpus: int
         return None
     kernel = _find_kernel(after.processes)
     kernel_s = 0.0
-    by_name: Counter[str] = Counter()
+    by_name: dict[str, float] = defaultdict(float)
     for pid in after.processes.keys() - families[1]:
         took_s = _took_s(before.processes.get(pid), after.processes[pid])
         if pid in kernel:
@@ -135,7 +135,7 @@ def share_of_others(
     if covered_s <= 0 or covered_s < MIN_COVERED * (ended - began):
         return None
     in_all_s = seen_s = 0.0
-    by_name: Counter[str] = Counter()
+    by_name: dict[str, float] = defaultdict(float)
     for step, seconds in parts:
         if seconds > 0:
             share = seconds / (step.ended - step.began)
@@ -144,8 +144,10 @@ def share_of_others(
             for name, took_s in step.by_name.items():
                 by_name[name] += share * took_s
     capacity_s = cpus * covered_s
-    shares = {name: took_s / capacity_s for name, took_s in by_name.most_common(NAMED)}
-    named = {name: share for name, share in shares.items() if share >= NAMED_SHARE}
+    most = sorted(by_name.items(), key=lambda pair: -pair[1])[:NAMED]
+    named = {
+        name: took_s / capacity_s for name, took_s in most if took_s >= NAMED_SHARE * capacity_s
+    }
     return min(1.0, max(0.0, in_all_s, seen_s) / capacity_s), named
 
 

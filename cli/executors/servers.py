@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -37,16 +38,16 @@ class Servers:
     def look(self, own: Collection[int]) -> bool:
         """Look for servers that the processes `own` are connected to; whether more is known now."""
         before = set(self.pids), self.hidden
-        remote, local, sockets = _list_connections(own)
-        new = {address for address in remote - local - self._asked if self._is_here(address[0])}
-        self._asked |= remote
+        connected, sockets = _list_connections(own)
+        new = {address for address in connected - self._asked if self._is_here(address[0])}
+        self._asked |= connected
         if new:
             self._find_listeners(new)
         if self._by_socket is None:
             self._by_socket = self._find_sockets()
             self.pids |= self._by_socket
         # The other end of a socket without an address can't be seen.
-        self.hidden |= sockets and not self._by_socket and not self._asked - local
+        self.hidden |= sockets and not self._by_socket and not self._asked
         return before != (self.pids, self.hidden)
 
     def _is_here(self, address: str) -> bool:
@@ -61,7 +62,7 @@ class Servers:
         listening: dict[int, list[Any]] = {}
         with suppress(psutil.Error, OSError):  # macOS: only root may see all
             for one in psutil.net_connections("tcp"):
-                if one.status == psutil.CONN_LISTEN:
+                if one.laddr and one.status == psutil.CONN_LISTEN:
                     listening.setdefault(one.laddr.port, []).append(one)
         for address, port in endpoints:
             found = [
@@ -79,7 +80,7 @@ class Servers:
             return found
         with suppress(psutil.Error, OSError):
             for one in psutil.net_connections("unix"):
-                path = Path(one.laddr or "/")
+                path = Path(str(one.laddr or "/"))
                 if path in self._paths or path.parent in self._paths:
                     found |= {one.pid} if one.pid else set()
         return found
@@ -95,23 +96,29 @@ def _forwards(pid: int | None) -> bool:
         return True
 
 
-def _list_connections(own: Collection[int]) -> tuple[set[Endpoint], set[Endpoint], bool]:
-    """Of these processes: the ends of TCP connections that are elsewhere, their own, and whether they
-    have Unix sockets."""
-    remote: set[Endpoint] = set()
-    local: set[Endpoint] = set()
+def _list_connections(own: Collection[int]) -> tuple[set[Endpoint], bool]:
+    """Where these processes are connected to, each other aside, and whether they have Unix sockets
+    (but for those of the collector, which are its event loop's)."""
+    to: set[Endpoint] = set()
+    listening: set[int] = set()
     sockets = False
     for pid in own:
         with suppress(psutil.Error, OSError):  # it has just ended
-            for one in psutil.Process(pid).net_connections("all"):
-                if not isinstance(one.laddr, tuple):
-                    sockets |= one.laddr == ""
-                    continue
-                if one.laddr:
-                    local.add((_plain(one.laddr.ip), one.laddr.port))
-                if one.raddr and one.status == psutil.CONN_ESTABLISHED:
-                    remote.add((_plain(one.raddr.ip), one.raddr.port))
-    return remote, local, sockets
+            found = psutil.Process(pid).net_connections("all")
+            tcp = [(one.laddr, one.raddr, one.status) for one in found if _is_tcp(one)]
+            ports = {here.port for here, _, status in tcp if status == psutil.CONN_LISTEN}
+            to |= {
+                (_plain(there.ip), there.port)
+                for here, there, status in tcp
+                if status == psutil.CONN_ESTABLISHED and here.port not in ports
+            }
+            sockets |= not ports and any(one.family == socket.AF_UNIX for one in found)
+            listening |= ports
+    return {address for address in to if address[1] not in listening}, sockets
+
+
+def _is_tcp(connection: Any) -> bool:
+    return connection.family != socket.AF_UNIX and connection.type == socket.SOCK_STREAM
 
 
 def _plain(address: str) -> str:

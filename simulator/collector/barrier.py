@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 from ..contract import Progress, Ready, RunSettings, WorkerResult
 
@@ -38,6 +39,8 @@ class Barrier:
         self.results: dict[int, WorkerResult] = {}
         self.start_at: float | None = None
         """The common start, by `time.monotonic`."""
+        self._start_utc: datetime | None = None
+        """The same by the wall clock."""
         self.clock_offsets_s: dict[int, float] = {}
         """Upper bound of how late each worker started."""
 
@@ -56,8 +59,16 @@ class Barrier:
             return False
         # Long enough that every worker has its answer before the start: answering one takes
         # about 0.3 ms (benchmarks/many_workers.py), and each is told what is left then.
-        self.start_at = time.monotonic() + 0.03 + 0.001 * self._settings.workers
+        delay_s = 0.03 + 0.001 * self._settings.workers
+        self.start_at = time.monotonic() + delay_s
+        self._start_utc = datetime.now(UTC) + timedelta(seconds=delay_s)
         return True
+
+    def tell_utc(self, since_start_s: float) -> str:
+        """An instant so long after the common start, in UTC by this machine's clock (ISO 8601)."""
+        assert self._start_utc is not None
+        at = self._start_utc + timedelta(seconds=since_start_s)
+        return at.isoformat(timespec="milliseconds")
 
     @property
     def prefilled(self) -> int:

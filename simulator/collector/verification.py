@@ -23,6 +23,7 @@ from .barrier import Barrier
 from .database import Preparation
 from .merge import merge_inserts, merge_queries, queryable
 from .reads import merge_reads
+from .surroundings import add_surroundings
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ def make_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) 
     for group in settings.groups_of(Role.WRITE):
         report.insert, report.carried = _verify(group.load, prepared, barrier)
         report.invalid_reasons += report.insert.invalid_reasons
+    add_surroundings(report, barrier)
     return report
 
 

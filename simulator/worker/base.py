@@ -12,6 +12,7 @@ from typing import Any
 from ..build import build
 from ..contract import RunSettings, Stage, WorkerResult
 from ..environment import node_name
+from ..machine import Reading, measure_machine, read_machine
 from .client import CollectorClient, RunOver
 
 
@@ -26,6 +27,7 @@ class Worker(ABC):
         self._client = client
         self._workload, self._module = build(settings)
         self._late_at_most_s: float | None = None
+        self._machine_at_start: Reading | None = None
 
     @abstractmethod
     def run(self) -> WorkerResult:
@@ -48,14 +50,17 @@ class Worker(ABC):
         if again.start_in_s > 0:
             origin = min(origin, answered + again.start_in_s)
             self._late_at_most_s = answered - asked
+        self._machine_at_start = read_machine()
         time.sleep(max(0.0, origin - time.perf_counter()))
         return origin
 
     def _result(self, elapsed_s: float, **measured: Any) -> WorkerResult:
         """The result; `measured`: the field of it that this worker fills."""
+        begin = self._machine_at_start
         return WorkerResult(
             worker=self._number,
             node=node_name(),
+            machine=begin and measure_machine(node_name(), begin, read_machine()),
             elapsed_s=elapsed_s,
             late_at_most_s=self._late_at_most_s,
             **measured,
