@@ -30,7 +30,7 @@ class CpuTimes:
     @classmethod
     def parse(cls, line: str) -> CpuTimes | None:
         """From the first line of /proc/stat; None if it is none, or counts nothing (gVisor)."""
-        name, *fields = line.split()
+        name, *fields = line.split() or [""]
         if name != "cpu" or not all(field.isdecimal() for field in fields):
             return None
         # What guests of this machine took, behind these, is a part of `user` and `nice`.

@@ -118,7 +118,7 @@ def _list_connections(own: Collection[int]) -> tuple[set[Endpoint], bool]:
 
 
 def _is_tcp(connection: Any) -> bool:
-    return connection.family != socket.AF_UNIX and connection.type == socket.SOCK_STREAM
+    return bool(connection.family != socket.AF_UNIX and connection.type == socket.SOCK_STREAM)
 
 
 def _plain(address: str) -> str:

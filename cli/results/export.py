@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from simulator.contract import DataSet, InsertRun, Load, QueryRun, Role, fields_of
+from simulator.contract import DataSet, InsertRun, Load, Machine, QueryRun, Role, fields_of
 
 from ..errors import ConfigError
 from .statistics import count_events_per_cost
@@ -45,7 +45,9 @@ COLUMNS: dict[str, str] = {
     "latency_p50_ms": "DOUBLE",
     "latency_p90_ms": "DOUBLE", "latency_p99_ms": "DOUBLE", "latency_p99_9_ms": "DOUBLE",
     "latency_max_ms": "DOUBLE", "client_cpu_s": "DOUBLE", "client_cpu_share": "DOUBLE",
-    "client_bound": "BOOLEAN", "retries": "BIGINT", "errors": "VARCHAR", "stored": "BIGINT",
+    "client_bound": "BOOLEAN", "began_at": "VARCHAR", "ended_at": "VARCHAR",
+    "busy_share": "DOUBLE", "steal_share": "DOUBLE", "others_share": "DOUBLE",
+    "retries": "BIGINT", "errors": "VARCHAR", "stored": "BIGINT",
     "queryable_lag_s": "DOUBLE", "queryable_events_per_s": "DOUBLE",
     "insert_mode": "VARCHAR", **OPTION_COLUMNS, "cost_per_hour": "DOUBLE",
     "events_per_cost": "DOUBLE",
@@ -79,6 +81,8 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
     for execution in result.query_runs:
         row = shared | _list_query_cells(execution) | {
             "workers": options.get("workers"), "fill_level": result.fill_level,
+            "began_at": result.began_at, "ended_at": result.ended_at,
+            **_list_machine_cells(result.machines),
         }  # fmt: skip
         rows.append(row | {"valid": not invalid, "invalid_reasons": invalid})
     return rows
@@ -92,7 +96,9 @@ def _list_insert_cells(run: InsertRun, cost_per_hour: float | None) -> dict[str,
     return {
         **{name: getattr(run, name) for name in (
             "workers", "run", "valid", "fill_level", "events", "window_s", "inserts_per_s",
-            "inserts_per_s_mean_duration", "metrics_per_s", "overlap", "retries")},
+            "inserts_per_s_mean_duration", "metrics_per_s", "overlap", "retries", "began_at",
+            "ended_at")},
+        **_list_machine_cells(run.machines),
         "invalid_reasons": "; ".join(run.invalid_reasons),
         **{f"latency_{name}_ms": value for name, value in percentiles.items()},
         "client_cpu_s": client and client.cpu_s,
@@ -104,6 +110,15 @@ def _list_insert_cells(run: InsertRun, cost_per_hour: float | None) -> dict[str,
         "queryable_events_per_s": run.queryable and run.queryable.events_per_s,
         "events_per_cost": count_events_per_cost(rate, cost_per_hour) if rate and cost_per_hour else None,
     }  # fmt: skip
+
+
+def _list_machine_cells(machines: Sequence[Machine]) -> dict[str, Any]:
+    """Each share of the machine that had most of it."""
+    names = ("busy_share", "steal_share", "others_share")
+    known = {
+        name: [s for one in machines if (s := getattr(one, name)) is not None] for name in names
+    }
+    return {name: max(shares, default=None) for name, shares in known.items()}
 
 
 def _list_query_cells(execution: QueryRun) -> dict[str, Any]:

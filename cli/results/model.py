@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from simulator.conditions import Condition
-from simulator.contract import DataSet, InsertRun, Load, QueryRun
+from simulator.contract import DataSet, InsertRun, Load, Machine, QueryRun
 
 FORMAT: Literal[1] = 1
 """Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
@@ -127,6 +127,10 @@ class Result(BaseModel):
     """A query command's; an insert's runs have their own."""
     overlap: float | None = None
     """Of a query command: share of the time in which all workers asked, if that can be said."""
+    began_at: str | None = None
+    ended_at: str | None = None
+    machines: list[Machine] = []
+    """A query command's; an insert's runs have their own."""
     runs: list[InsertRun] | list[QueryRun]
     summary: list[InsertSummary] | list[QuerySummary] = []
 

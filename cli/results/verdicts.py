@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
-from simulator.contract import InsertRun
+from simulator.contract import InsertRun, Machine
 
 from .model import InsertSummary, Result
 from .place import Place
@@ -29,6 +29,10 @@ CLIENTS_PART = 0.15
 """Share of a request's time from which on the client's own is said."""
 
 
+BUSY_SHARE = 0.1
+"""Share of a machine's CPU from which on it is said that others took it."""
+
+
 MIN_OVERLAP_OF_READERS = 0.8
 """Share of the time below which it is said that not all workers asked at once."""
 
@@ -41,6 +45,7 @@ class Kind(StrEnum):
     INVALID = "invalid"
     CLIENT_BOUND = "client-bound"
     CLIENTS_PART = "client's part"
+    BUSY = "busy"
     RETRIES = "retries"
     SHORT = "short"
     APART = "apart"
@@ -116,6 +121,7 @@ def _find_in_inserts(result: Result) -> Iterator[Weakness]:
             text = f"{run.client.bound_reason}: this is your client's speed, not your database's"
             yield Weakness(Kind.CLIENT_BOUND, text, _locate(result, run))
     yield from _find_clients_part(result)
+    yield from _find_busy_in_inserts(result)
     for run in runs:
         if run.retries:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in run.errors.items())
@@ -143,8 +149,7 @@ def limit_of_clients_part(run: InsertRun) -> float | None:
 def _find_clients_part(result: Result) -> Iterator[Weakness]:
     limits: dict[Place, float] = {}
     for run in result.insert_runs:
-        by_level = result.by_fill_level
-        place = Place(level=run.fill_level) if by_level else Place(workers=run.workers)
+        place = _locate_together(result, run)
         limits[place] = max(limits.get(place, 0.0), limit_of_clients_part(run) or 0.0)
     for place, limit in limits.items():
         if limit:
@@ -153,6 +158,51 @@ def _find_clients_part(result: Result) -> Iterator[Weakness]:
                 f" client the rate could be up to {limit:.2f} times as high"
             )
             yield Weakness(Kind.CLIENTS_PART, text, place)
+
+
+def _find_busy_in_inserts(result: Result) -> Iterator[Weakness]:
+    machines: dict[Place, list[Sequence[Machine]]] = {}
+    for run in result.insert_runs:
+        machines.setdefault(_locate_together(result, run), []).append(run.machines)
+    for place, of_runs in machines.items():
+        yield from _find_busy(of_runs, place)
+
+
+def _find_busy(runs: Sequence[Sequence[Machine]], where: Place | None) -> Iterator[Weakness]:
+    """What others took of the machines of some runs: by each cause, the worst of them."""
+
+    def worst(share: Callable[[Machine], float]) -> tuple[Machine, str, str] | None:
+        found = [max(machines, key=share) for machines in runs if machines]
+        busy = [machine for machine in found if share(machine) >= BUSY_SHARE]
+        if not busy:
+            return None
+        most = max(busy, key=share)
+        up_to = "up to " if len(busy) > 1 else ""
+        often = f" in {len(busy)} of {len(runs)} runs" if len(runs) > 1 else ""
+        return most, f"{up_to}{share(most):.0%} of the CPU of {most.node}", often
+
+    found = worst(lambda machine: machine.others_share or 0.0)
+    if found:
+        machine, how_much, often = found
+        named = ", ".join(f"{name} {share:.0%}" for name, share in machine.others.items())
+        who = f" ({named})" if named else ""
+        text = f"others took {how_much}{often}{who}: stop them, or measure where there are none"
+        yield Weakness(Kind.BUSY, text, where)
+    found = worst(lambda machine: machine.steal_share or 0.0)
+    if found:
+        _, how_much, often = found
+        text = (
+            f"the hypervisor gave {how_much} to other machines (steal){often}: measure on CPUs of"
+            " your own"
+        )
+        yield Weakness(Kind.BUSY, text, where)
+
+
+def _locate_together(result: Result, run: InsertRun) -> Place:
+    """Where a run is, together with those that measured the same."""
+    if result.by_fill_level:
+        return Place(level=run.fill_level)
+    return Place(workers=run.workers)
 
 
 def _locate(result: Result, run: InsertRun) -> Place:
@@ -209,6 +259,7 @@ def _find_few(result: Result) -> Iterator[Weakness]:
 def _find_in_queries(result: Result) -> Iterator[Weakness]:
     for reason in result.invalid_reasons:
         yield Weakness(Kind.INVALID, reason)
+    yield from _find_busy([result.machines], None)
     if result.overlap is not None and result.overlap < MIN_OVERLAP_OF_READERS:
         yield Weakness(
             Kind.APART,

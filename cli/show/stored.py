@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from simulator.contract import InsertRun
+from simulator.contract import InsertRun, Machine
 
 from ..results.model import Result
 from ..results.naming import find_differing_options, format_options, format_value
@@ -74,6 +74,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         "Runs": tabulate_runs(runs, terminal),
         "Latencies of a request, ms": tabulate_latencies(runs, terminal),
         "Spread of the workers": tabulate_workers(runs),
+        "Time and machine": tabulate_machines(result),
         "Retries and errors": tabulate_errors(runs),
         "Phases, seconds": tabulate_phases(result),
         "Options": _tabulate_pairs(flatten(result.options)),
@@ -156,6 +157,42 @@ def tabulate_workers(runs: Sequence[InsertRun]) -> Table:
         "Last start s", "Slowest worker",
     ]  # fmt: skip
     return Table(headers, rows)
+
+
+def tabulate_machines(result: Result) -> Table:
+    """When each run was, and how busy the machine of its workers of which others took most."""
+    found: list[tuple[list[str], str | None, str | None, Sequence[Machine]]] = [
+        (_locate(run), run.began_at, run.ended_at, run.machines) for run in result.insert_runs
+    ]
+    headers = ["Workers", "Run", "Level"]
+    if result.command == "query":
+        found = [([], result.began_at, result.ended_at, result.machines)]
+        headers = []
+    rows = []
+    for place, began, ended, machines in found:
+        if began is None or ended is None:
+            continue
+        most = max(machines, key=_taken_share, default=Machine(node="-"))
+        rows.append(
+            [
+                *place,
+                began[:19].replace("T", " "),
+                ended[11:19],
+                most.node,
+                _format_or_dash(most.cpus, "{:,}"),
+                _format_or_dash(most.load_average_1m, "{:,.1f}"),
+                _format_or_dash(most.busy_share, "{:.0%}"),
+                _format_or_dash(most.steal_share, "{:.0%}"),
+                _format_or_dash(most.others_share, "{:.0%}"),
+            ]
+        )
+    headers += ["Began (UTC)", "Ended", "Machine", "CPUs", "Load", "Busy", "Stolen", "Others"]
+    return Table(headers, rows)
+
+
+def _taken_share(machine: Machine) -> float:
+    """What a run could not have of a machine."""
+    return (machine.steal_share or 0.0) + (machine.others_share or 0.0)
 
 
 def tabulate_errors(runs: Sequence[InsertRun]) -> Table:

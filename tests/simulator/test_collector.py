@@ -14,6 +14,7 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -28,6 +29,7 @@ from simulator.contract import (
     Failure,
     Go,
     Load,
+    Machine,
     Message,
     Phase,
     Progress,
@@ -239,6 +241,35 @@ def test_a_run_from_start_to_report(database: FakeDatabase) -> None:
 
     play(story)
     assert database.calls == ["open", "lock", "prepare", "count", "unlock", "close"]
+
+
+def test_a_run_is_told_by_the_wall_clock_with_its_machines(database: FakeDatabase) -> None:
+    """To the millisecond, so that it can be laid beside what a dashboard shows."""
+
+    async def story(run: Run) -> None:
+        began = datetime.now(UTC)
+        await run.start()
+        machines = [Machine(node="b", busy_share=0.5), Machine(node="a", busy_share=0.9)]
+        for worker in range(2):
+            insert = worker_result(worker).insert
+            assert insert is not None
+            times = {"start_s": 1.0 + worker, "end_s": 31.5 - worker}
+            answer = worker_result(worker).model_copy(
+                update={"insert": insert.model_copy(update=times), "machine": machines[worker],
+                        "elapsed_s": 60.0},
+            )  # fmt: skip
+            await run.post("/result", answer)
+        report = Report.model_validate_json((await run.report()).content)
+        assert report.insert is not None
+        assert report.insert.machines == [machines[1], machines[0]]
+        assert report.insert.began_at is not None
+        assert report.insert.ended_at is not None
+        first, last = map(datetime.fromisoformat, (report.insert.began_at, report.insert.ended_at))
+        assert last - first == timedelta(seconds=30.5)
+        assert timedelta(seconds=1) <= first - began < timedelta(seconds=6)
+        assert first.utcoffset() == timedelta(0)
+
+    play(story)
 
 
 def test_the_barrier_holds_until_all_are_ready(database: FakeDatabase) -> None:

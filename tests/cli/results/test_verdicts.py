@@ -9,7 +9,7 @@ from cli.results.place import Place
 from cli.results.statistics import summarize_inserts
 from cli.results.store import read_result
 from cli.results.verdicts import Kind, Weakness, find_weaknesses, is_stable, summarize_doubts
-from simulator.contract import QueryRun
+from simulator.contract import Machine, QueryRun
 
 from ..made import STORED, client, inserts, queries, steps
 
@@ -90,6 +90,49 @@ def test_a_client_bound_run_needs_no_word_of_the_clients_part() -> None:
     part.in_flight = 1
     result.insert_runs[0].client = part
     assert of_kind(result, Kind.CLIENTS_PART) == []
+
+
+def busy(node: str = "vm", **shares: float) -> list[Machine]:
+    return [Machine(node="idle", others_share=0.01, steal_share=0.0), Machine(node=node, **shares)]
+
+
+@pytest.mark.parametrize(("share", "named"), [(0.099, False), (0.1, True)])
+def test_a_machine_that_others_used(share: float, named: bool) -> None:
+    result = inserts({1: MANY, 2: MANY})
+    result.insert_runs[1].machines = busy(others_share=share)
+    found = of_kind(result, Kind.BUSY)
+    text = "others took 10% of the CPU of vm in 1 of 6 runs: stop them, or measure where there are none"
+    assert [(one.where, one.text) for one in found] == [(Place(workers=1), text)] * named
+
+
+def test_the_busiest_of_several_runs_is_told_of() -> None:
+    result = inserts({1: MANY})
+    for number, share in ((0, 0.2), (2, 0.345), (3, 0.05)):
+        result.insert_runs[number].machines = busy(f"node-{number}", others_share=share)
+    machine = result.insert_runs[2].machines[1]
+    machine.others = {"java": 0.3, "chrome": 0.04}
+    (found,) = of_kind(result, Kind.BUSY)
+    assert found.text.startswith(
+        "others took up to 34% of the CPU of node-2 in 2 of 6 runs (java 30%, chrome 4%): "
+    )
+
+
+def test_a_machine_of_which_the_hypervisor_took() -> None:
+    result = steps({0: 1.0, 7: 2.0})
+    result.insert_runs[1].machines = busy(steal_share=0.12, others_share=0.5)
+    found = of_kind(result, Kind.BUSY)
+    assert [one.where for one in found] == [Place(level=7)] * 2
+    assert found[1].text == (
+        "the hypervisor gave 12% of the CPU of vm to other machines (steal): measure on CPUs of your"
+        " own"
+    )
+
+
+def test_a_machine_that_was_busy_while_queries_were_asked() -> None:
+    result = queries({"q": MANY})
+    result.machines = busy(others_share=0.25)
+    (found,) = of_kind(result, Kind.BUSY)
+    assert (found.where, found.text[:40]) == (None, "others took 25% of the CPU of vm: stop t")
 
 
 def test_retries() -> None:

@@ -14,7 +14,7 @@ from cli.errors import ConfigError
 from cli.results.export import COLUMNS, FORMATS, choose_format, export_runs, list_rows
 from cli.results.store import read_result
 from cli.show.stored import describe_result, tabulate_result, tabulate_results
-from simulator.contract import InsertRun
+from simulator.contract import InsertRun, Machine
 
 from ..made import STORED, inserts, queries, steps, stored
 
@@ -65,6 +65,33 @@ def test_one_result_has_everything() -> None:
     assert text.startswith("Result one\nInserts into alpha")
     assert [title for title in tables if f"\n{title}\n" not in text] == []
     assert text.endswith("File: results/one/result.json")
+
+
+def test_when_a_run_was_and_on_how_busy_a_machine() -> None:
+    result = inserts({2: [10.0, 11.0]})
+    run = result.insert_runs[0]
+    run.began_at, run.ended_at = "2025-01-02T03:04:05.678+00:00", "2025-01-02T03:14:06.000+00:00"
+    run.machines = [
+        Machine(node="a", cpus=4, busy_share=0.9, steal_share=0.02, others_share=0.1),
+        Machine(node="b", cpus=1000, load_average_1m=1.25, busy_share=0.5, steal_share=0.3),
+    ]
+    (row,) = tabulate_result(result, terminal=False)["Time and machine"].rows
+    assert list(row) == ["2", "1", "0", "2025-01-02 03:04:05", "03:14:06", "b", "1,000", "1.2", "50%",
+                         "30%", "-"]  # fmt: skip
+    exported, older = list_rows(stored(result))
+    assert exported["began_at"] == run.began_at
+    shares = ("busy_share", "steal_share", "others_share")
+    assert [exported[name] for name in shares] == [0.9, 0.3, 0.1]
+    assert [older[name] for name in shares] == [None] * 3
+
+
+def test_when_queries_were_asked() -> None:
+    result = queries({"q": [1.0]})
+    assert "Time and machine" not in tabulate_result(result, terminal=False)
+    result.began_at, result.ended_at = "2025-01-02T23:59:59.000+00:00", "2025-01-03T00:00:01+00:00"
+    result.machines = [Machine(node="a", others_share=0.25)]
+    (row,) = tabulate_result(result, terminal=False)["Time and machine"].rows
+    assert list(row) == ["2025-01-02 23:59:59", "00:00:01", "a", "-", "-", "-", "-", "25%"]
 
 
 @pytest.mark.parametrize("name", ["insert", "steps", "query"])

@@ -1,0 +1,46 @@
+"""A busy machine is noticed: who took how much of it, while a run was measured."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from .server import Server
+from .tool import Tool
+
+
+@pytest.fixture
+def busy_loop(tmp_path: Path) -> Iterator[str]:
+    """A program that takes a CPU, by the name under which it runs."""
+    program = tmp_path / "busybee"
+    program.write_text("#!/bin/sh\nwhile :; do :; done\n")
+    program.chmod(0o755)
+    with subprocess.Popen([program]) as process:
+        yield program.name
+        process.kill()
+
+
+def test_what_others_took_is_named_and_the_users_server_is_not(
+    tool: Tool, server: Server, busy_loop: str
+) -> None:
+    tool.add_target("users", **server.target())
+    done = tool.run(
+        "insert", "-t", "users", "-w", 1, "-r", 1, "--batch", 500, "--duration", "1200ms"
+    ).ok()  # fmt: skip
+    (run,) = tool.result()["runs"]
+    (machine,) = run["machines"]
+    assert busy_loop in machine["others"]
+    assert machine["others_share"] >= machine["others"][busy_loop] >= 0.1 / machine["cpus"]
+    # The server that the tool has not started works for the run all the same.
+    assert not [name for name in machine["others"] if "postgres" in name]
+    assert f"busy: 1 worker: others took {machine['others_share']:.0%} of the CPU" in done.out
+    assert f"{busy_loop} {machine['others'][busy_loop]:.0%}" in done.out
+    assert 0 < machine["busy_share"] <= 1
+    assert machine["load_average_1m"] >= 0
+    began, ended = (datetime.fromisoformat(run[key]) for key in ("began_at", "ended_at"))
+    assert (ended - began).total_seconds() == pytest.approx(run["window_s"], abs=0.002)
+    assert datetime.fromisoformat(tool.result()["started_at"]) <= began
