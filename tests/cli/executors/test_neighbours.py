@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from cli.executors.neighbours import Process, Snapshot, Step, compare, find_family, share_of_others
@@ -45,7 +48,8 @@ def test_what_the_run_and_its_server_did_is_not_the_others() -> None:
         process(300, cpu_s=30.3, name="compiler"), process(301, cpu_s=0.2, name="browser"),
     )  # fmt: skip
     found = step(before, after)
-    assert (found.used_s, found.own_s) == (pytest.approx(1.8), pytest.approx(1.3))
+    assert found.used_s == pytest.approx(1.8)
+    assert found.own_s == pytest.approx(1.3)
     assert found.by_name == {"compiler": pytest.approx(0.3), "browser": pytest.approx(0.2)}
     assert found.others_s == pytest.approx(0.5)
 
@@ -77,7 +81,12 @@ def test_threads_of_the_kernel_are_nobodys(name: str, kernel_s: float) -> None:
     before = snapshot(0.0, 0.0, process(TOOL), process(2, 0, name=name), process(9, 2))
     after = snapshot(1.0, 1.0, process(TOOL), process(2, 0, name=name), process(9, 2, cpu_s=0.3))
     found = step(before, after)
-    assert (found.kernel_s, found.others_s) == (kernel_s, pytest.approx(0.3 - kernel_s))
+    assert found.kernel_s == kernel_s
+    assert found.others_s == pytest.approx(0.3 - kernel_s)
+
+
+def others(steps: Sequence[Step], began: float, ended: float, cpus: int) -> Any:
+    return share_of_others(steps, began, ended, cpus)
 
 
 def a_step(began: float, ended: float, **seconds: float) -> Step:
@@ -93,7 +102,7 @@ def test_a_window_has_its_part_of_each_step() -> None:
         a_step(2.0, 3.0, used_s=1.5, own_s=1.0, others_s=0.5),
         a_step(3.0, 4.0, used_s=2.0, others_s=2.0),
     ]
-    assert share_of_others(steps, 1.0, 3.0, cpus=2) == (
+    assert others(steps, 1.0, 3.0, cpus=2) == (
         pytest.approx(1.5 / 4),
         {"x": pytest.approx(1.5 / 4)},
     )
@@ -102,27 +111,27 @@ def test_a_window_has_its_part_of_each_step() -> None:
 def test_processes_that_could_not_be_seen_show_in_what_the_machine_did() -> None:
     """In a container others aren't listed; nor are those that begin and end between two looks."""
     steps = [a_step(0.0, 10.0, used_s=9.0, own_s=4.0, kernel_s=1.0, others_s=0.1)]
-    found = share_of_others(steps, 0.0, 10.0, cpus=2)
+    found = others(steps, 0.0, 10.0, cpus=2)
     assert found == (pytest.approx(4.0 / 20), {})
 
 
 def test_processes_that_were_seen_count_whatever_the_ticks_say() -> None:
     """Where the time of interrupts is charged to processes, what the run took seems more than it was."""
     steps = [a_step(0.0, 10.0, used_s=9.0, own_s=9.5, others_s=3.0)]
-    assert share_of_others(steps, 0.0, 10.0, cpus=2) == (pytest.approx(0.15), {"x": 0.15})
+    assert others(steps, 0.0, 10.0, cpus=2) == (pytest.approx(0.15), {"x": 0.15})
 
 
 def test_those_that_took_most_are_named() -> None:
     names = {"a": 0.1, "b": 3.0, "c": 1.0, "d": 2.0, "e": 4.0}
     one = Step(0.0, 10.0, used_s=0.0, own_s=0.0, kernel_s=0.0, others_s=10.1, by_name=names)
-    found = share_of_others([one], 0.0, 10.0, cpus=1)
+    found = others([one], 0.0, 10.0, cpus=1)
     assert found is not None
     assert list(found[1]) == ["e", "b", "d"]
     little = Step(0.0, 10.0, used_s=0.0, own_s=0.0, kernel_s=0.0, others_s=0.1, by_name={"a": 0.09})
-    assert share_of_others([little], 0.0, 10.0, cpus=1) == (pytest.approx(0.01), {})
+    assert others([little], 0.0, 10.0, cpus=1) == (pytest.approx(0.01), {})
 
 
 @pytest.mark.parametrize(("began", "known"), [(0.0, False), (5.0, True), (20.0, False)])
 def test_less_than_half_of_a_window_says_nothing(began: float, known: bool) -> None:
-    found = share_of_others([a_step(7.5, 12.0, used_s=9.0)], began, began + 5.0, cpus=2)
+    found = others([a_step(7.5, 12.0, used_s=9.0)], began, began + 5.0, cpus=2)
     assert (found is not None) is known
