@@ -55,6 +55,18 @@ def check_keys(document: Mapping[str, Any], checks: Mapping[str, Check]) -> None
         assert check(document[key]), f"{key} = {document[key]!r}"
 
 
+def is_time(value: Any) -> bool:
+    """In UTC, to the millisecond."""
+    return bool(re.fullmatch(r"\d{4}(-\d\d){2}T\d\d(:\d\d){2}\.\d{3}\+00:00", value))
+
+
+def are_machines(value: Any) -> bool:
+    """This one alone."""
+    (machine,) = value
+    check_keys(machine, MACHINE)
+    return True
+
+
 # The result file's names. Other programs read them: a change here is a change of the format.
 RESULT: dict[str, Check] = {
     "format": lambda value: value == 1,
@@ -68,6 +80,10 @@ RESULT: dict[str, Check] = {
     "complete": is_flag,
     "fill_level": optional(is_count),
     "overlap": optional(is_seconds),
+    # Of queries; each run of inserts has its own.
+    "began_at": optional(is_time),
+    "ended_at": optional(is_time),
+    "machines": lambda value: value == [] or are_machines(value),
     "options": lambda value: isinstance(value, dict),
     "environment": lambda value: set(value) == {"tool", "client", "database", "kubernetes"},
     "invalid_reasons": lambda value: isinstance(value, list),
@@ -87,8 +103,16 @@ RUN: dict[str, Check] = {
     "inserts_per_s_mean_duration": is_seconds,
     "metrics_per_s": is_seconds,
     "overlap": lambda value: 0 < value <= 1,
+    "began_at": is_time,
+    "ended_at": is_time,
+    "machines": are_machines,
+    "warm_up_s": lambda value: value == 0,
     "latency_ms": lambda value: list(value) == ["p50", "p90", "p99", "p99_9", "max"],
     "histogram": is_text,
+    # Of an open loop.
+    "service_ms": lambda value: value is None,
+    "service_histogram": lambda value: value is None,
+    "offered": lambda value: value is None,
     "client": lambda value: isinstance(value, dict),
     "retries": is_count,
     "errors": lambda value: isinstance(value, dict),
@@ -99,6 +123,17 @@ RUN: dict[str, Check] = {
     "slowest_worker": lambda value: list(value) == ["worker", "timeline"],
     "phases_s": lambda value: isinstance(value, dict),
     "per_worker": lambda value: isinstance(value, list),
+}
+MACHINE: dict[str, Check] = {
+    "node": is_text,
+    "cpus": is_count,
+    "load_average_1m": is_seconds,
+    "busy_share": is_seconds,
+    "steal_share": is_seconds,
+    "others_share": optional(is_seconds),
+    "others": lambda value: all(
+        is_text(name) and is_seconds(share) for name, share in value.items()
+    ),
 }
 CLIENT: dict[str, Check] = {
     "cpu_s": is_seconds,

@@ -1,0 +1,70 @@
+"""What others take of this machine, as the local executor looks at it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cli.executors.machine import NeighbourWatch, take_snapshot
+from simulator.contract import Carried, Machine, Report
+
+_BUSY = f"""#!{sys.executable}
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+print("port", listener.getsockname()[1], flush=True)
+while True:
+    pass
+"""
+
+
+@contextmanager
+def busy_orphan(program: Path) -> Iterator[int]:
+    """A program that takes CPU, has a name of its own, and is no child of this process; the port at
+    which it listens."""
+    program.write_text(_BUSY)
+    program.chmod(0o755)
+    command = ["/bin/sh", "-c", '"$1" & echo pid $!', "sh", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        said = dict(shell.stdout.readline().split() for _ in range(2))
+        try:
+            yield int(said["port"])
+        finally:
+            os.kill(int(said["pid"]), signal.SIGKILL)
+
+
+def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        port = stack.enter_context(busy_orphan(tmp_path / "busy-server"))
+        stack.enter_context(busy_orphan(tmp_path / "busy-bee"))
+        stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        watch = NeighbourWatch([], lambda: [os.getpid()])
+        began = datetime.now(UTC)
+        watch.start()
+        time.sleep(0.8)
+        watch.stop()
+        report = Report(
+            phases_s={}, environment={}, carried=Carried(next_event=0, stored=None),
+            began_at=began.isoformat(), ended_at=datetime.now(UTC).isoformat(),
+            machines=[Machine(node="n", cpus=2, busy_share=0.5)],
+        )  # fmt: skip
+        watch.complete(report)
+    (machine,) = report.machines
+    assert machine.others_share is not None
+    assert machine.others_share >= machine.others["busy-bee"] > 0
+    assert "busy-server" not in machine.others
+    assert (machine.node, machine.busy_share) == ("n", 0.5)
+
+
+def test_a_snapshot_has_this_process_and_its_parent() -> None:
+    own = take_snapshot().processes[os.getpid()]
+    assert own.parent == os.getppid()
+    assert 0 < own.cpu_s < 24 * 3600
