@@ -31,7 +31,7 @@ def busy_orphan(program: Path) -> Iterator[int]:
     which it listens."""
     program.write_text(_BUSY)
     program.chmod(0o755)
-    command = ["/bin/sh", "-c", '"$1" & echo pid $!', "sh", program]
+    command = ["/bin/sh", "-c", '"$1" & echo pid $!', "sh", str(program)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shell:
         assert shell.stdout is not None
         said = dict(shell.stdout.readline().split() for _ in range(2))
