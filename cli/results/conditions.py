@@ -84,6 +84,8 @@ class Declared:
     server: Mapping[str, Condition]
     option_names: frozenset[str]
     """All options that it has."""
+    in_flight: str | None = None
+    """The one that stands for `--in-flight`."""
 
 
 def find_declared(result: Result) -> Declared:
@@ -95,7 +97,7 @@ def find_declared(result: Result) -> Declared:
         return Declared({}, {}, frozenset())
     model = found.options_model
     names = frozenset(model.option_names(result.settings.module))
-    return Declared(find_conditions(model), found.CONDITIONS, names)
+    return Declared(find_conditions(model), found.CONDITIONS, names, model.IN_FLIGHT)
 
 
 def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
@@ -152,6 +154,28 @@ def _list_surroundings(
         yield Condition.DATA, "fill level", result.fill_level
 
 
+def find_in_flight(result: Result) -> int | None:
+    """Requests that each writer could have under way, whichever option said so; None if not known."""
+    told = {run.client.in_flight for run in result.insert_runs if run.client}
+    return told.pop() if len(told) == 1 else None
+
+
+def _state_in_flight(
+    results: Sequence[Result],
+    declared: Sequence[Declared],
+    found: Sequence[dict[Setting, Stated]],
+) -> None:
+    """Let what was in effect stand for the options that say how many requests are in flight, whose
+    names differ from module to module."""
+    numbers = [find_in_flight(result) for result in results]
+    if None in numbers:
+        return
+    for number, said, own in zip(numbers, declared, found, strict=True):
+        for origin in (Origin.OPTION, Origin.SERVER):
+            own.pop(Setting(said.in_flight or "", origin), None)
+        own[Setting("in_flight", Origin.COMMAND)] = Stated(Condition.CLIENT, number)
+
+
 @dataclass(frozen=True)
 class Conditions:
     """What several results have in common, and in what they differ."""
@@ -167,6 +191,7 @@ def compare_conditions(results: Sequence[Result]) -> Conditions:
     nothing about the difference: the other database does the same by another name, or not at all."""
     declared = [find_declared(result) for result in results]
     found = [list_settings(*pair) for pair in zip(results, declared, strict=True)]
+    _state_in_flight(results, declared, found)
     known: dict[str, set[Setting]] = {}
     for result, said, own in zip(results, declared, found, strict=True):
         of_module = known.setdefault(result.module, set())

@@ -128,6 +128,40 @@ def test_every_module_declares_options_that_it_has(module: str) -> None:
         assert declared.get(name, Condition.NONE) is Condition.NONE
 
 
+def holding(in_flight: int, result: Result) -> Result:
+    """The result of runs with so many requests in flight."""
+    for run in result.insert_runs:
+        assert run.client is not None
+        run.client.in_flight = in_flight
+    return result
+
+
+@pytest.mark.parametrize(
+    ("module", "option"),
+    [
+        ("cassandra", "max_sync_calls"),
+        ("cratedb", "concurrent_requests"),
+        ("elasticsearch", "max_in_flight"),
+    ],
+)
+def test_requests_in_flight_count_by_what_was_in_effect(module: str, option: str) -> None:
+    """And not by the option that said so: it has several names."""
+
+    def asked(in_flight: int) -> Result:
+        found = of_module(module, {})
+        found.options["in_flight"] = in_flight
+        return holding(in_flight, found)
+
+    by_target = holding(8, of_module(module, {option: 8}, {option: 8}))
+    assert find([asked(8), by_target]) == {}
+    assert find([by_target, asked(4)])["in_flight"] is Condition.CLIENT
+    assert option not in find([by_target, asked(4)])
+    other = holding(1, of_module("postgres", {}))
+    [found] = [one for one in compare_conditions([by_target, other]).differences
+               if one.condition is Condition.CLIENT]  # fmt: skip
+    assert found == Difference(Condition.CLIENT, "in_flight", [8, 1])
+
+
 def test_between_two_databases_only_what_both_have_is_compared() -> None:
     relational = of_module(
         "postgres", {"copy_format": "binary"}, {"fsync": "on", "shared_buffers": "128MB"}
