@@ -100,13 +100,14 @@ def _overview(config: Config) -> str:
         row = [name, module_name, executor]
         module = _load(module_name)
         if isinstance(module, str):
-            rows.append([*row, *[module] * 6])
+            rows.append([*row, *[module] * 7])
             continue
         can = module.CAPABILITIES
         rows.append(
             [
                 *row,
                 cell(can.insert_modes),
+                cell(can.in_flight) if can.in_flight else "missing",
                 cell(can.primary_keys),
                 str(can.multiple_tables),
                 cell(can.queries) if can.queries else "unsupported",
@@ -115,8 +116,8 @@ def _overview(config: Config) -> str:
             ]
         )
     headers = [
-        "Target", "Module", "Executor", "Insert modes", "Primary keys", "Multiple tables",
-        "Queries", "Indices", "Workloads",
+        "Target", "Module", "Executor", "Insert modes", "In flight", "Primary keys",
+        "Multiple tables", "Queries", "Indices", "Workloads",
     ]  # fmt: skip
     return tabulate(rows, headers, tablefmt="plain", disable_numparse=True)
 
