@@ -26,7 +26,7 @@ from .embedded import EmbeddedPostgres
 from .errors import ConfigError
 from .executors import make_executor
 from .executors.base import Executor, Series
-from .installation import PACKAGES
+from .installation import PACKAGES, program
 from .output import note
 from .plan import QUERIES, merge_options, option_names, split_options
 from .results.store import ResultFolder, now
@@ -145,6 +145,7 @@ def make_settings(
         run_id=secrets.token_hex(4),
         token=token or new_token(),
         target=target,
+        program=program(),
         module=module,
         options=dict(options),
         data=data,

@@ -65,7 +65,7 @@ def _tell_reads(
         if report.fill_level == 0:
             raise SimulatorError(
                 f"there is nothing to query: the tables of workload {settings.data.workload} are"
-                f" empty; run insert first: python run.py insert --target {settings.target}"
+                f" empty; run insert first: {settings.program} insert --target {settings.target}"
                 f" --workload {settings.data.workload}"
             )
     if load.duration_s is None:

@@ -195,6 +195,8 @@ class RunSettings(Message):
     run_id: str
     token: str = Field(repr=False)
     target: str
+    program: str = "python run.py"
+    """How the user calls the tool, for messages that advise another command."""
     module: str
     options: dict[str, Any] = Field(repr=False)
     data: DataSet = DataSet()

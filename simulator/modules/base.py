@@ -143,6 +143,8 @@ class Job:
     target: str = "TARGET"
     """The target's and the workload's names, for commands that messages advise."""
     workload: str = "WORKLOAD"
+    program: str = "python run.py"
+    """How those begin."""
 
     @classmethod
     def of(cls, settings: RunSettings, schema: Schema) -> Job:
@@ -152,7 +154,15 @@ class Job:
         for group in settings.groups_of(Role.READ):
             load = load.model_copy(update={"queries": group.load.queries})
         data = settings.data
-        return cls(schema, load, settings.run_id, data.clean, settings.target, data.workload)
+        return cls(
+            schema,
+            load,
+            settings.run_id,
+            data.clean,
+            settings.target,
+            data.workload,
+            settings.program,
+        )
 
     @property
     def table_names(self) -> list[str]:

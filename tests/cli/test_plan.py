@@ -275,6 +275,16 @@ def test_settings_say_all_that_was_asked_for() -> None:
     assert len(told.run_id) == 8
 
 
+@pytest.mark.parametrize(
+    ("typed", "program"), [("/usr/bin/iotbench", "iotbench"), ("run.py", "python run.py")]
+)
+def test_a_run_is_told_how_the_user_calls_the_tool(
+    monkeypatch: pytest.MonkeyPatch, typed: str, program: str
+) -> None:
+    monkeypatch.setattr("sys.argv", [typed])
+    assert make_settings("x", "postgres", {}, DataSet(), Load()).program == program
+
+
 def test_secrets_are_not_in_a_settings_repr() -> None:
     secret = {"connection_string": "password=hush-hush"}
     told = make_settings("x", "postgres", secret, DataSet(), Load(), token="hush-token")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+
 from simulator.contract import DataSet, Load, RunSettings, make_groups
 from simulator.modules.base import Job
 from simulator.modules.shared.errors import connection_lost, missing_table, nothing_to_query
 from simulator.workloads.cpu import Cpu
 
 
-def test_a_missing_table_is_answered_by_the_whole_command() -> None:
+@pytest.mark.parametrize("program", ["python run.py", "iotbench"])
+def test_a_missing_table_is_answered_by_the_whole_command(program: str) -> None:
+    """As the user calls the tool, which a worker can't see."""
     settings = RunSettings(
-        run_id="r", token="t", target="local", module="postgres", options={},
+        run_id="r", token="t", target="local", program=program, module="postgres",
+        options={},
         data=DataSet(workload="cpu"), groups=make_groups(Load()),
     )  # fmt: skip
     job = Job.of(settings, Cpu.schema)
-    command = "python run.py insert --target local --workload cpu"
+    command = f"{program} insert --target local --workload cpu"
     assert str(nothing_to_query("cpu", job)) == (
         f"there is no table cpu to query: run insert first, with --tables single ({command})"
     )

@@ -36,7 +36,7 @@ def nothing_to_query(table: str, job: Job) -> MissingTable:
 
 def insert_command(job: Job) -> str:
     """The command that fills the tables of the job's workload."""
-    return f"python run.py insert --target {job.target} --workload {job.workload}"
+    return f"{job.program} insert --target {job.target} --workload {job.workload}"
 
 
 def stored_by_earlier_run(text: str) -> SimulatorError:
