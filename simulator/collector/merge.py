@@ -241,7 +241,9 @@ def client_cost(
     worst_throttled = max(throttled, default=None)
     reason = None
     in_flight = max(part.in_flight for part in parts)
-    one_at_a_time = in_flight == 1 and not offered and busiest >= BOUND_CPU_SHARE_ONE_IN_FLIGHT
+    # Behind its schedule, a worker sends as soon as it can: as in a closed loop.
+    at_leisure = offered is not None and not offered.saturated
+    one_at_a_time = in_flight == 1 and not at_leisure and busiest >= BOUND_CPU_SHARE_ONE_IN_FLIGHT
     if offered and (late := find_own_delay(offered, latency)):
         reason = late
     elif busiest >= BOUND_CPU_SHARE or one_at_a_time:
@@ -250,7 +252,7 @@ def client_cost(
             reason += ", while the database waited for its next request"
     elif worst_throttled is not None and worst_throttled > BOUND_THROTTLED_SHARE:
         reason = f"a worker's CPU limit cut in in {worst_throttled:.0%} of the periods"
-    elif offered:
+    elif at_leisure:
         # What it sends is given, however fast it could be.
         pass
     elif ceiling_share >= 1:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..contract import LatencyMs, Load, Offered, Role, WorkerOffer
 from ..histograms import latency_ms, merge_histograms
 
+_CLOCK_S = 1e-6
+
 MIN_ACHIEVED = 0.99
 """Share of what was due that a database acknowledges which isn't saturated."""
+
+NOISE_DEVIATIONS = 3
+"""What n independent arrivals vary by is the root of n: up to so many times as much may be chance."""
 
 BOUND_OWN_DELAY_MS, BOUND_OWN_DELAY_SHARE = 1.0, 0.1
 """How late one request in a hundred leaves by the client's own doing for the figure to be the client's: at
@@ -27,8 +33,7 @@ def judge_offer(
     """What became of what was due in an open loop; None of a closed one.
 
     `in_flight`: of each worker; `achieved`: within the window; `acknowledged`: in each second;
-    `window`: from and to, since the common start. What is under way at any instant is no sign of
-    saturation, so a request for each place in flight is allowed for.
+    `window`: from and to, since the common start.
     """
     if not offers or load.rate_per_s is None:
         return None
@@ -36,31 +41,55 @@ def judge_offer(
     due_seconds: Counter[int] = Counter()
     for offer in offers:
         due_seconds.update(dict(offer.due_timeline))
-    backlog = _cumulate_backlog(due_seconds, acknowledged, int(window[1]))
-    places = load.workers * in_flight * load.events_per_request
-    in_window = [entry for entry in backlog if entry[0] + 1 > window[0]]
+    # A window's end is a difference of two clock readings: 9.9999999 s are ten.
+    end = int(window[1] + _CLOCK_S)
+    backlog = _cumulate_backlog(due_seconds, acknowledged, end)
+    expected, until = due, end
+    if load.duration_s is None:
+        # All that was due is done in the end, and the window lasts until then.
+        expected = round(load.rate_per_s * (window[1] - window[0]))
+        until = min(end, max(due_seconds, default=0))
+    in_window = [entry for entry in backlog if window[0] < entry[0] + 1 <= until]
     half = in_window[len(in_window) // 2 :]
     growth = half[-1][1] - half[0][1] if half else 0
     due_in_half = sum(due_seconds[second] for second, _ in half[1:])
+    places = load.workers * in_flight * load.events_per_request
+    caught_up = not half or min(count for _, count in half) <= 2 * places
     reason = None
-    if due - achieved > max((1 - MIN_ACHIEVED) * due, places):
+    if _is_missing(expected - achieved, expected, places, caught_up, load):
         unit = "events" if load.role is Role.WRITE else "queries"
-        reason = f"of {due:,} {unit} that were due in the window, {achieved:,} were done in it"
-    elif growth > max((1 - MIN_ACHIEVED) * due_in_half, places):
+        reason = f"of {expected:,} {unit} that were due in the window, {achieved:,} were done in it"
+    elif _is_missing(growth, due_in_half, places, caught_up, load):
         reason = f"the backlog grew by {growth:,} in the last half of the window"
     own_delay = latency_ms(merge_histograms(offer.own_delay for offer in offers))
     return Offered(
         rate_per_s=load.rate_per_s,
-        due=due,
+        due=expected,
         achieved=achieved,
         unsent=sum(offer.unsent for offer in offers),
-        backlog_max=max((count for _, count in in_window), default=0),
+        backlog_max=max((count for second, count in backlog if second + 1 > window[0]), default=0),
         backlog_growth=growth,
         backlog=backlog,
         saturated=reason is not None,
         reason=reason,
         own_delay_p99_ms=own_delay.p99 if own_delay else None,
     )
+
+
+def _is_missing(missing: int, due: int, places: int, caught_up: bool, load: Load) -> bool:
+    """Whether so much of what was due was left that the database can't have kept up.
+
+    What is under way at any instant is no sign of that, so a request for each place in flight is allowed
+    for. Nor is what has gathered by chance, as it does behind arrivals that are independent of each other:
+    as long as it is no more than they vary by, it only counts if the database never `caught_up` in
+    the last half of the window.
+    """
+    if missing <= max((1 - MIN_ACHIEVED) * due, places):
+        return False
+    # Without a duration it is the workers' last requests that say how long it took, and these vary.
+    series = load.workers if load.duration_s is None else 1
+    chance = NOISE_DEVIATIONS * math.sqrt(due * load.events_per_request * series)
+    return missing > chance or not caught_up
 
 
 def _cumulate_backlog(

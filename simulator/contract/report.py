@@ -38,7 +38,8 @@ class Offered(Message):
     rate_per_s: float
     """What was asked for."""
     due: int
-    """In the window, by the schedule."""
+    """In the window, by the schedule. Of a run that is ended by its number of events, of which all are
+    done in the end: what the rate comes to in the window."""
     achieved: int
     """Acknowledged (answered) within the window, whenever it was due."""
     unsent: int = 0

@@ -22,6 +22,9 @@ _log = logging.getLogger(__name__)
 
 _MAX_BACKOFF_S = 2.0
 
+_OVERDUE_S = 0.1
+"""How long a request whose time has come may wait for answers to others to be taken."""
+
 
 def insert_all(
     feed: Iterable[Payload],
@@ -142,7 +145,7 @@ class _InFlight:
         self._waiting: list[tuple[float, int, _Request]] = []
         self._under_way = 0
         self._free = 0.0
-        """Since when there has been a place."""
+        """Since when there has been a place, and the writer was not at work itself."""
 
     def run(self, feed: Iterable[Payload]) -> None:
         try:
@@ -182,19 +185,25 @@ class _InFlight:
     def _submit(self, request: _Request) -> None:
         self._under_way += 1
         self._writer.submit(request.payload, request)
+        # A database that doesn't read holds up whoever writes to it.
+        self._free = time.perf_counter()
 
     def _next_event(self, at_most_s: float = math.inf) -> None:
         """Take answers, or send again what has waited long enough; wait for so long at most."""
         retry_s = self._waiting[0][0] - time.perf_counter() if self._waiting else math.inf
         timeout_s = max(0.0, min(retry_s, at_most_s))
         outcomes = self._writer.outcomes(None if timeout_s == math.inf else timeout_s)
-        if not outcomes and retry_s <= at_most_s and self._waiting:
-            self._resubmit(heapq.heappop(self._waiting)[2])
         if outcomes and self._is_full():
             self._free = outcomes[0].answered_s
         for outcome in outcomes:
             self._under_way -= 1
             self._take(outcome)
+        if self._waiting:
+            # First all answers: who has lost a connection has lost all that was under way by it. But one
+            # answer may follow the other without end.
+            latest = time.perf_counter() - (_OVERDUE_S if outcomes else 0.0)
+            if self._waiting[0][0] <= latest:
+                self._resubmit(heapq.heappop(self._waiting)[2])
 
     def _take(self, outcome: Outcome) -> None:
         request: _Request = outcome.request
@@ -226,13 +235,17 @@ class _InFlight:
         self._abort()
         self._recorder.retries += 1
         try:
-            if self._writer.recover(request.payload):
-                self._record(request, time.perf_counter())
-                return
+            is_stored = self._writer.recover(request.payload)
         except Retryable as error:
             self._postpone_due(request, error)
             return
-        self._submit(request)
+        finally:
+            # Connecting again may have taken long, for which the client can't help.
+            self._free = time.perf_counter()
+        if is_stored:
+            self._record(request, self._free)
+        else:
+            self._submit(request)
 
     def _postpone_due(self, request: _Request, error: Retryable) -> None:
         """Put off a request that could not be sent again, and all that have become due meanwhile:
