@@ -122,6 +122,7 @@ def merge_inserts(
                 start_s=part.start_s,
                 end_s=part.end_s,
                 events=part.events,
+                measured=part.measured,
                 cpu_s=part.cpu_s,
                 clock_offset_s=clock_offsets_s.get(worker, 0.0),
             )

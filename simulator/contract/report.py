@@ -121,8 +121,11 @@ class WorkerSpan(Message):
     worker: int
     node: str
     start_s: float
+    """Of its window: after the warm-up."""
     end_s: float
     events: int
+    measured: int | None = None
+    """Of these, within the window. None: all."""
     cpu_s: float
     clock_offset_s: float
     """Upper bound of how late this worker started against the collector's clock; its times, which

@@ -22,6 +22,9 @@ _log = logging.getLogger(__name__)
 
 _MAX_BACKOFF_S = 2.0
 
+_BLOCKED_S = 0.001
+"""A database that doesn't read holds up whoever writes to it: submitting itself takes much less."""
+
 _OVERDUE_S = 0.1
 """How long a request whose time has come may wait for answers to others to be taken."""
 
@@ -145,7 +148,7 @@ class _InFlight:
         self._waiting: list[tuple[float, int, _Request]] = []
         self._under_way = 0
         self._free = 0.0
-        """Since when there has been a place, and the writer was not at work itself."""
+        """Since when there has been a place, and the database didn't hold up the writer."""
 
     def run(self, feed: Iterable[Payload]) -> None:
         try:
@@ -184,9 +187,11 @@ class _InFlight:
 
     def _submit(self, request: _Request) -> None:
         self._under_way += 1
+        began = time.perf_counter()
         self._writer.submit(request.payload, request)
-        # A database that doesn't read holds up whoever writes to it.
-        self._free = time.perf_counter()
+        ended = time.perf_counter()
+        if ended - began >= _BLOCKED_S:
+            self._free = ended
 
     def _next_event(self, at_most_s: float = math.inf) -> None:
         """Take answers, or send again what has waited long enough; wait for so long at most."""

@@ -175,7 +175,7 @@ class Recorder:
     def window_s(self) -> tuple[float, float]:
         """From when to when was measured, since the common start."""
         start = max(self._begin, self._from)
-        end = max(start, self._last) if self._to == inf else self._to
+        end = max(start, self._last if self._to == inf else self._to)
         return start - self._origin, end - self._origin
 
     def cpu_s(self) -> float:

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulator.contract import Arrivals, WorkerInsert
 from simulator.histograms import encode_histogram, latency_ms, merge_histograms, new_histogram
 from simulator.worker.measure import Recorder, throttled_periods, throttled_share
+from simulator.worker.schedule import ClosedLoop, OpenLoop, Schedule
 
 from ..helpers import histogram_of
 
@@ -80,6 +82,193 @@ def test_the_processs_cpu_is_counted_from_begin_to_end() -> None:
     recorder.end()
     burn(0.05)
     assert 0.02 <= recorder.result(0, 0, 0).cpu_s < 0.04
+
+
+# --- a window -------------------------------------------------------------------------------------
+
+
+def total_of(encoded: str | None) -> int:
+    """How many requests are in a histogram."""
+    assert encoded is not None
+    return int(merge_histograms([encoded]).get_total_count())
+
+
+def offer(
+    schedule: Schedule, *requests: tuple[float, float, float], unsent: float | None = None
+) -> WorkerInsert:
+    """What a recorder says that was told of requests of 10 events each, (due, sent, answered) in s
+    since the start: with a place in flight from when they were due. `unsent`: when the first was due
+    that nobody sent."""
+    recorder = Recorder(schedule)
+    origin = time.perf_counter()
+    recorder.begin(origin)
+    for due, sent, answered in requests:
+        times = (origin + due, origin + due, origin + sent, origin + answered)
+        recorder.record_due(*times, 10)
+    if unsent is not None:
+        # As the loop does, which asks for the time of each.
+        while schedule.next_due(0.0) < origin + unsent - 1e-6:
+            pass
+        recorder.leave_unsent(origin + unsent, 10)
+    recorder.end()
+    return recorder.result(0.0, 0.0, 0.0)
+
+
+def each_second(warm_up_s: float = 0.0, duration_s: float | None = 10.0) -> OpenLoop:
+    """A request is due each second."""
+    return OpenLoop(1.0, 0.0, Arrivals.EVEN, (), warm_up_s, duration_s)
+
+
+def test_response_time_counts_from_when_it_was_due_and_service_time_from_when_it_was_sent() -> None:
+    measured = offer(each_second(), (1.0, 3.0, 3.5))
+    response = latency_ms(merge_histograms([measured.histogram]))
+    assert measured.service is not None
+    service = latency_ms(merge_histograms([measured.service]))
+    assert response is not None
+    assert service is not None
+    assert (response.max, service.max) == pytest.approx((2500, 500), rel=0.002)
+    assert measured.offer is not None
+    own_delay = latency_ms(merge_histograms([measured.offer.own_delay]))
+    assert own_delay is not None
+    assert own_delay.max == pytest.approx(2000, rel=0.002)
+
+
+def test_what_is_due_in_the_warm_up_is_in_the_timeline_alone() -> None:
+    """Even if it is answered in the window: then it counts for the rate, as others do that are under
+    way at its end."""
+    measured = offer(each_second(2.0), (0.0, 0.0, 0.5), (1.0, 1.0, 2.5), (2.0, 2.0, 2.6))
+    assert (measured.events, measured.measured) == (30, 20)
+    assert measured.timeline == [(0, 10), (2, 20)]
+    assert (total_of(measured.histogram), total_of(measured.service)) == (1, 1)
+    assert measured.offer is not None
+    assert measured.offer.due == 10
+    assert measured.offer.due_timeline == [(0, 10), (1, 10), (2, 10)]
+    assert total_of(measured.offer.own_delay) == 1
+    assert (measured.start_s, measured.end_s) == pytest.approx((2.0, 10.0))
+
+
+def test_an_answer_after_the_end_counts_for_the_response_time_alone() -> None:
+    """It is the one that a stall held up."""
+    measured = offer(each_second(), (1.0, 1.0, 1.5), (9.0, 9.0, 14.0))
+    assert (measured.events, measured.measured) == (20, 10)
+    assert measured.end_s == pytest.approx(10.0)
+    found = latency_ms(merge_histograms([measured.histogram]))
+    assert found is not None
+    assert found.max == pytest.approx(5000, rel=0.002)
+    assert measured.offer is not None
+    assert (measured.offer.due, measured.offer.unsent) == (20, 0)
+    assert measured.timeline == [(1, 10), (14, 10)]
+
+
+def test_what_was_never_sent_counts_with_the_time_that_it_waited() -> None:
+    """Ten requests are due; the database answers the first and stalls in the second."""
+    measured = offer(each_second(), (0.0, 0.0, 0.1), (1.0, 1.0, 30.0), unsent=2.0)
+    assert measured.offer is not None
+    assert (measured.offer.due, measured.offer.unsent) == (100, 80)
+    assert measured.offer.due_timeline == [(second, 10) for second in range(10)]
+    assert total_of(measured.histogram) == 10
+    assert total_of(measured.service) == 2
+    merged = merge_histograms([measured.histogram])
+    waited = [merged.get_value_at_percentile(10 * n + 5) / 1e6 for n in range(10)]
+    assert waited == pytest.approx([0.1, 1, 2, 3, 4, 5, 6, 7, 8, 29], rel=0.002)
+
+
+def test_of_the_warm_up_what_was_never_sent_is_in_the_timeline_alone() -> None:
+    measured = offer(each_second(5.0), unsent=1.0)
+    assert measured.offer is not None
+    assert (measured.offer.due, measured.offer.unsent) == (50, 50)
+    assert [second for second, _ in measured.offer.due_timeline] == list(range(1, 10))
+    assert total_of(measured.histogram) == 5
+
+
+def test_millions_that_were_never_sent_are_counted_at_once() -> None:
+    schedule = OpenLoop(5e-6, 0.0, Arrivals.POISSON, (1,), 0.0, 10.0)
+    began = time.perf_counter()
+    recorder = Recorder(schedule)
+    recorder.begin(began)
+    recorder.leave_unsent(schedule.next_due(0.0), 1)
+    assert time.perf_counter() - began < 5
+    recorder.end()
+    measured = recorder.result(0.0, 0.0, 0.0)
+    assert measured.offer is not None
+    assert measured.offer.unsent == pytest.approx(2_000_000, rel=0.005)
+    assert total_of(measured.histogram) == measured.offer.unsent
+    # They were due all the time, so they waited from nothing to 10 s.
+    found = merge_histograms([measured.histogram])
+    for percent in (1, 10, 50, 90, 99):
+        assert found.get_value_at_percentile(percent) == pytest.approx(percent * 1e5, rel=0.02)
+
+
+def test_a_closed_loop_leaves_its_warm_up_out_too() -> None:
+    recorder = Recorder(ClosedLoop(2.0, 10.0))
+    origin = time.perf_counter()
+    recorder.begin(origin)
+    for sent, answered in ((0.0, 1.0), (1.9, 2.1), (2.1, 2.2), (9.9, 12.0)):
+        recorder.record(origin + sent, origin + answered, 5)
+    recorder.end()
+    measured = recorder.result(0.0, 0.0, 0.0)
+    assert (measured.events, measured.measured) == (20, 10)
+    assert total_of(measured.histogram) == 2
+    assert (measured.service, measured.offer) == (None, None)
+    assert measured.timeline == [(1, 5), (2, 10), (12, 5)]
+    assert measured.end_s - measured.start_s == pytest.approx(8.0)
+
+
+def test_a_run_that_ends_within_its_warm_up_has_no_window() -> None:
+    recorder = Recorder(ClosedLoop(60.0))
+    origin = time.perf_counter()
+    recorder.begin(origin)
+    recorder.record(origin, origin + 1, 5)
+    recorder.end()
+    measured = recorder.result(0.0, 0.0, 0.0)
+    assert measured.end_s == measured.start_s
+    assert (measured.events, measured.measured) == (5, 0)
+
+
+def test_a_worker_that_starts_after_the_end_has_no_window() -> None:
+    recorder = Recorder(ClosedLoop(0.0, 1.0))
+    recorder.begin(time.perf_counter() - 2)
+    recorder.end()
+    measured = recorder.result(0.0, 0.0, 0.0)
+    assert measured.end_s == measured.start_s
+
+
+def test_cpu_and_costs_are_those_of_the_window_alone() -> None:
+    """A thread reads them, whatever the worker waits for at the time."""
+
+    def burn(until: float) -> None:
+        while time.perf_counter() < until:
+            pass
+
+    opened: list[float] = []
+    recorder = Recorder(ClosedLoop(0.1, 0.3), lambda: opened.append(time.perf_counter()))
+    origin = time.perf_counter()
+    recorder.begin(origin)
+    burn(origin + 0.1)
+    time.sleep(max(0.0, origin + 0.2 - time.perf_counter()))
+    before = time.process_time()
+    burn(origin + 0.25)
+    burnt = time.process_time() - before
+    time.sleep(max(0.0, origin + 0.32 - time.perf_counter()))
+    burn(origin + 0.4)
+    recorder.end()
+    assert len(opened) == 1
+    assert opened[0] >= origin + 0.1
+    # The interpreter's lock is handed on within 5 ms.
+    assert burnt <= recorder.result(0, 0, 0).cpu_s < burnt + 0.03
+
+
+def test_without_a_warm_up_nothing_is_forgotten() -> None:
+    """What was made before the start belongs to the run's cost."""
+    opened: list[int] = []
+    recorder = Recorder(ClosedLoop(0.0, 0.01), lambda: opened.append(1))
+    recorder.begin(time.perf_counter())
+    time.sleep(0.03)
+    recorder.end()
+    assert opened == []
+
+
+# --- histograms -----------------------------------------------------------------------------------
 
 
 def test_merged_histograms_are_the_histogram_of_all() -> None:

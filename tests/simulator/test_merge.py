@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from simulator.collector.merge import client_cost, merge_inserts, merge_queries, queryable
-from simulator.contract import InsertRun, Load, Queryable, QueryRun, WorkerQueries
+from simulator.contract import (
+    InsertRun,
+    Load,
+    Queryable,
+    QueryRun,
+    WorkerInsert,
+    WorkerOffer,
+    WorkerQueries,
+)
 from simulator.histograms import merge_histograms
 
 from ..helpers import histogram_of, worker_insert
@@ -178,10 +186,130 @@ def test_each_worker_is_told_of() -> None:
     assert [span.model_dump() for span in run.per_worker] == [
         {
             "worker": number, "node": f"node-{number}", "start_s": start, "end_s": 10.0,
-            "events": 100, "cpu_s": cpu, "clock_offset_s": 0.0,
+            "events": 100, "measured": None, "cpu_s": cpu, "clock_offset_s": 0.0,
         }
         for number, start, cpu in ((0, 0.0, 1.0), (1, 0.2, 2.0))
     ]  # fmt: skip
+
+
+# --- by the clock, and open loops -----------------------------------------------------------------
+
+
+def open_loop(**changes: Any) -> dict[str, Any]:
+    """What a worker says of an open loop with 10 events a second; `changes`: of the offer."""
+    offer = {
+        "due": 100,
+        "unsent": 0,
+        "due_timeline": [(second, 10) for second in range(10)],
+        "own_delay": histogram_of(5),
+    }
+    return {
+        "measured": 100,
+        "service": histogram_of(500),
+        "timeline": [(second, 10) for second in range(10)],
+        "offer": WorkerOffer(**(offer | changes)),
+    }
+
+
+def offering(workers: int, **changes: Any) -> Load:
+    """Ten events a second of each worker, for ten seconds."""
+    return Load(
+        **({"workers": workers, "rate_per_s": 10.0 * workers, "duration_s": 10.0} | changes)
+    )
+
+
+def test_only_what_the_window_saw_counts_for_the_rate() -> None:
+    """All that was acknowledged is looked for, though."""
+    change = {"start_s": 2.0, "end_s": 10.0, "events": 130, "measured": 80}
+    load = Load(workers=2, duration_s=10.0, warm_up_s=2.0)
+    run = merged(change, change, load=load)
+    assert run.valid
+    assert (run.events, run.window_s, run.warm_up_s) == (260, 8.0, 2.0)
+    assert run.inserts_per_s == run.inserts_per_s_mean_duration == 20
+    assert run.verification is not None
+    assert run.verification.expected == 260
+    assert [(span.events, span.measured) for span in run.per_worker] == [(130, 80)] * 2
+    assert queryable(run, 2.0) == Queryable(lag_s=2.0, events_per_s=16.0)
+
+
+def test_a_run_by_the_clock_plans_no_number_of_events() -> None:
+    assert merged({"events": 7, "measured": 7}, load=Load(duration_s=10.0)).valid
+
+
+@pytest.mark.parametrize(
+    ("load", "end_s", "reason"),
+    [
+        (
+            {"warm_up_s": 5.0, "events": 100},
+            0.0,
+            "nothing was measured: the run ended within its warm-up of 5 s; let it take longer",
+        ),
+        (
+            {"duration_s": 0.01},
+            0.01,
+            "nothing was measured: no answer came within the window of 0.01 s; let it take longer",
+        ),
+    ],
+)
+def test_a_run_too_short_to_measure_says_how_to_mend_it(
+    load: dict[str, Any], end_s: float, reason: str
+) -> None:
+    run = merged({"end_s": end_s, "measured": 0}, load=Load(**load))
+    assert (run.inserts_per_s, run.invalid_reasons) == (None, [reason])
+
+
+def test_offers_of_all_workers_add_up() -> None:
+    run = merged(open_loop(), open_loop(due=90, unsent=5), load=offering(2))
+    assert run.offered is not None
+    assert (run.offered.rate_per_s, run.offered.due, run.offered.unsent) == (20, 190, 5)
+    assert run.offered.achieved == 200
+    assert not run.offered.saturated
+    assert run.service_ms is not None
+    assert run.service_ms.max == pytest.approx(0.5, rel=0.002)
+    assert run.service_histogram is not None
+    assert merge_histograms([run.service_histogram]).get_total_count() == 2
+
+
+def test_a_closed_loop_has_neither_offer_nor_service_times() -> None:
+    run = merged({}, {})
+    assert (run.offered, run.service_ms, run.service_histogram) == (None, None, None)
+
+
+def test_saturation_is_a_true_result() -> None:
+    run = merged(open_loop() | {"measured": 60, "events": 60, "in_flight": 1}, load=offering(1))
+    assert run.valid
+    assert run.inserts_per_s == 6
+    assert run.offered is not None
+    assert run.offered.saturated
+
+
+def test_a_client_that_was_late_binds_the_run() -> None:
+    run = merged(open_loop(own_delay=histogram_of(*[50_000] * 9)), load=offering(1))
+    assert run.client is not None
+    assert run.client.bound_reason == (
+        "a worker sent requests up to 50 ms (p99) late though it had places in flight free"
+    )
+
+
+def cost_of(measured: int, **changes: Any) -> str | None:
+    """What bound the client of an open loop with one request in flight."""
+    part = WorkerInsert.model_validate(worker_insert(**open_loop(), **changes).model_dump())
+    run = merged(part.model_dump() | {"measured": measured, "events": measured}, load=offering(1))
+    assert run.client is not None
+    return run.client.bound_reason
+
+
+def test_what_an_open_loop_sends_is_given_however_fast_it_could_be() -> None:
+    """Unless it falls behind: then it sends as soon as it can, as a closed loop does."""
+    assert cost_of(100, cpu_s=6.0) is None
+    assert cost_of(60, cpu_s=6.0) == (
+        "a worker's CPU was busy 60% of the time, while the database waited for its next request"
+    )
+    assert cost_of(100, ceiling_per_s=15.0) is None
+    assert cost_of(60, ceiling_per_s=10.0) == (
+        "a worker ran at 60% of what building payloads alone allows"
+    )
+    assert cost_of(100, cpu_s=8.0) == "a worker's CPU was busy 80% of the time"
 
 
 # --- whose limit it was ---------------------------------------------------------------------------
