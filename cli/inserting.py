@@ -28,7 +28,6 @@ from .session import (
     Session,
     new_token,
     open_session,
-    tool_environment,
 )
 from .show.notes import list_notes
 from .show.progress import Display, make_display
@@ -54,7 +53,7 @@ def run_inserts(sweep: Sweep, request: Request, interrupts: Interrupts) -> int:
             stopped = error
         with interrupts.shield():
             result = made.result(running, complete=stopped is None)
-            unwritten = _write_result(running, result, request) if result.runs else None
+            unwritten = running.write(result) if result.runs else None
     if result.runs:
         if any(run.inserts_per_s is not None for run in made.runs):
             _print(result, sweep)
@@ -67,15 +66,6 @@ def run_inserts(sweep: Sweep, request: Request, interrupts: Interrupts) -> int:
     if stopped:
         raise stopped
     return 0 if all(run.valid for run in made.runs) else EXIT_FAILED
-
-
-def _write_result(running: Running, result: Result, request: Request) -> RunFailed | None:
-    """Write the result; the error if that failed (the table is shown all the same)."""
-    try:
-        running.folder.write(result, request.json_file)
-    except RunFailed as error:
-        return error
-    return None
 
 
 class _Made:
@@ -143,21 +133,16 @@ class _Made:
     def result(self, running: Running, complete: bool) -> Result:
         """All runs so far."""
         sweep, session = self._sweep, self._session
-        return Result(
-            command="insert",
-            target=session.target.name,
-            module=session.target.module,
-            executor=session.executor,
-            started_at=running.started_at,
-            complete=complete,
-            cost_per_hour=session.target.cost_per_hour,
-            options={
+        return running.make_result(
+            "insert",
+            session,
+            {
                 **sweep.public(),
                 "insert_mode": session.options and session.options.mode(sweep.load.batch),
-                "timeout_s": running.request.timeout_s,
-                "module": session.public_options(),
             },
-            environment={"tool": tool_environment(), "kubernetes": None, **self._environment},
+            self._environment,
+            complete=complete,
+            cost_per_hour=session.target.cost_per_hour,
             runs=self.runs,
             summary=summarize_inserts(self.runs, by_fill_level=sweep.steps > 0),
         )

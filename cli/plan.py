@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
@@ -62,6 +63,57 @@ class PlannedRun:
     def workers(self) -> int:
         """How many take part."""
         return self.load.workers
+
+
+class Arm(StrEnum):
+    """Which groups of a mixed command are at work in a run."""
+
+    MIXED = "mixed"
+    WRITERS = "writers alone"
+    READERS = "readers alone"
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What `mixed` is asked for: writers and readers on one data set, several times."""
+
+    writers: Load
+    readers: Load
+    data: DataSet
+    runs: int = 3
+    baseline: bool = False
+    """Make each run with one group at a time, too."""
+    given: frozenset[str] = field(default_factory=frozenset)
+    """Names of the options that stood on the command line."""
+
+    @property
+    def workers(self) -> int:
+        """Of both groups."""
+        return self.writers.workers + self.readers.workers
+
+    def public(self) -> dict[str, Any]:
+        """The options as they are kept in the result."""
+        return {
+            "workers": [self.writers.workers],
+            "readers": self.readers.workers,
+            "runs": self.runs,
+            "query_rate_per_s": self.readers.rate_per_s,
+            "queries": self.readers.weights or self.readers.queries,
+            "baseline": self.baseline,
+            **public_load(self.writers),
+            **public_fields(self.data),
+        }
+
+
+@dataclass(frozen=True)
+class PlannedMix:
+    """One run of a mixed command."""
+
+    arm: Arm
+    run: int
+    loads: tuple[Load, Load]
+    """Of the writers and of the readers. A group that isn't at work is there all the same, so that all
+    runs have as many workers and connections, and the same data to begin with."""
 
 
 LONGEST_SERIES = 200
@@ -194,6 +246,30 @@ def plan_inserts(sweep: Sweep) -> list[PlannedRun]:
         _plan_run(sweep, workers, run)
         for workers in sweep.workers
         for run in range(1, sweep.runs + 1)
+    ]
+
+
+def plan_mix(mix: Mix) -> list[PlannedMix]:
+    """The runs of a mixed command, in order: with a baseline in turns, beginning with another arm each
+    time, so that drift meets all alike. ConfigError if what is asked for doesn't go together."""
+    for load in (mix.writers, mix.readers):
+        check_load(load, mix.given - {"arrivals"})
+    if "arrivals" in mix.given and not (mix.writers.rate_per_s or mix.readers.rate_per_s):
+        raise ConfigError(
+            "--arrivals says how the requests of --rate or --query-rate follow each other: give one"
+        )
+    idle = mix.readers.model_copy(update={"role": Role.CHECK})
+    filling = mix.writers.model_copy(update={"role": Role.FILL})
+    arms = {
+        Arm.MIXED: (mix.writers, mix.readers),
+        Arm.WRITERS: (mix.writers, idle),
+        Arm.READERS: (filling, mix.readers),
+    }
+    names = list(Arm) if mix.baseline else [Arm.MIXED]
+    return [
+        PlannedMix(arm, run, arms[arm])
+        for run in range(1, mix.runs + 1)
+        for arm in names[(run - 1) % len(names) :] + names[: (run - 1) % len(names)]
     ]
 
 

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 
-from simulator.contract import DataSet, Load, Role
+from simulator.contract import DataSet, Load, Report
 
-from .errors import EXIT_FAILED, RunFailed
+from .errors import EXIT_FAILED, ConfigError, RunFailed
 from .output import say
-from .plan import check_query, public_fields
-from .results.model import Result
+from .plan import check_load, check_query, public_load
 from .results.place import format_workers
+from .results.reads import summarize_reads
 from .results.statistics import summarize_queries
-from .session import Request, open_session, tool_environment
+from .session import Request, Session, open_session
 from .show.notes import list_notes
 from .show.progress import make_display
-from .show.stored import tabulate_figures
+from .show.stored import tabulate_figures, tabulate_readers
 from .show.tables import describe_durations
 from .signals import Interrupts
 
 
-def run_queries(load: Load, data: DataSet, request: Request, interrupts: Interrupts) -> int:
-    """Ask all queries; the exit status."""
+def run_queries(
+    load: Load, data: DataSet, request: Request, given: Collection[str], interrupts: Interrupts
+) -> int:
+    """Ask the queries; the exit status. `given`: the options that stood on the command line."""
+    check_load(load, given)
+    if load.duration_s is None and (load.rate_per_s or load.warm_up_s):
+        raise ConfigError("--rate and --warm-up need a --duration: say how long to ask")
     session = open_session(request)
-    load = load.model_copy(update={"queries": session.queries})
+    load = choose_queries(load, session)
     data = data.model_copy(update={"workload_options": session.workload_options})
     check_query(load, data, session.module, session.options)
 
     with session.start("query", interrupts) as running, make_display("queries") as display:
-        display.begin(f"{format_workers(load.workers)}, {load.runs} runs")
+        length = f"{load.runs} runs" if load.duration_s is None else f"{load.duration_s:g} s"
+        display.begin(f"{format_workers(load.workers)}, {length}")
         settings = running.make_settings(data, load)
         running.executor.check_capacity([load.workers])
         try:
@@ -37,24 +44,13 @@ def run_queries(load: Load, data: DataSet, request: Request, interrupts: Interru
         except RunFailed:
             running.folder.keep_logs()
             raise
-        runs = report.queries or []
         display.end("done" if not report.invalid_reasons else "done, not all valid")
         with interrupts.shield():
-            result = Result(
-                command="query",
-                target=session.target.name,
-                module=session.target.module,
-                executor=session.executor,
-                started_at=running.started_at,
-                cost_per_hour=session.target.cost_per_hour,
-                options={
-                    "workers": load.workers,
-                    **public_fields(load, Role.READ),
-                    "workload": data.workload,
-                    "timeout_s": request.timeout_s,
-                    "module": session.public_options(),
-                },
-                environment={"tool": tool_environment(), "kubernetes": None, **report.environment},
+            result = running.make_result(
+                "query",
+                session,
+                {"workers": load.workers, **public_load(load), "workload": data.workload},
+                report.environment,
                 fill_level=report.fill_level,
                 overlap=report.overlap,
                 began_at=report.began_at,
@@ -62,20 +58,32 @@ def run_queries(load: Load, data: DataSet, request: Request, interrupts: Interru
                 machines=report.machines,
                 invalid_reasons=report.invalid_reasons,
                 phases_s=report.phases_s,
-                runs=runs,
-                summary=summarize_queries(runs),
+                **_list_measured(report),
             )
-            unwritten = None
-            try:
-                running.folder.write(result, request.json_file)
-            except RunFailed as error:
-                unwritten = error
+            unwritten = running.write(result)
     terminal = sys.stdout.isatty()
+    for title, table in tabulate_readers(result, terminal).items():
+        say(f"{title}\n{table.text()}\n")
     say(tabulate_figures(result, terminal).text())
-    say(describe_durations(result.fill_level))
+    say(describe_durations(result))
     for line in list_notes(result, terminal):
         say(line)
     if unwritten:
         raise unwritten
     say(f"\nResult: {running.folder.path}")
     return EXIT_FAILED if report.invalid_reasons else 0
+
+
+def choose_queries(load: Load, session: Session) -> Load:
+    """The load with the queries that the command line names, or else the target."""
+    if load.queries is not None:
+        return load
+    return load.model_copy(update={"queries": session.queries})
+
+
+def _list_measured(report: Report) -> dict[str, object]:
+    """The result's fields for what was asked: each execution, or figures of a run ended by the clock."""
+    if report.read is None:
+        runs = report.queries or []
+        return {"runs": runs, "summary": summarize_queries(runs)}
+    return {"runs": [], "reads": [report.read], "summary": summarize_reads([report.read])}

@@ -23,12 +23,13 @@ from simulator.workloads import load_workload
 from .cluster import Place
 from .config import ExecutorName, Target, load_config
 from .embedded import EmbeddedPostgres
-from .errors import ConfigError
+from .errors import ConfigError, RunFailed
 from .executors import make_executor
 from .executors.base import Executor, Series
 from .installation import PACKAGES, program
 from .output import note
 from .plan import QUERIES, merge_options, option_names, split_options
+from .results.model import Result
 from .results.store import ResultFolder, now
 from .signals import Interrupts
 
@@ -126,6 +127,40 @@ class Running:
         """
         name, module = self.target.name, self.target.module
         return make_settings(name, module, self.values, data, *loads, token=token)
+
+    def make_result(
+        self,
+        command: str,
+        session: Session,
+        options: Mapping[str, Any],
+        environment: Mapping[str, Any],
+        **measured: Any,
+    ) -> Result:
+        """A command's result: what all have in common, and `measured`, the fields of its own."""
+        return Result.model_validate(
+            {
+                "command": command,
+                "target": self.target.name,
+                "module": self.target.module,
+                "executor": session.executor,
+                "started_at": self.started_at,
+                "options": {
+                    **options,
+                    "timeout_s": self.request.timeout_s,
+                    "module": session.public_options(),
+                },
+                "environment": {"tool": tool_environment(), "kubernetes": None, **environment},
+                **measured,
+            }
+        )
+
+    def write(self, result: Result) -> RunFailed | None:
+        """Write the result; the error if that failed: its figures are shown all the same."""
+        try:
+            self.folder.write(result, self.request.json_file)
+        except RunFailed as error:
+            return error
+        return None
 
     def series(self, name: str, settings: Sequence[RunSettings]) -> AbstractContextManager[Series]:
         """Ready for these runs; their logs go to a folder `name`."""

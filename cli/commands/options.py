@@ -71,6 +71,31 @@ def place_options() -> list[Callable[[Function], Function]]:
     ]
 
 
+class WeightedQueries(click.ParamType[dict[str, float]]):
+    """`newest-per-device=3,count-events` -> name -> weight."""
+
+    name = "NAME[=WEIGHT],…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, float]:
+        if isinstance(value, dict):
+            return value
+        found: dict[str, float] = {}
+        for part in str(value).split(","):
+            name, equals, weight = (text.strip() for text in part.partition("="))
+            if not re.fullmatch(r"\d+(\.\d+)?", weight or "1") or (equals and not weight):
+                self.fail(f"{part!r}: write a weight as in count-events=3", param, ctx)
+            if not name or name in found:
+                self.fail(
+                    f"{value!r}: write each query once, as in count-events=3,raw-range", param, ctx
+                )
+            found[name] = float(weight or 1)
+        if not any(found.values()):
+            self.fail(f"{value!r}: one weight at least must be above 0", param, ctx)
+        return found
+
+
 class Duration(click.ParamType[float]):
     """`90`, `90s`, `1.5m`, `1h` -> seconds."""
 

@@ -8,7 +8,14 @@ import click
 
 from simulator.contract import MAX_WORKERS, DataSet, Load, Role
 
-from .options import common, fill_model, request_of
+from .options import (
+    WeightedQueries,
+    common,
+    fill_model,
+    on_command_line,
+    options_of,
+    request_of,
+)
 
 
 @click.command()
@@ -29,6 +36,13 @@ from .options import common, fill_model, request_of
     type=click.IntRange(min=1),
     help="How often each worker asks each query.",
 )
+@click.option(
+    "--queries",
+    type=WeightedQueries(),
+    help="The queries to ask; with --duration also how often in proportion to each other, as in"
+    " newest-per-device=3,temperature-stats. Default: the target's, or else all.",
+)
+@options_of((Load, "duration_s"), (Load, "warm_up_s"), (Load, "rate_per_s"), (Load, "arrivals"))
 @click.pass_context
 def query(ctx: click.Context, /, **given: Any) -> None:
     """Ask the queries and print how long each takes, in seconds.
@@ -38,5 +52,8 @@ def query(ctx: click.Context, /, **given: Any) -> None:
     """  # fmt: skip
     from ..querying import run_queries
 
-    load = fill_model(Load, given, role=Role.READ)
-    ctx.exit(run_queries(load, fill_model(DataSet, given), request_of(given), ctx.obj))
+    weights = given.pop("queries")
+    chosen = {"weights": weights, "queries": list(weights)} if weights else {}
+    load = fill_model(Load, given, role=Role.READ, **chosen)
+    data = fill_model(DataSet, given)
+    ctx.exit(run_queries(load, data, request_of(given), on_command_line(ctx), ctx.obj))

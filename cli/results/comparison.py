@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..errors import ConfigError
 from .model import Result
 from .place import Place
+from .reads import collect_query_samples, list_queries
 from .statistics import Ratio, combine_cv, count_runs_needed, estimate_ratio, group_executions
 from .store import StoredResult
 
@@ -51,6 +52,8 @@ def collect_samples(result: Result) -> dict[Place, list[float]]:
             by_level = result.by_fill_level
             place = Place(level=run.fill_level) if by_level else Place(workers=run.workers)
             found.setdefault(place, []).append(run.inserts_per_s)
+    for query in list_queries(result.reads):
+        found[Place(query=query)] = collect_query_samples(result.reads, query)
     for query, executions in group_executions(result.query_runs).items():
         found[Place(query=query)] = [duration for duration in executions.samples if duration]
     return {place: values for place, values in found.items() if values}
@@ -68,7 +71,6 @@ def check_comparable(results: Sequence[StoredResult]) -> None:
 def compare(results: Sequence[Result]) -> list[Compared]:
     """Each result beside the first, wherever both have figures, in the first one's order."""
     base, *others = [collect_samples(result) for result in results]
-    higher_is_faster = results[0].command == "insert"
     found = []
     for place, base_values in base.items():
         for position, other in enumerate(others, 1):
@@ -77,7 +79,7 @@ def compare(results: Sequence[Result]) -> list[Compared]:
             values = other[place]
             speed = (
                 estimate_ratio(values, base_values)
-                if higher_is_faster
+                if place.query is None
                 else estimate_ratio(base_values, values)
             )
             cv = combine_cv(base_values, values)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from simulator.conditions import Condition
-from simulator.contract import DataSet, InsertRun, Load, Machine, QueryRun
+from simulator.contract import DataSet, InsertRun, Load, Machine, QueryRun, ReadRun
 
 FORMAT: Literal[1] = 1
 """Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
@@ -32,6 +32,12 @@ class Settings(BaseModel):
     """The counts of an insert command, the number of a query command."""
     runs: Annotated[int | None, Condition.NONE] = None
     steps: Annotated[int | None, Condition.NONE] = None
+    readers_beside: Annotated[int | None, Condition.WORKLOAD] = Field(None, alias="readers")
+    """The readers of a mixed command."""
+    query_rate_per_s: Annotated[float | None, Condition.WORKLOAD] = None
+    """What they are to ask together."""
+    queries: Annotated[dict[str, float] | list[str] | None, Condition.WORKLOAD] = None
+    """What readers ask, with the weights of a mixed command."""
     timeout_s: Annotated[float | None, Condition.NONE] = None
     insert_mode: Annotated[str | None, Condition.BATCH] = None
     module: dict[str, Any] = {}
@@ -99,13 +105,22 @@ class QuerySummary(BaseModel):
     an older version."""
 
 
+class Baseline(BaseModel):
+    """The same runs as those of a `mixed` command, with one group at a time."""
+
+    runs: list[InsertRun] = []
+    """Writers alone."""
+    reads: list[ReadRun] = []
+    """Readers alone."""
+
+
 class Result(BaseModel):
     """One command's result, as in result.json."""
 
     model_config = ConfigDict(extra="forbid")
 
     format: Literal[1] = FORMAT
-    command: Literal["insert", "query"]
+    command: Literal["insert", "query", "mixed"]
     target: str
     module: str
     executor: str
@@ -132,12 +147,18 @@ class Result(BaseModel):
     machines: list[Machine] = []
     """A query command's; an insert's runs have their own."""
     runs: list[InsertRun] | list[QueryRun]
+    """Of `mixed`: those of the writers."""
+    reads: list[ReadRun] = []
+    """Of readers whose run was ended by the clock: one of `query`, those beside the writers of `mixed`."""
+    baseline: Baseline | None = None
     summary: list[InsertSummary] | list[QuerySummary] = []
+    query_summary_beside: list[QuerySummary] = []
+    """Of `mixed`: the queries, over all its runs."""
 
     @model_validator(mode="after")
     def _of_one_command(self) -> Result:
-        other = QueryRun if self.command == "insert" else InsertRun
-        other_summary = QuerySummary if self.command == "insert" else InsertSummary
+        other = InsertRun if self.command == "query" else QueryRun
+        other_summary = InsertSummary if self.command == "query" else QuerySummary
         if any(isinstance(entry, other | other_summary) for entry in (*self.runs, *self.summary)):
             raise ValueError(f"runs or summary are not those of a command {self.command!r}")
         return self
@@ -161,30 +182,31 @@ class Result(BaseModel):
 
     @property
     def kind(self) -> str:
-        """`inserts`, `fill levels` or `queries`: what can be compared with its like."""
-        if self.command == "query":
-            return "queries"
+        """`inserts`, `fill levels`, `queries` or `mixed runs`: what can be compared with its like."""
+        if self.command != "insert":
+            return "queries" if self.command == "query" else "mixed runs"
         return "fill levels" if self.by_fill_level else "inserts"
 
     @property
     def insert_runs(self) -> list[InsertRun]:
-        """The runs of an insert command; none of a query command."""
+        """The runs of writers; none of a query command."""
         return [run for run in self.runs if isinstance(run, InsertRun)]
 
     @property
     def query_runs(self) -> list[QueryRun]:
-        """The executions of a query command; none of an insert command."""
+        """The executions of a query command that counts them; none of any other."""
         return [run for run in self.runs if isinstance(run, QueryRun)]
 
     @property
     def insert_summary(self) -> list[InsertSummary]:
-        """The summary of an insert command; none of a query command."""
+        """The summary of the writers; none of a query command."""
         return [entry for entry in self.summary if isinstance(entry, InsertSummary)]
 
     @property
     def query_summary(self) -> list[QuerySummary]:
-        """The summary of a query command; none of an insert command."""
-        return [entry for entry in self.summary if isinstance(entry, QuerySummary)]
+        """The summary of the queries; none of an insert command."""
+        own = [entry for entry in self.summary if isinstance(entry, QuerySummary)]
+        return own or self.query_summary_beside
 
     @property
     def best(self) -> InsertSummary | None:
@@ -194,4 +216,10 @@ class Result(BaseModel):
     @property
     def valid(self) -> bool:
         """Whether every run of it counts."""
-        return not self.invalid_reasons and all(run.valid for run in self.insert_runs)
+        baseline = self.baseline or Baseline()
+        inserts = all(run.valid for run in (*self.insert_runs, *baseline.runs))
+        return (
+            not self.invalid_reasons
+            and inserts
+            and all(read.valid for read in (*self.reads, *baseline.reads))
+        )

@@ -14,6 +14,8 @@ class Place:
     """Events that were in the database before."""
     query: str | None = None
     run: int | None = None
+    group: str = "worker"
+    """What the workers are, of those of a mixed command."""
 
     def __str__(self) -> str:
         """`4 workers`, `4 workers, run 2`, `level 2,000`, `count-events`."""
@@ -21,10 +23,11 @@ class Place:
             return self.query
         if self.level is not None:
             return f"level {self.level:,}"
-        text = format_workers(self.workers or 0)
+        word, _, alone = self.group.partition(" ")
+        text = f"{format_workers(self.workers or 0, word)} {alone}".rstrip()
         return text if self.run is None else f"{text}, run {self.run}"
 
 
-def format_workers(count: int) -> str:
+def format_workers(count: int, word: str = "worker") -> str:
     """`1 worker`, `1,000 workers`."""
-    return f"{count:,} worker{'' if count == 1 else 's'}"
+    return f"{count:,} {word}{'' if count == 1 else 's'}"

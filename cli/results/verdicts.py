@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
-from simulator.contract import InsertRun, Machine
+from simulator.contract import InsertRun, Machine, ReadRun
 
-from .model import InsertSummary, Result
+from .model import Baseline, InsertSummary, Result
 from .place import Place
 from .statistics import (
     ENOUGH_RUNS,
@@ -43,6 +43,7 @@ class Kind(StrEnum):
     NOT_MEASURED = "not measured"
     INCOMPLETE = "incomplete"
     INVALID = "invalid"
+    SATURATED = "saturated"
     CLIENT_BOUND = "client-bound"
     CLIENTS_PART = "client's part"
     BUSY = "busy"
@@ -67,7 +68,8 @@ class Weakness:
 
 def find_weaknesses(result: Result) -> list[Weakness]:
     """All that weakens the result, the gravest first."""
-    rules = (_find_in_queries,) if result.command == "query" else (_find_in_inserts,)
+    rules = [_find_in_queries] if result.command == "query" else [_find_in_inserts]
+    rules += [_find_in_reads]
     return [weakness for rule in (_find_in_whole, *rules) for weakness in rule(result)]
 
 
@@ -271,6 +273,8 @@ def _find_in_queries(result: Result) -> Iterator[Weakness]:
         if found.stable is False and found.cv is not None:
             text = f"the {_sample_word(result)} differ by {found.cv:.0%} (CV; {UNSTABLE_CV:.0%} is much)"
             yield Weakness(Kind.UNSTABLE, text, Place(query=query))
+    if result.reads:
+        return
     executions = group_executions(result.query_runs).values()
     if any(not found.warm for found in executions):
         yield Weakness(
@@ -286,6 +290,30 @@ def _find_in_queries(result: Result) -> Iterator[Weakness]:
             Kind.FEW_RUNS,
             f"{_count_samples(result, fewest)}; {ENOUGH_RUNS_TEXT} or more show smaller differences",
         )
+
+
+def _find_in_reads(result: Result) -> Iterator[Weakness]:
+    """In readers whose run was ended by the clock."""
+    baseline = result.baseline or Baseline()
+    alone: list[InsertRun | ReadRun] = [*baseline.runs, *baseline.reads]
+    beside = result.reads if result.command == "mixed" else []
+    for run in (*beside, *alone):
+        if not run.valid:
+            yield Weakness(Kind.INVALID, "; ".join(run.invalid_reasons), _locate_group(result, run))
+    for run in (*result.reads, *alone):
+        place = _locate_group(result, run)
+        if run.valid and run.offered and run.offered.saturated:
+            yield Weakness(Kind.SATURATED, f"{run.offered.reason}", place)
+        if run.valid and run.client and run.client.bound:
+            text = f"{run.client.bound_reason}: this is your client's speed, not your database's"
+            yield Weakness(Kind.CLIENT_BOUND, text, place)
+
+
+def _locate_group(result: Result, run: InsertRun | ReadRun) -> Place:
+    """A run of one group, beside the other or alone."""
+    word = "reader" if isinstance(run, ReadRun) else "writer"
+    alone = result.baseline and run in (*result.baseline.runs, *result.baseline.reads)
+    return Place(workers=run.workers, run=run.run, group=f"{word} alone" if alone else word)
 
 
 def _spread_of_queries(result: Result) -> dict[str, Summary]:

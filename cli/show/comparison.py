@@ -10,6 +10,7 @@ from ..results.comparison import Compared, compare, find_missing
 from ..results.conditions import WARNED, Conditions, compare_conditions
 from ..results.model import Result
 from ..results.naming import format_value
+from ..results.reads import list_queries
 from ..results.statistics import MOST_RUNS, count_events_per_cost
 from ..results.verdicts import summarize_doubts
 from .tables import COST_HEADER, Table
@@ -53,15 +54,19 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
 
 
 def _tabulate_queries(names: Sequence[str], results: Sequence[Result]) -> Table:
-    asked = list(dict.fromkeys(run.query for result in results for run in result.query_runs))
+    asked = list(dict.fromkeys(query for result in results for query in _list_asked(result)))
     rows = []
     for name, result in zip(names, results, strict=True):
         means = {entry.query: f"{entry.avg:.3g}" for entry in result.query_summary}
-        own = {run.query for run in result.query_runs}
+        own = _list_asked(result)
         cells = [means.get(query, "failure" if query in own else "-") for query in asked]
         rows.append([_name_with_version(name, result), *cells])
     first = "Database / Query"
     return Table([first, *asked], rows, (first,))
+
+
+def _list_asked(result: Result) -> list[str]:
+    return [*(run.query for run in result.query_runs), *list_queries(result.reads)]
 
 
 def _name_with_version(name: str, result: Result) -> str:
@@ -69,12 +74,12 @@ def _name_with_version(name: str, result: Result) -> str:
     return f"{name} ({version})" if version else name
 
 
-def tabulate_ratios(names: Sequence[str], command: str, found: Sequence[Compared]) -> Table:
+def tabulate_ratios(names: Sequence[str], found: Sequence[Compared]) -> Table:
     """Each result's speed as a ratio to the first one's."""
-    form = "{:,.0f}" if command == "insert" else "{:,.4f}"
     rows: list[list[object]] = []
     for one in found:
         place = str(one.place)
+        form = "{:,.0f}" if one.place.query is None else "{:,.4f}"
         if not rows or rows[-1][0] != place:
             rows.append([place, names[0], form.format(one.base_figure), one.base_runs, *"1---"])
         interval = one.speed.ci95
@@ -91,7 +96,8 @@ def tabulate_ratios(names: Sequence[str], command: str, found: Sequence[Compared
                 _format_runs_needed(one, needed),
             ]
         )
-    figure = "Inserts/s" if command == "insert" else "Seconds"
+    kinds = {"Inserts/s" if one.place.query is None else "Seconds" for one in found}
+    figure = " or ".join(sorted(kinds))
     headers = [
         "At", "Result", figure, "Runs", "Speed ratio", "95% interval", "Verdict", "Runs for 5%",
     ]  # fmt: skip
@@ -150,7 +156,7 @@ def describe_comparison(names: Sequence[str], results: Sequence[Result], markdow
         unit = "Mean duration in seconds."
     elif results[0].by_fill_level:
         unit = "Inserts per second of the best level."
-    ratios = tabulate_ratios(names, command, found)
+    ratios = tabulate_ratios(names, found)
     parts = [f"{tabulate_overview(names, results).text(markdown)}\n{chr(10) * markdown}{unit}"]
     if found:
         parts.append(ratios.text(markdown))

@@ -108,7 +108,7 @@ def _make_comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> l
                 words.describe_ratios(own, ratios),
                 list_remarks(own, results),
                 tabulate_overview(own, results),
-                tabulate_ratios(own, results[0].command, ratios),
+                tabulate_ratios(own, ratios),
             )
         )
     return found

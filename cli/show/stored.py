@@ -7,12 +7,14 @@ from typing import Any
 
 from simulator.contract import InsertRun, Machine
 
-from ..results.model import Result
+from ..results.model import Baseline, Result
 from ..results.naming import find_differing_options, format_options, format_value
+from ..results.reads import compare_with_alone
 from ..results.statistics import find_unanswered
 from ..results.store import StoredResult
 from . import words
 from .notes import list_notes
+from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
 from .tables import (
     Table,
     strike,
@@ -67,10 +69,14 @@ def describe_result(stored: StoredResult, terminal: bool) -> str:
 def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
     """Title -> table of everything that has entries."""
     runs = result.insert_runs
+    baseline = result.baseline or Baseline()
     tables = {
         "Durations, seconds"
         if result.command == "query"
         else "Inserts per second": tabulate_figures(result, terminal),
+        **tabulate_readers(result, terminal),
+        "Writers alone": tabulate_runs(baseline.runs, terminal),
+        "Readers alone": tabulate_reads(baseline.reads, terminal),
         "Runs": tabulate_runs(runs, terminal),
         "Latencies of a request, ms": tabulate_latencies(runs, terminal),
         "Spread of the workers": tabulate_workers(runs),
@@ -86,11 +92,27 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
 def tabulate_figures(result: Result, terminal: bool) -> Table:
     """The table that the command itself has printed."""
     runs, cost = result.insert_runs, result.cost_per_hour
+    if result.command == "query" and result.reads:
+        return tabulate_reads_by_query(result.reads)
     if result.command == "query":
         return tabulate_queries(result.query_summary, find_unanswered(result.query_runs))
     if result.by_fill_level:
         return tabulate_steps(runs, terminal, cost)
     return tabulate_inserts(runs, result.insert_summary, terminal, cost)
+
+
+def tabulate_readers(result: Result, terminal: bool) -> dict[str, Table]:
+    """Title -> table of readers whose run was ended by the clock; of `mixed`, also what the groups cost
+    each other."""
+    if not result.reads:
+        return {}
+    tables = {"Queries per second": tabulate_reads(result.reads, terminal)}
+    if result.command == "mixed":
+        tables["Durations of the queries, seconds"] = tabulate_reads_by_query(result.reads)
+    if result.baseline:
+        costs = compare_with_alone(result.insert_runs, result.reads, result.baseline)
+        tables["What writers and readers cost each other"] = tabulate_costs(costs)
+    return tables
 
 
 def tabulate_runs(runs: Sequence[InsertRun], terminal: bool) -> Table:

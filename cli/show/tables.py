@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from simulator.contract import InsertRun
 
-from ..results.model import InsertSummary, QuerySummary
+from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.statistics import count_events_per_cost
 from ..results.verdicts import limit_of_clients_part
 
@@ -111,7 +111,7 @@ def tabulate_queries(summary: Sequence[QuerySummary], failed: Sequence[str]) -> 
         [
             entry.query,
             *(f"{value:,.4f}" for value in (entry.min, entry.max, entry.avg, entry.median)),
-            _format_interval(entry.ci95, "{:,.4f}"),
+            format_interval(entry.ci95, "{:,.4f}"),
             f"{entry.p95:,.4f}",
             "-" if entry.cold is None else f"{entry.cold:,.4f}",
             f"{entry.rows:,}",
@@ -135,12 +135,16 @@ def tabulate_queries(summary: Sequence[QuerySummary], failed: Sequence[str]) -> 
     return Table(headers, rows)
 
 
-def describe_durations(fill_level: int | None) -> str:
+def describe_durations(result: Result) -> str:
     """What the figures of a query table are."""
     what = "Durations in seconds, of all but the first execution (cold) of each worker"
-    if fill_level is None:
+    if result.reads:
+        what = "Durations in seconds, of all executions in the window; the mean without the first (cold)"
+    if any(read.offered for read in result.reads):
+        what += ", from when they were due"
+    if result.fill_level is None:
         return f"{what}."
-    return f"{what}; {fill_level:,} events in the database."
+    return f"{what}; {result.fill_level:,} events in the database."
 
 
 COST_HEADER = "Events/money"
@@ -164,8 +168,8 @@ def _list_details(runs: Sequence[InsertRun]) -> list[str]:
     share = max(run.client.cpu_share for run in measured if run.client)
     bound = any(run.client.bound for run in measured if run.client)
     return [
-        _format_ms(worst.latency_ms.p50),
-        _format_ms(worst.latency_ms.p99),
+        format_ms(worst.latency_ms.p50),
+        format_ms(worst.latency_ms.p99),
         f"{share:.0%}" + (" bound" if bound else _limit_text(measured)),
     ]
 
@@ -204,7 +208,7 @@ def _list_more(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list
 def _list_figures(entry: InsertSummary) -> list[str]:
     return [
         *(format_rate(value) for value in (entry.min, entry.max, entry.avg, entry.median)),
-        _format_interval(entry.ci95, "{:,.0f}"),
+        format_interval(entry.ci95, "{:,.0f}"),
         "-" if entry.cv is None else f"{entry.cv:.1%}",
     ]
 
@@ -214,10 +218,11 @@ def format_rate(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _format_ms(value: float) -> str:
+def format_ms(value: float) -> str:
     """Three digits, but never as 1.23e+03."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-def _format_interval(interval: tuple[float, float] | None, form: str) -> str:
+def format_interval(interval: tuple[float, float] | None, form: str) -> str:
+    """`1 to 2`, by the form of each."""
     return "-" if interval is None else " to ".join(form.format(end) for end in interval)

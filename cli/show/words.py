@@ -27,6 +27,10 @@ def write_headline(result: Result) -> str:
         return f"{first.median:,.0f} to {last.median:,.0f} inserts/s, {levels}"
     if result.best is None:
         return "no valid run"
+    if result.command == "mixed":
+        rates = [read.queries_per_s for read in result.reads if read.valid and read.queries_per_s]
+        queries = f"{sum(rates) / len(rates):,.1f}" if rates else "no"
+        return f"{result.best.median:,.0f} inserts/s beside {queries} queries/s"
     return f"{result.best.median:,.0f} inserts/s with {format_workers(result.best.workers)}"
 
 
@@ -42,7 +46,7 @@ def describe_validity(result: Result) -> str:
     text = "yes" if result.valid else f"{bad} of {len(result.insert_runs)} not"
     if result.command == "query" and not result.valid:
         text = "no"
-    if not result.runs:
+    if not result.runs and not result.reads:
         text = "no runs"
     return text if result.complete else f"{text}, incomplete"
 
@@ -67,11 +71,13 @@ def describe_measurement(result: Result) -> str:
     place = at.get(result.executor, f"by executor {result.executor}")
     if result.command == "query":
         workers = settings.readers
+        length = f"each query {_count(settings.runs, 'time', 'times')}"
+        if settings.load.duration_s is not None:
+            length = f"for {settings.load.duration_s:g} s"
         level = "" if result.fill_level is None else f" with {result.fill_level:,} events in it"
         return (
             f"Queries to {where}{level} by {format_workers(workers)}"
-            f"{' at once' if workers != 1 else ''}, each query"
-            f" {_count(settings.runs, 'time', 'times')}, {place} on {day}."
+            f"{' at once' if workers != 1 else ''}, {length}, {place} on {day}."
         )
     counts = list(dict.fromkeys(run.workers for run in result.insert_runs))
     spelled = _join([f"{count:,}" for count in counts]) or "0"
@@ -87,6 +93,8 @@ def describe_measurement(result: Result) -> str:
         parts.append(f"each a request of its own{mode}")
     if "primary_key" in said:
         parts.append(f"primary key: {load.primary_key}")
+    if settings.readers_beside:
+        parts.append(f"beside {_count(settings.readers_beside, 'reader', 'readers')}")
     if settings.data.prefill:
         parts.append(f"with {settings.data.prefill:,} events there before")
     if result.by_fill_level:
@@ -115,6 +123,10 @@ def give_answer(result: Result) -> str:
             f" {last.fill_level:,}: {change:+.0%}."
         )
     best = result.best
+    if result.command == "mixed":
+        took = [f"{entry.query} {_format_seconds(entry)}" for entry in result.query_summary]
+        asked = f" On average a query took: {', '.join(took)}." if took else ""
+        return f"{_describe_rate(best)}{_describe_cost(result, best)} beside the readers.{asked}"
     return f"Most with {format_workers(best.workers)}: {_describe_rate(best)}{_describe_cost(result, best)}."
 
 

@@ -127,9 +127,9 @@ class WorkerQuery(Message):
     rows_min: int | None = None
     rows_max: int | None = None
     cold_s: float | None = None
-    """How long this reader's first execution took, even in the warm-up."""
+    """How long this reader's first execution took, from when it was due, even in the warm-up."""
     warm_s: float = 0.0
-    """How long all others together took from when they were sent."""
+    """How long all others of the window took together."""
     warm: int = 0
     """How many these were."""
     histogram: str

@@ -204,7 +204,7 @@ class QueryFigures(Message):
     cold_s: float | None = None
     """Mean of each reader's first execution, which may be in the warm-up."""
     warm_s: list[float] = Field(default_factory=list)
-    """Each reader's mean over its others, from when they were sent: the independent samples."""
+    """Each reader's mean over its others: the independent samples."""
     latency_ms: LatencyMs | None = None
     """As in `InsertRun`."""
     histogram: str | None = None

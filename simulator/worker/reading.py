@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Protocol
 
 from hdrh.histogram import HdrHistogram
 
@@ -27,7 +28,7 @@ _RECONNECT_S = 0.5
 
 
 class ReadingWorker(Worker):
-    """Asks queries."""
+    """Asks queries. It is the `Reader` of its `Asker`."""
 
     def run(self) -> WorkerResult:
         self._client.ready(Stage.PREPARED)
@@ -71,7 +72,7 @@ class ReadingWorker(Worker):
         names = list(self._module.queries())
         turns = take_turns({name: self._load.weights.get(name, 1.0) for name in names})
         # Readers that all began with the same query would ask it in step.
-        asker = _Asker(self, islice(turns, number, None), recorder, schedule, names)
+        asker = Asker(self, islice(turns, number, None), recorder, schedule)
         if schedule.is_open:
             sharpen_sleep()
 
@@ -91,17 +92,27 @@ class ReadingWorker(Worker):
         return self._result(recorder.elapsed_s(), reads=recorder.reads(queries))
 
     def queries(self) -> Mapping[str, Query]:
-        """The queries to ask, over the connection that there is."""
         return self._module.queries()
 
     def connect_again(self) -> None:
-        """Disconnect and connect; Retryable or SimulatorError if that fails."""
         self._module.close()
         self._module.open()
 
     def check_on(self) -> None:
-        """RunOver if the collector has given the run up."""
         self._check_on()
+
+
+class Reader(Protocol):
+    """What asking needs of a reader."""
+
+    def queries(self) -> Mapping[str, Query]:
+        """The queries to ask, over the connection that there is."""
+
+    def connect_again(self) -> None:
+        """Disconnect and connect; Retryable or SimulatorError if that fails."""
+
+    def check_on(self) -> None:
+        """RunOver if the collector has given the run up."""
 
 
 @dataclass
@@ -122,16 +133,15 @@ class Asked:
 
     def note_answer(self, due: float, sent: float, answered: float, counts: bool) -> None:
         """Note an execution; `counts`: it was due in the window."""
-        took_s = answered - sent
         if self.cold_s is None:
-            self.cold_s = took_s
+            self.cold_s = answered - due
         elif counts:
-            self.warm_s += took_s
+            self.warm_s += answered - due
             self.warm += 1
         if counts:
             self.executions += 1
             self.latency.record_value((answered - due) * 1e6 or 1)
-            self.service.record_value(took_s * 1e6 or 1)
+            self.service.record_value((answered - sent) * 1e6 or 1)
 
     def note_rows(self, rows: int) -> None:
         """Note the length of an answer."""
@@ -161,16 +171,15 @@ class Asked:
         )
 
 
-class _Asker:
+class Asker:
     """Asks one query after the other, each when it is due, until the schedule is over."""
 
     def __init__(
         self,
-        reader: ReadingWorker,
+        reader: Reader,
         turns: Iterator[str],
         recorder: Recorder,
         schedule: Schedule,
-        names: Sequence[str],
     ) -> None:
         self._reader = reader
         self._turns = turns
@@ -178,7 +187,7 @@ class _Asker:
         self._schedule = schedule
         self._queries = reader.queries()
         self._connected = True
-        self.asked = {name: Asked(name) for name in names}
+        self.asked = {name: Asked(name) for name in self._queries}
 
     def ask_all(self) -> None:
         """Ask until the schedule is over; a query that fails keeps no other from being asked."""

@@ -89,6 +89,10 @@ RESULT: dict[str, Check] = {
     "invalid_reasons": lambda value: isinstance(value, list),
     "phases_s": lambda value: isinstance(value, dict),
     "runs": lambda value: isinstance(value, list) and value != [],
+    # Only of readers whose run is ended by the clock.
+    "reads": lambda value: value == [],
+    "baseline": lambda value: value is None,
+    "query_summary_beside": lambda value: value == [],
     "summary": lambda value: isinstance(value, list) and value != [],
 }
 RUN: dict[str, Check] = {
@@ -109,7 +113,7 @@ RUN: dict[str, Check] = {
     "warm_up_s": lambda value: value == 0,
     "latency_ms": lambda value: list(value) == ["p50", "p90", "p99", "p99_9", "max"],
     "histogram": is_text,
-    # Of an open loop.
+    # Only of an open loop.
     "service_ms": lambda value: value is None,
     "service_histogram": lambda value: value is None,
     "offered": lambda value: value is None,

@@ -11,7 +11,7 @@ from ..results.test_comparison import FAST, SLOW
 
 def test_the_ratio_table() -> None:
     found = compare([inserts({4: SLOW}), inserts({4: FAST}), inserts({4: [50.0]})])
-    rows = [list(map(str, row)) for row in tabulate_ratios(["a", "b", "c"], "insert", found).rows]
+    rows = [list(map(str, row)) for row in tabulate_ratios(["a", "b", "c"], found).rows]
     assert rows[0][:5] == ["4 workers", "a", "100", "3", "1"]
     assert rows[1][1:5] == ["b", "111", "3", "1.110"]
     assert rows[1][6] == "faster"

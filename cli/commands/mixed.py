@@ -1,0 +1,108 @@
+"""`run.py mixed`: how fast a database takes in events while it is asked, and answers while it takes in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from simulator.contract import MAX_WORKERS, DataSet, Load, Role
+
+from .options import (
+    WeightedQueries,
+    common,
+    fill_model,
+    on_command_line,
+    option_of,
+    options_of,
+    request_of,
+)
+
+
+@click.command()
+@common
+@click.option(
+    "-w",
+    "--workers",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, MAX_WORKERS),
+    help="Workers that insert.",
+)
+@click.option(
+    "--readers",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, MAX_WORKERS),
+    help="Workers that ask at the same time.",
+)
+@click.option(
+    "-r",
+    "--runs",
+    default=3,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="How often the run is made.",
+)
+@option_of(Load, "duration_s", default=60.0, show_default="60s")
+@option_of(Load, "warm_up_s")
+@option_of(
+    Load, "rate_per_s", help="Events per second of all writers together; without it: at once."
+)
+@click.option(
+    "--query-rate",
+    type=click.FloatRange(0, min_open=True),
+    help="Queries per second of all readers together; without it: at once.",
+)
+@option_of(Load, "arrivals")
+@click.option(
+    "--queries",
+    type=WeightedQueries(),
+    help="The queries to ask, and how often in proportion to each other, as in"
+    " newest-per-device=3,temperature-stats. Default: the target's, or else all.",
+)
+@click.option(
+    "--baseline",
+    is_flag=True,
+    help="Make each run with writers alone and with readers alone, too, and say what each costs the"
+    " other.",
+)
+@options_of(
+    (Load, "batch"),
+    (Load, "in_flight"),
+    (Load, "primary_key"),
+    (Load, "tables"),
+    (DataSet, "prefill"),
+    (DataSet, "clean"),
+    (DataSet, "timestamps"),
+    (DataSet, "seed"),
+)
+@click.pass_context
+def mixed(ctx: click.Context, /, **given: Any) -> None:
+    """Insert events and ask queries at the same time.
+
+    Each group follows the answers to its own requests, or offers a rate of its own. What is acknowledged
+    and answered within the window counts.
+    """  # fmt: skip
+    from ..mixing import run_mixed
+    from ..plan import Mix
+
+    weights, runs = given.pop("queries"), given.pop("runs")
+    chosen = {"weights": weights, "queries": list(weights)} if weights else {}
+    times = {name: given[name] for name in ("duration_s", "warm_up_s", "arrivals")}
+    readers = Load(
+        role=Role.READ,
+        workers=given["readers"],
+        rate_per_s=given["query_rate"],
+        **times,
+        **chosen,
+    )
+    mix = Mix(
+        writers=fill_model(Load, given, role=Role.WRITE),
+        readers=readers,
+        data=fill_model(DataSet, given),
+        runs=runs,
+        baseline=given["baseline"],
+        given=on_command_line(ctx) - {"runs"},
+    )
+    ctx.exit(run_mixed(mix, request_of(given), ctx.obj))

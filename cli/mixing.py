@@ -1,0 +1,162 @@
+"""The work of `mixed`: runs with writers and readers, their result, their tables."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+from simulator.contract import InsertRun, ReadRun, Report
+
+from .errors import EXIT_FAILED, RunFailed
+from .inserting import join_environments
+from .output import say
+from .plan import Arm, Mix, PlannedMix, Sweep, check_capabilities, check_query, plan_mix
+from .querying import choose_queries
+from .results.model import Baseline, Result
+from .results.place import format_workers
+from .results.reads import summarize_reads
+from .results.statistics import summarize_inserts
+from .session import Request, Running, Session, new_token, open_session
+from .show.notes import list_notes
+from .show.progress import make_display
+from .show.stored import tabulate_figures, tabulate_readers
+from .signals import Interrupted, Interrupts
+
+
+def run_mixed(mix: Mix, request: Request, interrupts: Interrupts) -> int:
+    """Make all runs; the exit status. What is done when something goes wrong is kept."""
+    session = open_session(request)
+    data = mix.data.model_copy(update={"workload_options": session.workload_options})
+    mix = replace(mix, data=data, readers=choose_queries(mix.readers, session))
+    plan = plan_mix(mix)
+    sweep = Sweep(mix.writers, data, [mix.writers.workers], given=mix.given)
+    check_capabilities(sweep, session.module, session.options)
+    check_query(mix.readers, data, session.module, session.options)
+    made = _Made(mix, session)
+    stopped: RunFailed | Interrupted | None = None
+    with session.start("mixed", interrupts) as running, make_display("events") as display:
+        try:
+            running.executor.check_capacity([mix.workers])
+            token = new_token()
+            settings = [running.make_settings(data, *one.loads, token=token) for one in plan]
+            display.begin(_label(plan[0], mix))
+            with running.series("mixed", settings) as series:
+                for planned, one in zip(plan, settings, strict=True):
+                    display.begin(_label(planned, mix))
+                    try:
+                        report = series.run(one, request.timeout_s, display.update)
+                    except RunFailed as error:
+                        display.end("failed")
+                        made.add_failure(planned, error)
+                        raise
+                    display.end(made.add(planned, report))
+        except (RunFailed, Interrupted) as error:
+            stopped = error
+        with interrupts.shield():
+            result = made.result(running, complete=stopped is None)
+            unwritten = running.write(result) if made.count else None
+    if made.count:
+        _print(result)
+        if unwritten is None:
+            say(f"\nResult: {running.folder.path}")
+    if isinstance(stopped, Interrupted):
+        raise stopped
+    if unwritten:
+        raise unwritten
+    if stopped:
+        raise stopped
+    return 0 if result.valid else EXIT_FAILED
+
+
+class _Made:
+    """The runs made so far, by what was at work."""
+
+    def __init__(self, mix: Mix, session: Session) -> None:
+        self._mix = mix
+        self._session = session
+        self._runs: dict[Arm, list[InsertRun]] = {arm: [] for arm in Arm}
+        self._reads: dict[Arm, list[ReadRun]] = {arm: [] for arm in Arm}
+        self._environment: dict[str, Any] = {}
+
+    @property
+    def count(self) -> int:
+        """Of runs of any kind."""
+        runs = sum(len(runs) for runs in self._runs.values())
+        return runs + sum(len(reads) for reads in self._reads.values())
+
+    def add(self, planned: PlannedMix, report: Report) -> str:
+        """Keep a run; its outcome in a few words."""
+        self._environment = join_environments(self._environment, report.environment)
+        said = []
+        if (run := report.insert) is not None:
+            run.run, run.phases_s = planned.run, report.phases_s
+            self._runs[planned.arm].append(run)
+            said.append(f"{run.inserts_per_s:,.0f} inserts/s" if run.inserts_per_s else "no figure")
+        if (read := report.read) is not None:
+            read.run, read.phases_s = planned.run, report.phases_s
+            self._reads[planned.arm].append(read)
+            said.append(
+                f"{read.queries_per_s:,.1f} queries/s" if read.queries_per_s else "no figure"
+            )
+        outcome = " beside ".join(said)
+        reasons = "; ".join(report.invalid_reasons)
+        return f"invalid ({reasons}): {outcome}" if reasons else outcome
+
+    def add_failure(self, planned: PlannedMix, error: RunFailed) -> None:
+        """Keep that a run gave no figures, and why."""
+        failed = {"run": planned.run, "valid": False, "invalid_reasons": [error.message]}
+        writers, readers = planned.loads
+        if planned.arm is not Arm.READERS:
+            self._runs[planned.arm].append(
+                InsertRun.model_validate({**failed, "workers": writers.workers, "fill_level": 0})
+            )
+        if planned.arm is not Arm.WRITERS:
+            self._reads[planned.arm].append(
+                ReadRun.model_validate({**failed, "workers": readers.workers})
+            )
+
+    def result(self, running: Running, complete: bool) -> Result:
+        """All runs so far."""
+        mix, session = self._mix, self._session
+        runs, reads = self._runs[Arm.MIXED], self._reads[Arm.MIXED]
+        baseline = Baseline(runs=self._runs[Arm.WRITERS], reads=self._reads[Arm.READERS])
+        return running.make_result(
+            "mixed",
+            session,
+            {
+                **mix.public(),
+                "insert_mode": session.options and session.options.mode(mix.writers.batch),
+            },
+            self._environment,
+            complete=complete,
+            cost_per_hour=session.target.cost_per_hour,
+            runs=runs,
+            reads=reads,
+            baseline=baseline if mix.baseline else None,
+            summary=summarize_inserts(runs, by_fill_level=False),
+            query_summary_beside=summarize_reads(reads),
+        )
+
+
+def _label(planned: PlannedMix, mix: Mix) -> str:
+    writers, readers = planned.loads
+    who = {
+        Arm.MIXED: f"{format_workers(writers.workers, 'writer')} and"
+        f" {format_workers(readers.workers, 'reader')}",
+        Arm.WRITERS: f"{format_workers(writers.workers, 'writer')} alone",
+        Arm.READERS: f"{format_workers(readers.workers, 'reader')} alone",
+    }
+    return f"{who[planned.arm]}, run {planned.run} of {mix.runs}"
+
+
+def _print(result: Result) -> None:
+    terminal = sys.stdout.isatty()
+    if any(run.inserts_per_s is not None for run in result.insert_runs):
+        say(f"Inserts per second\n{tabulate_figures(result, terminal).text()}")
+    for title, table in tabulate_readers(result, terminal).items():
+        if table.rows:
+            say(f"\n{title}\n{table.text()}")
+    say("")
+    for note in list_notes(result, terminal):
+        say(note)

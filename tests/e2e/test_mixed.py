@@ -1,0 +1,126 @@
+"""Readers by the clock, alone and beside writers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .server import Server
+from .test_runs import rows
+from .tool import Tool, eventually
+
+
+def test_writers_and_readers_at_once_and_alone(tool: Tool) -> None:
+    done = tool.run(
+        "mixed", "-t", "embedded", "-w", 2, "--readers", 2, "--batch", 100, "--rate", 5000,
+        "--query-rate", 40, "--queries", "newest-per-device=3,count-events=1", "--arrivals", "even",
+        "--duration", "1500ms", "--warm-up", "500ms", "--prefill", 5000, "--runs", 1, "--baseline",
+    ).ok()  # fmt: skip
+    result = tool.result()
+    assert (result["command"], len(result["runs"]), len(result["reads"])) == ("mixed", 1, 1)
+    alone = result["baseline"]
+    for run in (result["runs"][0], alone["runs"][0]):
+        assert run["valid"]
+        check_offer(run, 5000, within=0.1)
+        assert run["fill_level"] == 5000
+        assert run["verification"]["stored"] == 5000 + run["events"]
+        # Sent and verified, but in no figure.
+        warm_up = dict(run["timeline"])[0]
+        assert run["events"] > run["inserts_per_s"] * run["window_s"] > 0
+        assert warm_up > 0
+    for read in (result["reads"][0], alone["reads"][0]):
+        assert read["valid"]
+        check_offer(read, 40, within=0.3)
+        assert read["fill_level"] == 5000
+        counts = {one["query"]: one["executions"] for one in read["queries"]}
+        assert counts["newest-per-device"] == pytest.approx(3 * counts["count-events"], abs=4)
+        assert all(one["errors"] == 0 for one in read["queries"])
+    titles = (
+        "Inserts per second",
+        "Queries per second",
+        "What writers and readers cost each other",
+    )
+    for title in titles:
+        assert title in done.out
+    costs = rows(done.out, "Group")
+    assert [row[:2] for row in costs[1:4]] == [
+        ["writers", "rate"], ["writers", "p50"], ["writers", "p99"],
+    ]  # fmt: skip
+    # What is stored can be shown, compared with itself, and exported.
+    name = tool.folder().name
+    shown = tool.run("results", "show", name).ok().out
+    assert "Readers alone" in shown
+    assert "Writers alone" in shown
+    assert "mixed" in tool.run("results").ok().out
+    compared = tool.run("compare", name, name).ok().out
+    assert "newest-per-device" in compared
+
+
+def check_offer(run: dict[str, Any], rate: float, within: float) -> None:
+    """What was due was offered, and nearly all of it was done."""
+    offered = run["offered"]
+    assert offered["rate_per_s"] == rate
+    assert offered["due"] == pytest.approx(rate * 1.0, rel=within)
+    assert run["window_s"] == pytest.approx(1.0, abs=0.05)
+    assert run["service_ms"]["p50"] <= run["latency_ms"]["p50"]
+
+
+def test_a_query_that_fails_is_told_and_the_writers_go_on(tool: Tool, server: Server) -> None:
+    """Its connection is cut in mid-run; the reader connects again and goes on."""
+    tool.add_target("other", **server.target())
+    running = tool.start(
+        "mixed", "-t", "other", "--batch", 100, "--duration", "2s", "--runs", 1, "--prefill", 50000,
+        "--queries", "newest-per-device",
+    )  # fmt: skip
+    cut = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE query LIKE '%OVER (PARTITION%' AND pid <> pg_backend_pid() AND state = 'active'"
+    )
+    eventually(lambda: server.ask(cut), "a query under way")
+    done = running.wait()
+    assert done.status == 1
+    result = tool.result()
+    [run], [read] = result["runs"], result["reads"]
+    assert run["valid"]
+    assert run["inserts_per_s"] > 0
+    assert not read["valid"]
+    [query] = read["queries"]
+    assert query["errors"] == 1
+    assert query["executions"] > 1
+    assert "invalid: 1 reader, run 1: query newest-per-device failed once: " in done.out
+
+
+def test_queries_for_a_time_and_at_a_rate(tool: Tool) -> None:
+    tool.run("insert", "-t", "embedded", "-w", 1, "-r", 1, "--batch", 1000,
+             "--output", tool.place / "first").ok()  # fmt: skip
+    done = tool.run(
+        "query", "-t", "embedded", "-w", 2, "--duration", "1s", "--rate", 30, "--arrivals", "even"
+    ).ok()
+    result = tool.result()
+    assert (result["command"], result["runs"], result["fill_level"]) == ("query", [], 10_000)
+    [read] = result["reads"]
+    assert read["offered"]["due"] == pytest.approx(30, abs=1)
+    assert sum(n for _, n in read["timeline"]) == 30
+    _, *table = rows(done.out, "Query")
+    assert [row[0] for row in table[:5]] == [one["query"] for one in result["summary"]]
+
+
+def test_what_does_not_go_together_is_refused(tool: Tool) -> None:
+    tool.may_lack_results = True
+    for arguments, said in (
+        (("query", "-t", "embedded", "--rate", 5), "--rate and --warm-up need a --duration"),
+        (
+            ("query", "-t", "embedded", "--duration", "5s", "--runs", 2),
+            "--runs and --duration both",
+        ),
+        (("mixed", "-t", "embedded", "--arrivals", "even"), "give one"),
+        (("mixed", "-t", "embedded", "--warm-up", "60s"), "leaves nothing of --duration 60s"),
+        (("mixed", "-t", "embedded", "--queries", "nothing"), "there is no query 'nothing'"),
+        (("mixed", "-t", "embedded", "--queries", "count-events=x"), "write a weight as in"),
+        (("mixed", "-t", "blackhole"), "stores nothing that could be queried"),
+        (("insert", "-t", "embedded", "--num-inserts", 5, "--duration", "5s"), "give one of them"),
+        (("insert", "-t", "embedded", "--arrivals", "even"), "give both"),
+        (("insert", "-t", "embedded", "--duration", "5x"), "write a time as in 30s"),
+    ):
+        assert said in tool.run(*arguments).error(2), arguments
