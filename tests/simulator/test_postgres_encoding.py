@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from simulator.modules.shared.sql import quote_name
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
+from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
 
 KINDS = [*WORKLOADS.values(), Awkward]
@@ -142,6 +144,29 @@ def test_value_rows_are_the_events(kind: type[Workload]) -> None:
     assert len(lists) == 4
     parsed = [row for part in lists for row in parsed_values(part)]
     assert to_values(block.schema, parsed) == rows_of(block)
+
+
+@pytest.mark.parametrize(
+    ("seed", "worker", "hosts", "extra_tags", "binary", "text"),
+    [
+        (0, 0, 1, 0, "fefb2e56783c68ba", "c7585cbb639d309e"),
+        (42, 7, 3, 2, "520d34757947f67d", "97e9cfe93ca2d845"),
+        (2**64 - 1, 99_999, 1800, 0, "95247405255aa6bd", "83593696965c00fa"),
+        (5, 12, 4000, 1, "7b20cbb3eb23ac68", "d56a31835d934dc6"),
+    ],
+)
+def test_what_is_copied_stays_the_same(
+    seed: int, worker: int, hosts: int, extra_tags: int, binary: str, text: str
+) -> None:
+    """Frozen: whoever changes a byte makes every earlier result incomparable."""
+    workload = Cpu(seed=seed, device_spread=hosts, extra_tags=extra_tags)
+    columns = columns_of(workload.block(worker, 1_000_003, 2500))
+    for make, digest in ((copy_binary, binary), (text_rows, text)):
+        assert sha256(b"".join(make(columns, 1000))).hexdigest()[:16] == digest
+        whole = b"".join(make(columns, 500))
+        firsts = range(1_000_003, 1_002_503, 500)
+        blocks = [columns_of(workload.block(worker, first, 500)) for first in firsts]
+        assert b"".join(data for block in blocks for data in make(block, 500)) == whole
 
 
 def test_floats_are_sent_with_their_columns_decimals() -> None:

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from ...contract import PrimaryKey
 from ...encoding import (
+    BinaryRows,
     Columns,
-    binary_rows,
     bounds,
     escape,
     format_rows,
@@ -173,8 +173,9 @@ def _format(
 
 def copy_binary(columns: Columns, size: int) -> list[bytes]:
     """Complete binary COPY streams, `size` rows to each."""
-    rows = binary_rows(columns, struct.pack("!h", len(columns[0])), _JSONB_VERSION)
+    rows = BinaryRows(columns, struct.pack("!h", len(columns[0])), _JSONB_VERSION)
+    count = len(columns[1][columns[0][0].name])
     return [
-        b"".join((_BINARY_HEADER, rows.part(start, stop), _BINARY_TRAILER))
-        for start, stop in bounds(len(rows.begins) - 1, size)
+        rows.join(start, stop, _BINARY_HEADER, _BINARY_TRAILER)
+        for start, stop in bounds(count, size)
     ]
