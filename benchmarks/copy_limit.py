@@ -30,7 +30,7 @@ from statistics import median
 
 from cli.embedded import find_programs
 from simulator.contract import PrimaryKey
-from simulator.modules.postgres import Postgres
+from simulator.modules.postgres.encoding import copy_binary
 from simulator.worker import garbage_collection_paused
 from simulator.workloads.base import Workload
 
@@ -79,15 +79,11 @@ class Line:
         return median(other / ours for ours, other in pairs)
 
 
-def encode_payloads(module: Postgres, workload: Workload, events: int, batch: int) -> list[bytes]:
-    """The payloads that a worker sends."""
-    encoder = module.writer(batch).encoder
-    payloads = []
-    for first in range(0, events, batch):
-        for payload in encoder.encode(workload.block(0, first, batch), batch):
-            [(_, data)] = payload.data
-            payloads.append(data)
-    return payloads
+def encode_streams(workload: Workload, events: int, batch: int) -> list[bytes]:
+    """What a worker sends in its COPYs."""
+    block = workload.block(0, 0, events)
+    columns = block.schema.columns, block.columns
+    return [b"".join(parts) for parts in copy_binary(columns, batch)]
 
 
 @contextmanager
@@ -138,7 +134,7 @@ def one_round(line: Line, dsn: str, shift: int) -> None:
     dsn += f" options='-c synchronous_commit={line.commit}'"
     events = TURNS * line.events
     with database(dsn, workload, line.batch, line.key) as module:
-        payloads = encode_payloads(module, workload, events, line.batch)
+        payloads = encode_streams(workload, events, line.batch)
         writer = module.writer(line.batch)
         statement = writer.encoder.copy_statement(0)
         new_table(module, dsn)

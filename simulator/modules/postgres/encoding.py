@@ -1,18 +1,24 @@
-"""Payloads of the PostgreSQL wire: binary and text COPY, values lists, single statements.
+"""Requests on the PostgreSQL wire: binary and text COPY, values lists, single inserts, transactions.
 
-All are built from the schema: any workload's columns will do.
+All are built in bulk from the schema: any workload's columns will do. An INSERT of one event is a
+prepared statement with binary values (Bind, Execute): the server doesn't parse it again, and numpy makes
+the messages of all events at once. Without prepared statements it is a text.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
+from itertools import pairwise
+
+import numpy as np
 
 from ...contract import PrimaryKey
 from ...encoding import (
-    BinaryRows,
+    KEY_COLUMN,
     Columns,
+    binary_rows,
     bounds,
     escape,
     format_rows,
@@ -22,6 +28,16 @@ from ...encoding import (
 from ...workloads.base import ColumnType, EventBlock
 from ..base import Encoder, Job, Payload
 from ..shared.sql import quote_name
+from .protocol import (
+    BIND_TAIL,
+    EXECUTE,
+    LENGTH_AT,
+    SYNC,
+    make_bind_head,
+    make_copy,
+    make_parse,
+    make_query,
+)
 
 
 class InsertMode(StrEnum):
@@ -59,19 +75,53 @@ _JSONB_VERSION = b"\x01"
 _SEPARATOR = b"\0"
 
 
-class PostgresEncoder(Encoder):
-    """Encodes in one insert mode. A payload's data: list of (table number, bytes or statements)."""
+Request = tuple[bytes, int]
+"""A payload's data: the messages of a request, and how many ReadyForQuery it is answered by."""
 
-    def __init__(self, job: Job, mode: InsertMode, copy_format: CopyFormat) -> None:
+_BEGIN, _COMMIT = make_query(b"BEGIN"), make_query(b"COMMIT")
+
+# https://github.com/postgres/postgres/blob/master/src/include/catalog/pg_type.dat
+_OIDS = {
+    ColumnType.TIMESTAMP_MS: 20,
+    ColumnType.INT64: 20,
+    ColumnType.INT32: 23,
+    ColumnType.FLOAT32: 700,
+    ColumnType.TEXT: 1043,
+    ColumnType.JSON: 3802,
+}
+
+
+class PostgresEncoder(Encoder):
+    """Encodes in one insert mode, as messages of PostgreSQL's protocol (`Request`).
+
+    A request leaves the connection without an open transaction, whatever part of it fails: its
+    COMMIT is sent in any case, and rolls back what has failed.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        mode: InsertMode,
+        copy_format: CopyFormat,
+        *,
+        prepared: bool = True,
+        copy_is_atomic: bool = True,
+    ) -> None:
+        """`prepared`: single inserts and transactions by the statements of `prepare`;
+        `copy_is_atomic`: a COPY needs no transaction around it."""
         self.mode = mode
         self.copy_format = copy_format
-        # Encoding in a thread would delay each of a transaction's statements.
-        self.overlaps = mode is not InsertMode.TRANSACTION
+        self._is_prepared = prepared and mode in (InsertMode.SINGLE, InsertMode.TRANSACTION)
+        self._in_transaction = mode is InsertMode.TRANSACTION or (
+            mode is InsertMode.COPY and not copy_is_atomic
+        )
         self._tables = job.table_names
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
         names = [column.name for column in job.schema.columns]
+        self._types = [_OIDS[column.type] for column in job.schema.columns]
         if self._client_key:
-            names.insert(0, "id")
+            names.insert(0, KEY_COLUMN)
+            self._types.insert(0, _OIDS[ColumnType.TEXT])
         self._column_list = ", ".join(map(quote_name, names))
 
     def copy_statement(self, table: int) -> str:
@@ -81,57 +131,118 @@ class PostgresEncoder(Encoder):
         how = " WITH BINARY" if self.copy_format is CopyFormat.BINARY else ""
         return f"COPY {name} ({self._column_list}) FROM STDIN{how}"
 
+    def _insert_statement(self, table: int) -> bytes:
+        """An INSERT up to its values."""
+        name = quote_name(self._tables[table])
+        return f"INSERT INTO {name} ({self._column_list}) VALUES ".encode()
+
+    def prepare(self) -> bytes:
+        """The request that must come first on a connection, if any: it prepares the statements. It is
+        answered by one ReadyForQuery."""
+        if not self._is_prepared:
+            return b""
+        marks = ", ".join(f"${number}" for number in range(1, len(self._types) + 1)).encode()
+        statements = [
+            make_parse(_name(table), self._insert_statement(table) + b"(%b)" % marks, self._types)
+            for table in range(len(self._tables))
+        ]
+        return b"".join((*statements, SYNC))
+
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         size = batch or 1
+        spans = bounds(len(block), size)
         if len(self._tables) == 1:
-            requests = [[(0, part)] for part in self._parts(block, size, 0)]
+            requests = self._make_requests(self._parts(block, size, 0), spans)
         elif size == 1:
             requests = self._dealt_singly(block)
         else:
-            requests = [self._dealt(block.part(*span)) for span in bounds(len(block), size)]
-        spans = bounds(len(block), size)
+            requests = [self._dealt(block.part(*span)) for span in spans]
         return [
             Payload(data, stop - start, block, stop - 1)
             for data, (start, stop) in zip(requests, spans, strict=True)
         ]
 
-    def _dealt(self, block: EventBlock) -> list[tuple[int, bytes | list[bytes]]]:
+    def _make_requests(
+        self, parts: Sequence[bytes], spans: Sequence[tuple[int, int]]
+    ) -> list[Request]:
+        """A request of each part; `spans`: of its events."""
+        if not self._in_transaction:
+            return [(part, 1) for part in parts]
+        return [
+            self._make_request([part], stop - start)
+            for part, (start, stop) in zip(parts, spans, strict=True)
+        ]
+
+    def _make_request(self, parts: Sequence[bytes], events: int) -> Request:
+        """A request of one part, or of several for different tables."""
+        if not self._in_transaction and len(parts) == 1:
+            return parts[0], 1
+        ready = len(parts)
+        if self._is_prepared:
+            parts, ready = [*parts, SYNC], 1
+        elif self.mode is InsertMode.TRANSACTION:
+            ready = events
+        return b"".join((_BEGIN, *parts, _COMMIT)), ready + 2
+
+    def _dealt(self, block: EventBlock) -> Request:
         """One request of several tables: event i goes to table i modulo their number."""
         count = len(self._tables)
-        parts: list[tuple[int, bytes | list[bytes]]] = []
+        parts: list[bytes] = []
         for offset in range(min(count, len(block))):
             table = (block.first + offset) % count
             part = block.part(offset, len(block), count)
-            parts.extend((table, data) for data in self._parts(part, len(part), table))
-        return parts
+            parts.extend(self._parts(part, len(part), table))
+        return self._make_request(parts, len(block))
 
-    def _dealt_singly(self, block: EventBlock) -> list[list[tuple[int, bytes | list[bytes]]]]:
+    def _dealt_singly(self, block: EventBlock) -> list[Request]:
         count = len(self._tables)
-        requests: list[list[tuple[int, bytes | list[bytes]]]] = [[]] * len(block)
+        requests: list[Request] = [(b"", 0)] * len(block)
         for offset in range(min(count, len(block))):
             table = (block.first + offset) % count
             parts = self._parts(block.part(offset, len(block), count), 1, table)
-            requests[offset::count] = [[(table, data)] for data in parts]
+            requests[offset::count] = self._make_requests(parts, [(0, 1)] * len(parts))
         return requests
 
-    def _parts(self, block: EventBlock, size: int, table: int) -> Sequence[bytes | list[bytes]]:
-        """The block's rows as data for one table, `size` rows each."""
+    def _parts(self, block: EventBlock, size: int, table: int) -> Sequence[bytes]:
+        """The messages that insert the block's rows into one table, `size` rows each."""
         columns: Columns = (
             with_client_key(block) if self._client_key else (block.schema.columns, block.columns)
         )
         if self.mode is InsertMode.COPY:
-            if self.copy_format is CopyFormat.BINARY:
-                return copy_binary(columns, size)
-            return text_rows(columns, size)
-        insert = (
-            f"INSERT INTO {quote_name(self._tables[table])} ({self._column_list}) VALUES ".encode()
-        )
+            encode: Callable[[Columns, int], Iterable[tuple[bytes | memoryview, ...]]] = (
+                copy_binary if self.copy_format is CopyFormat.BINARY else text_rows
+            )
+            statement = self.copy_statement(table).encode()
+            return [make_copy(statement, *stream) for stream in encode(columns, size)]
+        if self._is_prepared:
+            end = EXECUTE if self.mode is InsertMode.TRANSACTION else EXECUTE + SYNC
+            return bind_rows(columns, size, _name(table), end)
+        insert = self._insert_statement(table)
         if self.mode is InsertMode.VALUES_LISTS:
-            return [insert + rows for rows in value_rows(columns, size, b"", b",")]
+            return [make_query(insert + rows) for rows in value_rows(columns, size, b"", b",")]
         statements = value_rows(columns, len(block), insert, _SEPARATOR)[0].split(_SEPARATOR)
+        queries = [make_query(statement) for statement in statements]
         if self.mode is InsertMode.SINGLE:
-            return statements
-        return [statements[start:stop] for start, stop in bounds(len(block), size)]
+            return queries
+        return [b"".join(queries[start:stop]) for start, stop in bounds(len(block), size)]
+
+
+def _name(table: int) -> bytes:
+    """The prepared statement that inserts into a table."""
+    return b"insert%d" % table
+
+
+def bind_rows(columns: Columns, size: int, name: bytes, end: bytes) -> list[bytes]:
+    """A Bind of the prepared statement and `end` for each row, `size` rows to each result."""
+    head = make_bind_head(name, len(columns[0]))
+    rows = binary_rows(columns, head, _JSONB_VERSION, BIND_TAIL + end)
+    begins = rows.begins
+    lengths = (np.diff(begins) - 1 - len(end)).astype(">u4").view(np.uint8).reshape(-1, 4)
+    for octet, at in enumerate(range(LENGTH_AT.start, LENGTH_AT.stop)):
+        rows.flat[begins[:-1] + at] = lengths[:, octet]
+    data = rows.flat.tobytes()
+    cuts = [*begins[:-1:size].tolist(), len(data)]
+    return [data[start:stop] for start, stop in pairwise(cuts)]
 
 
 def value_rows(columns: Columns, size: int, before: bytes, separator: bytes) -> list[bytes]:
@@ -145,10 +256,10 @@ def value_rows(columns: Columns, size: int, before: bytes, separator: bytes) -> 
     return _format(columns, size, row, separator, _LITERAL_ESCAPES)
 
 
-def text_rows(columns: Columns, size: int) -> list[bytes]:
-    """Rows of text COPY, `size` rows to each result."""
+def text_rows(columns: Columns, size: int) -> list[tuple[bytes]]:
+    """Streams of text COPY, `size` rows to each."""
     row = b"\t".join(map(text_format, columns[0])) + b"\n"
-    return _format(columns, size, row, b"", _COPY_ESCAPES)
+    return [(stream,) for stream in _format(columns, size, row, b"", _COPY_ESCAPES)]
 
 
 def _format(
@@ -171,11 +282,8 @@ def _format(
     ]
 
 
-def copy_binary(columns: Columns, size: int) -> list[bytes]:
-    """Complete binary COPY streams, `size` rows to each."""
-    rows = BinaryRows(columns, struct.pack("!h", len(columns[0])), _JSONB_VERSION)
-    count = len(columns[1][columns[0][0].name])
-    return [
-        rows.join(start, stop, _BINARY_HEADER, _BINARY_TRAILER)
-        for start, stop in bounds(count, size)
-    ]
+def copy_binary(columns: Columns, size: int) -> Iterator[tuple[bytes, memoryview, bytes]]:
+    """Binary COPY streams, `size` rows to each, in parts that are valid until the next call."""
+    rows = binary_rows(columns, struct.pack("!h", len(columns[0])), _JSONB_VERSION)
+    for start, stop in bounds(len(rows.begins) - 1, size):
+        yield _BINARY_HEADER, rows.part(start, stop), _BINARY_TRAILER

@@ -32,6 +32,12 @@ class EncodingOptions(Options):
     copy_format: Annotated[CopyFormat, Condition.BATCH] = Field(
         CopyFormat.BINARY, description="binary or text"
     )
+    prepared_statements: Annotated[bool, Condition.CLIENT] = Field(
+        True,
+        description="single inserts and those of transaction by prepared statements with binary values; "
+        "false: as texts, for a proxy that doesn't keep prepared statements, such as PgBouncer in "
+        "transaction mode without max_prepared_statements",
+    )
 
     def mode(self, batch: int) -> InsertMode:
         """The insert mode for requests of `batch` events; OptionError if they don't fit."""
@@ -91,6 +97,12 @@ class ServerOptions(EncodingOptions):
         " the variants tuned for them, too",
     )
 
+    connections: Annotated[int | None, Condition.CLIENT] = Field(
+        None,
+        ge=1,
+        description="connections of each worker for its requests in flight; with fewer than those, each "
+        "has a pipeline (default: one for each request in flight)",
+    )
     request_timeout_s: Annotated[float, Condition.NONE] = Field(
         60, gt=0, description="seconds until an insert without answer is tried again"
     )

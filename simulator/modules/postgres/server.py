@@ -28,6 +28,8 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _UNDEFINED_TABLE = "42P01"
 _TOO_MANY_CONNECTIONS = "53300"
 _DISK_FULL = "53100"
+# There is no such statement, or there is one already.
+_PREPARED_STATEMENT_LOST = {"26000", "42P05"}
 _NO_SUCH_FUNCTION = {"0A000", "42883"}
 
 # Any 64-bit number will do, as long as all runs use the same: "iotbench" in ASCII.
@@ -115,7 +117,8 @@ class Session:
         if (complaint := self._watchdog.complaint) is not None:
             return connection_lost(complaint)
         assert self._connection is not None
-        return translate(error, self._connection, self._dialect, self._job)
+        is_lost = bool(self._connection.closed)
+        return translate(error.pgcode or "", error, is_lost, self._dialect, self._job)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -211,19 +214,17 @@ def code_of(error: SimulatorError) -> str | None:
 
 
 def translate(
-    error: psycopg2.Error, connection: Connection, dialect: Dialect, job: Job
+    code: str, said: object, is_lost: bool, dialect: Dialect, job: Job
 ) -> Retryable | SimulatorError:
-    """What an error means: worth another try, or the end of the run."""
-    code = error.pgcode or ""
-    text = one_line(error)
+    """What an error means: worth another try, or the end of the run. `is_lost`: the connection is."""
+    text = one_line(said)
     if passing := dialect.find_passing_error(text):
         return passing
     if code == _SERIALIZATION_FAILURE:
         return Retryable("serialization_failure", text, backoff_s=0.01)
     if code == _DEADLOCK:
         return Retryable("deadlock_detected", text, backoff_s=0.01)
-    lost = connection.closed or code in _CONNECTION_LOST
-    if lost or code.startswith(_CONNECTION_EXCEPTION_CLASS):
+    if is_lost or code in _CONNECTION_LOST or code.startswith(_CONNECTION_EXCEPTION_CLASS):
         return connection_lost(text)
     if code == _DISK_FULL:
         return SimulatorError(f"the database has no disk space left: {text}")
@@ -235,4 +236,8 @@ def translate(
         )
     if code == _UNDEFINED_TABLE:
         return missing_table(text, job)
+    if code in _PREPARED_STATEMENT_LOST:
+        return SimulatorError(
+            f"{text}; a proxy on the way doesn't keep prepared statements: set prepared_statements=false"
+        )
     return SimulatorError(f"PostgreSQL refused a statement ({code}): {text}")

@@ -1,0 +1,234 @@
+"""PostgreSQL's wire: several requests in flight by one connection or several, TLS, requests as texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+
+from simulator.contract import PrimaryKey, Tables
+from simulator.errors import SimulatorError
+from simulator.modules.base import Encoding, Job
+from simulator.modules.postgres import Postgres
+from simulator.testing.events import rows_of
+from simulator.testing.inserting import insert
+from simulator.testing.server import Strike, as_observer, batch_of, new_job
+from simulator.worker import connect
+from simulator.worker.measure import Recorder
+from simulator.workloads.temperature import Temperature
+
+from .postgres import PostgresUnderTest
+from .postgres_proxy import Fate, proxy_to
+from .postgres_tls import tls_to
+
+IN_FLIGHT, EVENTS = 8, 120
+
+TEXTS = (
+    Encoding("transaction text", {"insert_mode": "transaction", "prepared_statements": "false"}),
+    Encoding("single text", {"insert_mode": "single", "prepared_statements": "false"}, False),
+)
+ENCODINGS = [*Postgres.ENCODINGS, *TEXTS]
+
+
+def _label(value: object) -> str:
+    return value.label if isinstance(value, Encoding) else str(value)
+
+
+every_encoding = pytest.mark.parametrize("how", ENCODINGS, ids=_label)
+
+
+def insert_with(
+    server: PostgresUnderTest,
+    how: Encoding,
+    strike: Strike | None = None,
+    *,
+    events: int = EVENTS,
+    batch: int = 4,
+    job: Job | None = None,
+    **options: Any,
+) -> Recorder:
+    """Insert, struck in the middle; check that all is stored once; what was recorded."""
+    workload = Temperature(seed=1, device_spread=2)
+    job = job or new_job(workload.schema, batch=batch_of(how, batch), in_flight=IN_FLIGHT)
+    observer = server.module(as_observer(job))
+    observer.open()
+    observer.prepare()
+    observer.close()
+    strike = strike or Strike(lambda: None)
+    module = server.module(job, how, {**options, **strike.options})
+    with connect(module.writer(job.load.batch)) as writer:
+        blow = {events // (job.load.batch or 1) // 2: strike.blow}
+        recorder = insert(writer, workload, events, job.load.batch, before=blow, abort=strike.abort)
+    assert recorder.events == events
+    stored = server.rows(job.schema, *job.table_names)
+    assert stored == sorted(rows_of(workload.block(0, 0, events)))
+    return recorder
+
+
+# --- a connection lost in the middle of a pipeline --------------------------------------------------
+
+
+@contextmanager
+def killed(server: PostgresUnderTest, job: Job) -> Iterator[Strike]:
+    """All of the writer's backends are ended, whatever they are at."""
+    yield Strike(lambda: server.kill_connections(job.run_id))
+
+
+def fated(
+    fate: Fate, **options: Any
+) -> Callable[[PostgresUnderTest, Job], AbstractContextManager[Strike]]:
+    return lambda server, _: server.fated(fate, **options)
+
+
+FATES: dict[str, Callable[[PostgresUnderTest, Job], AbstractContextManager[Strike]]] = {
+    "killed": killed,
+    "answer lost": fated("drop answer"),
+    "request lost": fated("drop request"),
+    "answer doubtful": fated("doubtful answer"),
+    "no answer in time": fated("hold answer", request_timeout_s=0.3),
+    "no request in time": fated("hold request", request_timeout_s=0.3),
+    "away for a while": lambda server, job: server.away(job),
+}
+
+
+COPY, SINGLE = ENCODINGS[0], ENCODINGS[4]
+CUTS = [
+    *((how, fate, 1) for how in (COPY, SINGLE) for fate in FATES),
+    *((how, fate, 1) for how in ENCODINGS for fate in ("killed", "answer lost")
+      if how not in (COPY, SINGLE)),
+    *((SINGLE, fate, many) for fate in ("killed", "answer lost") for many in (3, None)),
+]  # fmt: skip
+
+
+@pytest.fixture
+def postgres(embedded_postgres: tuple[str, Path]) -> Iterator[PostgresUnderTest]:
+    """A PostgreSQL as such."""
+    dsn, home = embedded_postgres
+    with PostgresUnderTest.started("postgres", dsn, home / "data") as found:
+        yield found
+
+
+@pytest.mark.parametrize(("how", "fate", "connections"), CUTS, ids=_label)
+def test_exactly_once_when_a_pipeline_is_cut(
+    postgres: PostgresUnderTest, how: Encoding, fate: str, connections: int | None
+) -> None:
+    cut_a_pipeline(postgres, how, fate, connections)
+
+
+@pytest.mark.module("postgres")
+@pytest.mark.parametrize("fate", ["killed", "answer lost"])
+def test_exactly_once_in_every_dialect(server: PostgresUnderTest, fate: str) -> None:
+    cut_a_pipeline(server, SINGLE, fate, 1)
+
+
+def cut_a_pipeline(
+    server: PostgresUnderTest, how: Encoding, fate: str, connections: int | None
+) -> None:
+    """Insert with a connection lost in the middle; check how many requests that cost."""
+    job = new_job(Temperature.schema, batch=batch_of(how, 4), in_flight=IN_FLIGHT)
+    with FATES[fate](server, job) as strike:
+        recorder = insert_with(server, how, strike, job=job, connections=connections)
+    assert set(recorder.errors) == {"connection_lost"}
+    # All that was under way by the connection is in doubt, and nothing else.
+    most = IN_FLIGHT * (3 if fate == "away for a while" else 1)
+    assert 1 <= recorder.errors["connection_lost"] <= most
+    assert recorder.retries == recorder.errors["connection_lost"]
+
+
+@pytest.mark.parametrize(
+    ("dealt", "key"),
+    [(Tables.MULTIPLE, PrimaryKey.CLIENT), (Tables.MULTIPLE, PrimaryKey.NONE)],
+)
+@pytest.mark.parametrize("how", [COPY, SINGLE, TEXTS[0]], ids=_label)
+def test_each_request_in_doubt_is_looked_up_by_its_own_key(
+    postgres: PostgresUnderTest, how: Encoding, dealt: Tables, key: PrimaryKey
+) -> None:
+    job = new_job(
+        Temperature.schema, batch=batch_of(how, 4), in_flight=IN_FLIGHT, tables=dealt,
+        primary_key=key,
+    )  # fmt: skip
+    with postgres.fated("drop answer") as strike:
+        recorder = insert_with(postgres, how, strike, job=job, connections=1)
+    assert recorder.errors["connection_lost"] >= 1
+
+
+# --- all else ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("connections", [1, 3, 8])
+def test_so_many_connections_as_the_option_says(
+    postgres: PostgresUnderTest, connections: int
+) -> None:
+    job = new_job(Temperature.schema, in_flight=IN_FLIGHT)
+    seen: list[int] = []
+    count = Strike(lambda: seen.append(len(postgres.connections(job.run_id))))
+    insert_with(postgres, ENCODINGS[-1], count, job=job, connections=connections)
+    assert seen == [connections]
+
+
+@every_encoding
+def test_one_error_of_a_pipeline_leaves_the_others_alone(
+    postgres: PostgresUnderTest, how: Encoding
+) -> None:
+    """The request fails for good; those before and behind it are stored as wholes."""
+    workload = Temperature()
+    job = new_job(
+        workload.schema, batch=batch_of(how, 4), in_flight=IN_FLIGHT, primary_key=PrimaryKey.CLIENT
+    )
+    observer = postgres.module(as_observer(job))
+    observer.open()
+    observer.prepare()
+    observer.close()
+    module = postgres.module(job, how, {"connections": 1})
+    size = job.load.batch or 1
+    with connect(module.writer(job.load.batch)) as writer:
+        payloads = writer.encoder.encode(workload.block(0, 0, 6 * size), job.load.batch)
+        assert writer.send(payloads[2]) == size
+        for number, payload in enumerate(payloads):
+            writer.submit(payload, number)
+        found: dict[Any, Any] = {}
+        while len(found) < len(payloads):
+            found |= {outcome.request: outcome.result for outcome in writer.outcomes(10)}
+    failed = found.pop(2)
+    assert isinstance(failed, SimulatorError) and "duplicate key" in str(failed)
+    assert list(found.values()) == [size] * 5
+    stored = postgres.rows(job.schema, *job.table_names)
+    assert stored == sorted(rows_of(workload.block(0, 0, 6 * size)))
+
+
+@every_encoding
+def test_over_tls(postgres: PostgresUnderTest, how: Encoding, tmp_path: Path) -> None:
+    """Payloads of many records and of a part of one, and a connection that is lost."""
+    with proxy_to(postgres.dsn) as proxy, tls_to(proxy.dsn, tmp_path) as dsn:
+
+        def blow() -> None:
+            proxy.fate = "drop answer"
+
+        for connections in (1, 2):
+            strike = Strike(blow, {"connection_string": dsn})
+            recorder = insert_with(postgres, how, strike, batch=40, connections=connections)
+            assert recorder.errors["connection_lost"] >= 1
+        job = new_job(Temperature.schema, batch=batch_of(how, 2_500))
+        events = 5_000 if how.batched else 50
+        insert_with(postgres, how, Strike(blow, {"connection_string": dsn}), events=events, job=job)
+        assert proxy.fate is None
+
+
+def test_tls_is_verified_as_libpq_is_told_to(postgres: PostgresUnderTest, tmp_path: Path) -> None:
+    with proxy_to(postgres.dsn) as proxy, tls_to(proxy.dsn, tmp_path) as dsn:
+        psycopg2.connect(dsn).close()
+        wrong = psycopg2.extensions.make_dsn(dsn, host="localhost")
+        with pytest.raises(SimulatorError, match="certificate"):
+            insert_with(postgres, ENCODINGS[-1], Strike(list, {"connection_string": wrong}))
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_answers_that_fill_all_buffers(postgres: PostgresUnderTest, in_flight: int) -> None:
+    """The server waits until its answers are read, and takes nothing more meanwhile."""
+    how = Encoding("transaction", {"insert_mode": "transaction"})
+    job = new_job(Temperature.schema, batch=20_000, in_flight=in_flight)
+    insert_with(postgres, how, events=20_000 * in_flight, job=job, connections=1)
