@@ -32,6 +32,7 @@ from simulator.contract import (
     WorkerInsert,
     WorkerResult,
 )
+from simulator.histograms import CoarseCounts
 from simulator.worker.measure import Recorder
 
 from .processes import RunningCollector, SettingsFile, settings_file, start_collector
@@ -53,8 +54,9 @@ class Seen:
     last_result_s: float = 0.0
 
 
-def make_measurement() -> WorkerInsert:
-    """A worker's result, as of 5 s at 200 requests a second of varying latency."""
+def make_measurement() -> tuple[WorkerInsert, CoarseCounts]:
+    """A worker's result, as of 5 s at 200 requests a second of varying latency; and the latency as it tells
+    it meanwhile."""
     recorder = Recorder()
     recorder.begin(time.perf_counter() - REPORTS)
     begin = time.perf_counter() - REPORTS
@@ -63,7 +65,8 @@ def make_measurement() -> WorkerInsert:
         recorder.record(sent, sent + 0.001 + number % 97 / 10_000, 1)
     recorder.end()
     result = recorder.result(0.001, 0.001, 1e6)
-    return result.model_copy(update={"start_s": 0.0, "end_s": float(REPORTS)})
+    result = result.model_copy(update={"start_s": 0.0, "end_s": float(REPORTS)})
+    return result, recorder.latency_so_far()
 
 
 class Connection:
@@ -92,8 +95,14 @@ class Connection:
         return await self.ask("POST", path, message.model_dump_json())
 
 
-async def worker(number: int, connection: Connection, insert: WorkerInsert, seen: Seen) -> None:
+async def worker(
+    number: int,
+    connection: Connection,
+    measurement: tuple[WorkerInsert, CoarseCounts],
+    seen: Seen,
+) -> None:
     """One simulated worker."""
+    insert, latency = measurement
     clock = time.perf_counter
     await connection.open()
     for stage in (Stage.PREPARED, Stage.RUN):
@@ -111,7 +120,12 @@ async def worker(number: int, connection: Connection, insert: WorkerInsert, seen
     await asyncio.sleep(max(0.0, origin - clock()) + number % 100 / 100)
     for report in range(1, REPORTS + 1):
         progress = Progress(
-            worker=number, stage="run", elapsed_s=clock() - origin, done=EVENTS * report // REPORTS
+            worker=number,
+            stage="run",
+            elapsed_s=clock() - origin,
+            done=EVENTS * report // REPORTS,
+            backlog=number,
+            latency=latency,
         )
         await connection.post("/progress", progress)
         await asyncio.sleep(1)
@@ -124,11 +138,11 @@ async def worker(number: int, connection: Connection, insert: WorkerInsert, seen
 
 async def all_workers(settings: SettingsFile, collector: RunningCollector) -> tuple[Seen, Report]:
     """All of them, then the report."""
-    seen, insert = Seen(), make_measurement()
+    seen, measurement = Seen(), make_measurement()
     port = int(collector.url.rpartition(":")[2])
     connections = [Connection(settings, port) for _ in range(settings.run.workers)]
     await asyncio.gather(
-        *(worker(number, each, insert, seen) for number, each in enumerate(connections))
+        *(worker(number, each, measurement, seen) for number, each in enumerate(connections))
     )
     report = await connections[0].ask("GET", "/report")
     return seen, Report.model_validate_json(report)

@@ -44,7 +44,8 @@ def run_inserts(sweep: Sweep, request: Request, interrupts: Interrupts) -> int:
     check_capabilities(sweep, session.module, session.options)
     made = _Made(sweep, session)
     stopped: RunFailed | Interrupted | None = None
-    with session.start("insert", interrupts) as running, make_display("events") as display:
+    loads = [planned.load for planned in plan]
+    with session.start("insert", interrupts) as running, make_display(loads) as display:
         try:
             running.executor.check_capacity([planned.workers for planned in plan])
             for name, series in by_workers(plan):

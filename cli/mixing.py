@@ -35,7 +35,9 @@ def run_mixed(mix: Mix, request: Request, interrupts: Interrupts) -> int:
     check_query(mix.readers, data, session.module, session.options)
     made = _Made(mix, session)
     stopped: RunFailed | Interrupted | None = None
-    with session.start("mixed", interrupts) as running, make_display("events") as display:
+    # Of each run one load, since both groups go on for as long.
+    lengths = [planned.loads[0] for planned in plan]
+    with session.start("mixed", interrupts) as running, make_display(lengths) as display:
         try:
             running.executor.check_capacity([mix.workers])
             token = new_token()

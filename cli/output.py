@@ -1,13 +1,16 @@
-"""Standard streams that may be closed: `run.py insert … 2>&1 | head` is no error, nor is `2>&-`. And
-files, written as a whole or not at all."""
+"""Standard streams that may be closed: `run.py insert … 2>&1 | head` is no error, nor is `2>&-`. Lines on a
+terminal that are drawn anew. And files, written as a whole or not at all."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
+import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 from typing import TextIO
 
 from .errors import RunFailed
@@ -22,19 +25,82 @@ def say(text: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """Print progress and errors to standard error, unless nobody reads it any more."""
-    _print(text, sys.stderr)
+    """Print progress and errors to standard error, unless nobody reads it any more. A block that is
+    drawn there stays below."""
+    if _blocks:
+        _blocks[-1].print_above(text)
+    else:
+        _print(text, sys.stderr)
 
 
-def _print(text: str, stream: TextIO) -> None:
+def _print(text: str, stream: TextIO, end: str = "\n") -> None:
     try:
-        print(text, file=stream, flush=True)
+        print(text, file=stream, end=end, flush=True)
     except OSError as error:
         # What it still holds must not fail again when the interpreter ends.
         # https://docs.python.org/3/library/signal.html#note-on-sigpipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         if stream is sys.stdout and error.errno not in _NOBODY_READS:
             raise RunFailed(f"can't print to standard output: {error.strerror}") from error
+
+
+_UP, _ERASE_BELOW, _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[{}A", "\x1b[J", "\x1b[?25l", "\x1b[?25h"
+"""https://www.ecma-international.org/publications-and-standards/standards/ecma-48/ (CUU, ED) and
+https://invisible-island.net/xterm/ctlseqs/ctlseqs.html (DECTCEM)"""
+
+
+class Block:
+    """The last lines of standard error, a terminal, which are drawn anew again and again. Use as a context
+    manager; afterwards nothing is left of it.
+
+    Between two drawings the (hidden) cursor stands at the beginning of the first line. Terminals wrap
+    lines anew when their window is made narrower, or cut them off; the cursor stays with its character,
+    so erasing from there on erases the block however many lines it takes by then.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._text = ""
+
+    def __enter__(self) -> Block:
+        _print(_HIDE_CURSOR, sys.stderr, end="")
+        _blocks.append(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _blocks.remove(self)
+        _print(f"\r{_ERASE_BELOW}{_SHOW_CURSOR}", sys.stderr, end="")
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Draw these lines in place of those before; each must be narrower than the terminal."""
+        with self._lock:
+            up = _UP.format(len(lines) - 1) if len(lines) > 1 else ""
+            self._text = "\n".join(lines) + up + "\r"
+            _print(f"\r{_ERASE_BELOW}{self._text}", sys.stderr, end="")
+
+    def print_above(self, text: str) -> None:
+        """Print lines that stay, above the block."""
+        with self._lock:
+            _print(f"\r{_ERASE_BELOW}{text}\n{self._text}", sys.stderr, end="")
+
+
+_blocks: list[Block] = []
+"""The one that stands on the terminal, if any."""
+
+
+def terminal_size() -> tuple[int, int]:
+    """Columns and lines of the terminal that standard error is, as it is now: a variable of the environment
+    wouldn't know of a change. 80 and 24 if it doesn't say."""
+    with suppress(OSError, ValueError):
+        columns, lines = os.get_terminal_size(sys.stderr.fileno())
+        if columns and lines:
+            return columns, lines
+    return 80, 24
 
 
 def open_closed_streams() -> None:

@@ -33,7 +33,7 @@ def run_queries(
     data = data.model_copy(update={"workload_options": session.workload_options})
     check_query(load, data, session.module, session.options)
 
-    with session.start("query", interrupts) as running, make_display("queries") as display:
+    with session.start("query", interrupts) as running, make_display([load]) as display:
         length = f"{load.runs} runs" if load.duration_s is None else f"{load.duration_s:g} s"
         display.begin(f"{format_workers(load.workers)}, {length}")
         settings = running.make_settings(data, load)

@@ -168,8 +168,10 @@ def raise_if_late(run: RunUnderWay, deadline: float | None, last: Status | None)
 def describe_progress(status: Status) -> str:
     """Where a run is, for the text of an error."""
     text = f"phase {status.phase}"
-    if status.total:
-        text += f", {status.done} of {status.total} done"
+    for group in status.groups:
+        text += f", {group.done}" + (f" of {group.total} done" if group.total else " done")
+    if status.elapsed_s is not None and status.duration_s:
+        text += f", {status.elapsed_s:.0f} of {status.duration_s:g} s"
     if status.phase is Phase.BARRIER and status.waiting_for:
         text += f", waiting for workers {', '.join(map(str, status.waiting_for))}"
     return text

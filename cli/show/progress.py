@@ -1,51 +1,64 @@
-"""Live progress on standard error: a bar on a terminal, plain lines otherwise."""
+"""Live progress on standard error: some lines that are drawn anew on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from datetime import datetime, timedelta
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
 
-from simulator.contract import QUIET_S, Phase, Status
+from simulator.contract import QUIET_S, Load, Phase, Status
 
-from ..output import note
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from ..output import Block, note, terminal_size
+from .forecast import Forecast
+from .status import (
+    describe_extent,
+    describe_groups,
+    describe_left,
+    describe_phase,
+    describe_quiet,
+    find_share,
+    is_warming_up,
+)
 
 PLAIN_INTERVAL_S = 10.0
 
-
-_WORDS = {
-    Phase.START: "starting",
-    Phase.PREPARE: "preparing the database",
-    Phase.PREFILL: "prefilling",
-    Phase.BARRIER: "waiting for workers",
-    Phase.RUN: "running",
-    Phase.VERIFY: "counting",
-    Phase.CLEAN_UP: "cleaning up",
-    Phase.DONE: "done",
-    Phase.FAILED: "failed",
-}
+_LONGEST_BAR, _SHORTEST_BAR = 24, 8
+_BAR = "━─"
+_ASCII = str.maketrans("━─·…", "=-|.")
+_DUMB_TERMINALS = ("dumb", "unknown")
 
 
 class Display(ABC):
     """Shows the runs of a command. Use as a context manager."""
 
-    @abstractmethod
-    def begin(self, label: str) -> None:
-        """A run begins, e.g. `4 workers, run 2 of 3`."""
+    def __init__(self, plan: Sequence[Load]) -> None:
+        """`plan`: for each run of the command, the load that says how long it goes on."""
+        self._forecast = Forecast(plan)
+        self._label = ""
 
-    @abstractmethod
+    def begin(self, label: str) -> None:
+        """A run begins, e.g. `4 workers, run 2 of 3`. May be said again before it has a status."""
+        self._forecast.begin(time.monotonic())
+        self._label = label
+
     def update(self, status: Status) -> None:
         """Where the run is."""
+        now = time.monotonic()
+        self._forecast.follow(status, now)
+        all_left_s = self._forecast.seconds_left(status, now)
+        self._show(status, describe_left(status, self._forecast.runs, all_left_s))
 
-    @abstractmethod
     def end(self, outcome: str) -> None:
         """The run's outcome, in a few words; stays visible."""
+        self._forecast.end(time.monotonic())
+        note(f"{self._label}: {outcome}")
+
+    @abstractmethod
+    def _show(self, status: Status, left: list[str]) -> None:
+        """Show where the run is, and what there is to say of the time that is left."""
 
     def __enter__(self) -> Display:
         return self
@@ -59,126 +72,101 @@ class Display(ABC):
         return None
 
 
-def make_display(unit: str) -> Display:
-    """A display for a terminal or a pipe. `unit` is what is counted: events or queries."""
-    return TerminalDisplay(unit) if sys.stderr.isatty() else PlainDisplay(unit)
-
-
-def phase_text(status: Status) -> str:
-    """The phase in words, with what it waits for."""
-    text = _WORDS[status.phase]
-    if status.phase is Phase.BARRIER and status.waiting_for:
-        text += " " + ", ".join(map(str, status.waiting_for))
-    return text
-
-
-def quiet_text(status: Status) -> str | None:
-    """Since when nothing has come back from the database, if that is long; None otherwise."""
-    if status.quiet_s < QUIET_S:
-        return None
-    since = datetime.now().astimezone() - timedelta(seconds=status.quiet_s)
-    return f"nothing has come back for {status.quiet_s:.0f} s, since {since:%H:%M:%S}"
-
-
-def seconds_left(status: Status) -> float | None:
-    """How long the rest takes at the rate of the last seconds; None while that is unknown."""
-    if not status.rate_per_s or not status.total:
-        return None
-    return max(0.0, (status.total - status.done) / status.rate_per_s)
+def make_display(plan: Sequence[Load]) -> Display:
+    """A display for a terminal or a pipe, of the runs that `plan` has a load for each."""
+    drawable = sys.stderr.isatty() and os.environ.get("TERM", "") not in _DUMB_TERMINALS
+    return TerminalDisplay(plan) if drawable else PlainDisplay(plan)
 
 
 class PlainDisplay(Display):
     """A line for each new phase, and every ten seconds within one."""
 
-    def __init__(self, unit: str) -> None:
-        self._unit = unit
-        self._label = ""
-        self._phase: Phase | None = None
+    def __init__(self, plan: Sequence[Load]) -> None:
+        super().__init__(plan)
+        self._shown: tuple[Phase, bool, bool] | None = None
         self._last_s = 0.0
-        self._quiet = False
 
     def begin(self, label: str) -> None:
-        self._label, self._phase = label, None
+        super().begin(label)
+        self._shown = None
         self._last_s = time.monotonic()
 
-    def update(self, status: Status) -> None:
+    def _show(self, status: Status, left: list[str]) -> None:
         now = time.monotonic()
-        known = status.phase is self._phase and now - self._last_s < PLAIN_INTERVAL_S
-        quiet = status.quiet_s >= QUIET_S
-        if known and quiet is self._quiet:
+        shown = status.phase, is_warming_up(status), status.quiet_s >= QUIET_S
+        if shown == self._shown and now - self._last_s < PLAIN_INTERVAL_S:
             return
-        self._quiet = quiet
-        self._phase, self._last_s = status.phase, now
-        text = f"{self._label}: {phase_text(status)}"
-        if status.total and status.phase in (Phase.RUN, Phase.PREFILL):
-            text += f", {status.done:,} of {status.total:,} {self._unit}"
-        if status.rate_per_s is not None:
-            text += f", {status.rate_per_s:,.0f} {self._unit}/s"
-        left = seconds_left(status)
-        if left is not None:
-            text += f", {left:.0f} s left"
-        said = quiet_text(status)
-        if said is not None:
-            text += f", {said}"
-        note(text)
-
-    def end(self, outcome: str) -> None:
-        note(f"{self._label}: {outcome}")
+        self._shown, self._last_s = shown, now
+        figures = [part for group in describe_groups(status) for part in group]
+        said = [describe_phase(status), *describe_extent(status), *figures, *left]
+        note(f"{self._label}: {', '.join(said + describe_quiet(status))}")
 
 
 class TerminalDisplay(Display):
-    """One bar that follows the current run; a line stays for each run that ended."""
+    """A few lines that follow the current run; a line stays for each run that ended."""
 
-    def __init__(self, unit: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
-
-        self._unit = unit
-        self._label = ""
-        self._progress: Progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[figures]}"),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = self._progress.add_task("", total=None, figures="")
+    def __init__(self, plan: Sequence[Load]) -> None:
+        super().__init__(plan)
+        self._block = Block()
 
     def __enter__(self) -> Display:
-        self._progress.start()
+        self._block.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._block.__exit__(kind, error, trace)
 
     def begin(self, label: str) -> None:
-        self._label = label
-        text = f"{label}: {_WORDS[Phase.START]}"
-        self._progress.reset(self._task, total=None, description=text, figures="")
+        super().begin(label)
+        self.update(Status(phase=Phase.START, age_s=0.0))
 
-    def update(self, status: Status) -> None:
-        figures = []
-        counting = status.phase in (Phase.RUN, Phase.PREFILL)
-        if status.total and counting:
-            figures.append(f"{status.done:,} of {status.total:,} {self._unit}")
-        if status.rate_per_s is not None:
-            figures.append(f"{status.rate_per_s:,.0f} {self._unit}/s")
-        left = seconds_left(status)
-        if left is not None:
-            figures.append(f"{left:.0f} s left")
-        if status.retries:
-            figures.append(f"{status.retries} retries")
-        quiet = quiet_text(status)
-        if quiet is not None:
-            figures = [quiet]
-        self._progress.update(
-            self._task,
-            description=f"{self._label}: {phase_text(status)}",
-            completed=status.done if counting else 0,
-            total=status.total if counting and status.total else None,
-            figures=" · ".join(figures),
-        )
+    def _show(self, status: Status, left: list[str]) -> None:
+        lines = lay_out(self._label, status, left, *terminal_size())
+        if not (sys.stderr.encoding or "").lower().startswith("utf"):
+            lines = [line.translate(_ASCII) for line in lines]
+        self._block.draw(lines)
 
-    def end(self, outcome: str) -> None:
-        self._progress.console.print(f"{self._label}: {outcome}", markup=False, highlight=False)
+
+def lay_out(label: str, status: Status, left: list[str], columns: int, rows: int) -> list[str]:
+    """The lines for a terminal of this size, in which they fit."""
+    # A character in the last column makes some terminals wrap the line.
+    width = max(1, columns - 1)
+    head = f"{label}: {describe_phase(status)}"
+    share = find_share(status)
+    if share is not None:
+        longest = min(_LONGEST_BAR, max(_SHORTEST_BAR, (width - len(head)) // 3))
+        head += " " + draw_bar(share, longest)
+    extent, groups = describe_extent(status), describe_groups(status)
+    if len(groups) == 1:
+        paragraphs = [[head, *extent, *groups[0], *left]]
+    else:
+        paragraphs = [[head, *extent, *left], *groups]
+    paragraphs.append(describe_quiet(status))
+    lines: list[str] = []
+    for paragraph in filter(None, paragraphs):
+        lines += _fill(paragraph, "  " if lines else "", width)
+    return lines[:rows]
+
+
+def _fill(parts: Sequence[str], indent: str, width: int) -> list[str]:
+    """Lines of as many parts as there is room for; what is longer than a line is cut off."""
+    lines = [indent + parts[0]]
+    for part in parts[1:]:
+        # The bar ends what is before it.
+        longer = lines[-1] + (" " if lines[-1].endswith(tuple(_BAR)) else " · ") + part
+        if len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append("  " + part)
+    return [line if len(line) <= width else line[: width - 1] + "…" for line in lines]
+
+
+def draw_bar(share: float, width: int) -> str:
+    """A bar of which `share` is filled."""
+    filled = int(share * width)
+    return _BAR[0] * filled + _BAR[1] * (width - filled)

@@ -169,8 +169,7 @@ class Collector:
     def progress(self, message: Progress) -> None:
         """Note how far a worker is."""
         self.barrier.hear(message.worker)
-        if self.barrier.advance(message):
-            self._course.advance()
+        self._course.take_report(message, self.barrier.advance(message))
 
     def result(self, message: WorkerResult) -> None:
         """Take a worker's result, once."""

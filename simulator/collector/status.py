@@ -1,4 +1,4 @@
-"""How far a run is: phases with their times, and the rate of the last seconds."""
+"""How far a run is: phases with their times, and what each group of workers has done."""
 
 from __future__ import annotations
 
@@ -6,11 +6,26 @@ import logging
 import time
 from collections import deque
 
-from ..contract import QUIET_S, Phase, Role, RunSettings, Status
+from ..contract import (
+    QUIET_S,
+    Group,
+    GroupStatus,
+    Phase,
+    Progress,
+    Role,
+    RunSettings,
+    Status,
+)
+from ..histograms import find_percentile_ms
 from .barrier import MAX_NAMED, Barrier
 
-_RATE_WINDOW_S = 3.0
+_RATE_REPORTS = 3
+"""The rate is that of so many of a worker's reports, which come once a second."""
 
+_REPORT_LATE_S = 1.5
+"""A worker that was silent for longer isn't taken to have gone on meanwhile."""
+
+_STAGES = {Phase.PREFILL: "prefill", Phase.RUN: "run"}
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +44,8 @@ class Course:
         """How many queries each reader asks in turn."""
         self._advanced_at = born
         self._quiet_noted = False
-        self._history: deque[tuple[float, int]] = deque()
+        self._reports: dict[int, deque[tuple[float, int]]] = {}
+        """When each worker's last reports of this phase came, and what it had done."""
 
     def enter(self, phase: Phase) -> None:
         """Begin a phase."""
@@ -38,33 +54,35 @@ class Course:
         self.phases_s[self.phase] = self.phases_s.get(self.phase, 0.0) + spent
         self.phase, self._phase_began, self._advanced_at = phase, now, now
         self._quiet_noted = False
-        self._history.clear()
+        self._reports.clear()
         _log.info("phase %s", phase)
 
-    def advance(self) -> None:
-        """Something came back from the database."""
-        self._advanced_at = time.monotonic()
-        self._quiet_noted = False
+    def take_report(self, message: Progress, advanced: bool) -> None:
+        """A worker has said how far it is; `advanced`: further than before."""
+        now = time.monotonic()
+        if advanced:
+            self._advanced_at = now
+            self._quiet_noted = False
+        if message.stage == _STAGES.get(self.phase):
+            begun = deque([(now - message.elapsed_s, 0)], _RATE_REPORTS + 1)
+            self._reports.setdefault(message.worker, begun).append((now, message.done))
 
     def status(self, barrier: Barrier, failure: str | None) -> Status:
         """Where the run is, for the executor's display."""
-        stage = {Phase.PREFILL: "prefill", Phase.RUN: "run"}.get(self.phase)
-        messages = [m for m in barrier.progress.values() if m.stage == stage]
-        done = sum(message.done for message in messages)
-        if stage == "run":
-            running = sum(m.done for m in messages if m.worker not in barrier.results)
-            done = running + sum(result.done for result in barrier.results.values())
+        running = self.phase is Phase.RUN and barrier.start_at is not None
+        elapsed_s = time.monotonic() - (barrier.start_at or 0.0)
+        loads = [group.load for group in self._settings.groups]
         return Status(
             run_id=self._settings.run_id,
             phase=self.phase,
             age_s=time.monotonic() - self._born,
-            done=done,
-            total=self._total(),
-            rate_per_s=self._rate(done) if stage else None,
-            retries=sum(message.retries for message in messages),
+            groups=self._groups(barrier),
+            elapsed_s=max(0.0, elapsed_s) if running else None,
+            warm_up_s=max(load.warm_up_s for load in loads),
+            duration_s=max(load.duration_s or 0.0 for load in loads) or None,
             workers_ready=len(barrier.ready),
             waiting_for=barrier.missing[:MAX_NAMED],
-            quiet_s=self._quiet_s() if stage else 0.0,
+            quiet_s=self._quiet_s() if self.phase in _STAGES else 0.0,
             failure=failure,
         )
 
@@ -75,25 +93,64 @@ class Course:
             _log.warning("nothing has come back from the database for %.0f s", quiet_s)
         return quiet_s
 
-    def _total(self) -> int:
+    def _groups(self, barrier: Barrier) -> list[GroupStatus]:
         if self.phase is Phase.PREFILL:
-            return self._settings.data.prefill
-        total = 0
-        for group in self._settings.groups:
-            load = group.load
-            if load.duration_s is not None:
-                continue  # It is the clock that says how far the run is.
-            if load.role is Role.WRITE:
-                total += load.workers * load.events
-            elif load.role is Role.READ:
-                total += load.workers * load.runs * self.queries
-        return total
+            return [self._prefill(barrier)]
+        if self.phase is Phase.RUN:
+            return [
+                self._group(group, barrier)
+                for group in self._settings.groups_of(Role.WRITE, Role.READ)
+            ]
+        return []
 
-    def _rate(self, done: int) -> float | None:
-        """Events or queries per second over the last seconds."""
+    def _prefill(self, barrier: Barrier) -> GroupStatus:
+        """All that prefill, whatever they do after it."""
+        messages = [m for m in barrier.progress.values() if m.stage == "prefill"]
+        prefilled = sum(m.done for m in messages if m.worker not in barrier.ready)
+        return GroupStatus(
+            role=Role.FILL,
+            done=prefilled + barrier.prefilled,
+            total=self._settings.data.prefill,
+            rate_per_s=self._rate([m.worker for m in messages if m.worker not in barrier.ready]),
+            retries=sum(message.retries for message in messages),
+        )
+
+    def _group(self, group: Group, barrier: Barrier) -> GroupStatus:
+        workers = range(group.first, group.end)
+        messages = [
+            message
+            for message in map(barrier.progress.get, workers)
+            if message is not None and message.stage == "run"
+        ]
+        active = [message for message in messages if message.worker not in barrier.results]
+        done = sum(message.done for message in active)
+        done += sum(barrier.results[worker].done for worker in workers if worker in barrier.results)
+        backlogs = [message.backlog for message in active if message.backlog is not None]
+        return GroupStatus(
+            role=group.load.role,
+            done=done,
+            total=self._total(group),
+            rate_per_s=self._rate([message.worker for message in active]),
+            p99_ms=find_percentile_ms((message.latency for message in messages), 99),
+            backlog=sum(backlogs) if backlogs else None,
+            retries=sum(message.retries for message in messages),
+        )
+
+    def _total(self, group: Group) -> int | None:
+        load = group.load
+        if load.duration_s is not None:
+            return None
+        if load.role is Role.WRITE:
+            return load.workers * load.events
+        return load.workers * load.runs * self.queries
+
+    def _rate(self, workers: list[int]) -> float | None:
+        """Events or queries per second of these workers over the last seconds."""
         now = time.monotonic()
-        self._history.append((now, done))
-        while now - self._history[0][0] > _RATE_WINDOW_S and len(self._history) > 2:
-            self._history.popleft()
-        began, before = self._history[0]
-        return (done - before) / (now - began) if now - began > 0.5 else None
+        rates = []
+        for reports in filter(None, map(self._reports.get, workers)):
+            (began, before), (ended, done) = reports[0], reports[-1]
+            spent_s = max(ended, now - _REPORT_LATE_S) - began
+            if spent_s > 0:
+                rates.append((done - before) / spent_s)
+        return sum(rates) if rates else None

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from .message import Message
 from .report import Machine, QueryRun
+from .settings import Role
 
 RUN_HEADER, TOKEN_HEADER = "X-Run-Id", "X-Run-Token"
 
@@ -56,6 +57,10 @@ class Progress(Message):
     done: int
     """Events acknowledged, or queries answered, in this stage."""
     retries: int = 0
+    backlog: int | None = None
+    """Events or queries that are due and not done; None of a closed loop."""
+    latency: tuple[int, list[int]] = (0, [])
+    """Of the requests of the window so far: `CoarseCounts` of `simulator.histograms`."""
 
 
 class WorkerOffer(Message):
@@ -210,6 +215,23 @@ QUIET_S = 10.0
 """After so long without anything from the database, it is said."""
 
 
+class GroupStatus(Message):
+    """What the workers that do the same have done in this phase, all together."""
+
+    role: Role
+    done: int
+    """Events or queries."""
+    total: int | None = None
+    """How many it will be in the end; None if the clock ends the run."""
+    rate_per_s: float | None = None
+    """Over the last seconds; None as long as nothing is known."""
+    p99_ms: float | None = None
+    """Of all requests of the window so far."""
+    backlog: int | None = None
+    """Due and not done; None of a closed loop."""
+    retries: int = 0
+
+
 class Status(Message):
     """GET /status."""
 
@@ -217,11 +239,13 @@ class Status(Message):
     phase: Phase
     age_s: float
     """Since the collector process began."""
-    done: int = 0
-    """Events (or queries) in this phase, of all workers."""
-    total: int = 0
-    rate_per_s: float | None = None
-    retries: int = 0
+    groups: list[GroupStatus] = Field(default_factory=list)
+    """Who is at work in this phase: writers, readers, or those that prefill."""
+    elapsed_s: float | None = None
+    """Since the common start, in the phase that it begins."""
+    warm_up_s: float = 0.0
+    duration_s: float | None = None
+    """When the run ends by the clock, counted from the common start."""
     workers_ready: int = 0
     waiting_for: list[int] = Field(default_factory=list)
     """Workers that the barrier waits for (at most 20 named)."""

@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 
 from ..contract import WorkerInsert, WorkerOffer, WorkerQuery, WorkerReads
-from ..histograms import encode_histogram, new_histogram
+from ..histograms import CoarseCounts, coarsen_histogram, encode_histogram, new_histogram
 from .schedule import ClosedLoop, Schedule
 
 
@@ -50,8 +50,7 @@ class Recorder:
         self._own_delay = new_histogram()
         self._due_seconds: Counter[int] = Counter()
         self._due = self._unsent = 0
-        self.late_s = 0.0
-        """How long after it was due the last request left."""
+        self.latency_so_far()  # What that makes once is made now, and not while requests are sent.
 
     def begin(self, origin: float) -> None:
         """Start; `origin` is the common start on `time.perf_counter`'s clock."""
@@ -88,7 +87,6 @@ class Recorder:
     ) -> None:
         """One request of an open loop, which was due and had a place in flight `free` at these times."""
         self._due_seconds[int(due - self._origin)] += events
-        self.late_s = sent - due
         if due >= self._from:
             self._due += events
             self._latency.record_value((answered - due) * 1e6 or 1)
@@ -132,6 +130,19 @@ class Recorder:
     def elapsed_s(self) -> float:
         """Seconds since the common start."""
         return time.perf_counter() - self._origin
+
+    def latency_so_far(self) -> CoarseCounts:
+        """Of the requests of the window that were answered. May be asked in another thread."""
+        return coarsen_histogram(self._latency)
+
+    def backlog(self, events_per_request: int, most: int | None = None) -> int | None:
+        """Events of an open loop, `most` of them in all, that are due and not acknowledged; None of a closed
+        loop. May be asked in another thread."""
+        due = self._schedule.count_due(time.perf_counter())
+        if due is None:
+            return None
+        events = due * events_per_request
+        return max(0, (events if most is None else min(events, most)) - self.events)
 
     def result(
         self, generate_s: float, encode_s: float, ceiling_per_s: float, in_flight: int = 1

@@ -19,6 +19,7 @@ from ..modules.base import Query
 from .base import Worker
 from .client import ProgressReporter
 from .measure import Recorder
+from .progress import read_progress
 from .schedule import Schedule, make_schedule, sharpen_sleep
 
 _log = logging.getLogger(__name__)
@@ -77,12 +78,7 @@ class ReadingWorker(Worker):
             sharpen_sleep()
 
         def progress() -> Progress:
-            return Progress(
-                worker=self._number,
-                stage="run",
-                elapsed_s=recorder.elapsed_s(),
-                done=recorder.events,
-            )
+            return read_progress(self._number, "run", recorder, failed=asker.failed)
 
         recorder.begin(self._await_start())
         with ProgressReporter(self._client, progress):
@@ -188,6 +184,11 @@ class Asker:
         self._queries = reader.queries()
         self._connected = True
         self.asked = {name: Asked(name) for name in self._queries}
+
+    @property
+    def failed(self) -> int:
+        """Queries that failed, which are not in the recorder."""
+        return sum(asked.errors for asked in self.asked.values())
 
     def ask_all(self) -> None:
         """Ask until the schedule is over; a query that fails keeps no other from being asked."""

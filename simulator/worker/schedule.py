@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,11 @@ class Schedule(ABC):
     def next_due(self, now: float) -> float:
         """When the next request is due; not after `now`: at once. `ends` or later: there is none."""
 
+    def count_due(self, until: float) -> int | None:
+        """How many requests of an open loop are due by then; None of a closed one. May be asked in
+        another thread. Of Poisson arrivals that `next_due` is far from, it is the mean number."""
+        return None
+
     def remaining(self) -> Iterator[FloatArray]:
         """The due times up to the end that `next_due` has not told of yet, in order, some at a time:
         of an open loop with an end, which is over after it."""
@@ -97,9 +103,8 @@ class OpenLoop(Schedule):
             import numpy as np
 
             self._random = np.random.default_rng(seed)
-        self._drawn: list[float] = []
-        """Due times from request `_drawn_from` on, counted from the common start."""
-        self._drawn_from = 0
+        self._drawn: tuple[int, list[float]] = (0, [])
+        """A request's number, and the due times from it on, counted from the common start."""
         self._last_drawn_s = 0.0
 
     def next_due(self, now: float) -> float:
@@ -107,10 +112,22 @@ class OpenLoop(Schedule):
         self._asked += 1
         if self._even:
             return self.begins + self._lag_s + number * self._gap_s
-        if number - self._drawn_from >= len(self._drawn):
-            self._drawn_from += len(self._drawn)
-            self._drawn = self._draw(_DRAWN_AT_ONCE).tolist()
-        return self.begins + self._drawn[number - self._drawn_from]
+        first, drawn = self._drawn
+        if number - first >= len(drawn):
+            first += len(drawn)
+            drawn = self._draw(_DRAWN_AT_ONCE).tolist()
+            self._drawn = first, drawn
+        return self.begins + drawn[number - first]
+
+    def count_due(self, until: float) -> int | None:
+        after_s = min(until, self.ends) - self.begins
+        if self._even:
+            return max(0, int((after_s - self._lag_s) // self._gap_s) + 1)
+        first, drawn = self._drawn
+        last_s = drawn[-1] if drawn else 0.0
+        if after_s > last_s:
+            return first + len(drawn) + int((after_s - last_s) / self._gap_s)
+        return first + bisect_right(drawn, after_s)
 
     def remaining(self) -> Iterator[FloatArray]:
         import numpy as np
@@ -123,7 +140,8 @@ class OpenLoop(Schedule):
                 yield self.begins + due[due < after_s]
                 number += _LEFT_AT_ONCE
             return
-        due = np.array(self._drawn[self._asked - self._drawn_from :])
+        first, drawn = self._drawn
+        due = np.array(drawn[self._asked - first :])
         while True:
             yield self.begins + due[due < after_s]
             if len(due) and due[-1] >= after_s:

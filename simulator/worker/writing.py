@@ -15,6 +15,7 @@ from .client import ProgressReporter
 from .feed import Feed
 from .loop import insert_all
 from .measure import Recorder
+from .progress import read_progress
 from .schedule import Schedule, make_schedule, sharpen_sleep
 
 PREFILL_BATCH = 1000
@@ -79,16 +80,9 @@ class WritingWorker(Worker):
     def _progress(
         self, stage: Literal["prefill", "run"], recorder: Recorder
     ) -> Callable[[], Progress]:
-        def read() -> Progress:
-            return Progress(
-                worker=self._number,
-                stage=stage,
-                elapsed_s=recorder.elapsed_s(),
-                done=recorder.events,
-                retries=recorder.retries,
-            )
-
-        return read
+        load = self._load
+        most = load.events if load.duration_s is None else None
+        return lambda: read_progress(self._number, stage, recorder, load.events_per_request, most)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ..screen import Screen
 from .test_runs import check_run, rows
 from .tool import Running, Tool, eventually
 
@@ -28,8 +29,8 @@ class Terminal:
 
     def __init__(self) -> None:
         self._master, self.slave = os.openpty()
-        # Rows and columns: wide enough that nothing is cut off.
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
+        # Wide enough that all is on one line.
+        self.resize(160)
         self.settings = termios.tcgetattr(self.slave)
         self._shown = b""
         self._reader = threading.Thread(target=self._read)
@@ -51,6 +52,10 @@ class Terminal:
     def text(self) -> str:
         """The same without escape sequences."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.shown)
+
+    def resize(self, columns: int) -> None:
+        """Make its window so wide; the system tells those who use it (SIGWINCH)."""
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
     def type(self, keys: bytes) -> None:
         """Type on its keyboard."""
@@ -106,6 +111,40 @@ def test_live_progress(tool: Tool, terminal: Terminal) -> None:
     assert re.search(r"running.* \d+ s left", text)
     assert re.search(r"2 workers, run 1 of 1: [\d,]+ inserts/s", text)
     assert rows(text, "Workers")[1][0] == "2"
+    check_sane(terminal)
+
+
+@pytest.mark.parametrize(("before", "after"), [(100, 70), (70, 100)])
+def test_a_resize_while_it_runs(tool: Tool, terminal: Terminal, before: int, after: int) -> None:
+    """All is on lines that fit, and nothing but the outcome is left of it."""
+    terminal.resize(before)
+    running = start(
+        tool, terminal, "insert", "-t", "blackhole", "-w", "2", "-r", "2", "--batch", "10",
+        "--rate", "2000", "--duration", "2.5s", "--warm-up", "0.7s",
+        "--extra-option", "delay_ms=5",
+    )  # fmt: skip
+    eventually(lambda: "run 1 of 2: running" in terminal.text, "the run after its warm-up")
+    at = len(terminal.shown)
+    terminal.resize(after)
+    assert running.wait().status == 0, terminal.text
+    eventually(lambda: "Result: " in terminal.text, "the last line")
+    assert "run 1 of 2: warming up" in terminal.text
+    screen = Screen(before).feed(terminal.shown[:at])
+    screen.resize(after, wraps_anew=True)
+    screen.feed(terminal.shown[at:])
+    outcomes = r"2 workers, run 1 of 2: [\d,]+ inserts/s\n2 workers, run 2 of 2: [\d,]+ inserts/s"
+    assert re.match(outcomes + r"\n+ *Workers +", "\n".join(screen.lines)), screen.lines
+    # Each drawing begins by erasing the one before. The one under way may still be of the width before.
+    drawn = terminal.shown[at:].split("\x1b[J")[2:-1]
+    lines = [
+        re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for one in drawn for line in one.split("\n")
+    ]
+    assert max(map(len, lines)) <= after
+    text = " ".join(line.strip() for line in lines)
+    assert re.search(
+        r"running \W+ [12] of 2.5 s \W*[\d,]+ events/s \W*p99 so far [\d.]+ ms \W*backlog \d+", text
+    ), text
+    assert re.search(r"\d s left \W*all 2 runs: \d s left", text), text
     check_sane(terminal)
 
 
@@ -171,5 +210,5 @@ def test_no_terminal_is_needed_to_draw_for_one(tool: Tool, terminal: Terminal) -
     running = tool.start(*SLOW, terminal=terminal.slave, env={"TERM": "dumb"})
     assert running.wait().status == 0
     eventually(lambda: "Result: " in terminal.text, "the last line")
-    assert "\x1b[1A" not in terminal.shown
+    assert "\x1b" not in terminal.shown
     assert HIDE_CURSOR not in terminal.shown

@@ -339,8 +339,8 @@ def test_prefill_ends_when_all_is_prefilled(database: FakeDatabase) -> None:
         await run.ready(0, Stage.PREPARED)
         assert (await run.status()).phase is Phase.PREFILL
         await run.post("/progress", Progress(worker=0, stage="prefill", elapsed_s=1, done=30))
-        status = await run.status()
-        assert (status.done, status.total) == (30, 101)
+        (group,) = (await run.status()).groups
+        assert (group.role, group.done, group.total) == (Role.FILL, 30, 101)
         first = pending(run.ready(0, prefilled=51))
         await until(lambda: 0 in run.collector.barrier.ready)
         assert (await run.status()).phase is Phase.PREFILL
@@ -388,10 +388,10 @@ def test_progress_is_summed_over_workers(database: FakeDatabase) -> None:
         for worker, done, retries in ((0, 10, 1), (1, 20, 0), (0, 30, 2)):
             message = Progress(worker=worker, stage="run", elapsed_s=1, done=done, retries=retries)
             assert (await run.post("/progress", message)).status_code == 200
-        status = await run.status()
-        assert (status.done, status.total, status.retries) == (50, 200, 2)
+        (group,) = (await run.status()).groups
+        assert (group.done, group.total, group.retries) == (50, 200, 2)
         await run.result(0, events=100)
-        assert (await run.status()).done == 120
+        assert (await run.status()).groups[0].done == 120
 
     play(story)
 
@@ -399,7 +399,7 @@ def test_progress_is_summed_over_workers(database: FakeDatabase) -> None:
 def test_queries_are_counted_and_merged(database: FakeDatabase) -> None:
     async def story(run: Run) -> None:
         await run.start()
-        assert (await run.status()).total == 2 * 3 * 2
+        assert (await run.status()).groups[0].total == 2 * 3 * 2
         for worker in range(2):
             ran = QueryRun(query="a", run=1, worker=worker, duration_s=0.1, rows=worker)
             answer = WorkerResult(worker=worker, node="n", elapsed_s=1, queries=asked([ran]))

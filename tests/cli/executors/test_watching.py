@@ -17,7 +17,7 @@ from cli.executors.watching import (
     RunUnderWay,
     await_report,
 )
-from simulator.contract import Carried, Phase, Report, Status
+from simulator.contract import Carried, GroupStatus, Phase, Report, Role, Status
 
 RUN = "run"
 
@@ -102,8 +102,12 @@ def test_who_has_told_the_collector_why_is_not_asked_for_the_status() -> None:
 def test_the_deadline_says_how_far_the_run_has_come() -> None:
     parts = Parts()
     assert failure(parts, within_s=0).endswith("--timeout was reached: nothing has begun")
-    parts.events.put(status(Phase.RUN, done=3, total=5))
+    group = GroupStatus(role=Role.WRITE, done=3, total=5)
+    parts.events.put(status(Phase.RUN, groups=[group]))
     assert failure(parts, within_s=0.2).endswith(": phase run, 3 of 5 done")
+    group = GroupStatus(role=Role.READ, done=3)
+    parts.events.put(status(Phase.RUN, groups=[group], elapsed_s=7.2, duration_s=60))
+    assert failure(parts, within_s=0.2).endswith(": phase run, 3 done, 7 of 60 s")
     parts.events.put(status(Phase.BARRIER, waiting_for=[2, 4]))
     assert failure(parts, within_s=0.2).endswith(": phase barrier, waiting for workers 2, 4")
 

@@ -1,0 +1,283 @@
+"""How far a run is: what its workers tell while it goes on, and what the collector makes of it."""
+
+from __future__ import annotations
+
+import time
+from itertools import takewhile
+
+import numpy as np
+import pytest
+
+from simulator.collector.barrier import Barrier
+from simulator.collector.status import Course
+from simulator.contract import (
+    Arrivals,
+    DataSet,
+    GroupStatus,
+    Load,
+    Phase,
+    Progress,
+    Ready,
+    Role,
+    RunSettings,
+    Stage,
+    make_groups,
+)
+from simulator.histograms import (
+    CoarseCounts,
+    coarsen_histogram,
+    find_percentile_ms,
+    new_histogram,
+)
+from simulator.worker.measure import Recorder
+from simulator.worker.progress import read_progress
+from simulator.worker.schedule import ClosedLoop, OpenLoop, Schedule
+
+# --- percentiles of all workers together ----------------------------------------------------------
+
+
+def coarse(*latencies_us: float) -> CoarseCounts:
+    histogram = new_histogram()
+    for latency in latencies_us:
+        histogram.record_value(latency)
+    return coarsen_histogram(histogram)
+
+
+@pytest.mark.parametrize("percentile", [1, 50, 99, 99.9, 100])
+@pytest.mark.parametrize("scale_us", [1, 30, 1e3, 1e6, 3e8])
+def test_a_percentile_of_all_together_is_as_good_as_exact(
+    scale_us: float, percentile: float
+) -> None:
+    """Of workers of which one is far slower: no mean of their percentiles would be near it."""
+    random = np.random.default_rng(0)
+    parts = [1 + random.lognormal(0, 0.3, 300) * scale_us * slow for slow in (1, 1, 1, 2.5)]
+    found = find_percentile_ms([coarse(*part) for part in parts], percentile)
+    exact = np.percentile(np.concatenate(parts), percentile, method="inverted_cdf") / 1000
+    assert found == pytest.approx(exact, rel=0.035, abs=0.001)
+
+
+def test_coarse_counts_are_few() -> None:
+    assert coarse() == (0, [])
+    # The middles of these parts are theirs: below 32 µs each is of one microsecond.
+    assert coarse(5, 5, 7) == (5, [2, 0, 1])
+    _, counts = coarse(100, 100_000)
+    assert (counts[0], sum(counts), counts[-1]) == (1, 2, 1)
+    # Ten powers of two of 16 parts each; and all that there are.
+    assert len(counts) == pytest.approx(160, abs=2)
+    assert len(coarse(1, 3.6e9)[1]) < 470
+
+
+def test_no_request_has_no_percentile() -> None:
+    assert find_percentile_ms([], 99) is None
+    assert find_percentile_ms([coarse(), coarse()], 99) is None
+
+
+# --- what is due ----------------------------------------------------------------------------------
+
+
+def due_times(schedule: Schedule, until: float) -> list[float]:
+    return list(takewhile(lambda due: due < until, iter(lambda: schedule.next_due(0), None)))
+
+
+@pytest.mark.parametrize("arrivals", Arrivals)
+def test_due_requests_are_those_that_the_schedule_tells_of(arrivals: Arrivals) -> None:
+    schedule = OpenLoop(0.01, 0.003, arrivals, seed=(1,), duration_s=20)
+    schedule.begin(1000.0)
+    schedule.next_due(0)
+    times = [1000.0 + second for second in (0, 0.0029, 0.0031, 0.5, 7.77, 19.9)]
+    counted = [schedule.count_due(at) for at in times]
+    again = OpenLoop(0.01, 0.003, arrivals, seed=(1,), duration_s=20)
+    again.begin(1000.0)
+    due = due_times(again, 1020.0)
+    assert counted == [sum(one <= at for one in due) for at in times]
+    # Nothing is due after the end.
+    assert schedule.count_due(1021.0) == schedule.count_due(2000.0) == len(due)
+
+
+def test_requests_far_ahead_of_the_one_that_is_sent_are_estimated() -> None:
+    schedule = OpenLoop(0.001, arrivals=Arrivals.POISSON, seed=(1,))
+    schedule.begin(0.0)
+    assert schedule.count_due(2.0) == 2000
+    for _ in range(5000):
+        last = schedule.next_due(0)
+    found = schedule.count_due(last + 30)
+    assert found is not None
+    assert found == pytest.approx(35_000, rel=0.02)
+    assert schedule.count_due(last) == 5000
+
+
+def test_of_a_closed_loop_nothing_is_due() -> None:
+    assert ClosedLoop().count_due(10.0) is None
+
+
+# --- what a worker tells --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The worker's and the collector's clock, which the test sets."""
+    now = [100.0]
+    monkeypatch.setattr("simulator.worker.measure.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("simulator.collector.status.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_a_worker_tells_its_backlog_in_events(clock: list[float]) -> None:
+    recorder = Recorder(OpenLoop(0.1, duration_s=10))
+    recorder.begin(100.0)
+    clock[0] = 101.05
+    for due in (100.0, 100.1):
+        recorder.record_due(due, due, due, due + 0.04, 50)
+    told = read_progress(3, "run", recorder, 50)
+    assert (told.worker, told.stage, told.done) == (3, "run", 100)
+    assert told.elapsed_s == pytest.approx(1.05)
+    # Eleven requests were due.
+    assert told.backlog == 450
+    # No more than there are, whatever the schedule says.
+    assert read_progress(3, "run", recorder, 50, most=330).backlog == 230
+    assert find_percentile_ms([told.latency], 99) == pytest.approx(40, rel=0.03)
+    # Queries that failed wait for nothing.
+    assert read_progress(3, "run", recorder, 1, failed=2).backlog == 0
+    recorder.end()
+
+
+def test_what_is_left_out_of_the_figures_is_left_out_of_progress(clock: list[float]) -> None:
+    recorder = Recorder(OpenLoop(0.1, warm_up_s=5, duration_s=10))
+    recorder.begin(100.0)
+    recorder.record_due(100.0, 100.0, 100.0, 103.0, 1)
+    assert read_progress(0, "run", recorder).latency == (0, [])
+    recorder.record_due(105.0, 105.0, 105.0, 105.02, 1)
+    latency = read_progress(0, "run", recorder).latency
+    assert find_percentile_ms([latency], 100) == pytest.approx(20, rel=0.03)
+    recorder.end()
+
+
+def test_a_closed_loop_has_no_backlog_and_a_prefill_no_latency(clock: list[float]) -> None:
+    recorder = Recorder()
+    recorder.begin(100.0)
+    recorder.record(100.0, 100.01, 1)
+    assert read_progress(0, "run", recorder).backlog is None
+    told = read_progress(0, "prefill", recorder, 1000)
+    assert (told.done, told.backlog, told.latency) == (1, None, (0, []))
+    recorder.end()
+
+
+# --- what the collector makes of it ---------------------------------------------------------------
+
+
+class Story:
+    """A collector's course, with workers that tell it how far they are."""
+
+    def __init__(self, clock: list[float], *loads: Load, prefill: int = 0) -> None:
+        settings = RunSettings(
+            run_id="test",
+            token="",
+            target="t",
+            module="blackhole",
+            options={},
+            data=DataSet(prefill=prefill),
+            groups=make_groups(*loads),
+        )
+        self._clock = clock
+        self.course = Course(settings, 100.0)
+        self.barrier = Barrier(settings, 100.0)
+        self._workers = settings.workers
+
+    def start(self) -> None:
+        """All are ready; the common start is now."""
+        for worker in range(self._workers):
+            self.barrier.arrive(Ready(worker=worker, stage=Stage.RUN))
+        self.barrier.start_at = self._clock[0]
+        self.course.enter(Phase.RUN)
+
+    def tell(self, worker: int, done: int, **more: object) -> None:
+        assert self.barrier.start_at is not None
+        told = {"worker": worker, "stage": "run", "done": done, **more}
+        told.setdefault("elapsed_s", self._clock[0] - self.barrier.start_at)
+        message = Progress.model_validate(told)
+        self.course.take_report(message, self.barrier.advance(message))
+
+    def groups(self) -> list[GroupStatus]:
+        return self.course.status(self.barrier, None).groups
+
+
+def test_the_rate_is_that_of_the_last_seconds(clock: list[float]) -> None:
+    story = Story(clock, Load(workers=2, events=10_000))
+    story.start()
+    assert story.groups()[0].rate_per_s is None
+    done = 0
+    for second, rate in enumerate((100, 100, 400, 500, 600), 1):
+        clock[0] = 100.0 + second
+        done += rate
+        story.tell(0, done)
+        story.tell(1, 10 * second)
+        if second == 1:
+            # Both since the start.
+            assert story.groups()[0].rate_per_s == pytest.approx(110)
+    assert story.groups()[0].rate_per_s == pytest.approx(510)
+    # When one is asked between two reports makes no difference, unless none has come for long.
+    clock[0] += 0.9
+    assert story.groups()[0].rate_per_s == pytest.approx(510)
+    clock[0] += 3.6
+    assert story.groups()[0].rate_per_s == pytest.approx(255)
+
+
+def test_writers_and_readers_are_told_apart(clock: list[float]) -> None:
+    story = Story(
+        clock,
+        Load(workers=2, duration_s=60, warm_up_s=10),
+        Load(role=Role.READ, workers=1, duration_s=60, warm_up_s=10),
+    )
+    story.start()
+    clock[0] = 101.0
+    fast = coarse(*[2_000] * 99)
+    story.tell(0, 500, backlog=7, latency=fast, retries=1)
+    story.tell(1, 700, backlog=5, latency=coarse(*[80_000] * 3))
+    story.tell(2, 4, latency=coarse(300_000))
+    status = story.course.status(story.barrier, None)
+    assert (status.elapsed_s, status.warm_up_s, status.duration_s) == (1.0, 10, 60)
+    writers, readers = status.groups
+    assert (writers.role, writers.done, writers.total) == (Role.WRITE, 1200, None)
+    assert (writers.backlog, writers.retries) == (12, 1)
+    assert writers.rate_per_s == pytest.approx(1200)
+    # Three of 102 are slower than the others: percentiles of all, not the mean of theirs.
+    assert writers.p99_ms == pytest.approx(80, rel=0.03)
+    assert (readers.role, readers.done, readers.backlog) == (Role.READ, 4, None)
+    assert readers.p99_ms == pytest.approx(300, rel=0.03)
+    assert readers.rate_per_s == pytest.approx(4)
+
+
+def test_those_who_only_prefill_are_no_group_of_the_run(clock: list[float]) -> None:
+    readers = Load(role=Role.READ, workers=1, duration_s=60)
+    story = Story(clock, Load(role=Role.FILL, workers=1), readers, prefill=300)
+    story.course.enter(Phase.PREFILL)
+    message = Progress(worker=0, stage="prefill", elapsed_s=2, done=200)
+    story.course.take_report(message, story.barrier.advance(message))
+    status = story.course.status(story.barrier, None)
+    assert status.elapsed_s is None
+    (filling,) = status.groups
+    assert (filling.role, filling.done, filling.total) == (Role.FILL, 200, 300)
+    assert filling.rate_per_s == pytest.approx(100)
+    story.barrier.arrive(Ready(worker=0, stage=Stage.RUN, prefilled=300))
+    (filling,) = story.groups()
+    assert (filling.done, filling.rate_per_s) == (300, None)
+    story.start()
+    assert [group.role for group in story.groups()] == [Role.READ]
+    story.course.enter(Phase.VERIFY)
+    assert story.groups() == []
+
+
+def test_telling_costs_a_worker_little() -> None:
+    """It can't send meanwhile. Some 20 µs once a second, with the message."""
+    recorder = Recorder(OpenLoop(1e-4, arrivals=Arrivals.POISSON, seed=(1,), duration_s=1))
+    origin = time.perf_counter()
+    recorder.begin(origin)
+    for latency in np.random.default_rng(0).lognormal(-6, 1, 20_000).tolist():
+        recorder.record_due(origin, origin, origin, origin + latency, 1)
+    spent_s = []
+    for _ in range(50):
+        began = time.thread_time()
+        read_progress(0, "run", recorder).model_dump_json()
+        spent_s.append(time.thread_time() - began)
+    recorder.end()
+    assert min(spent_s) < 200e-6
