@@ -32,6 +32,7 @@ from .session import (
 from .show.notes import list_notes
 from .show.progress import Display, make_display
 from .show.stored import tabulate_figures
+from .show.tables import describe_load
 from .signals import Interrupted, Interrupts
 
 
@@ -174,5 +175,8 @@ def _print(result: Result, sweep: Sweep) -> None:
     if sweep.steps and sweep.load.duration_s is None:
         say(f"Stepsize: {sweep.workers[0] * sweep.load.events:,}")
     say(tabulate_figures(result, terminal).text())
+    said = describe_load(sweep.load)
+    if said:
+        say(said)
     for note in list_notes(result, terminal):
         say(note)

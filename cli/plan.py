@@ -130,6 +130,8 @@ def public_fields(model: Load | DataSet, role: Role | None = None) -> dict[str, 
 def public_load(load: Load) -> dict[str, Any]:
     """The load's options as they are kept in the result. Of what ends a run, only what did."""
     shown = public_fields(load, load.role)
+    if load.rate_per_s is None:
+        shown.pop("arrivals")
     if load.duration_s is not None:
         for name in ("num_inserts", "runs"):
             shown.pop(name, None)

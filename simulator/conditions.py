@@ -20,6 +20,8 @@ class Condition(StrEnum):
     """What an acknowledgement is worth."""
     REPLICATION = "replication"
     """How many copies are made, and over how many nodes and shards events are spread."""
+    LOAD = "load"
+    """How requests are offered: one after the other's answer, or at a rate."""
     BATCH = "batch"
     """What a request looks like."""
     KEY = "key"

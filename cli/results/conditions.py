@@ -18,6 +18,7 @@ WARNED = (
     Condition.DATA,
     Condition.DURABILITY,
     Condition.REPLICATION,
+    Condition.LOAD,
     Condition.BATCH,
     Condition.KEY,
     Condition.CLIENT,

@@ -6,11 +6,21 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from simulator.contract import DataSet, InsertRun, Load, Machine, QueryRun, Role, fields_of
+from simulator.contract import (
+    DataSet,
+    InsertRun,
+    LatencyMs,
+    Load,
+    Machine,
+    QueryRun,
+    Role,
+    fields_of,
+)
 
 from ..errors import ConfigError
 from .statistics import count_events_per_cost
@@ -27,7 +37,8 @@ def _list_option_columns() -> dict[str, str]:
         own = fields_of(model, role)
         for name, field in model.model_fields.items():
             if name in own:
-                kind = field.annotation
+                kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
+                kind = kinds[0] if len(kinds) == 1 else field.annotation
                 found[field.alias or name] = _TYPES.get(kind, "VARCHAR")
     return found
 
@@ -44,7 +55,12 @@ COLUMNS: dict[str, str] = {
     "inserts_per_s_mean_duration": "DOUBLE", "metrics_per_s": "DOUBLE", "overlap": "DOUBLE",
     "latency_p50_ms": "DOUBLE",
     "latency_p90_ms": "DOUBLE", "latency_p99_ms": "DOUBLE", "latency_p99_9_ms": "DOUBLE",
-    "latency_max_ms": "DOUBLE", "client_cpu_s": "DOUBLE", "client_cpu_share": "DOUBLE",
+    "latency_max_ms": "DOUBLE",
+    "service_p50_ms": "DOUBLE", "service_p90_ms": "DOUBLE", "service_p99_ms": "DOUBLE",
+    "service_p99_9_ms": "DOUBLE", "service_max_ms": "DOUBLE",
+    "due": "BIGINT", "achieved": "BIGINT", "unsent": "BIGINT", "backlog_max": "BIGINT",
+    "backlog_growth": "BIGINT", "saturated": "BOOLEAN", "own_delay_p99_ms": "DOUBLE",
+    "client_cpu_s": "DOUBLE", "client_cpu_share": "DOUBLE",
     "client_bound": "BOOLEAN", "began_at": "VARCHAR", "ended_at": "VARCHAR",
     "busy_share": "DOUBLE", "steal_share": "DOUBLE", "others_share": "DOUBLE",
     "retries": "BIGINT", "errors": "VARCHAR", "stored": "BIGINT",
@@ -56,7 +72,12 @@ COLUMNS: dict[str, str] = {
     "error": "VARCHAR",
     "options": "VARCHAR",
 }  # fmt: skip
-"""Column -> SQL type. `errors` and `options` are JSON; what a command does not have is null."""
+"""Column -> SQL type. `errors` and `options` are JSON; what a command does not have is null. Of an open
+loop (one with `rate_per_s`) `latency_*` are response times."""
+
+_OFFERED = (
+    "due", "achieved", "unsent", "backlog_max", "backlog_growth", "saturated", "own_delay_p99_ms",
+)  # fmt: skip
 
 FORMATS = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
 
@@ -89,8 +110,6 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
 
 
 def _list_insert_cells(run: InsertRun, cost_per_hour: float | None) -> dict[str, Any]:
-    latency = run.latency_ms
-    percentiles = latency.model_dump() if latency else {}
     client = run.client
     rate = run.inserts_per_s
     return {
@@ -100,7 +119,9 @@ def _list_insert_cells(run: InsertRun, cost_per_hour: float | None) -> dict[str,
             "ended_at")},
         **_list_machine_cells(run.machines),
         "invalid_reasons": "; ".join(run.invalid_reasons),
-        **{f"latency_{name}_ms": value for name, value in percentiles.items()},
+        **_list_percentiles("latency", run.latency_ms),
+        **_list_percentiles("service", run.service_ms),
+        **{name: getattr(run.offered, name) for name in _OFFERED if run.offered},
         "client_cpu_s": client and client.cpu_s,
         "client_cpu_share": client and client.cpu_share,
         "client_bound": client and client.bound,
@@ -110,6 +131,11 @@ def _list_insert_cells(run: InsertRun, cost_per_hour: float | None) -> dict[str,
         "queryable_events_per_s": run.queryable and run.queryable.events_per_s,
         "events_per_cost": count_events_per_cost(rate, cost_per_hour) if rate and cost_per_hour else None,
     }  # fmt: skip
+
+
+def _list_percentiles(what: str, found: LatencyMs | None) -> dict[str, Any]:
+    percentiles = found.model_dump() if found else {}
+    return {f"{what}_{name}_ms": value for name, value in percentiles.items()}
 
 
 def _list_machine_cells(machines: Sequence[Machine]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
-from simulator.contract import InsertRun, Machine, ReadRun
+from simulator.contract import InsertRun, Machine, Offered, ReadRun
 
 from .model import Baseline, InsertSummary, Result
 from .place import Place
@@ -43,8 +43,8 @@ class Kind(StrEnum):
     NOT_MEASURED = "not measured"
     INCOMPLETE = "incomplete"
     INVALID = "invalid"
-    SATURATED = "saturated"
     CLIENT_BOUND = "client-bound"
+    SATURATED = "saturated"
     CLIENTS_PART = "client's part"
     BUSY = "busy"
     RETRIES = "retries"
@@ -98,6 +98,10 @@ def summarize_doubts(result: Result) -> list[str]:
     if bound:
         verb = "shows" if bound == 1 else "show"
         texts.append(f"{bound} of {runs} runs {verb} the client's speed, not the database's")
+    saturated = sum(weakness.kind is Kind.SATURATED for weakness in found)
+    if saturated:
+        are = "is" if saturated == 1 else "are"
+        texts.append(f"{saturated} of {runs} runs {are} saturated")
     return texts
 
 
@@ -122,6 +126,9 @@ def _find_in_inserts(result: Result) -> Iterator[Weakness]:
         if run.valid and run.client and run.client.bound:
             text = f"{run.client.bound_reason}: this is your client's speed, not your database's"
             yield Weakness(Kind.CLIENT_BOUND, text, _locate(result, run))
+    for run in runs:
+        if run.valid and run.offered and run.offered.saturated:
+            yield Weakness(Kind.SATURATED, _describe_saturation(run.offered), _locate(result, run))
     yield from _find_clients_part(result)
     yield from _find_busy_in_inserts(result)
     for run in runs:
@@ -129,19 +136,33 @@ def _find_in_inserts(result: Result) -> Iterator[Weakness]:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in run.errors.items())
             text = f"{run.retries:,} ({kinds})"
             yield Weakness(Kind.RETRIES, text, _locate(result, run))
-    yield from _find_short(runs)
+    yield from _find_short(result)
     yield from _find_unstable(result.insert_summary)
     yield from _find_few(result)
+
+
+def _describe_saturation(offered: Offered, unit: str = "events") -> str:
+    """What was not kept up with, how that shows, and what it does to the response times."""
+    text = f"{offered.rate_per_s:,.10g} {unit}/s were not kept up with: {offered.reason}"
+    if offered.unsent:
+        text += (
+            f"; response times of {offered.unsent:,} {unit} that were never sent count with the time"
+            " they had waited"
+        )
+    return text
 
 
 def limit_of_clients_part(run: InsertRun) -> float | None:
     """How many times as fast the run could be with a client that costs nothing; None if the client's
     part is small, unknown, or all there is.
 
-    With one request in flight in a closed loop, a request's time is the client's and the database's
-    together: without the client's share s of it, the rate could be 1 ÷ (1 − s) times as high.
+    With one request in flight in a closed loop, or behind the schedule of an open one, a request's time
+    is the client's and the database's together: without the client's share s of it, the rate could be
+    1 ÷ (1 − s) times as high.
     """
     client = run.client
+    if run.offered and not run.offered.saturated:
+        return None
     if not (run.valid and client and client.in_flight == 1) or client.bound:
         return None
     share = client.cpu_share
@@ -213,13 +234,18 @@ def _locate(result: Result, run: InsertRun) -> Place:
     return Place(workers=run.workers, run=run.run)
 
 
-def _find_short(runs: Sequence[InsertRun]) -> Iterator[Weakness]:
-    windows = [run.window_s for run in runs if run.valid and run.window_s is not None]
+def _find_short(result: Result) -> Iterator[Weakness]:
+    windows = [run.window_s for run in result.insert_runs if run.valid and run.window_s is not None]
     if windows and min(windows) < SHORT_WINDOW_S:
+        load = result.settings.load
+        remedy = (
+            f"with more --num-inserts let them take {SHORT_WINDOW_S:.0f} s or longer"
+            if load.duration_s is None
+            else f"with --duration {load.warm_up_s + SHORT_WINDOW_S:g}s or longer they measure less of it"
+        )
         yield Weakness(
             Kind.SHORT,
-            f"runs of {min(windows):.1f} s measure much of their own start and end; with more"
-            f" --num-inserts let them take {SHORT_WINDOW_S:.0f} s or longer",
+            f"runs of {min(windows):.1f} s measure much of their own start and end; {remedy}",
         )
 
 
@@ -302,8 +328,9 @@ def _find_in_reads(result: Result) -> Iterator[Weakness]:
             yield Weakness(Kind.INVALID, "; ".join(run.invalid_reasons), _locate_group(result, run))
     for run in (*result.reads, *alone):
         place = _locate_group(result, run)
+        unit = "queries" if isinstance(run, ReadRun) else "events"
         if run.valid and run.offered and run.offered.saturated:
-            yield Weakness(Kind.SATURATED, f"{run.offered.reason}", place)
+            yield Weakness(Kind.SATURATED, _describe_saturation(run.offered, unit), place)
         if run.valid and run.client and run.client.bound:
             text = f"{run.client.bound_reason}: this is your client's speed, not your database's"
             yield Weakness(Kind.CLIENT_BOUND, text, place)

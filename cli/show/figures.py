@@ -110,6 +110,7 @@ def draw_by_fill_level(results: Sequence[Named]) -> Figure | None:
 def draw_over_time(results: Sequence[Named]) -> Figure | None:
     """Events acknowledged in each second by all workers, and by the slowest."""
     rows: list[Row] = []
+    warm_ups: set[float] = set()
     for named in results:
         for name, run in _choose_examples(named, alone=len(results) == 1):
             rows += _make_timeline(name, "all", run.timeline)
@@ -118,16 +119,26 @@ def draw_over_time(results: Sequence[Named]) -> Figure | None:
                 rows += _make_timeline(
                     name, "slowest", slowest.timeline, f"worker {slowest.worker}"
                 )
+            if run.offered:
+                rows += _make_backlog(name, run.offered.backlog)
+            if run.warm_up_s:
+                warm_ups.add(run.warm_up_s)
     if not rows:
         return None
     panels = []
-    for part, text in (("all", "All workers: events/s"), ("slowest", "Slowest worker: events/s")):
+    texts = {
+        "all": "All workers: events/s",
+        "slowest": "Slowest worker: events/s",
+        "backlog": "Backlog: events",
+    }
+    for part, text in texts.items():
         own = [row for row in rows if row["part"] == part]
         if own:
             whole = {"format": "d", "tickMinStep": 1}
             x = make_axis("second", "Seconds since the common start", axis=whole)
             y = make_axis("events", text)
             panel = [draw_lines(x, y, rows), draw_points(x, y, rows, size=24)]
+            panel += [_draw_limit("x", warm_up) for warm_up in sorted(warm_ups)]
             height = HEIGHT if part == "all" else HEIGHT // 2
             panels.append(make_spec(own, panel, height))
     return Figure(
@@ -136,9 +147,23 @@ def draw_over_time(results: Sequence[Named]) -> Figure | None:
         "Events acknowledged in each second (of long runs: mean of several) of the slowest valid run"
         f" {_describe_places(results)};"
         " the first and the last second are not whole. The slowest worker is the one with the fewest"
-        " events per second.",
+        " events per second."
+        + (_BACKLOG_NOTE if any(row["part"] == "backlog" for row in rows) else "")
+        + (" What is before the dashed line (warm-up) is in no other figure." if warm_ups else ""),
         {"vconcat": panels},
     )
+
+
+_BACKLOG_NOTE = " The backlog is what was due and not acknowledged at the end of a second."
+
+
+def _draw_limit(axis: str, value: float) -> Row:
+    """A dashed line across, at a value of one axis."""
+    return {
+        "data": {"values": [{"limit": value}]},
+        "mark": {"type": "rule", "stroke": MUTED, "strokeDash": [4, 4], "aria": False},
+        "encoding": {axis: {"field": "limit", "type": "quantitative"}},
+    }
 
 
 PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max": "max"}
@@ -164,7 +189,12 @@ def draw_latencies(results: Sequence[Named]) -> Figure | None:
         "latency",
         "Latency of a request",
         f"Of the run with the highest p99 {_describe_places(results)}, retries included. A request is a whole"
-        " batch.",
+        " batch."
+        + (
+            " At a given rate (open loop) it counts from when the request was due: the response time."
+            if any(run.offered for named in results for run in named.result.insert_runs)
+            else ""
+        ),
         make_spec(rows, [draw_lines(x, y, rows), draw_points(x, y, rows)]),
     )
 
@@ -307,11 +337,6 @@ def draw_client_share(results: Sequence[Named]) -> Figure | None:
         "workers", "Number of workers", axis={"values": counts_shown, "format": "d"}, zero=False
     )
     y = make_axis("share", "Client CPU, % of a core per worker")
-    limit = {
-        "data": {"values": [{"limit": 80}]},
-        "mark": {"type": "rule", "stroke": MUTED, "strokeDash": [4, 4], "aria": False},
-        "encoding": {"y": {"field": "limit", "type": "quantitative"}},
-    }
     word = {
         "data": {"values": [{"limit": 80}]},
         "mark": {"type": "text", "text": "client-bound from here on", "align": "left", "x": 4,
@@ -323,7 +348,9 @@ def draw_client_share(results: Sequence[Named]) -> Figure | None:
         "What the client cost",
         "CPU time of the workers ÷ (workers × window), of the busiest run at each worker count. A"
         " client that is busy itself measures itself.",
-        make_spec(rows, [limit, word, draw_lines(x, y, rows), draw_points(x, y, rows)]),
+        make_spec(
+            rows, [_draw_limit("y", 80), word, draw_lines(x, y, rows), draw_points(x, y, rows)]
+        ),
     )
 
 
@@ -404,6 +431,19 @@ def _make_timeline(
         text = f"{name}, {who}\n{span}: {stored:,} events"
         rate = stored / len(seconds)
         rows.append({"series": name, "part": part, "second": begin, "events": rate, "text": text})
+    return rows
+
+
+def _make_backlog(name: str, backlog: Sequence[tuple[int, int]]) -> list[Row]:
+    """A row for each step: the most that was waiting at the end of one of its seconds."""
+    step = max(1, math.ceil(len(backlog) / MOST_POINTS))
+    rows = []
+    for begin in range(0, len(backlog), step):
+        second, waiting = max(backlog[begin : begin + step], key=lambda entry: entry[1])
+        text = f"{name}\nend of second {second}: {waiting:,} events due and not acknowledged"
+        rows.append(
+            {"series": name, "part": "backlog", "second": second, "events": waiting, "text": text}
+        )
     return rows
 
 

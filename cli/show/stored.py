@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from simulator.contract import InsertRun, Machine
+from simulator.contract import InsertRun, LatencyMs, Machine
 
 from ..results.model import Baseline, Result
 from ..results.naming import find_differing_options, format_options, format_value
@@ -17,6 +17,7 @@ from .notes import list_notes
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
 from .tables import (
     Table,
+    describe_load,
     strike,
     tabulate_inserts,
     tabulate_queries,
@@ -60,6 +61,8 @@ def describe_result(stored: StoredResult, terminal: bool) -> str:
         f"Result {stored.id}\n{words.describe_measurement(result)}\n{words.give_answer(result)}",
         "\n".join(list_notes(result, terminal)),
     ]
+    said = describe_load(result.settings.load)
+    sections += [said] if said else []
     sections += [
         f"{title}\n{found.text()}" for title, found in tabulate_result(result, terminal).items()
     ]
@@ -78,7 +81,14 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         "Writers alone": tabulate_runs(baseline.runs, terminal),
         "Readers alone": tabulate_reads(baseline.reads, terminal),
         "Runs": tabulate_runs(runs, terminal),
-        "Latencies of a request, ms": tabulate_latencies(runs, terminal),
+        "Latencies of a request, ms": tabulate_latencies(
+            [run for run in runs if not run.offered], terminal
+        ),
+        "Response times of a request, ms": tabulate_latencies(
+            [run for run in runs if run.offered], terminal
+        ),
+        "Service times of a request, ms": tabulate_service_times(runs, terminal),
+        "What was due": tabulate_offers(runs),
         "Spread of the workers": tabulate_workers(runs),
         "Time and machine": tabulate_machines(result),
         "Retries and errors": tabulate_errors(runs),
@@ -142,16 +152,50 @@ def tabulate_runs(runs: Sequence[InsertRun], terminal: bool) -> Table:
 
 def tabulate_latencies(runs: Sequence[InsertRun], terminal: bool) -> Table:
     """Percentiles of each run, those of an invalid one struck through."""
+    return _tabulate_percentiles([(run, run.latency_ms) for run in runs], terminal)
+
+
+def tabulate_service_times(runs: Sequence[InsertRun], terminal: bool) -> Table:
+    """The same from when a request was sent, of open loops."""
+    return _tabulate_percentiles([(run, run.service_ms) for run in runs], terminal)
+
+
+def _tabulate_percentiles(
+    found: Sequence[tuple[InsertRun, LatencyMs | None]], terminal: bool
+) -> Table:
     rows = [
         _locate(run)
         + [
             _show_figure(run, value, "{:,.3f}", terminal)
             for value in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)
         ]
-        for run in runs
-        if (ms := run.latency_ms) is not None
+        for run, ms in found
+        if ms is not None
     ]
     headers = ["Workers", "Run", "Level", "p50", "p90", "p99", "p99.9", "max"]
+    return Table(headers, rows)
+
+
+def tabulate_offers(runs: Sequence[InsertRun]) -> Table:
+    """What became of what was due in each run of an open loop."""
+    rows = [
+        [
+            *_locate(run),
+            "yes" if offered.saturated else "no",
+            f"{offered.due:,}",
+            f"{offered.achieved:,}",
+            f"{offered.unsent:,}",
+            f"{offered.backlog_max:,}",
+            f"{offered.backlog_growth:+,}",
+            _format_or_dash(offered.own_delay_p99_ms, "{:,.3f}"),
+        ]
+        for run in runs
+        if (offered := run.offered) is not None
+    ]
+    headers = [
+        "Workers", "Run", "Level", "Saturated", "Due", "Achieved", "Unsent", "Most waiting",
+        "Growth", "Client late p99 ms",
+    ]  # fmt: skip
     return Table(headers, rows)
 
 
@@ -159,8 +203,15 @@ def tabulate_workers(runs: Sequence[InsertRun]) -> Table:
     """How far the workers of each run are apart, and the slowest of them."""
     rows = []
     for run in runs:
-        spans = [(span.events / (span.end_s - span.start_s), span) for span in run.per_worker
-                 if span.end_s > span.start_s]  # fmt: skip
+        spans = [
+            (
+                (span.events if span.measured is None else span.measured)
+                / (span.end_s - span.start_s),
+                span,
+            )
+            for span in run.per_worker
+            if span.end_s > span.start_s
+        ]
         if spans:
             rates = [rate for rate, _ in spans]
             slowest = min(spans, key=lambda pair: pair[0])[1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from simulator.contract import InsertRun
+from simulator.contract import InsertRun, Load
 
 from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.statistics import count_events_per_cost
@@ -48,7 +48,9 @@ def tabulate_inserts(
     terminal: bool,
     cost_per_hour: float | None = None,
 ) -> Table:
-    """Workers, Min, Max, Avg (events per second over the valid runs) and more to the right."""
+    """Workers, Min, Max, Avg (events per second over the valid runs) and more to the right. Of an open
+    loop, what was offered and what of it achieved (mean over the valid runs)."""
+    is_open = any(run.offered for run in runs)
     more = [] if cost_per_hour is None else [COST_HEADER]
     rows = []
     for workers in dict.fromkeys(run.workers for run in runs):
@@ -59,8 +61,8 @@ def tabulate_inserts(
             rows.append(
                 [
                     f"{workers:,}",
-                    *_list_figures(found[0]),
-                    *_list_details(own),
+                    *(_list_achieved(found[0], own) if is_open else _list_figures(found[0])),
+                    *_list_details(own, is_open),
                     *_list_more(own, runs),
                     *cost,
                 ]
@@ -73,16 +75,14 @@ def tabulate_inserts(
             rows.append(
                 [
                     f"{workers:,}",
-                    *shown,
-                    "-",
-                    "-",
-                    "-",
-                    *_list_details(own),
+                    *([_format_offered(own), shown[-1]] if is_open else shown + ["-"] * 3),
+                    *_list_details(own, is_open),
                     *_list_more(own, runs),
                     *none,
                 ]
             )
-    headers = ["Workers", "Min", "Max", "Avg", "Median", "95% interval", "CV", *_DETAILS]
+    achieved = ["Min", "Max", "Avg", "Median", "95% interval", "CV"]
+    headers = ["Workers", *(_OFFERED if is_open else achieved), *_list_detail_headers(is_open)]
     return Table([*headers, *_list_more_headers(runs), *more], rows)
 
 
@@ -90,6 +90,7 @@ def tabulate_steps(
     runs: Sequence[InsertRun], terminal: bool, cost_per_hour: float | None = None
 ) -> Table:
     """Level (events stored before the step) and Inserts/s, rounded to tens as in the reference."""
+    is_open = any(run.offered for run in runs)
     more = [] if cost_per_hour is None else [COST_HEADER]
     rows = []
     for run in runs:
@@ -98,11 +99,18 @@ def tabulate_steps(
         if cost_per_hour and run.valid and run.inserts_per_s:
             cost = [_format_events_per_cost(run.inserts_per_s, cost_per_hour)]
         shown = rate if run.valid or run.inserts_per_s is None else strike(rate, terminal)
+        rates = [_format_offered([run]), _flag_saturated(shown, [run])] if is_open else [shown]
         rows.append(
-            [f"{run.fill_level:,}", shown, *_list_details([run]), *_list_more([run], runs), *cost]
+            [
+                f"{run.fill_level:,}",
+                *rates,
+                *_list_details([run], is_open),
+                *_list_more([run], runs),
+                *cost,
+            ]
         )
-    headers = ["Level", "Inserts/s", *_DETAILS, *_list_more_headers(runs), *more]
-    return Table(headers, rows)
+    headers = ["Level", *(_OFFERED if is_open else ["Inserts/s"]), *_list_detail_headers(is_open)]
+    return Table([*headers, *_list_more_headers(runs), *more], rows)
 
 
 def tabulate_queries(summary: Sequence[QuerySummary], failed: Sequence[str]) -> Table:
@@ -147,6 +155,20 @@ def describe_durations(result: Result) -> str:
     return f"{what}; {result.fill_level:,} events in the database."
 
 
+def describe_load(load: Load) -> str | None:
+    """What the figures of an insert table are, where that depends on how requests were offered; None if
+    there is nothing to say."""
+    parts = []
+    if load.rate_per_s is not None:
+        parts.append(
+            "Open loop: response times run from when a request was due, service times from when it was"
+            " sent, both in ms; of the slowest run."
+        )
+    if load.warm_up_s:
+        parts.append(f"The first {load.warm_up_s:g} s (warm-up) are in no figure.")
+    return " ".join(parts) or None
+
+
 COST_HEADER = "Events/money"
 """Events that one unit of the currency of `cost_per_hour` pays for."""
 
@@ -155,21 +177,45 @@ def _format_events_per_cost(rate: float, cost_per_hour: float) -> str:
     return f"{count_events_per_cost(rate, cost_per_hour):,.0f}"
 
 
-_DETAILS = ["p50 ms", "p99 ms", "Client CPU"]
+_OFFERED = ["Offered/s", "Achieved/s"]
 
 
-def _list_details(runs: Sequence[InsertRun]) -> list[str]:
+def _format_offered(runs: Sequence[InsertRun]) -> str:
+    """What was due per second, the mean of the valid runs; of runs that gave no figure, of all."""
+    counted = [run for run in runs if run.valid] or runs
+    rates = [run.offered.due / run.window_s for run in counted if run.offered and run.window_s]
+    return format_rate(sum(rates) / len(rates)) if rates else "-"
+
+
+def _list_achieved(entry: InsertSummary, runs: Sequence[InsertRun]) -> list[str]:
+    return [_format_offered(runs), _flag_saturated(format_rate(entry.avg), runs)]
+
+
+def _flag_saturated(rate: str, runs: Sequence[InsertRun]) -> str:
+    saturated = any(run.valid and run.offered and run.offered.saturated for run in runs)
+    return f"{rate} saturated" if saturated else rate
+
+
+def _list_detail_headers(is_open: bool) -> list[str]:
+    if is_open:
+        return ["Response p50 ms", "p99 ms", "Service p99", "Client CPU"]
+    return ["p50 ms", "p99 ms", "Client CPU"]
+
+
+def _list_details(runs: Sequence[InsertRun], is_open: bool) -> list[str]:
     """Latency and client share of the slowest valid run: an average would hide it."""
     measured = [run for run in runs if run.valid and run.latency_ms and run.client]
     if not measured:
-        return ["-", "-", "-"]
+        return ["-" for _ in _list_detail_headers(is_open)]
     worst = max(measured, key=lambda run: run.latency_ms.p99 if run.latency_ms else 0.0)
     assert worst.latency_ms is not None
     share = max(run.client.cpu_share for run in measured if run.client)
     bound = any(run.client.bound for run in measured if run.client)
+    service = ["-" if worst.service_ms is None else format_ms(worst.service_ms.p99)]
     return [
         format_ms(worst.latency_ms.p50),
         format_ms(worst.latency_ms.p99),
+        *(service if is_open else []),
         f"{share:.0%}" + (" bound" if bound else _limit_text(measured)),
     ]
 

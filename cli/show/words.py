@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from simulator.contract import InsertRun, Load
+
 from ..results.comparison import Compared
 from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.place import format_workers
@@ -31,6 +33,15 @@ def write_headline(result: Result) -> str:
         rates = [read.queries_per_s for read in result.reads if read.valid and read.queries_per_s]
         queries = f"{sum(rates) / len(rates):,.1f}" if rates else "no"
         return f"{result.best.median:,.0f} inserts/s beside {queries} queries/s"
+    run = _choose_slowest(result, result.best)
+    if run and run.offered and run.latency_ms:
+        achieved = f"{result.best.median:,.0f}"
+        if run.offered.saturated:
+            achieved += f" of {run.offered.rate_per_s:,.10g}"
+        return (
+            f"{achieved} inserts/s with {format_workers(result.best.workers)},"
+            f" response p99 {run.latency_ms.p99:.3g} ms"
+        )
     return f"{result.best.median:,.0f} inserts/s with {format_workers(result.best.workers)}"
 
 
@@ -84,6 +95,7 @@ def describe_measurement(result: Result) -> str:
     parts = [f"Inserts into {where} by {spelled} worker{'s' if counts != [1] else ''} at once"]
     load = settings.load
     said = load.model_fields_set
+    parts += _describe_load(load)
     if "events" in said:
         parts.append(f"{load.events:,} events each")
     mode = f" ({settings.insert_mode})" if settings.insert_mode else ""
@@ -102,6 +114,20 @@ def describe_measurement(result: Result) -> str:
     elif settings.runs is not None:
         parts.append(f"{_count(settings.runs, 'run', 'runs')} of each worker count")
     return f"{', '.join(parts)}, {place} on {day}."
+
+
+def _describe_load(load: Load) -> list[str]:
+    """How requests were offered, and for how long, where that was asked for."""
+    parts = []
+    if load.rate_per_s is not None:
+        parts.append(f"{load.rate_per_s:,.10g} events/s offered ({load.arrivals} arrivals)")
+    if load.duration_s is not None:
+        parts.append(f"for {load.duration_s:g} s")
+    if load.warm_up_s:
+        parts.append(f"of which the first {load.warm_up_s:g} s (warm-up) don't count")
+    if load.in_flight is not None:
+        parts.append(f"up to {_count(load.in_flight, 'request', 'requests')} of each in flight")
+    return parts
 
 
 def give_answer(result: Result) -> str:
@@ -127,7 +153,49 @@ def give_answer(result: Result) -> str:
         took = [f"{entry.query} {_format_seconds(entry)}" for entry in result.query_summary]
         asked = f" On average a query took: {', '.join(took)}." if took else ""
         return f"{_describe_rate(best)}{_describe_cost(result, best)} beside the readers.{asked}"
+    if any(run.offered for run in result.insert_runs):
+        return _describe_offers(result)
     return f"Most with {format_workers(best.workers)}: {_describe_rate(best)}{_describe_cost(result, best)}."
+
+
+def _describe_offers(result: Result) -> str:
+    """An open loop's answer: what was achieved of what was offered, and how long a request took."""
+    said = []
+    for entry in result.insert_summary:
+        run = _choose_slowest(result, entry)
+        if run is None or run.latency_ms is None or run.offered is None:
+            continue
+        runs = [one for one in _list_counted(result, entry) if one.offered]
+        saturated = sum(one.offered.saturated for one in runs if one.offered)
+        kept_up = "kept up with" if not saturated else "not kept up with (saturated)"
+        said.append(
+            f"with {format_workers(entry.workers)} {run.offered.rate_per_s:,.10g} events/s were"
+            f" {kept_up}: {entry.avg:,.0f} inserts/s, response time p50"
+            f" {_format_ms(run.latency_ms.p50)}, p99 {_format_ms(run.latency_ms.p99)}"
+        )
+    text = "; ".join(said)
+    return (
+        f"{text[0].upper()}{text[1:]}." if said else "No run is valid: there is no figure to use."
+    )
+
+
+def _list_counted(result: Result, entry: InsertSummary) -> list[InsertRun]:
+    """The valid runs that a summary is of."""
+    return [
+        run
+        for run in result.insert_runs
+        if run.valid and run.workers == entry.workers and entry.fill_level in (None, run.fill_level)
+    ]
+
+
+def _choose_slowest(result: Result, entry: InsertSummary) -> InsertRun | None:
+    """Of these the one with the highest p99, as in the tables."""
+    timed = [run for run in _list_counted(result, entry) if run.latency_ms]
+    return max(timed, key=lambda run: run.latency_ms.p99 if run.latency_ms else 0.0, default=None)
+
+
+def _format_ms(value: float) -> str:
+    return f"{value:.3g} ms" if value < 1000 else f"{value:,.0f} ms"
 
 
 def describe_ratios(names: Sequence[str], found: Sequence[Compared]) -> list[str]:

@@ -82,7 +82,7 @@ def merge_inserts(
     if window <= 0 or not measured:
         reasons.append(explain_nothing(load, window))
     else:
-        reasons += _find_apart(overlap)
+        reasons += _find_apart(overlap, load)
     offsets = {worker: clock_offsets_s.get(worker, 0.0) for worker in parts}
     reasons += find_late_starts(offsets, window)
     offered = judge_offer(
@@ -174,16 +174,15 @@ def span_of(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return window, max(0.0, together) / window if window > 0 else 0.0
 
 
-def _find_apart(overlap: float) -> list[str]:
+def _find_apart(overlap: float, load: Load) -> list[str]:
     """What makes a run invalid whose writers did not work together for long enough."""
     if overlap >= MIN_OVERLAP:
         return []
     # Rounded down, so that what falls short never reads as enough.
     shown = math.floor(overlap * 1000) / 1000
     needed = f"at least {MIN_OVERLAP:.0%} is needed"
-    return [
-        f"the workers overlapped in only {shown:.1%} of the window ({needed}): use more --num-inserts"
-    ]
+    remedy = "use more --num-inserts" if load.duration_s is None else "use a longer --duration"
+    return [f"the workers overlapped in only {shown:.1%} of the window ({needed}): {remedy}"]
 
 
 def _slowest(parts: Mapping[int, WorkerInsert]) -> WorkerTimeline:

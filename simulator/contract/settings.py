@@ -117,14 +117,14 @@ class Load(Message):
     batch: Annotated[int, Condition.BATCH] = _option(
         0, "Events per request; 0: each event is a request of its own.", Role.WRITE, ge=0
     )
-    rate_per_s: Annotated[float | None, Condition.WORKLOAD] = _option(
+    rate_per_s: Annotated[float | None, Condition.LOAD] = _option(
         None,
         "Offer this many events (queries) per second, of all workers together, whether or not the"
         " database keeps up: an open loop. Without it each request follows the answer to the one"
         " before: a closed loop.",
         gt=0,
     )
-    arrivals: Annotated[Arrivals, Condition.WORKLOAD] = _option(
+    arrivals: Annotated[Arrivals, Condition.LOAD] = _option(
         Arrivals.POISSON, "With --rate: at equal intervals, or independently of each other."
     )
     in_flight: Annotated[int | None, Condition.CLIENT] = _option(

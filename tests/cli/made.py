@@ -9,7 +9,14 @@ from typing import Any
 from cli.results.model import Result
 from cli.results.statistics import summarize_inserts, summarize_queries
 from cli.results.store import StoredResult
-from simulator.contract import Client, LatencyMs, QueryRun, WorkerSpan, WorkerTimeline
+from simulator.contract import (
+    Client,
+    LatencyMs,
+    Offered,
+    QueryRun,
+    WorkerSpan,
+    WorkerTimeline,
+)
 
 from ..helpers import insert_run
 
@@ -66,6 +73,35 @@ def inserts(
     return _insert_result(
         runs, target, {"workers": list(rates), "runs": 3} | dict(options or {}), changes
     )
+
+
+def open_loop(
+    rates: Mapping[int, Sequence[float]],
+    rate_per_s: float = 1000.0,
+    saturated: bool = False,
+    options: Mapping[str, Any] | None = None,
+    **offered: Any,
+) -> Result:
+    """A sweep at a rate for 21 s, of which the first is the warm-up."""
+    given = {
+        "rate_per_s": rate_per_s, "arrivals": "poisson", "duration_s": 21.0, "warm_up_s": 1.0,
+        "num_inserts": None,
+    }  # fmt: skip
+    result = inserts(rates, options=given | dict(options or {}))
+    for run in result.insert_runs:
+        achieved = int((run.inserts_per_s or 0) * 20)
+        due = int(rate_per_s * 20)
+        values = {
+            "rate_per_s": rate_per_s, "due": due, "achieved": achieved, "backlog_max": 50,
+            "backlog_growth": 7, "backlog": [(0, 10), (1, 50), (2, 5)], "saturated": saturated,
+            "own_delay_p99_ms": 0.25,
+            "reason": f"of {due:,} events that were due in the window, {achieved:,} were done in it"
+            if saturated else None,
+        }  # fmt: skip
+        run.offered = Offered(**(values | offered))
+        run.service_ms = LatencyMs(p50=0.5, p90=0.75, p99=1.25, p99_9=2.0, max=3.0)
+        run.warm_up_s = 1.0
+    return result
 
 
 def steps(

@@ -236,6 +236,13 @@ def test_a_run_by_the_clock_plans_no_number_of_events() -> None:
     assert merged({"events": 7, "measured": 7}, load=Load(duration_s=10.0)).valid
 
 
+def test_workers_that_were_apart_need_longer() -> None:
+    (reason, _) = merged(
+        {}, {}, load=Load(duration_s=10.0), clock_offsets_s={1: 9.0}
+    ).invalid_reasons
+    assert reason.endswith("use a longer --duration")
+
+
 @pytest.mark.parametrize(
     ("load", "end_s", "reason"),
     [

@@ -11,7 +11,7 @@ from cli.results.store import read_result
 from cli.results.verdicts import Kind, Weakness, find_weaknesses, is_stable, summarize_doubts
 from simulator.contract import Machine, QueryRun
 
-from ..made import STORED, client, inserts, queries, steps
+from ..made import STORED, client, inserts, open_loop, queries, steps
 
 MANY = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
 
@@ -90,6 +90,45 @@ def test_a_client_bound_run_needs_no_word_of_the_clients_part() -> None:
     part.in_flight = 1
     result.insert_runs[0].client = part
     assert of_kind(result, Kind.CLIENTS_PART) == []
+
+
+def test_a_saturated_run_is_a_true_result_of_which_it_is_said() -> None:
+    result = open_loop({2: [800.0, 810.0]}, saturated=True, unsent=1234)
+    assert result.valid
+    first, second = of_kind(result, Kind.SATURATED)
+    assert (first.where, second.where) == (Place(workers=2, run=1), Place(workers=2, run=2))
+    assert first.text == (
+        "1,000 events/s were not kept up with: of 20,000 events that were due in the window, 16,000"
+        " were done in it; response times of 1,234 events that were never sent count with the time"
+        " they had waited"
+    )
+    assert first.rate is None
+    assert summarize_doubts(result) == ["2 of 2 runs are saturated"]
+    assert Kind.SATURATED not in kinds(open_loop({2: [1000.0, 1001.0]}))
+
+
+def test_a_saturated_run_of_which_all_was_sent_says_nothing_of_what_was_not() -> None:
+    (found,) = of_kind(open_loop({1: [800.0]}, saturated=True), Kind.SATURATED)
+    assert found.text.endswith("16,000 were done in it")
+
+
+@pytest.mark.parametrize("saturated", [False, True])
+def test_in_an_open_loop_a_client_has_a_part_only_if_it_never_waits(saturated: bool) -> None:
+    result = open_loop({1: [800.0]}, saturated=saturated)
+    for run in result.insert_runs:
+        run.client = client(0.2).model_copy(update={"in_flight": 1})
+    assert (Kind.CLIENTS_PART in kinds(result)) is saturated
+
+
+def test_a_run_by_the_clock_is_short_by_its_duration() -> None:
+    result = open_loop({1: [800.0]})
+    for run in result.insert_runs:
+        run.window_s = 4.0
+    (found,) = of_kind(result, Kind.SHORT)
+    assert found.text == (
+        "runs of 4.0 s measure much of their own start and end; with --duration 11s or longer they"
+        " measure less of it"
+    )
 
 
 def busy(node: str = "vm", **shares: float) -> list[Machine]:

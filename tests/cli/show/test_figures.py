@@ -25,7 +25,7 @@ from cli.show.plotting import write_plot
 from cli.show.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
 from cli.show.vega import WIDTH
 
-from ..made import STORED, client, inserts, queries, steps, stored
+from ..made import STORED, client, inserts, open_loop, queries, steps, stored
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -104,6 +104,21 @@ def test_throughput_over_time_shows_a_second_without_an_answer() -> None:
     assert by_part["all"] == [(0, 300), (1, 150), (2, 0), (3, 7)]
     assert by_part["slowest"] == [(0, 11), (1, 0), (2, 0), (3, 3)]
     assert "worker 3" in found[-1]["text"]
+
+
+def test_over_time_an_open_loop_shows_its_backlog_and_where_its_warm_up_ended() -> None:
+    figure = drawn("time", open_loop({1: [1000.0]}))
+    waiting = [(row["second"], row["events"]) for row in rows(figure) if row["part"] == "backlog"]
+    assert waiting == [(0, 10), (1, 50), (2, 5)]
+    panels = figure.spec["vconcat"]
+    assert len(panels) == 3
+    for panel in panels:
+        assert [layer["data"]["values"] for layer in panel["layer"] if "data" in layer] == [
+            [{"limit": 1.0}]
+        ]
+    assert "before the dashed line (warm-up)" in figure.note
+    assert "response time" in drawn("latency", open_loop({1: [1000.0]})).note
+    assert "response time" not in drawn("latency", inserts({1: [1000.0]})).note
 
 
 def test_a_long_run_is_drawn_in_steps() -> None:

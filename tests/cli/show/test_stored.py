@@ -16,7 +16,7 @@ from cli.results.store import read_result
 from cli.show.stored import describe_result, tabulate_result, tabulate_results
 from simulator.contract import InsertRun, Machine
 
-from ..made import STORED, inserts, queries, steps, stored
+from ..made import STORED, inserts, open_loop, queries, steps, stored
 
 
 def test_the_list() -> None:
@@ -65,6 +65,32 @@ def test_one_result_has_everything() -> None:
     assert text.startswith("Result one\nInserts into alpha")
     assert [title for title in tables if f"\n{title}\n" not in text] == []
     assert text.endswith("File: results/one/result.json")
+
+
+def test_an_open_loop_with_all_that_was_due() -> None:
+    result = open_loop({2: [800.0]}, saturated=True, unsent=3)
+    result.insert_runs[0].per_worker[0].measured = 500
+    text = describe_result(stored(result), terminal=False)
+    assert "The first 1 s (warm-up) are in no figure." in text
+    tables = tabulate_result(result, terminal=False)
+    assert "Latencies of a request, ms" not in tables
+    assert tables["Response times of a request, ms"].rows[0][3:] == [
+        "1.500", "2.500", "4.000", "40.250", "500.125",
+    ]  # fmt: skip
+    assert tables["Service times of a request, ms"].rows[0][5] == "1.250"
+    due = tables["What was due"]
+    assert dict(zip(due.headers[3:], due.rows[0][3:], strict=True)) == {
+        "Saturated": "yes", "Due": "20,000", "Achieved": "16,000", "Unsent": "3", "Most waiting": "50",
+        "Growth": "+7", "Client late p99 ms": "0.250",
+    }  # fmt: skip
+    # 500 events within the window of 20 s; the other worker says nothing of a window.
+    assert tables["Spread of the workers"].rows[0][3:5] == ["25", "50"]
+    (row,) = list_rows(stored(result))
+    assert (row["rate_per_s"], row["arrivals"], row["duration_s"]) == (1000.0, "poisson", 21.0)
+    assert (row["due"], row["achieved"], row["saturated"]) == (20_000, 16_000, True)
+    assert (row["latency_p99_ms"], row["service_p99_ms"]) == (4.0, 1.25)
+    assert COLUMNS["rate_per_s"] == COLUMNS["duration_s"] == "DOUBLE"
+    assert COLUMNS["in_flight"] == "BIGINT"
 
 
 def test_when_a_run_was_and_on_how_busy_a_machine() -> None:

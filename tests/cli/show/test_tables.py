@@ -11,6 +11,7 @@ from cli.results.statistics import find_unanswered, summarize_inserts
 from cli.results.store import read_result
 from cli.show.tables import (
     Table,
+    describe_load,
     strike,
     tabulate_inserts,
     tabulate_queries,
@@ -19,7 +20,7 @@ from cli.show.tables import (
 from simulator.contract import InsertRun, Queryable, QueryRun
 
 from ...helpers import insert_run
-from ..made import STORED
+from ..made import STORED, inserts, open_loop
 
 
 def stored_inserts(name: str) -> tuple[list[InsertRun], list[InsertSummary]]:
@@ -50,6 +51,40 @@ def test_insert_table() -> None:
         ["8", "~~50,000~~", "~~50,000~~", "~~50,000~~", "-", "-", "-", "-", "-", "-"],
         ["12", "-", "-", "-", "-", "-", "-", "-", "-", "-"],
     ]  # fmt: skip
+
+
+def test_an_open_loop_shows_what_was_offered_and_that_its_times_are_response_times() -> None:
+    result = open_loop({1: [990.0, 1010.0], 2: [800.0]})
+    for run in result.insert_runs[2:]:
+        assert run.offered is not None
+        run.offered.saturated = True
+    table = tabulate_inserts(result.insert_runs, result.insert_summary, terminal=False)
+    assert cells(table.text()) == [
+        ["Workers", "Offered/s", "Achieved/s", "Response p50 ms", "p99 ms", "Service p99", "Client CPU"],
+        ["1", "1,000", "1,000", "1.5", "5", "1.25", "20%"],
+        ["2", "1,000", "800 saturated", "1.5", "4", "1.25", "10%"],
+    ]  # fmt: skip
+    assert describe_load(result.settings.load) == (
+        "Open loop: response times run from when a request was due, service times from when it was sent,"
+        " both in ms; of the slowest run. The first 1 s (warm-up) are in no figure."
+    )
+    assert describe_load(inserts({1: [1.0]}).settings.load) is None
+
+
+def test_an_open_loops_table_fits_a_hundred_columns() -> None:
+    result = open_loop({16: [412_345.0, 1_000.0]}, rate_per_s=500_000.0, saturated=True)
+    table = tabulate_inserts(result.insert_runs, result.insert_summary, terminal=False)
+    assert max(map(len, table.text().splitlines())) <= 100
+
+
+def test_an_open_loops_invalid_runs_and_steps() -> None:
+    result = open_loop({1: [990.0]}, saturated=True)
+    (run,) = result.insert_runs
+    steps = tabulate_steps([run], terminal=False)
+    assert cells(steps.text())[1][:3] == ["0", "1,000", "990 saturated"]
+    run.valid = False
+    table = tabulate_inserts([run], [], terminal=False)
+    assert cells(table.text())[1] == ["1", "1,000", "~~990~~", "-", "-", "-", "-"]
 
 
 def test_what_can_be_queried_later_is_shown_where_there_is_such_a_thing() -> None:

@@ -7,7 +7,7 @@ import pytest
 from cli.results.comparison import compare
 from cli.show import words
 
-from ..made import ENVIRONMENT, inserts, queries, steps
+from ..made import ENVIRONMENT, inserts, open_loop, queries, steps
 
 MANY = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
 
@@ -60,6 +60,24 @@ def test_the_answer() -> None:
 def test_a_query_asked_once_has_one_figure() -> None:
     assert (
         words.give_answer(queries({"q": [0.5]}, cold=None)) == "On average a query took: q 0.5 s."
+    )
+
+
+def test_an_open_loop_in_words() -> None:
+    result = open_loop({2: [1000.0, 1002.0]}, options={"in_flight": 4})
+    assert (
+        "1,000 events/s offered (poisson arrivals), for 21 s, of which the first 1 s (warm-up) don't"
+        " count, up to 4 requests of each in flight, 100 in a request (copy)"
+    ) in words.describe_measurement(result)
+    assert words.give_answer(result) == (
+        "With 2 workers 1,000 events/s were kept up with: 1,001 inserts/s, response time p50 1.5 ms,"
+        " p99 5 ms."
+    )
+    assert words.write_headline(result) == "1,001 inserts/s with 2 workers, response p99 5 ms"
+    result = open_loop({2: [800.0]}, saturated=True)
+    assert "not kept up with (saturated): 800 inserts/s" in words.give_answer(result)
+    assert (
+        words.write_headline(result) == "800 of 1,000 inserts/s with 2 workers, response p99 4 ms"
     )
 
 
