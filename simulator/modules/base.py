@@ -60,10 +60,15 @@ class Capabilities:
     """Whether a device may have several events at one time, as with `--timestamps restart`."""
     int64_range: tuple[int, int] = (-(2**63), 2**63 - 1)
     """The smallest and the largest number that the type for INT64 holds."""
+    missing_values: bool = False
+    """Whether events without a value in a nullable column can be stored."""
 
     def workload(self, schema: Schema) -> Support:
-        """Whether events of this schema can be stored: it depends on their columns' types alone."""
-        known = all(column.type in self.column_types for column in schema.columns)
+        """Whether events of this schema can be stored: it depends on their columns alone."""
+        known = all(
+            column.type in self.column_types and (self.missing_values or not column.nullable)
+            for column in schema.columns
+        )
         return Support.FULL if known else Support.MISSING
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from threading import get_ident
@@ -30,20 +30,30 @@ class ColumnType(StrEnum):
     INT64 = "int64"
     INT32 = "int32"
     FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    BOOL = "bool"
     TEXT = "text"
     """UTF-8 in a bytes array (numpy `S`): no NUL characters."""
     JSON = "json"
     """A JSON document, as `TEXT`."""
 
 
+NUMBERS = (ColumnType.INT64, ColumnType.INT32, ColumnType.FLOAT32, ColumnType.FLOAT64)
+"""Types of numbers that can be measured and computed with."""
+
+
 @dataclass(frozen=True)
 class Column:
-    """One column. `decimals` (FLOAT32 only) is the number of digits after the point that every
-    database is sent, so that no database gets a longer payload than another."""
+    """One column. `decimals` (FLOAT32 and FLOAT64 only) is the number of digits after the point that
+    every database is sent, so that no database gets a longer payload than another."""
 
     name: str
     type: ColumnType
     decimals: int | None = None
+    nullable: bool = False
+    """Some events have no value: see `EventBlock.missing`. Never of the key, the time or the device."""
+    tag: bool = False
+    """It describes the device and follows from its name alone."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +88,10 @@ class Schema:
     @property
     def metrics(self) -> int:
         """How many measured values an event has."""
-        measured = (ColumnType.FLOAT32, ColumnType.INT32)
-        return sum(column.type in measured for column in self.columns)
+        return sum(
+            column.type in NUMBERS and not column.tag and column.name not in self.key
+            for column in self.columns
+        )
 
     @property
     def sequence(self) -> str | None:
@@ -99,6 +111,9 @@ class EventBlock:
     first: int
     columns: Mapping[str, NDArray[Any]]
     devices: NDArray[np.bytes_]
+    missing: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    """Nullable column -> where an event has no value; the column holds some number or text there. A
+    nullable column that isn't named has all its values."""
 
     def __len__(self) -> int:
         return len(self.devices)
@@ -107,7 +122,9 @@ class EventBlock:
         """Every `step`-th event of [start, stop), as views. `first` is exact for step 1 only."""
         rows = slice(start, stop, step)
         columns = {name: values[rows] for name, values in self.columns.items()}
-        return EventBlock(self.schema, self.worker, self.first + start, columns, self.devices[rows])
+        missing = {name: places[rows] for name, places in self.missing.items()}
+        first, devices = self.first + start, self.devices[rows]
+        return EventBlock(self.schema, self.worker, first, columns, devices, missing)
 
     def key_of(self, row: int) -> dict[str, int | str]:
         """The natural key of one event as Python values, e.g. to look it up in the database."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
 
@@ -28,7 +29,7 @@ from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.testing.inserting import insert_with, requests_at_once
 from simulator.worker.writing import share
-from simulator.workloads.base import ColumnType
+from simulator.workloads.base import Column, ColumnType
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
 
@@ -123,7 +124,35 @@ def test_what_is_not_there_is_told_apart(support: Support | None, text: str) -> 
 def test_capabilities_speak_of_everything(name: str) -> None:
     can = load_module(name).CAPABILITIES
     assert set(can.primary_keys) == set(PrimaryKey)
-    assert set(can.column_types) == set(ColumnType)
+    assert set(can.column_types) >= set(ColumnType) - {ColumnType.FLOAT64, ColumnType.BOOL}
+
+
+@pytest.mark.parametrize(
+    ("column", "missing_values", "support"),
+    [
+        (Column("x", ColumnType.FLOAT64), True, Support.MISSING),
+        (Column("x", ColumnType.FLOAT32), False, Support.FULL),
+        (Column("x", ColumnType.FLOAT32, nullable=True), False, Support.MISSING),
+        (Column("x", ColumnType.FLOAT32, nullable=True), True, Support.FULL),
+    ],
+)
+def test_a_workload_depends_on_types_and_on_missing_values(
+    column: Column, missing_values: bool, support: Support
+) -> None:
+    can = replace(
+        Postgres.CAPABILITIES,
+        column_types=set(ColumnType) - {ColumnType.FLOAT64},
+        missing_values=missing_values,
+    )
+    schema = replace(Temperature.schema, columns=(*Temperature.schema.columns, column))
+    assert can.workload(schema) is support
+
+
+def test_blackhole_takes_what_the_encoders_module_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_texts = replace(Postgres.CAPABILITIES, column_types=set(ColumnType) - {ColumnType.TEXT})
+    monkeypatch.setattr(Postgres, "CAPABILITIES", without_texts)
+    with pytest.raises(OptionError, match="module postgres can't do events with columns of"):
+        blackhole(encoder="postgres")
 
 
 # --- options --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 
 import numpy as np
@@ -246,6 +247,27 @@ def test_parts_are_views_of_the_block() -> None:
     assert (part.worker, part.first, len(part)) == (1, 14, 5)
     assert rows_of(block.part(1, 20, 4)) == rows_of(block)[1::4]
     assert np.shares_memory(part.columns["timestamp"], block.columns["timestamp"])
+
+
+def test_parts_keep_what_is_missing() -> None:
+    block = Temperature().block(0, 0, 10)
+    places = np.arange(10) % 3 == 0
+    block = replace(block, missing={"temperature": places})
+    assert block.part(2, 9, 2).missing["temperature"].tolist() == places[2:9:2].tolist()
+    assert Temperature().block(0, 0, 1).missing == {}
+
+
+def test_metrics_are_the_numbers_that_are_measured() -> None:
+    more = (
+        Column("x", ColumnType.FLOAT64),
+        Column("n", ColumnType.INT64),
+        Column("on", ColumnType.BOOL),
+        Column("version", ColumnType.INT32, tag=True),
+    )
+    schema = Temperature.schema
+    assert schema.metrics == 1
+    assert replace(schema, columns=schema.columns + more).metrics == 3
+    assert Cpu.schema.metrics == 10
 
 
 def test_key_of_has_plain_values() -> None:

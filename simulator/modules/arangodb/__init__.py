@@ -69,7 +69,7 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
         multiple_tables=Support.FULL,
         queries=dict.fromkeys(QUERIES, Support.FULL),
         indices=Support.FULL,
-        column_types=frozenset(ColumnType),
+        column_types=frozenset(ColumnType) - {ColumnType.FLOAT64, ColumnType.BOOL},
         in_flight=dict.fromkeys(InsertMethod, Support.FULL),
     )
     ENCODINGS = (

@@ -12,7 +12,7 @@ from typing import Any
 from ...contract import PrimaryKey
 from ...errors import OptionError
 from ...workloads.base import ColumnType
-from ..base import Capabilities, Encoder, Job, Module, Query, Support
+from ..base import Capabilities, Encoder, Job, Module, Query, Support, require
 from .options import BlackholeOptions
 from .writer import BlackholeWriter
 
@@ -31,6 +31,7 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
         indices=Support.UNSUPPORTED,
         column_types=frozenset(ColumnType),
         in_flight=dict.fromkeys(("batch", "single"), Support.FULL),
+        missing_values=True,
     )
     ENCODINGS = ()
 
@@ -41,6 +42,8 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
     @classmethod
     def encoder(cls, options: BlackholeOptions, job: Job, batch: int) -> Encoder:
         module, encoding = options.encoding()
+        kinds = "events with columns of these types"
+        require(module.CAPABILITIES.workload(job.schema), kinds, module.name)
         return module.encoder(encoding, job, batch)
 
     def writer(self, batch: int, prefill: bool = False) -> BlackholeWriter:

@@ -60,7 +60,7 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
         multiple_tables=Support.FULL,
         queries=dict.fromkeys(NAMES, Support.FULL),
         indices=Support.UNSUPPORTED,
-        column_types=frozenset(ColumnType),
+        column_types=frozenset(ColumnType) - {ColumnType.FLOAT64, ColumnType.BOOL},
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         repeated_timestamps=Support.UNSUPPORTED,
     )
