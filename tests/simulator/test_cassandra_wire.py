@@ -388,6 +388,36 @@ def test_no_node_at_all(cluster: Cluster, pool_to: Callable[..., ConnectionPool]
         pool_to()
 
 
+def test_requests_to_others_do_not_wait_for_a_node_that_takes_nothing(
+    cluster: Cluster, pool_to: Callable[..., ConnectionPool]
+) -> None:
+    pool = pool_to(timeout_s=60)
+    large = bytes(2_000_000)
+    for name in ("first", "second"):
+        pool.submit(b"a", _EXECUTE, large, name, 1)
+    assert cluster.servers["a"].connection.full
+    pool.submit(b"b", _EXECUTE, b"small", "other", 3)
+    slow, other = cluster.servers["a"], cluster.servers["b"]
+    other.answer(other.request()[0])
+    [outcome] = pool.outcomes(10)
+    assert (outcome.request, outcome.result) == ("other", 3)
+    # It goes on, and gets all that was for it.
+
+    def answer() -> None:
+        for _ in range(2):
+            number, _, body = slow.request()
+            assert body == large
+            slow.answer(number)
+
+    with ThreadPoolExecutor(1) as thread:
+        reading = thread.submit(answer)
+        ended: list[Outcome] = []
+        while len(ended) < 2:
+            ended += pool.outcomes(10)
+        reading.result()
+    assert [(one.request, one.result) for one in ended] == [("first", 1), ("second", 1)]
+
+
 def test_a_request_without_an_answer_fails_and_its_connection_with_it(
     cluster: Cluster, pool_to: Callable[..., ConnectionPool]
 ) -> None:

@@ -100,7 +100,8 @@ class ConnectionPool:
     def submit(
         self, partition: bytes, operation: int, body: bytes, request: object, events: int
     ) -> None:
-        """Send a request; `outcomes` tells how it ended. Waits until its node has taken it."""
+        """Send a request; `outcomes` tells how it ended, and sends what its node doesn't take at once:
+        others, to nodes that do, must not wait for that."""
         if self._joining or self._topology.version != self._version:
             self._refresh()
         connection = self._by_partition.get(partition) or self._choose(partition)
@@ -114,8 +115,6 @@ class ConnectionPool:
             return
         if connection.full:
             self._poll.modify(connection, select.POLLIN | select.POLLOUT)
-            while connection.full and connection.is_open:
-                self._serve(None)
 
     def outcomes(self, timeout_s: float | None) -> list[Outcome]:
         """As `Writer.outcomes`."""
