@@ -83,7 +83,7 @@ def encode_streams(workload: Workload, events: int, batch: int) -> list[bytes]:
     """What a worker sends in its COPYs."""
     block = workload.block(0, 0, events)
     columns = block.schema.columns, block.columns
-    return [b"".join(parts) for parts in copy_binary(columns, batch)]
+    return copy_binary(columns, batch)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ request.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from threading import get_ident
 from typing import Any
@@ -181,69 +180,179 @@ def bounds(count: int, batch: int) -> list[tuple[int, int]]:
 
 # --- binary rows ----------------------------------------------------------------------------------
 
+# Rows made at once: so many bytes stay in a core's own cache until they have been copied into requests.
+_WINDOW_BYTES = 1 << 18
 
-@dataclass(frozen=True, slots=True)
+
 class BinaryRows:
-    """Rows of bytes, one after the other. Valid until this thread makes the next ones."""
-
-    flat: NDArray[np.uint8]
-    begins: NDArray[np.int64]
-    """Where each row begins, and finally where the last one ends."""
-
-    def part(self, start: int, stop: int) -> memoryview:
-        """The bytes of rows [start, stop)."""
-        return self.flat[self.begins[start] : self.begins[stop]].data
-
-
-def binary_rows(
-    columns: Columns,
-    prefix: bytes | NDArray[np.void],
-    json_prefix: bytes = b"",
-    suffix: bytes = b"",
-) -> BinaryRows:
     """Each row: a prefix, for each value its length, an int32, and the value, both big-endian; a suffix.
 
     PostgreSQL's binary COPY wants rows like that, and CQL's binary protocol a query's values.
-    `prefix` is one for all rows, or an array with one for each. `json_prefix` is part of the value.
-    A TEXT column of numpy's type `V` holds arbitrary bytes, all values of the same length.
+    `prefix` is one for all rows, or an array with one for each, which is read when rows are asked for.
+    `json_prefix` is part of the value. A TEXT column of numpy's type `V` holds arbitrary bytes, all values
+    of the same length.
 
-    All rows are one numpy record array. Texts shorter than their column's width are cut out of the
-    records' bytes afterwards, for all rows at once.
+    Rows are made when they are asked for, some at a time. What is of fixed length is one numpy record
+    array, in which a column that has one value for all rows (`is_constant`) and known lengths stay.
+    Texts of different lengths stand between two such arrays and are joined with them.
+
+    The arrays are kept, as filling fresh memory would cost twice as much. So a thread must be done
+    with one object's rows before it asks another one for some.
     """
-    names, values = columns
-    count = len(values[names[0].name])
-    kinds = tuple(_BIG_ENDIAN.get(c.type) or values[c.name].dtype.str[1:] for c in names)
-    constant = prefix if isinstance(prefix, bytes) else bytes(prefix.dtype.itemsize)
-    records = _records(tuple(names), kinds, count, constant, json_prefix, suffix, get_ident())
-    if not isinstance(prefix, bytes):
-        records["prefix"] = prefix
-    lengths = {}
-    for column, kind in zip(names, kinds, strict=True):
-        data = values[column.name]
-        records[f"v_{column.name}"] = data
-        if not kind.startswith("S"):
-            continue
-        width = data.dtype.itemsize
-        extra = len(json_prefix) if column.type is ColumnType.JSON else 0
-        if _fills(data):
-            records[f"n_{column.name}"] = width + extra
+
+    def __init__(
+        self,
+        columns: Columns,
+        prefix: bytes | NDArray[np.void],
+        json_prefix: bytes = b"",
+        suffix: bytes = b"",
+    ) -> None:
+        names, values = columns
+        self._count = len(values[names[0].name])
+        runs = [_Run()]
+        self.lengths: NDArray[np.int64] | int = 0
+        """Bytes of each row; one number if all have the same."""
+        self._texts: list[NDArray[np.bytes_]] = []
+        """What stands behind each run but the last: texts of different lengths."""
+        if isinstance(prefix, bytes):
+            runs[0].keep(prefix)
         else:
-            lengths[column.name] = np.char.str_len(data)
-            records[f"n_{column.name}"] = lengths[column.name] + extra
-    flat = records.view(np.uint8)
-    row_size = records.dtype.itemsize
-    if not lengths:
-        return BinaryRows(flat, np.arange(0, (count + 1) * row_size, row_size))
-    keep = np.ones((count, row_size), dtype=np.bool_)
-    row_sizes = np.full(count, row_size)
-    for name, length in lengths.items():
-        fields = records.dtype.fields
-        assert fields is not None
-        field, offset = fields[f"v_{name}"][:2]
-        width = field.itemsize
-        keep[:, offset : offset + width] = np.arange(width) < length[:, None]
-        row_sizes -= width - length
-    return BinaryRows(flat[keep.reshape(-1)], np.concatenate(([0], np.cumsum(row_sizes))))
+            runs[0].take(prefix.dtype.str, prefix)
+        for column in names:
+            data = values[column.name]
+            kind = _BIG_ENDIAN.get(column.type) or data.dtype.str
+            before = json_prefix if column.type is ColumnType.JSON else b""
+            if data.dtype.kind == "S" and is_constant(data):
+                text = before + data[0]
+                runs[-1].keep(_length(len(text)) + text)
+            elif data.dtype.kind == "S" and not _fills(data):
+                lengths = np.char.str_len(data)
+                self.lengths = self.lengths + lengths
+                runs[-1].take(">i4", lengths + len(before))
+                runs[-1].keep(before)
+                runs.append(_Run())
+                self._texts.append(data)
+            else:
+                runs[-1].keep(_length(np.dtype(kind).itemsize + len(before)) + before)
+                runs[-1].take(kind, data)
+        runs[-1].keep(suffix)
+        fixed = sum(run.bytes for run in runs)
+        self.lengths = self.lengths + fixed
+        width = fixed + sum(text.dtype.itemsize for text in self._texts)
+        self._window = max(1, _WINDOW_BYTES // width)
+        self._arrays = [run.records(self._window) for run in runs if run.bytes]
+        self._moving = [
+            (records[name], data)
+            for run, records in zip(runs, self._arrays, strict=False)
+            for name, data in run.moving
+        ]
+        self._begin = self._end = 0
+        """Which rows the arrays hold."""
+        self._pieces: list[bytes] = []
+        """Their parts in order, if there are texts of different lengths."""
+
+    def join(self, start: int, stop: int, head: bytes = b"", tail: bytes = b"") -> bytes:
+        """The bytes of rows [start, stop) between `head` and `tail`."""
+        parts = [head]
+        while start < stop:
+            if not self._begin <= start < self._end:
+                self._fill(start)
+            if stop <= self._end:
+                return b"".join((*parts, self._part(start, stop), tail))
+            parts.append(bytes(self._part(start, self._end)))
+            start = self._end
+        return b"".join((*parts, tail))
+
+    def singles(self) -> list[bytes]:
+        """Each row on its own."""
+        rows: list[bytes] = []
+        for start in range(0, self._count, self._window):
+            self._fill(start)
+            if not self._texts:
+                rows += _blobs(self._arrays[0], self._end - start)
+            else:
+                width = len(self._pieces) // (self._end - start)
+                rows += [
+                    b"".join(self._pieces[first : first + width])
+                    for first in range(0, len(self._pieces), width)
+                ]
+        return rows
+
+    def _fill(self, start: int) -> None:
+        """Make rows from `start` on, as many as there is room for."""
+        count = min(self._window, self._count - start)
+        self._begin, self._end = start, start + count
+        for field, data in self._moving:
+            field[:count] = data[start : start + count]
+        if not self._texts:
+            return
+        parts: list[list[bytes]] = [[]] * (len(self._arrays) + len(self._texts))
+        parts[0::2] = [_blobs(records, count) for records in self._arrays]
+        parts[1::2] = [text[start : start + count].tolist() for text in self._texts]
+        self._pieces = [b""] * (len(parts) * count)
+        for position, part in enumerate(parts):
+            self._pieces[position :: len(parts)] = part
+
+    def _part(self, start: int, stop: int) -> bytes | memoryview:
+        """The bytes of rows that the arrays hold."""
+        first, last = start - self._begin, stop - self._begin
+        if not self._texts:
+            return self._arrays[0][first:last].view(np.uint8).data
+        width = len(self._pieces) // (self._end - self._begin)
+        return b"".join(self._pieces[first * width : last * width])
+
+
+class _Run:
+    """Consecutive fields of a row, all of fixed length."""
+
+    def __init__(self) -> None:
+        self._fields: list[tuple[str, bytes]] = []
+        """Type of each, and what it is in each row, if it's always the same."""
+        self.moving: list[tuple[str, NDArray[Any]]] = []
+        """Name and values of each that isn't."""
+        self.bytes = 0
+
+    def keep(self, constant: bytes) -> None:
+        """A field that is the same in each row."""
+        if constant:
+            self._add(f"V{len(constant)}", constant)
+
+    def take(self, kind: str, data: NDArray[Any]) -> None:
+        """A field with a value for each row."""
+        self.moving.append((f"f{len(self._fields)}", data))
+        self._add(kind, b"")
+
+    def _add(self, kind: str, constant: bytes) -> None:
+        self._fields.append((kind, constant))
+        self.bytes += np.dtype(kind).itemsize
+
+    def records(self, count: int) -> NDArray[np.void]:
+        """Records in which everything is filled in that is the same in each row."""
+        return _records(tuple(self._fields), count, get_ident())
+
+
+@lru_cache(maxsize=16)
+def _records(fields: tuple[tuple[str, bytes], ...], count: int, _thread: int) -> NDArray[np.void]:
+    records = np.zeros(count, dtype=[(f"f{n}", kind) for n, (kind, _) in enumerate(fields)])
+    for number, (_, constant) in enumerate(fields):
+        if constant:
+            records[f"f{number}"] = np.void(constant)
+    return records
+
+
+def _length(octets: int) -> bytes:
+    return octets.to_bytes(4, "big")
+
+
+def _blobs(records: NDArray[np.void], count: int) -> list[bytes]:
+    """The first `count` records, each as its bytes."""
+    found: list[bytes] = records[:count].view(f"V{records.dtype.itemsize}").tolist()
+    return found
+
+
+def is_constant(data: NDArray[Any]) -> bool:
+    """Whether a column says one value for all rows, as `numpy.broadcast_to` makes it."""
+    return data.strides == (0,) and len(data) > 0
 
 
 def all_alike(data: NDArray[np.generic]) -> bool:
@@ -261,36 +370,3 @@ def _octets(data: NDArray[np.generic]) -> NDArray[np.uint8]:
     """The values' bytes: shape (values, bytes of one)."""
     data = np.ascontiguousarray(data)
     return data.view(np.uint8).reshape(len(data), data.dtype.itemsize)
-
-
-@lru_cache(maxsize=16)
-def _records(
-    columns: tuple[Column, ...],
-    kinds: tuple[str, ...],
-    count: int,
-    prefix: bytes,
-    json_prefix: bytes,
-    suffix: bytes,
-    _thread: int,
-) -> NDArray[np.void]:
-    """Records in which everything is filled in that is the same in each row.
-
-    Every call gets the same array, and `binary_rows` overwrites the rest of it, so each thread has
-    one of its own. Filling fresh memory would cost twice as much.
-    """
-    fields: list[tuple[str, str]] = [("prefix", f"V{len(prefix)}")]
-    constants: dict[str, Any] = {"prefix": np.void(prefix)}
-    for column, kind in zip(columns, kinds, strict=True):
-        fields.append((f"n_{column.name}", ">i4"))
-        constants[f"n_{column.name}"] = np.dtype(kind).itemsize
-        if json_prefix and column.type is ColumnType.JSON:
-            fields.append((f"p_{column.name}", f"V{len(json_prefix)}"))
-            constants[f"p_{column.name}"] = np.void(json_prefix)
-        fields.append((f"v_{column.name}", kind))
-    if suffix:
-        fields.append(("suffix", f"V{len(suffix)}"))
-        constants["suffix"] = np.void(suffix)
-    records = np.zeros(count, dtype=fields)
-    for name, value in constants.items():
-        records[name] = value
-    return records

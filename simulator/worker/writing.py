@@ -47,7 +47,9 @@ class WritingWorker(Worker):
         schedule = make_schedule(load, self._number - self._group.first, self._data.seed)
         events = load.events if load.duration_s is None else None
         with connect(self._module.writer(load.batch)) as writer:
-            feed = Feed(generate, writer.encoder, first + prefill, events, load.batch)
+            feed = Feed(
+                generate, writer.encoder, first + prefill, events, load.batch, schedule.is_open
+            )
             feed.prime()
             recorder = Recorder(schedule, feed.forget_costs)
             with garbage_collection_paused():
@@ -75,7 +77,7 @@ class WritingWorker(Worker):
         self, feed: Feed, writer: Writer, recorder: Recorder, schedule: Schedule | None = None
     ) -> None:
         most = self._module.options.max_retries
-        insert_all(feed, writer, recorder, most, self._check_on, schedule)
+        insert_all(feed, writer, recorder, most, self._check_on, schedule, feed.work_ahead)
 
     def _progress(
         self, stage: Literal["prefill", "run"], recorder: Recorder

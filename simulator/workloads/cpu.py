@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -42,7 +43,12 @@ _SYSTEMS = ("Debian12", "Debian13", "Ubuntu24.04LTS")
 _TEAMS = ("BER", "HAM", "MUC", "ZRH")
 _ENVIRONMENTS = ("production", "staging", "test")
 # A 64-bit word gives five numbers of 12 bits; two words give the ten metrics.
-_SHIFTS = np.arange(5, dtype=np.uint64) * np.uint64(12)
+_WORDS, _NUMBERS, _BITS = 2, 5, np.uint64(12)
+
+# A host's attributes follow from its number; neighbours differ in them, and so do workers.
+_WORKERS_APART = 7919
+_ATTRIBUTES_PERIOD = 1800
+"""After so many hosts the attributes are the same again, but for the name."""
 
 
 class CpuOptions(WorkloadOptions):
@@ -91,42 +97,87 @@ class Cpu(Workload):
         self.schema = replace(self.schema, extra_json_keys=self.extra_tags)
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
-        words = random_words(self.seed, worker, first, count, 2)
-        fields = (words[:, :, None] >> _SHIFTS) & np.uint64(0xFFF)
-        metrics = (fields.reshape(count, 10) * np.uint64(101) >> np.uint64(12)).astype(np.int32)
         numbers = np.arange(first, first + count, dtype=np.int64)
-        hosts = numbers % self.device_spread
+        devices = self.dealt_devices(worker, first, count)
         columns: dict[str, NDArray[np.generic]] = {
-            "tags": _tags(worker, self.device_spread, self.extra_tags)[hosts],
+            "tags": self._tags(worker, numbers, devices),
             "ts": FIRST_TIMESTAMP_MS + (numbers - time_origin) * INTERVAL_MS,
+            **dict(zip(METRICS, _metrics(self.seed, worker, first, count), strict=True)),
         }
-        for position, name in enumerate(METRICS):
-            columns[name] = np.ascontiguousarray(metrics[:, position])
-        return EventBlock(
-            self.schema, worker, first, columns, self.dealt_devices(worker, first, count)
-        )
+        return EventBlock(self.schema, worker, first, columns, devices)
+
+    def _tags(
+        self, worker: int, numbers: NDArray[np.int64], devices: NDArray[np.bytes_]
+    ) -> NDArray[np.bytes_]:
+        """The tags of each event's host. A single host's document is there once, for all rows."""
+        if self.device_spread <= _ATTRIBUTES_PERIOD:
+            documents = _documents(worker, self.device_spread, self.extra_tags)
+            if len(documents) == 1:
+                return np.broadcast_to(documents, numbers.shape)
+            return documents[numbers % self.device_spread]
+        # So many documents aren't kept: the name is written into one with the same attributes.
+        texts, places = _nameless_documents(self.extra_tags)
+        hosts = numbers % self.device_spread
+        alike = (worker * _WORKERS_APART + hosts) % _ATTRIBUTES_PERIOD
+        tags = texts[alike]
+        octets = tags.view(np.uint8).reshape(len(tags), tags.itemsize)
+        names = devices.view(np.uint8).reshape(len(devices), devices.itemsize)
+        places = places[alike]
+        for place in set(places[:_ATTRIBUTES_PERIOD].tolist()):
+            rows = np.flatnonzero(places == place)
+            octets[rows, place : place + names.shape[1]] = names[rows]
+        return tags
+
+
+def _metrics(seed: int, worker: int, first: int, count: int) -> Iterable[NDArray[np.int32]]:
+    """The ten metrics, computed in place: fresh memory would cost more time than arithmetic."""
+    words = np.ascontiguousarray(random_words(seed, worker, first, count, _WORDS).T)
+    metrics = np.empty((len(METRICS), count), dtype=np.uint32)
+    for position in range(len(METRICS)):
+        word, number = divmod(position, _NUMBERS)
+        if number:
+            words[word] >>= _BITS
+        metric = metrics[position]
+        metric[:] = words[word]  # the lower half
+        metric &= np.uint32(0xFFF)
+        metric *= np.uint32(101)
+        metric >>= np.uint32(_BITS)
+    return metrics.view(np.int32)
 
 
 @lru_cache(maxsize=4)
-def _tags(worker: int, hosts: int, extra_tags: int) -> NDArray[np.bytes_]:
+def _documents(worker: int, hosts: int, extra_tags: int) -> NDArray[np.bytes_]:
     """The tags of each of a worker's hosts, as JSON."""
-    documents = []
-    for host in range(hosts):
-        name = f"w{worker:05d}d{host:06d}"
-        number = worker * 7919 + host  # so that neighbours differ in their attributes
-        region = _REGIONS[number % len(_REGIONS)]
-        attributes = {
-            "arch": ("x64", "arm64")[number % 2],
-            "datacenter": region + "abc"[number // 6 % 3],
-            "hostname": name,
-            "os": _SYSTEMS[number // 2 % len(_SYSTEMS)],
-            "rack": str(number % 100),
-            "region": region,
-            "service": str(number % 20),
-            "service_environment": _ENVIRONMENTS[number // 3 % len(_ENVIRONMENTS)],
-            "service_version": str(number // 20 % 2),
-            "team": _TEAMS[number // 5 % len(_TEAMS)],
-        }
-        attributes |= {f"tag_{i:02d}": f"value_{(number + i) % 10}" for i in range(extra_tags)}
-        documents.append(orjson.dumps(attributes))
-    return np.array(documents)
+    return np.array(
+        [
+            _document(f"w{worker:05d}d{host:06d}", worker * _WORKERS_APART + host, extra_tags)
+            for host in range(hosts)
+        ]
+    )
+
+
+@lru_cache(maxsize=1)
+def _nameless_documents(extra_tags: int) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+    """Tags by number modulo `_ATTRIBUTES_PERIOD`, and where in each the host's name is to be put."""
+    name = "w" + "?" * 12
+    texts = [_document(name, number, extra_tags) for number in range(_ATTRIBUTES_PERIOD)]
+    return np.array(texts), np.array([text.index(name.encode()) for text in texts])
+
+
+def _document(name: str, number: int, extra_tags: int) -> bytes:
+    """The tags of a host, as JSON."""
+    region = _REGIONS[number % len(_REGIONS)]
+    attributes = {
+        "arch": ("x64", "arm64")[number % 2],
+        "datacenter": region + "abc"[number // 6 % 3],
+        "hostname": name,
+        "os": _SYSTEMS[number // 2 % len(_SYSTEMS)],
+        "rack": str(number % 100),
+        "region": region,
+        "service": str(number % 20),
+        "service_environment": _ENVIRONMENTS[number // 3 % len(_ENVIRONMENTS)],
+        "service_version": str(number // 20 % 2),
+        "team": _TEAMS[number // 5 % len(_TEAMS)],
+    }
+    attributes |= {f"tag_{i:02d}": f"value_{(number + i) % 10}" for i in range(extra_tags)}
+    return orjson.dumps(attributes)

@@ -104,23 +104,3 @@ def test_queries_for_a_time_and_at_a_rate(tool: Tool) -> None:
     assert sum(n for _, n in read["timeline"]) == 30
     _, *table = rows(done.out, "Query")
     assert [row[0] for row in table[:5]] == [one["query"] for one in result["summary"]]
-
-
-def test_what_does_not_go_together_is_refused(tool: Tool) -> None:
-    tool.may_lack_results = True
-    for arguments, said in (
-        (("query", "-t", "embedded", "--rate", 5), "--rate and --warm-up need a --duration"),
-        (
-            ("query", "-t", "embedded", "--duration", "5s", "--runs", 2),
-            "--runs and --duration both",
-        ),
-        (("mixed", "-t", "embedded", "--arrivals", "even"), "give one"),
-        (("mixed", "-t", "embedded", "--warm-up", "60s"), "leaves nothing of --duration 60s"),
-        (("mixed", "-t", "embedded", "--queries", "nothing"), "there is no query 'nothing'"),
-        (("mixed", "-t", "embedded", "--queries", "count-events=x"), "write a weight as in"),
-        (("mixed", "-t", "blackhole"), "stores nothing that could be queried"),
-        (("insert", "-t", "embedded", "--num-inserts", 5, "--duration", "5s"), "give one of them"),
-        (("insert", "-t", "embedded", "--arrivals", "even"), "give both"),
-        (("insert", "-t", "embedded", "--duration", "5x"), "write a time as in 30s"),
-    ):
-        assert said in tool.run(*arguments).error(2), arguments

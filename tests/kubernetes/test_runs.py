@@ -74,6 +74,26 @@ def local_result(tool: ClusterTool, *arguments: object) -> dict[str, Any]:
     return tool._read(copy)
 
 
+def test_writers_and_readers_at_a_rate(tool: ClusterTool, database: str) -> None:
+    tool.add_database(database)
+    done = tool.run(
+        "mixed", "--target", DATABASE, "--workers", 1, "--readers", 1, "--batch", 10, "--rate", 300,
+        "--query-rate", 5, "--queries", "count-events", "--arrivals", "even", "--duration", "3s",
+        "--warm-up", "1s", "--prefill", 1000, "--runs", 1, "--baseline", "--json", tool.json,
+        within_s=120,
+    ).ok()  # fmt: skip
+    assert "What writers and readers cost each other" in done.out
+    result = tool._read(tool.json)
+    for run in (*result["runs"], *result["baseline"]["runs"]):
+        assert run["valid"]
+        assert run["window_s"] == pytest.approx(2.0, abs=0.1)
+        assert run["offered"]["due"] == pytest.approx(600, rel=0.05)
+        assert run["verification"]["stored"] == 1000 + run["events"]
+    for read in (*result["reads"], *result["baseline"]["reads"]):
+        assert read["valid"]
+        assert read["offered"]["due"] == pytest.approx(10, abs=1)
+
+
 def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str) -> None:
     tool.add_database(database)
     sweep = ("--workers", "1,2", "--runs", 2, "--num-inserts", 300)

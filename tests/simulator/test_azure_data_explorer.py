@@ -11,7 +11,7 @@ import re
 import socket
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -423,6 +423,26 @@ def test_what_is_surely_not_queued_is_sent_again(
         said = f"retry 1 after {kind}: {address}: the server hung up"
     assert said in caplog.text
     assert not any(secret in caplog.text for secret in [*sas(server), "s3cret"])
+
+
+def test_what_is_surely_not_queued_is_sent_again_beside_others_in_flight(
+    server: KustoUnderTest, storage: Storage
+) -> None:
+    prepare(server, batch=True)
+    job = new_job(Temperature.schema, batch=5, in_flight=8)
+    struck: dict[int, Callable[[], object]] = {
+        8: lambda: setattr(storage.blobs, "fate", "drop answer"),
+        16: lambda: setattr(storage.queues, "fate", storage_refuses(503, "ServerBusy")),
+        24: storage.blobs.cut,
+    }
+    with connect(server.module(job, options={"batch": True}).writer(5)) as writer:
+        recorder = insert(writer, Temperature(), 160, 5, before=struck)
+    assert recorder.errors["message_not_queued"] == 1
+    assert 1 <= recorder.errors["blob_not_stored"] <= 1 + 8
+    assert recorder.retries == sum(recorder.errors.values())
+    assert server.rows(Temperature.schema, "events") == sorted(
+        rows_of(Temperature().block(0, 0, 160))
+    )
 
 
 @pytest.mark.parametrize(

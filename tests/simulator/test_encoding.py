@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 
+from simulator import encoding
 from simulator.encoding import (
+    BinaryRows,
     all_alike,
     bounds,
     client_keys,
     digits,
     escape,
     format_rows,
+    is_constant,
     iso_times,
     text_format,
     with_client_key,
@@ -137,3 +144,93 @@ def test_what_needs_no_escaping_is_not_copied() -> None:
 )
 def test_bounds(count: int, batch: int, expected: list[tuple[int, int]]) -> None:
     assert bounds(count, batch) == expected
+
+
+# --- binary rows ----------------------------------------------------------------------------------
+
+_FORMS = {
+    ColumnType.INT64: ">q",
+    ColumnType.TIMESTAMP_MS: ">q",
+    ColumnType.INT32: ">i",
+    ColumnType.FLOAT32: ">f",
+}
+
+
+def rows_one_by_one(columns: Any, prefix: Any, json_prefix: bytes) -> Iterator[bytes]:
+    """The rows that `BinaryRows` has to make."""
+    names, values = columns
+    for row in range(len(values[names[0].name])):
+        parts = [prefix if isinstance(prefix, bytes) else prefix[row].tobytes()]
+        for column in names:
+            value = values[column.name][row].item()
+            if column.type in _FORMS:
+                value = struct.pack(_FORMS[column.type], value)
+            elif column.type is ColumnType.JSON:
+                value = json_prefix + value
+            parts += [struct.pack(">i", len(value)), value]
+        yield b"".join(parts)
+
+
+def made_columns(count: int, texts: Any, documents: Any) -> Any:
+    """A column of each kind: two whose texts are those given in turn, and one of numpy's type V."""
+    numbers = np.arange(count)
+    columns = (
+        Column("document", ColumnType.JSON),
+        Column("at", ColumnType.TIMESTAMP_MS),
+        Column("small", ColumnType.INT32),
+        Column("uuid", ColumnType.TEXT),
+        Column("measure", ColumnType.FLOAT32),
+        Column("note", ColumnType.TEXT),
+    )
+    return columns, {
+        "document": np.resize(np.array(documents), count),
+        "at": numbers * 10**11,
+        "small": (-numbers).astype(np.int32),
+        "uuid": np.arange(2 * count).view("V16"),
+        "measure": (numbers / 7).astype(np.float32),
+        "note": np.resize(np.array(texts), count),
+    }
+
+
+@pytest.mark.parametrize("window", [1, 100, 1000, 10**6])
+@pytest.mark.parametrize("documents", [[b"{}", b"[]"], [b"{}", b"[1, 2, 3]", b""]])
+@pytest.mark.parametrize("texts", [[b"same"], [b"", b"abc", b"ab"]])
+def test_binary_rows_in_windows_of_any_size(
+    monkeypatch: pytest.MonkeyPatch, window: int, documents: list[bytes], texts: list[bytes]
+) -> None:
+    """Requests that are smaller and larger than what is made at once, with and without padding."""
+    monkeypatch.setattr(encoding, "_WINDOW_BYTES", window)
+    columns = made_columns(23, texts, documents)
+    for prefix in (b"", b"pre", np.arange(23, dtype=np.int32).view("V4")):
+        expected = list(rows_one_by_one(columns, prefix, b"\x01"))
+        rows = BinaryRows(columns, prefix, b"\x01")
+        for size in (1, 4, 23):
+            for start, stop in bounds(23, size):
+                wanted = b"<" + b"".join(expected[start:stop]) + b">"
+                assert rows.join(start, stop, b"<", b">") == wanted
+        assert rows.join(0, 0, b"<", b">") == b"<>"
+        assert BinaryRows(columns, prefix, b"\x01").singles() == expected
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b"wide\x01 text"])
+@pytest.mark.parametrize("kind", [ColumnType.TEXT, ColumnType.JSON])
+def test_a_value_that_is_the_same_in_all_rows(kind: ColumnType, value: bytes) -> None:
+    column = np.broadcast_to(np.array([value], dtype="S20"), (9,))
+    assert is_constant(column)
+    columns = ((Column("a", kind), Column("b", ColumnType.INT32)), {"a": column, "b": np.arange(9)})
+    expected = list(rows_one_by_one(columns, b"p", b"\x01"))
+    for part in (columns, (columns[0], {name: data[::1] for name, data in columns[1].items()})):
+        assert BinaryRows(part, b"p", b"\x01").singles() == expected
+
+
+def test_another_constant_of_the_same_length_is_not_mistaken_for_the_last_one() -> None:
+    """What is the same in each row is kept from one block to the next."""
+    for value in (b"one", b"two", b"one"):
+        data = np.broadcast_to(np.array([value]), (3,))
+        rows = BinaryRows(((Column("a", ColumnType.TEXT),), {"a": data}), b"")
+        assert rows.singles() == [b"\0\0\0\3" + value] * 3
+
+
+def test_only_what_is_stored_once_is_constant() -> None:
+    assert not is_constant(np.array([b"a", b"a"]))
+    assert not is_constant(np.broadcast_to(np.array([b"a"]), (0,)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from simulator.contract import Load
 from simulator.errors import OptionError
 from simulator.modules import load_module, module_names
-from simulator.modules.base import AnyModule, Capabilities, Job, Options, Support
+from simulator.modules.base import AnyModule, Capabilities, Job, Options, Outcome, Support
 from simulator.modules.blackhole import Blackhole
 from simulator.modules.blackhole.options import BlackholeOptions
 from simulator.modules.options import parse_options
@@ -80,6 +82,29 @@ def test_the_limit_of_a_modules_own_option_holds_for_both_names() -> None:
     ):
         blackhole({"in_flight": 1025})
     assert blackhole({"in_flight": 1024}).writer(0).max_in_flight == 1024
+
+
+def test_a_black_hole_holds_requests_for_as_long_as_it_says() -> None:
+    """Each for itself, in one thread: what the schedule's precision is measured with."""
+    writer = blackhole({"in_flight": 8}, delay_ms=20).writer(0)
+    [payload, *_] = writer.encoder.encode(Temperature().block(0, 0, 1), 0)
+    before = threading.active_count()
+    sent = {}
+    for number in range(3):
+        writer.submit(payload, number)
+        sent[number] = time.perf_counter()
+        assert not writer.outcomes(0.002)
+    ended: list[Outcome] = []
+    while len(ended) < 3:
+        ended += writer.outcomes(None)
+    assert [outcome.request for outcome in ended] == [0, 1, 2]
+    assert [outcome.result for outcome in ended] == [1, 1, 1]
+    for outcome in ended:
+        assert outcome.answered_s >= sent[outcome.request] + 0.019
+    assert threading.active_count() == before
+    writer.submit(payload, 3)
+    writer.stop_submitting()
+    assert not writer.outcomes(0.03)
 
 
 class OneByOne(Blackhole):

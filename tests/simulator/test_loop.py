@@ -89,7 +89,9 @@ def latencies(recorder: Recorder) -> tuple[int, float, float]:
 # --- feed -----------------------------------------------------------------------------------------
 
 
-def feed(count: int, batch: int, first: int = 0) -> tuple[Feed, list[tuple[int, int]]]:
+def feed(
+    count: int, batch: int, first: int = 0, punctual: bool = False
+) -> tuple[Feed, list[tuple[int, int]]]:
     """A feed, and the blocks that it has asked for."""
     asked: list[tuple[int, int]] = []
 
@@ -97,7 +99,7 @@ def feed(count: int, batch: int, first: int = 0) -> tuple[Feed, list[tuple[int, 
         asked.append((start, size))
         return Temperature().block(0, start, size)
 
-    return Feed(generate, NumberEncoder(), first, count, batch), asked
+    return Feed(generate, NumberEncoder(), first, count, batch, punctual), asked
 
 
 @pytest.mark.parametrize("batch", [0, 1, 7, 1000, 16_384, 40_000])
@@ -125,6 +127,52 @@ def test_single_events_are_made_when_they_are_needed() -> None:
     next(payloads)
     assert len(asked) == 2
     assert sum(payload.events for payload in payloads) == 20_000 - 513
+
+
+def test_of_single_events_due_by_the_clock_some_are_made_whenever_there_is_time() -> None:
+    """A chunk would take as long as several requests are apart."""
+    source, asked = feed(20_000, 0, punctual=True)
+    source.prime()
+    assert asked == [(0, 512), (512, 16)]
+    payloads = iter(source)
+    sent = [next(payloads) for _ in range(100)]
+    source.work_ahead(time.perf_counter(), True)
+    source.work_ahead(time.perf_counter() + LIMIT_S, False)
+    assert len(asked) == 2
+    # As long steps as there is time for.
+    source.work_ahead(time.perf_counter() + LIMIT_S, True)
+    assert asked[2:] == [(528, 256)]
+    sent += [next(payloads) for _ in range(784 - 100 - 60)]
+    source.work_ahead(time.perf_counter() + LIMIT_S, False)
+    # Short ones while an answer is awaited, and only so many as are soon needed.
+    assert asked[3:] == [(784, 16)]
+    sent += [next(payloads) for _ in range(77)]
+    # What there was no time for is made when it's needed.
+    assert asked[4:] == [(800, 16)]
+    sent += payloads
+    assert [number for payload in sent for number in payload.data] == list(range(20_000))
+
+
+def test_what_is_made_ahead_ends_with_the_events() -> None:
+    source, asked = feed(530, 0, punctual=True)
+    source.prime()
+    payloads = iter(source)
+    next(payloads)
+    for _ in range(3):
+        source.work_ahead(time.perf_counter() + LIMIT_S, True)
+    assert asked == [(0, 512), (512, 16)]
+    assert sum(payload.events for payload in payloads) == 529
+    source.work_ahead(time.perf_counter() + LIMIT_S, True)
+    assert sum(size for _, size in asked) == 530
+
+
+def test_a_thread_makes_batches_due_by_the_clock_too() -> None:
+    source, asked = feed(40_000, 1000, punctual=True)
+    source.prime()
+    assert asked == [(0, 17_000)]
+    source.work_ahead(time.perf_counter() + LIMIT_S, True)
+    assert asked == [(0, 17_000)]
+    assert sum(payload.events for payload in source) == 40_000
 
 
 def test_batches_are_made_one_chunk_ahead_in_a_thread() -> None:
@@ -616,6 +664,28 @@ def test_requests_leave_when_they_are_due_and_not_before(in_flight: int) -> None
     for number, due in enumerate(TENTHS):
         assert writer.times[number] >= done.origin + due
     assert (done.recorder.events, done.offer.due, done.offer.unsent) == (12, 12, 0)
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_the_time_until_a_request_is_due_is_used_for_the_next(in_flight: int) -> None:
+    """But answers come first: whoever uses it is told whether one may come meanwhile."""
+    given: list[tuple[float, bool]] = []
+    schedule = Due(*TENTHS)
+    schedule.begin(time.perf_counter())
+    insert_all(
+        feed(12, 1)[0],
+        Notebook(in_flight),
+        Recorder(schedule),
+        0,
+        lambda: None,
+        schedule,
+        lambda until, idle: given.append((until, idle)),
+    )
+    idle = [until for until, is_idle in given if is_idle]
+    # A busy machine may leave no time before one of them.
+    assert len(idle) >= 6
+    assert set(idle) <= {schedule.begins + due for due in TENTHS}
+    assert in_flight > 1 or len(idle) == len(given)
 
 
 @pytest.mark.parametrize("in_flight", [1, 4])

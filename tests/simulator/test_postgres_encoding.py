@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from simulator.modules.shared.sql import quote_name
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
+from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
 
 KINDS = [*WORKLOADS.values(), Awkward]
@@ -112,11 +114,6 @@ def to_values(schema: Schema, rows: list[tuple[Any, ...]]) -> list[Row]:
     )
 
 
-def streams_of(parts: Iterable[tuple[bytes | memoryview, ...]]) -> list[bytes]:
-    """Streams of COPY, put together from their parts."""
-    return [b"".join(stream) for stream in parts]
-
-
 def columns_of(block: EventBlock) -> tuple[Any, Any]:
     return block.schema.columns, block.columns
 
@@ -127,7 +124,7 @@ def columns_of(block: EventBlock) -> tuple[Any, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_binary_rows_are_the_events(kind: type[Workload]) -> None:
     block = kind(device_spread=3).block(1, 5, 90)
-    streams = streams_of(copy_binary(columns_of(block), 25))
+    streams = copy_binary(columns_of(block), 25)
     assert len(streams) == 4
     parsed = [row for stream in streams for row in parsed_binary(stream, block.schema)]
     assert to_values(block.schema, parsed) == rows_of(block)
@@ -136,7 +133,7 @@ def test_binary_rows_are_the_events(kind: type[Workload]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_rows_are_the_events(kind: type[Workload]) -> None:
     block = kind(device_spread=3).block(1, 5, 90)
-    data = streams_of(text_rows(columns_of(block), 25))
+    data = text_rows(columns_of(block), 25)
     assert len(data) == 4
     parsed = [row for part in data for row in parsed_text(part)]
     assert to_values(block.schema, parsed) == rows_of(block)
@@ -151,10 +148,33 @@ def test_value_rows_are_the_events(kind: type[Workload]) -> None:
     assert to_values(block.schema, parsed) == rows_of(block)
 
 
+@pytest.mark.parametrize(
+    ("seed", "worker", "hosts", "extra_tags", "binary", "text"),
+    [
+        (0, 0, 1, 0, "fefb2e56783c68ba", "c7585cbb639d309e"),
+        (42, 7, 3, 2, "520d34757947f67d", "97e9cfe93ca2d845"),
+        (2**64 - 1, 99_999, 1800, 0, "95247405255aa6bd", "83593696965c00fa"),
+        (5, 12, 4000, 1, "7b20cbb3eb23ac68", "d56a31835d934dc6"),
+    ],
+)
+def test_what_is_copied_stays_the_same(
+    seed: int, worker: int, hosts: int, extra_tags: int, binary: str, text: str
+) -> None:
+    """Frozen: whoever changes a byte makes every earlier result incomparable."""
+    workload = Cpu(seed=seed, device_spread=hosts, extra_tags=extra_tags)
+    columns = columns_of(workload.block(worker, 1_000_003, 2500))
+    for make, digest in ((copy_binary, binary), (text_rows, text)):
+        assert sha256(b"".join(make(columns, 1000))).hexdigest()[:16] == digest
+        whole = b"".join(make(columns, 500))
+        firsts = range(1_000_003, 1_002_503, 500)
+        blocks = [columns_of(workload.block(worker, first, 500)) for first in firsts]
+        assert b"".join(data for block in blocks for data in make(block, 500)) == whole
+
+
 def test_floats_are_sent_with_their_columns_decimals() -> None:
     """So that no database gets a longer payload than another."""
     block = Temperature().block(0, 0, 200)
-    for row in parsed_text(streams_of(text_rows(columns_of(block), 200))[0]):
+    for row in parsed_text(text_rows(columns_of(block), 200)[0]):
         assert re.fullmatch(rb"-?\d+\.\d\d", row[3])
 
 
@@ -172,7 +192,7 @@ def texts(*values: str) -> EventBlock:
 def test_binary_texts_are_cut_to_their_own_length(values: tuple[str, ...]) -> None:
     block = texts(*values)
     for size in (1, 2, len(values)):
-        streams = streams_of(copy_binary(columns_of(block), size))
+        streams = copy_binary(columns_of(block), size)
         parsed = [row[0].decode() for s in streams for row in parsed_binary(s, block.schema)]
         assert parsed == list(values)
 
@@ -181,7 +201,7 @@ def test_a_template_is_not_changed_by_its_users() -> None:
     """It is kept from one chunk to the next."""
     first, second = texts("long text", "short"), texts("short", "long text")
     for block in (first, second, first):
-        (stream,) = streams_of(copy_binary(columns_of(block), 2))
+        (stream,) = copy_binary(columns_of(block), 2)
         assert to_values(block.schema, parsed_binary(stream, block.schema)) == rows_of(block)
 
 
@@ -431,7 +451,7 @@ def test_the_clients_key_comes_first(copy_format: CopyFormat, tables: Tables) ->
 def test_a_json_column_keeps_its_text() -> None:
     """jsonb is parsed by the server; what is sent is the workload's document, byte by byte."""
     block = WORKLOADS["cpu"](device_spread=2).block(0, 0, 3)
-    (stream,) = streams_of(copy_binary(columns_of(block), 3))
+    (stream,) = copy_binary(columns_of(block), 3)
     documents = [row[0] for row in parsed_binary(stream, block.schema)]
     assert documents == block.columns["tags"].tolist()
     assert all(orjson.loads(document) for document in documents)

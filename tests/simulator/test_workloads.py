@@ -30,6 +30,7 @@ from simulator.workloads.cpu import METRICS, Cpu
 from simulator.workloads.temperature import Temperature
 
 ALL = [*WORKLOADS.values(), Awkward]
+REGIONS = ["us-east-1", "us-west-2", "eu-west-1", "eu-central-1", "ap-southeast-1", "sa-east-1"]
 MANY = 100_000
 
 
@@ -218,6 +219,38 @@ def test_cpu_metrics_are_percentages_evenly_spread_and_independent() -> None:
     assert stats.chisquare(counts, shares * metrics.size).pvalue > 0.01
     others = np.corrcoef(metrics) - np.eye(len(METRICS))
     assert np.abs(others).max() < 0.015
+
+
+@pytest.mark.parametrize("spread", [1, 3, 1800, 1801, 5000])
+def test_tags_are_those_of_few_hosts_however_many_there_are(spread: int) -> None:
+    """Beyond some number, documents aren't kept but put together."""
+    first = 10 * spread + spread // 2
+    block = Cpu(device_spread=spread, extra_tags=2).block(12, first, 2500)
+    documents = [orjson.loads(text) for text in block.columns["tags"].tolist()]
+    assert [document["hostname"] for document in documents] == block.devices.astype(str).tolist()
+    for number, document in enumerate(documents[::97]):
+        host = 12 * 7919 + (first + 97 * number) % spread
+        region = REGIONS[host % 6]
+        assert document == {
+            "arch": ("x64", "arm64")[host % 2],
+            "datacenter": region + "abc"[host // 6 % 3],
+            "hostname": document["hostname"],
+            "os": ("Debian12", "Debian13", "Ubuntu24.04LTS")[host // 2 % 3],
+            "rack": str(host % 100),
+            "region": region,
+            "service": str(host % 20),
+            "service_environment": ("production", "staging", "test")[host // 3 % 3],
+            "service_version": str(host // 20 % 2),
+            "team": ("BER", "HAM", "MUC", "ZRH")[host // 5 % 4],
+            "tag_00": f"value_{host % 10}",
+            "tag_01": f"value_{(host + 1) % 10}",
+        }
+
+
+def test_a_single_hosts_document_is_there_once() -> None:
+    tags = Cpu().block(3, 7, 100).columns["tags"]
+    assert tags.strides == (0,)
+    assert len(set(tags.tolist())) == 1
 
 
 def test_tags_follow_from_the_host_alone() -> None:

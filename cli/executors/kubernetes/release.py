@@ -13,7 +13,7 @@ from typing import Any
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from simulator.contract import Phase, Report, RunSettings
+from simulator.contract import Phase, Report, RunSettings, Status
 
 from ...cluster import RELEASE_PREFIX, RUN_LABEL, Helm, Place, describe_user
 from ...config import merge_values
@@ -25,6 +25,7 @@ from ..base import Series, Watch
 from ..watching import Noticed, RunUnderWay, await_report
 from . import access
 from .evidence import describe_environment, keep_events, keep_logs
+from .usage import NodeWatch, find_database_pods, place_pods
 from .watching import Change, ReleaseWatch, has_ended
 
 _GONE_PATIENCE_S = 15.0
@@ -122,10 +123,28 @@ class Release(RunUnderWay, Series):
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
         began = time.monotonic()
         self._begin(self._collector.ask_for_report, settings.run_id)
-        arrival = await_report(
-            self, settings.run_id, began + timeout_s if timeout_s else None, watch
+        space = self._place.namespace
+        nodes = NodeWatch(
+            self._place,
+            lambda: place_pods(space, list(self._watch.pods.values())),
+            lambda: find_database_pods(
+                self._core, space, self._values, list(settings.options.values())
+            ),
         )
+        self._begin(nodes.follow)
+
+        def notice(status: Status) -> None:
+            nodes.notice(status)
+            watch(status)
+
+        try:
+            arrival = await_report(
+                self, settings.run_id, began + timeout_s if timeout_s else None, notice
+            )
+        finally:
+            nodes.stop()
         report = arrival.report
+        nodes.complete(report)
         if arrival.heard_at is not None:
             before = max(0.0, arrival.heard_at - began - arrival.age_s)
             report.phases_s[Phase.START] = report.phases_s.get(Phase.START, 0.0) + before

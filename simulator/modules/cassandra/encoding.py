@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
-from ...encoding import KEY_COLUMN, Columns, all_alike, binary_rows, bounds, client_keys
+from ...encoding import KEY_COLUMN, BinaryRows, Columns, all_alike, bounds, client_keys
 from ...workloads.base import Column, ColumnType, EventBlock
 from ..base import Encoder, Job, Payload
 from ..shared.tables import number_tables
@@ -125,7 +125,7 @@ class CassandraEncoder(Encoder):
         if tables is not None:
             numbers = range(len(self._statements))
             prefixes = _void([self._batch_prefix(table) for table in numbers])[tables]
-        rows = binary_rows(self._values(block), prefixes)
+        rows = BinaryRows(self._values(block), prefixes)
         trailer = self._consistency + self._flags(0)
         payloads = []
         for begin, end in spans:
@@ -133,7 +133,7 @@ class CassandraEncoder(Encoder):
             for start, stop in bounds(end - begin, batch):
                 first, last = begin + start, begin + stop
                 head = self._batch_type.code + struct.pack("!H", last - first)
-                body = b"".join((head, rows.part(first, last), trailer))
+                body = rows.join(first, last, head, trailer)
                 payloads.append(Payload(Request(body, partition), last - first, block, last - 1))
         return payloads
 
@@ -145,12 +145,12 @@ class CassandraEncoder(Encoder):
             if len(numbers) > 1
             else self._execute_prefix(0)
         )
-        rows = binary_rows(self._values(block), prefix)
-        flat, begins = rows.flat.tobytes(), rows.begins.tolist()
-        partitions = block.devices.tolist()
+        bodies = BinaryRows(self._values(block), prefix).singles()
         return [
-            Payload(Request(flat[begins[row] : begins[row + 1]], partitions[row]), 1, block, row)
-            for row in range(len(block))
+            Payload(Request(body, partition), 1, block, row)
+            for row, (body, partition) in enumerate(
+                zip(bodies, block.devices.tolist(), strict=True)
+            )
         ]
 
     def _batch_prefix(self, table: int) -> bytes:

@@ -8,17 +8,16 @@ the messages of all events at once. Without prepared statements it is a text.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from itertools import pairwise
 
 import numpy as np
 
 from ...contract import PrimaryKey
 from ...encoding import (
     KEY_COLUMN,
+    BinaryRows,
     Columns,
-    binary_rows,
     bounds,
     escape,
     format_rows,
@@ -34,7 +33,7 @@ from .protocol import (
     LENGTH_AT,
     SYNC,
     make_bind_head,
-    make_copy,
+    make_copy_ends,
     make_parse,
     make_query,
 )
@@ -209,11 +208,12 @@ class PostgresEncoder(Encoder):
             with_client_key(block) if self._client_key else (block.schema.columns, block.columns)
         )
         if self.mode is InsertMode.COPY:
-            encode: Callable[[Columns, int], Iterable[tuple[bytes | memoryview, ...]]] = (
-                copy_binary if self.copy_format is CopyFormat.BINARY else text_rows
-            )
             statement = self.copy_statement(table).encode()
-            return [make_copy(statement, *stream) for stream in encode(columns, size)]
+            if self.copy_format is CopyFormat.BINARY:
+                return copy_binary(columns, size, statement)
+            streams = text_rows(columns, size)
+            ends = [make_copy_ends(statement, len(stream)) for stream in streams]
+            return [b"".join((e[0], stream, e[1])) for e, stream in zip(ends, streams, strict=True)]
         if self._is_prepared:
             end = EXECUTE if self.mode is InsertMode.TRANSACTION else EXECUTE + SYNC
             return bind_rows(columns, size, _name(table), end)
@@ -235,14 +235,15 @@ def _name(table: int) -> bytes:
 def bind_rows(columns: Columns, size: int, name: bytes, end: bytes) -> list[bytes]:
     """A Bind of the prepared statement and `end` for each row, `size` rows to each result."""
     head = make_bind_head(name, len(columns[0]))
-    rows = binary_rows(columns, head, _JSONB_VERSION, BIND_TAIL + end)
-    begins = rows.begins
-    lengths = (np.diff(begins) - 1 - len(end)).astype(">u4").view(np.uint8).reshape(-1, 4)
-    for octet, at in enumerate(range(LENGTH_AT.start, LENGTH_AT.stop)):
-        rows.flat[begins[:-1] + at] = lengths[:, octet]
-    data = rows.flat.tobytes()
-    cuts = [*begins[:-1:size].tolist(), len(data)]
-    return [data[start:stop] for start, stop in pairwise(cuts)]
+    count = _count(columns)
+    heads = np.full(count, np.void(head))
+    rows = BinaryRows(columns, heads, _JSONB_VERSION, BIND_TAIL + end)
+    octets = heads.view(np.uint8).reshape(count, len(head))
+    lengths = np.full(count, rows.lengths - 1 - len(end), ">u4")
+    octets[:, LENGTH_AT] = lengths.view(np.uint8).reshape(count, 4)
+    if size == 1:
+        return rows.singles()
+    return [rows.join(start, stop) for start, stop in bounds(count, size)]
 
 
 def value_rows(columns: Columns, size: int, before: bytes, separator: bytes) -> list[bytes]:
@@ -256,10 +257,10 @@ def value_rows(columns: Columns, size: int, before: bytes, separator: bytes) -> 
     return _format(columns, size, row, separator, _LITERAL_ESCAPES)
 
 
-def text_rows(columns: Columns, size: int) -> list[tuple[bytes]]:
-    """Streams of text COPY, `size` rows to each."""
+def text_rows(columns: Columns, size: int) -> list[bytes]:
+    """Rows of text COPY, `size` rows to each result."""
     row = b"\t".join(map(text_format, columns[0])) + b"\n"
-    return [(stream,) for stream in _format(columns, size, row, b"", _COPY_ESCAPES)]
+    return _format(columns, size, row, b"", _COPY_ESCAPES)
 
 
 def _format(
@@ -282,8 +283,25 @@ def _format(
     ]
 
 
-def copy_binary(columns: Columns, size: int) -> Iterator[tuple[bytes, memoryview, bytes]]:
-    """Binary COPY streams, `size` rows to each, in parts that are valid until the next call."""
-    rows = binary_rows(columns, struct.pack("!h", len(columns[0])), _JSONB_VERSION)
-    for start, stop in bounds(len(rows.begins) - 1, size):
-        yield _BINARY_HEADER, rows.part(start, stop), _BINARY_TRAILER
+def copy_binary(columns: Columns, size: int, statement: bytes | None = None) -> list[bytes]:
+    """Complete binary COPY streams, `size` rows to each; with a statement, the messages of its COPYs."""
+    rows = BinaryRows(columns, struct.pack("!h", len(columns[0])), _JSONB_VERSION)
+    found = []
+    for start, stop in bounds(_count(columns), size):
+        head, tail = _BINARY_HEADER, _BINARY_TRAILER
+        if statement is not None:
+            lengths = rows.lengths
+            length = (
+                lengths * (stop - start)
+                if isinstance(lengths, int)
+                else int(lengths[start:stop].sum())
+            )
+            before, behind = make_copy_ends(statement, len(head) + length + len(tail))
+            head, tail = before + head, tail + behind
+        found.append(rows.join(start, stop, head, tail))
+    return found
+
+
+def _count(columns: Columns) -> int:
+    names, values = columns
+    return len(values[names[0].name])

@@ -25,11 +25,11 @@ def make_query(statement: bytes) -> bytes:
     return make_message(b"Q", statement + b"\0")
 
 
-def make_copy(statement: bytes, *stream: bytes | memoryview) -> bytes:
-    """A COPY with its data (in parts), without waiting until the server asks for them: if it refuses
-    the statement, it skips them. Answered by one ReadyForQuery."""
-    head = _HEADER.pack(b"d", sum(map(len, stream)) + 4)
-    return b"".join((make_query(statement), head, *stream, _COPY_DONE))
+def make_copy_ends(statement: bytes, size: int) -> tuple[bytes, bytes]:
+    """What goes before and behind the data of a COPY, `size` bytes: all in one, without waiting until
+    the server asks for them. If it refuses the statement, it skips them. Answered by one
+    ReadyForQuery."""
+    return make_query(statement) + _HEADER.pack(b"d", size + 4), _COPY_DONE
 
 
 _COPY_DONE = make_message(b"c", b"")

@@ -1,0 +1,246 @@
+"""How well a worker keeps to an open loop's schedule at 5,000 requests per second, and what that costs it.
+
+    python -m benchmarks.schedule_cost [--quick]
+
+A worker's whole life (feed, loop, recorder, reports to a collector once a second) on target
+`blackhole`: single inserts and batches of 100, even and Poisson arrivals, one request and up to eight in
+flight. Each request's instant is taken where it leaves, in the writer's `send`, which with several
+in flight runs in threads; when it was due is computed here from the rate and the seed, not by the
+worker's own schedule. Beside it, a loop that does nothing but sleep until the same instants: what the
+machine itself does. The best of some rounds of each counts, since other work on the machine can only
+add to it.
+
+Columns: share of the requests that left within 0.2 ms of their due time, percentiles of the lateness in
+ms, CPU per request in µs (sleeping included, which costs some 10 µs). The goal: 99 % within 0.2 ms in each
+line. `--quick`, meant for any machine, takes shorter rounds and judges the ratio of those that are late
+to those of the loop that only sleeps: <= 2, or else the goal itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import secrets
+import sys
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.contract import Arrivals, DataSet, Load, RunSettings, WorkerResult, make_groups
+from simulator.modules.base import Job, Payload
+from simulator.modules.blackhole import Blackhole
+from simulator.modules.blackhole.options import BlackholeOptions
+from simulator.modules.blackhole.writer import BlackholeWriter
+from simulator.worker.client import CollectorClient
+from simulator.worker.schedule import sharpen_sleep
+
+from .support import conclude, is_quick, show
+from .watched import Watched, WatchedWorker, run_workers
+
+REQUESTS_PER_S = 5_000
+LATE_S = 0.0002
+GOAL, QUICK_RATIO = 0.99, 2.0
+SEED = 13
+SERVICE_MS = {1: 0.0, 8: 0.3}
+"""How long a request takes at `blackhole`, by requests in flight: with one, nothing, or the next would
+have to wait."""
+
+Times = NDArray[np.floating[Any]]
+
+
+class WatchedWriter(BlackholeWriter):
+    """Keeps when each request left."""
+
+    sent: list[tuple[int, float]]
+
+    def send(self, payload: Payload) -> int:
+        self.sent.append((payload.block.first + payload.last, time.perf_counter()))
+        return super().send(payload)
+
+    def submit(self, payload: Payload, request: object) -> None:
+        self.sent.append((payload.block.first + payload.last, time.perf_counter()))
+        super().submit(payload, request)
+
+
+class WatchedBlackhole(Blackhole):
+    """`blackhole` with such a writer."""
+
+    def __init__(self, options: BlackholeOptions, job: Job) -> None:
+        super().__init__(options, job)
+        self.sent: list[tuple[int, float]] = []
+
+    def writer(self, batch: int, prefill: bool = False) -> WatchedWriter:
+        writer = WatchedWriter(self.encoder(self.options, self.job, batch), self.options, self.job)
+        writer.sent = self.sent
+        return writer
+
+
+class Worker(WatchedWorker):
+    """A writer on `WatchedBlackhole`."""
+
+    def __init__(self, settings: RunSettings, number: int, client: CollectorClient) -> None:
+        super().__init__(settings, number, client)
+        self._module = self._watched = WatchedBlackhole(self._module.options, self._module.job)
+
+    def watched(self, result: WorkerResult) -> Watched:
+        return replace(super().watched(result), sent=self._watched.sent)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table."""
+
+    arrivals: Arrivals
+    batch: int
+    in_flight: int
+
+
+CASES = [
+    Case(arrivals, batch, in_flight)
+    for batch, in_flight, arrivals in itertools.product((0, 100), (1, 8), Arrivals)
+]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How a schedule was kept to. Times in seconds."""
+
+    late: Times
+    """Of each request, sorted."""
+    cpu_s: float = 0.0
+
+    @property
+    def within(self) -> float:
+        """Share of the requests that left in time."""
+        return float(np.searchsorted(self.late, LATE_S, side="right")) / len(self.late)
+
+    def at(self, share: float) -> float:
+        """That share of the requests was late by no more than this."""
+        return float(self.late[min(len(self.late) - 1, int(share * len(self.late)))])
+
+
+def due_times(arrivals: Arrivals, duration_s: float) -> Times:
+    """When requests are due, from the start on: all at equal intervals, or as a Poisson process of this
+    seed, worker 0 of the writers."""
+    gap_s = 1 / REQUESTS_PER_S
+    if arrivals is Arrivals.EVEN:
+        due = np.arange(int(duration_s * REQUESTS_PER_S) + 1) * gap_s
+    else:
+        random = np.random.default_rng((SEED, 0, 0))
+        due = random.exponential(gap_s, int(duration_s * REQUESTS_PER_S * 2)).cumsum()
+    return due[due < duration_s]
+
+
+def run_worker(case: Case, duration_s: float) -> Kept:
+    """A worker's round."""
+    events = max(1, case.batch)
+    load = Load(
+        batch=case.batch,
+        rate_per_s=float(REQUESTS_PER_S * events),
+        arrivals=case.arrivals,
+        in_flight=case.in_flight,
+        duration_s=duration_s,
+    )
+    settings = RunSettings(
+        run_id="schedule",
+        token=secrets.token_urlsafe(8),
+        target="blackhole",
+        module="blackhole",
+        options={"delay_ms": SERVICE_MS[case.in_flight]},
+        data=DataSet(seed=SEED),
+        groups=make_groups(load),
+    )
+    [worker] = run_workers(settings, Worker)
+    assert worker.result.insert is not None
+    due = due_times(case.arrivals, duration_s)
+    # What was still unsent at the end waited at least till then.
+    left = np.full(len(due), duration_s)
+    numbers = np.array([number for number, _ in worker.sent]) // events
+    left[numbers] = np.array([at for _, at in worker.sent]) - worker.begin_s
+    late = left - due
+    if late.min() < -1e-6:
+        raise RuntimeError(f"a request left {-late.min() * 1000:.3f} ms before it was due")
+    return Kept(np.sort(late), worker.result.insert.cpu_s / len(numbers))
+
+
+def run_bare(case: Case, duration_s: float) -> Kept:
+    """A round of a loop that only sleeps."""
+    with multiprocessing.get_context("spawn").Pool(1) as processes:
+        return processes.apply(_sleep_only, [case, duration_s])
+
+
+def _sleep_only(case: Case, duration_s: float) -> Kept:
+    sharpen_sleep()
+    clock, sleep = time.perf_counter, time.sleep
+    due = due_times(case.arrivals, duration_s)
+    left = []
+    cpu_s = time.process_time()
+    begin = clock()
+    for at in (begin + due).tolist():
+        now = clock()
+        if now < at:
+            sleep(at - now)
+        left.append(clock())
+    cpu_s = time.process_time() - cpu_s
+    return Kept(np.sort(np.array(left) - begin - due), cpu_s / len(due))
+
+
+def main() -> int:
+    """Run all cases; 0 if the goal is met."""
+    quick = is_quick(__doc__)
+    duration_s, rounds = (1.5, 2) if quick else (5.0, 4)
+    ours: dict[Case, list[Kept]] = {case: [] for case in CASES}
+    bare: dict[Arrivals, list[Kept]] = {arrivals: [] for arrivals in Arrivals}
+    for _ in range(rounds):
+        for arrivals in Arrivals:
+            bare[arrivals].append(run_bare(Case(arrivals, 0, 1), duration_s))
+        for case in CASES:
+            ours[case].append(run_worker(case, duration_s))
+    rows = []
+    met, worst = True, 1.0
+    for arrivals in Arrivals:
+        sleeping = max(bare[arrivals], key=lambda kept: kept.within)
+        rows.append(["sleeps only", arrivals, "", "", *_figures(sleeping)])
+        for case in CASES:
+            if case.arrivals is not arrivals:
+                continue
+            best = max(ours[case], key=lambda kept: kept.within)
+            rows.append(
+                ["worker", arrivals, f"{case.batch or 1}", f"{case.in_flight}", *_figures(best)]
+            )
+            worst = min(worst, best.within)
+            tolerated = QUICK_RATIO * (1 - sleeping.within) if quick else 0.0
+            met = met and 1 - best.within <= max(1 - GOAL, tolerated)
+    show(
+        [
+            "",
+            "Arrivals",
+            "Batch",
+            "In flight",
+            "In time",
+            "p50 ms",
+            "p99 ms",
+            "p99.9 ms",
+            "Max ms",
+            "CPU µs",
+        ],
+        rows,
+        texts=2,
+    )
+    return conclude(
+        f"schedule_cost: {worst:.2%} left within {LATE_S * 1000:g} ms of their due time in the worst line"
+        f" (goal >= {GOAL:.0%})",
+        met,
+    )
+
+
+def _figures(kept: Kept) -> list[str]:
+    lateness = [f"{kept.at(share) * 1000:.3f}" for share in (0.5, 0.99, 0.999, 1)]
+    return [f"{kept.within:.2%}", *lateness, f"{kept.cpu_s * 1e6:.1f}"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Figures of readers whose runs were ended by the clock, and what groups cost each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.results.model import Baseline
+from cli.results.reads import (
+    collect_query_samples,
+    compare_with_alone,
+    find_unanswered_reads,
+    summarize_reads,
+)
+from simulator.contract import LatencyMs, QueryFigures, ReadRun
+from simulator.histograms import encode_histogram, new_histogram
+
+from ...helpers import insert_run
+
+
+def figures(
+    query: str, warm_s: list[float], times_ms: list[float], rows: int | None = 1
+) -> QueryFigures:
+    """A query with these readers' means and these executions."""
+    histogram = new_histogram()
+    for ms in times_ms:
+        histogram.record_value(ms * 1000)
+    return QueryFigures(
+        query=query,
+        executions=len(times_ms),
+        rows_min=rows,
+        rows_max=rows,
+        cold_s=0.5,
+        warm_s=warm_s,
+        histogram=encode_histogram(histogram),
+    )
+
+
+def read_run(*queries: QueryFigures, **changes: object) -> ReadRun:
+    """A valid run of two readers."""
+    values = {"workers": 2, "run": 1, "valid": True, "invalid_reasons": [], "queries": queries}
+    return ReadRun.model_validate(values | changes)
+
+
+def test_of_one_run_each_reader_is_a_sample_of_several_each_run() -> None:
+    one = read_run(figures("a", [0.1, 0.3], [100, 300]))
+    other = read_run(figures("a", [0.5, 0.7], [500, 700]))
+    assert collect_query_samples([one], "a") == [0.1, 0.3]
+    assert collect_query_samples([one, other], "a") == pytest.approx([0.2, 0.6])
+
+
+def test_a_summary_is_over_all_executions_and_its_interval_over_the_samples() -> None:
+    runs = [
+        read_run(figures("a", [0.1, 0.3], [100, 300]), figures("b", [], [], None)),
+        read_run(figures("a", [0.5, 0.7], [500, 700])),
+    ]
+    [summary] = summarize_reads(runs)
+    assert (summary.query, summary.runs, summary.rows, summary.cold) == ("a", 4, 1, 0.5)
+    assert summary.min == pytest.approx(0.1, rel=1e-3)
+    assert summary.max == pytest.approx(0.7, rel=1e-3)
+    assert summary.avg == pytest.approx(0.4)
+    assert summary.ci95 is not None
+    assert find_unanswered_reads(runs) == ["b"]
+
+
+def test_what_groups_cost_each_other_is_the_figure_beside_by_that_alone() -> None:
+    def latency(ms: float) -> LatencyMs:
+        return LatencyMs(p50=ms, p90=ms, p99=ms * 3, p99_9=ms, max=ms)
+
+    writers = [insert_run(inserts_per_s=rate, latency_ms=latency(4)) for rate in (80.0, 80.0)]
+    alone = [insert_run(inserts_per_s=rate, latency_ms=latency(2)) for rate in (100.0, 100.0)]
+    invalid = insert_run(inserts_per_s=1.0, latency_ms=latency(9), valid=False)
+    readers = [read_run(queries_per_s=3.0, latency_ms=latency(10))]
+    costs = compare_with_alone(
+        [*writers, invalid],
+        readers,
+        Baseline(runs=alone, reads=[read_run(queries_per_s=6.0, latency_ms=latency(5))]),
+    )
+    found = {(cost.group, cost.figure): cost for cost in costs}
+    assert found["writers", "rate"].ratio.value == pytest.approx(0.8)
+    assert found["writers", "rate"].unit == "events/s"
+    assert found["writers", "p99"].ratio.value == pytest.approx(2)
+    assert (found["writers", "p99"].alone, found["writers", "p99"].beside) == (6, 12)
+    assert found["readers", "rate"].ratio.value == pytest.approx(0.5)
+    # Single runs show no interval.
+    assert found["readers", "rate"].ratio.ci95 is None
+    assert compare_with_alone(writers, readers, Baseline()) == []

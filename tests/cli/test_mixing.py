@@ -1,0 +1,72 @@
+"""What `mixed`, `query` and `insert` refuse, and the runs that `mixed` plans."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import click
+import pytest
+
+from cli.errors import CliError
+from cli.main import commands
+from cli.plan import Arm, Mix, plan_mix
+from cli.signals import Interrupts
+from simulator.contract import DataSet, Load, Role
+
+MIX = Mix(
+    Load(workers=3, rate_per_s=100, duration_s=10),
+    Load(role=Role.READ, workers=2, duration_s=10),
+    DataSet(prefill=500),
+    runs=3,
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("query --rate 5", "--rate and --warm-up need a --duration"),
+        ("query --warm-up 5s", "--rate and --warm-up need a --duration"),
+        ("query --duration 5s --runs 2", "--runs and --duration both say when a run ends"),
+        ("mixed --arrivals even", "give one"),
+        ("mixed --warm-up 60s", "leaves nothing of --duration 60s"),
+        ("mixed --queries nothing", "there is no query 'nothing'"),
+        ("mixed --queries count-events=x", "write a weight as in count-events=3"),
+        ("mixed --queries count-events=0", "one weight at least must be above 0"),
+        ("mixed --queries count-events,count-events=2", "write each query once"),
+        ("mixed --target blackhole", "stores nothing that could be queried"),
+        ("insert --num-inserts 5 --duration 5s", "give one of them"),
+        ("insert --arrivals even", "give both"),
+        ("insert --duration 5x", "write a time as in 30s, 5m or 1h"),
+        ("insert --duration 0s", "must be longer than 0 s"),
+        ("insert --warm-up 5m --duration 300", "leaves nothing of --duration 300s"),
+        ("insert --rate 0", "is not in the range x>0"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(arguments: str, said: str) -> None:
+    command, *rest = arguments.split()
+    with pytest.raises((CliError, click.UsageError)) as caught:
+        commands.main(
+            [command, "--target", "embedded", *rest], standalone_mode=False, obj=Interrupts()
+        )
+    error = caught.value
+    assert said in (error.message if isinstance(error, CliError) else error.format_message())
+
+
+def test_without_a_baseline_all_runs_are_mixed() -> None:
+    plan = plan_mix(MIX)
+    assert [(one.arm, one.run) for one in plan] == [(Arm.MIXED, run) for run in (1, 2, 3)]
+    assert all(one.loads == (MIX.writers, MIX.readers) for one in plan)
+
+
+def test_with_a_baseline_the_arms_take_turns_and_each_is_first_once() -> None:
+    plan = plan_mix(Mix(MIX.writers, MIX.readers, MIX.data, runs=3, baseline=True))
+    assert Counter(one.arm for one in plan) == dict.fromkeys(Arm, 3)
+    turns = [plan[start : start + 3] for start in (0, 3, 6)]
+    assert all({one.arm for one in turn} == set(Arm) for turn in turns)
+    assert {turn[0].arm for turn in turns} == set(Arm)
+    for one in plan:
+        writers, readers = one.loads
+        # As many workers, and the same data to begin with, whoever is at work.
+        assert (writers.workers, readers.workers) == (3, 2)
+        assert writers.role is (Role.FILL if one.arm is Arm.READERS else Role.WRITE)
+        assert readers.role is (Role.CHECK if one.arm is Arm.WRITERS else Role.READ)
