@@ -16,7 +16,7 @@ from .tool import DATABASE, ClusterTool
 pytestmark = pytest.mark.cluster
 
 # Their content differs between databases, machines and executors, or between any two runs.
-_FREE = {"database", "packages", "module", "errors", "tool", "client"}
+_FREE = {"database", "packages", "module", "errors", "tool", "client", "others"}
 
 
 def check_same_shape(one: Any, other: Any, where: str = "") -> None:
@@ -111,9 +111,11 @@ def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str)
             "ok": True,
         }
         assert run["client"]["throttled_share"] is not None
-        assert {span["node"] for span in run["per_worker"]} <= set(
-            result["environment"]["kubernetes"]["nodes"]
-        )
+        nodes = {span["node"] for span in run["per_worker"]}
+        assert nodes <= set(result["environment"]["kubernetes"]["nodes"])
+        assert {machine["node"] for machine in run["machines"]} == nodes
+        # The counters of the node, which a container sees, too.
+        assert all(machine["steal_share"] is not None for machine in run["machines"])
     # Those of both releases: two pods and three.
     check_environment(result["environment"]["kubernetes"], namespace, pods=5)
     check_same_shape(result, local_result(tool, "insert", *sweep))
