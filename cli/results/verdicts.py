@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 
@@ -130,7 +130,7 @@ def _find_in_inserts(result: Result) -> Iterator[Weakness]:
         if run.valid and run.offered and run.offered.saturated:
             yield Weakness(Kind.SATURATED, _describe_saturation(run.offered), _locate(result, run))
     yield from _find_clients_part(result)
-    yield from _find_busy_in_inserts(result)
+    yield from _find_busy(result)
     for run in runs:
         if run.retries:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in run.errors.items())
@@ -183,16 +183,24 @@ def _find_clients_part(result: Result) -> Iterator[Weakness]:
             yield Weakness(Kind.CLIENTS_PART, text, place)
 
 
-def _find_busy_in_inserts(result: Result) -> Iterator[Weakness]:
-    machines: dict[Place, list[Sequence[Machine]]] = {}
+def _find_busy(result: Result) -> Iterator[Weakness]:
+    """What others took of the machines. Readers beside writers were on the same at the same time."""
+    machines: dict[Place | None, list[Sequence[Machine]]] = {}
     for run in result.insert_runs:
         machines.setdefault(_locate_together(result, run), []).append(run.machines)
-    for place, of_runs in machines.items():
-        yield from _find_busy(of_runs, place)
+    if result.command == "query":
+        machines[None] = [run.machines for run in result.reads] or [result.machines]
+    baseline = result.baseline or Baseline()
+    alone: list[InsertRun | ReadRun] = [*baseline.runs, *baseline.reads]
+    for one in alone:
+        place = replace(_locate_group(result, one), run=None)
+        machines.setdefault(place, []).append(one.machines)
+    for where, runs in machines.items():
+        yield from _find_taken(runs, where)
 
 
-def _find_busy(runs: Sequence[Sequence[Machine]], where: Place | None) -> Iterator[Weakness]:
-    """What others took of the machines of some runs: by each cause, the worst of them."""
+def _find_taken(runs: Sequence[Sequence[Machine]], where: Place | None) -> Iterator[Weakness]:
+    """What others took in runs that measured the same: by each cause, the worst of them."""
 
     def worst(share: Callable[[Machine], float]) -> tuple[Machine, str, str] | None:
         found = [max(machines, key=share) for machines in runs if machines]
@@ -287,7 +295,7 @@ def _find_few(result: Result) -> Iterator[Weakness]:
 def _find_in_queries(result: Result) -> Iterator[Weakness]:
     for reason in result.invalid_reasons:
         yield Weakness(Kind.INVALID, reason)
-    yield from _find_busy([result.machines], None)
+    yield from _find_busy(result)
     if result.overlap is not None and result.overlap < MIN_OVERLAP_OF_READERS:
         yield Weakness(
             Kind.APART,

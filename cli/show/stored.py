@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from simulator.contract import InsertRun, LatencyMs, Machine
+from simulator.contract import InsertRun, LatencyMs, Machine, ReadRun
 
 from ..results.model import Baseline, Result
 from ..results.naming import find_differing_options, format_options, format_value
@@ -239,7 +239,8 @@ def tabulate_machines(result: Result) -> Table:
     ]
     headers = ["Workers", "Run", "Level"]
     if result.command == "query":
-        found = [([], result.began_at, result.ended_at, result.machines)]
+        asked: Sequence[ReadRun | Result] = result.reads or [result]
+        found = [([], one.began_at, one.ended_at, one.machines) for one in asked]
         headers = []
     rows = []
     for place, began, ended, machines in found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.results.model import Result
+from cli.results.model import Baseline, Result
 from cli.results.place import Place
 from cli.results.statistics import summarize_inserts
 from cli.results.store import read_result
@@ -172,6 +172,16 @@ def test_a_machine_that_was_busy_while_queries_were_asked() -> None:
     result.machines = busy(others_share=0.25)
     (found,) = of_kind(result, Kind.BUSY)
     assert (found.where, found.text[:40]) == (None, "others took 25% of the CPU of vm: stop t")
+
+
+def test_groups_that_ran_alone_are_told_apart() -> None:
+    result = inserts({1: MANY})
+    alone = result.insert_runs[0].model_copy(update={"machines": busy(others_share=0.5)})
+    result.baseline = Baseline(runs=[alone, result.insert_runs[1]])
+    (found,) = of_kind(result, Kind.BUSY)
+    assert found.where is not None
+    assert str(found.where) == "1 writer alone"
+    assert found.text.startswith("others took 50% of the CPU of vm in 1 of 2 runs")
 
 
 def test_retries() -> None:
