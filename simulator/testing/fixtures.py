@@ -14,15 +14,20 @@ from ..modules.base import Encoding
 from .entries import Entry
 from .server import ServerUnderTest, holds_several, key_modes, table_modes, workloads_of
 
+
+def find_pipelined(entry: Entry) -> Sequence[Encoding]:
+    """The encodings of which a worker can have several requests in flight; one of them is enough where
+    the same code is tried with all on another server."""
+    module = load_module(entry.module)
+    found = [encoding for encoding in module.ENCODINGS if holds_several(module, encoding)]
+    return found[:1] if entry.thinned else found
+
+
 # Parameter of a test -> its values for an entry. A test that has a parameter without values for a
 # module does not run for it.
 AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
     "encoding": lambda entry: load_module(entry.module).ENCODINGS,
-    "pipelined": lambda entry: [
-        encoding
-        for encoding in load_module(entry.module).ENCODINGS
-        if holds_several(load_module(entry.module), encoding)
-    ],
+    "pipelined": find_pipelined,
     "primary_key": lambda entry: key_modes(load_module(entry.module)),
     "tables": lambda entry: table_modes(load_module(entry.module)),
     "workload_name": lambda entry: workloads_of(load_module(entry.module)),
