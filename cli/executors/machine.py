@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 _INTERVAL_S = 1.0
 # A look at a thousand processes takes 0.1 s of CPU: then there are fewer of them.
 _MOST_OWN_SHARE = 0.005
-_LOOKED_AT = 8
+_LOOKED_AT = 3
 """So many of the run's processes are asked for their connections: all are connected alike."""
 _END_PATIENCE_S = 2.0
 

@@ -1,7 +1,7 @@
 """Every message between the command line, the collector and the workers: one pydantic model each.
 
 Times are seconds on the sender's monotonic clock unless a name ends in another unit; no two
-machines' wall clocks are ever compared.
+machines' wall clocks are ever compared: `began_at` and `ended_at` of a run are for its reader.
 
 `settings` is what a run is told, `messages` what its processes tell each other, `report` what it
 measured: the models of `result.json`.
