@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-NAMED = 3
+NAMED = 5
 """So many of the others are named."""
 NAMED_SHARE = 0.01
 """From this share of the CPU on."""

@@ -19,14 +19,13 @@ from simulator.contract import Machine, Phase, Report, Status
 
 from ...cluster import Place
 from ...kubeclient import UNREACHABLE
+from ..neighbours import NAMED, NAMED_SHARE
 
 _log = logging.getLogger(__name__)
 
 _INTERVAL_S = 5.0
 """A kubelet takes new figures every 10 to 15 seconds."""
 _READERS = 8
-_NAMED = 3
-_NAMED_SHARE = 0.01
 
 PodName = tuple[str, str]
 """Namespace and name."""
@@ -83,9 +82,9 @@ class NodeUse:
         shares = {
             "/".join(name): cores / cpus
             for name, cores in means.items()
-            if name not in own and cores is not None and cores >= _NAMED_SHARE * cpus
+            if name not in own and cores is not None and cores >= NAMED_SHARE * cpus
         }
-        most = sorted(shares.items(), key=lambda pair: -pair[1])[:_NAMED]
+        most = sorted(shares.items(), key=lambda pair: -pair[1])[:NAMED]
         return min(1.0, max(0.0, whole - sum(ours)) / cpus), dict(most)
 
 
