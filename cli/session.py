@@ -77,6 +77,17 @@ class Session:
         shown = {**self.workload_options, **self._public_module_options()}
         return shown if self.queries is None else shown | {QUERIES: self.queries}
 
+    def result_options(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a command, and of module and workload, as the result keeps them: of the
+        requests in flight what is in effect, by whichever name it was asked for."""
+        own = self.public_options()
+        kept = {**command, "timeout_s": self.request.timeout_s, "module": own}
+        if self.options is not None and "in_flight" in command:
+            kept["in_flight"] = self.options.in_flight(Load(in_flight=command["in_flight"]))
+            if self.options.IN_FLIGHT is not None:
+                own[self.options.IN_FLIGHT] = kept["in_flight"]
+        return kept
+
     def _public_module_options(self) -> dict[str, Any]:
         if self.options is None:
             secret = {
@@ -144,11 +155,7 @@ class Running:
                 "module": self.target.module,
                 "executor": session.executor,
                 "started_at": self.started_at,
-                "options": {
-                    **options,
-                    "timeout_s": self.request.timeout_s,
-                    "module": session.public_options(),
-                },
+                "options": session.result_options(options),
                 "environment": {"tool": tool_environment(), "kubernetes": None, **environment},
                 **measured,
             }

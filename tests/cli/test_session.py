@@ -68,3 +68,27 @@ def test_a_misspelt_extra_option_is_named_before_the_one_that_is_missing_for_it(
     request = replace(request_for(tmp_path, ""), extra_options=["connection_strin=host=db"])
     with pytest.raises(ConfigError, match=r"--extra-option: .* did you mean connection_string"):
         open_session(request)
+
+
+@pytest.mark.parametrize(
+    ("module", "asked", "in_effect"),
+    [
+        ({}, None, {"in_flight": 1, "max_in_flight": 1}),
+        ({}, 8, {"in_flight": 8, "max_in_flight": 8}),
+        ({"max_in_flight": 8}, None, {"in_flight": 8, "max_in_flight": 8}),
+    ],
+)
+def test_a_result_keeps_the_requests_in_flight_that_were_in_effect(
+    tmp_path: Path, module: dict[str, int], asked: int | None, in_effect: dict[str, int]
+) -> None:
+    """By whichever name they were asked for."""
+    file = tmp_path / "config.yaml"
+    keys = "".join(f"    {name}: {value}\n" for name, value in module.items())
+    file.write_text(f"targets:\n  x:\n    module: blackhole\n    executor: local\n{keys}")
+    session = open_session(Request("x", file, (), None, 0, tmp_path, None))
+    kept = session.result_options({"in_flight": asked, "batch": 7})
+    assert kept["batch"] == 7
+    assert kept["in_flight"] == in_effect["in_flight"]
+    assert kept["module"]["max_in_flight"] == in_effect["max_in_flight"]
+    # A query has none.
+    assert "in_flight" not in session.result_options({"batch": 7})
