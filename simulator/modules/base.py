@@ -3,7 +3,7 @@
 A module is one file with one class. It says what it can do (`CAPABILITIES`), which options it takes
 (`options_model`), prepares tables, counts, asks queries, and hands out a `Writer`, which builds payloads
 (pure CPU work) and sends them. When to send, retrying and measuring are the loop's affair
-(`simulator.loop`).
+(`simulator.worker.loop`).
 """
 
 from __future__ import annotations
@@ -251,7 +251,8 @@ class Writer(ABC):
     def recover(self, payload: Payload) -> bool:
         """After a Retryable: roll back or reconnect. True if `payload` proves to be stored already.
 
-        Raises Retryable if that failed in turn.
+        With several requests in flight, all others wait for this: what takes long and needs nothing
+        but the request itself belongs at the beginning of `send`. Raises Retryable if it failed in turn.
         """
         return False
 
