@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from simulator.contract import InsertRun, LatencyMs, QueryFigures, ReadRun
-from simulator.histograms import merge_histograms
+from simulator.histograms import merge_histograms, value_at
 
 from .model import Baseline, QuerySummary
 from .statistics import Ratio, estimate_ratio, summarize
@@ -52,9 +52,9 @@ def summarize_reads(reads: Sequence[ReadRun]) -> list[QuerySummary]:
                 min=histogram.get_min_value() / 1e6,
                 max=histogram.get_max_value() / 1e6,
                 avg=means.avg,
-                median=histogram.get_value_at_percentile(50) / 1e6,
+                median=value_at(histogram, 50) / 1e6,
                 ci95=means.ci95,
-                p95=histogram.get_value_at_percentile(95) / 1e6,
+                p95=value_at(histogram, 95) / 1e6,
                 rows=max(rows, default=0),
                 cold=sum(cold) / len(cold) if cold else None,
             )

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import time
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from simulator.contract import Arrivals, WorkerInsert
-from simulator.histograms import encode_histogram, latency_ms, merge_histograms, new_histogram
+from simulator.histograms import (
+    encode_histogram,
+    latency_ms,
+    merge_histograms,
+    new_histogram,
+    value_at,
+)
 from simulator.worker.measure import Recorder, throttled_periods, throttled_share
 from simulator.worker.schedule import ClosedLoop, OpenLoop, Schedule
 
@@ -284,6 +292,16 @@ def test_merged_histograms_are_the_histogram_of_all() -> None:
     for percent in (50, 90, 99, 100):
         exact = np.percentile(np.concatenate(samples), percent, method="inverted_cdf")
         assert merged.get_value_at_percentile(percent) == pytest.approx(exact, rel=0.002)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 10, 99, 101, 396, 600, 1000, 1599])
+def test_a_percentile_is_a_value_that_so_many_percent_dont_exceed(count: int) -> None:
+    """Rounded down, the rank would leave out the slowest: of 600 values, 599.4 is the place of p99.9."""
+    histogram = merge_histograms([histogram_of(*range(1, count + 1))])
+    for percent in ("0", "0.1", "50", "90", "95", "99", "99.9", "100"):
+        rank = max(1, math.ceil(Fraction(percent) * count / 100))
+        assert value_at(histogram, float(percent)) == rank, percent
+    assert value_at(new_histogram(), 50) == 0
 
 
 def test_percentiles_are_milliseconds() -> None:
