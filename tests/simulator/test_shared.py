@@ -1,7 +1,10 @@
-"""What modules have in common: options, and dealing events to tables."""
+"""What modules have in common: options, dealing events to tables, waiting for connections."""
 
 from __future__ import annotations
 
+import select
+import socket
+import time
 from enum import StrEnum
 from typing import ClassVar
 
@@ -15,6 +18,7 @@ from simulator.modules.shared.options import (
     check_url,
     choose_mode,
 )
+from simulator.modules.shared.polling import Poll
 from simulator.modules.shared.tables import deal_block, deal_in_turn, deal_rows, number_tables
 from simulator.workloads.temperature import Temperature
 
@@ -125,3 +129,33 @@ def test_rows_of_one_request_are_those_of_its_block() -> None:
         (0, range(11, 13, 4)),
         (1, range(12, 13, 4)),
     ]
+
+
+# --- polling --------------------------------------------------------------------------------------
+
+
+def test_a_wait_for_connections_ends_to_the_microsecond() -> None:
+    """poll itself knows whole milliseconds: the next request would leave that late."""
+    near, far = socket.socketpair()
+    with near, far:
+        poll = Poll()
+        poll.register(near.fileno(), select.POLLIN)
+        waits = []
+        for _ in range(50):
+            begin = time.perf_counter()
+            assert not poll.wait(0.0003)
+            waits.append(time.perf_counter() - begin)
+        # A busy machine may hold up most of them.
+        assert 0.0003 <= min(waits) < 0.0009
+        begin = time.perf_counter()
+        while (left_s := 0.0104 - (time.perf_counter() - begin)) > 0:
+            assert not poll.wait(left_s)
+        far.send(b"x")
+        for timeout_s in (0.0, 0.0003, 5.0):
+            assert poll.wait(timeout_s) == [(near.fileno(), select.POLLIN)]
+            assert poll.wait(timeout_s - 1) == [(near.fileno(), select.POLLIN)]
+        poll.register(near.fileno(), select.POLLOUT)
+        for timeout_s in (0.0, 0.0003, 5.0):
+            assert poll.wait(timeout_s) == [(near.fileno(), select.POLLOUT)]
+        poll.unregister(near.fileno())
+        assert not poll.wait(0.0003)

@@ -16,6 +16,7 @@ from cassandra.protocol import PreparedQueryNotFound
 
 from ...errors import one_line
 from ..base import Outcome
+from ..shared.polling import Poll
 from .errors import ERRORS
 from .wire import Connection, Node, Pending
 
@@ -63,7 +64,7 @@ class ConnectionPool:
         self._by_partition: dict[bytes, Connection] = {}
         """What `_choose` found, until a connection comes or goes."""
         self._turn = itertools.count()
-        self._poll = select.poll()
+        self._poll = Poll()
         self._ended: list[Outcome] = []
         self._late_at_s = 0.0
         """When to look for late answers next."""
@@ -114,7 +115,7 @@ class ConnectionPool:
             self._lose(connection, error)
             return
         if connection.full:
-            self._poll.modify(connection, select.POLLIN | select.POLLOUT)
+            self._poll.register(connection.fileno(), select.POLLIN | select.POLLOUT)
 
     def outcomes(self, timeout_s: float | None) -> list[Outcome]:
         """As `Writer.outcomes`."""
@@ -169,13 +170,13 @@ class ConnectionPool:
         wait_s = self._late_at_s - time.perf_counter()
         if timeout_s is not None:
             wait_s = min(wait_s, timeout_s)
-        for descriptor, event in self._poll.poll(max(0.0, wait_s * 1000)):
+        for descriptor, event in self._poll.wait(wait_s):
             connection = self._connections[descriptor]
             try:
                 if event & select.POLLOUT:
                     connection.flush()
                     if not connection.full:
-                        self._poll.modify(connection, select.POLLIN)
+                        self._poll.register(descriptor, select.POLLIN)
                 if event & ~select.POLLOUT:
                     self._take(connection)
             except OSError as error:
@@ -236,7 +237,7 @@ class ConnectionPool:
                 connection.close()
                 continue
             self._connections[connection.fileno()] = connection
-            self._poll.register(connection, select.POLLIN)
+            self._poll.register(connection.fileno(), select.POLLIN)
             self._by_partition.clear()
 
     def _lose(self, connection: Connection, error: Exception) -> None:
@@ -244,7 +245,7 @@ class ConnectionPool:
         node = connection.node
         del self._connections[connection.fileno()]
         self._by_partition.clear()
-        self._poll.unregister(connection)
+        self._poll.unregister(connection.fileno())
         connection.close()
         error = self._failure = _name_node(node, error)
         for pending in connection.pending.values():

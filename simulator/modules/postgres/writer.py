@@ -13,15 +13,13 @@ from ...contract import MAX_IN_FLIGHT
 from ...errors import Retryable
 from ..base import Job, Outcome, Payload, Writer
 from ..shared.errors import CONNECTION_LOST, connection_lost
+from ..shared.polling import Poll
 from .dialects import Dialect
 from .encoding import PostgresEncoder, Request
 from .link import Link
 from .options import ServerOptions
 from .protocol import Answer
 from .wire import Wire, no_answer
-
-_SELECTABLE = 1024
-"""Descriptors below this one can be given to select (FD_SETSIZE)."""
 
 
 class _Sent(NamedTuple):
@@ -61,7 +59,7 @@ class PostgresWriter(Writer):
         """Id of a payload in doubt -> the connection that was lost."""
         self._busy: dict[int, Link] = {}
         """Descriptor -> connection by which requests are under way."""
-        self._poll = select.poll()
+        self._poll = Poll()
         self._idle: deque[Link] = deque()
         """Connections by which nothing is under way."""
         self._found: list[Outcome] = []
@@ -157,26 +155,16 @@ class PostgresWriter(Writer):
             self._give_up_late(now_s)
             if self._found:
                 return
-        for descriptor, event in self._wait(min(timeout_s, self._late_at_s - now_s)):
+        for descriptor, event in self._poll.wait(min(timeout_s, self._late_at_s - now_s)):
             link = self._busy[descriptor]
             wire = link.wire
             assert wire is not None
             if event & select.POLLOUT:
                 wire.flush()
                 if not wire.is_full:
-                    self._poll.modify(descriptor, select.POLLIN)
+                    self._poll.register(descriptor, select.POLLIN)
             if event & ~select.POLLOUT:
                 self._take(link, wire)
-
-    def _wait(self, timeout_s: float) -> list[tuple[int, int]]:
-        """The connections that have something, and what, as poll tells."""
-        if timeout_s >= 0.001 or max(self._busy, default=0) >= _SELECTABLE:
-            # Whole milliseconds, rather too few: the rest is waited for below.
-            return self._poll.poll(max(1, math.floor(timeout_s * 1000)))
-        # poll would wait for a millisecond, and the next request would be late.
-        full = [at for at, link in self._busy.items() if link.wire and link.wire.is_full]
-        select.select(list(self._busy), full, (), max(0.0, timeout_s))
-        return self._poll.poll(0)
 
     def _take(self, link: Link, wire: Wire) -> None:
         """The answers that have come by a connection."""
