@@ -8,11 +8,11 @@ A module is one file with one class. It says what it can do (`CAPABILITIES`), wh
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from queue import Empty, SimpleQueue
@@ -220,6 +220,8 @@ class Outcome(NamedTuple):
     """When the answer came, by `time.perf_counter`."""
     result: int | BaseException
     """Events that the database acknowledged, or what `send` raises."""
+    sent_s: float | None = None
+    """When it left, if that was not in `submit`."""
 
 
 class Writer(ABC):
@@ -230,7 +232,9 @@ class Writer(ABC):
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: list[threading.Thread] = []
+        self._under_way = 0
+        self._submitted: SimpleQueue[tuple[Payload, object] | None] = SimpleQueue()
         self._ended: SimpleQueue[Outcome] = SimpleQueue()
 
     @abstractmethod
@@ -261,31 +265,51 @@ class Writer(ABC):
 
         For a driver without requests in flight, by threads that share this writer.
         """
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self.max_in_flight, "send")
-        sent = self._threads.submit(self.send, payload)
-        sent.add_done_callback(lambda future: self._note(future, request))
+        self._under_way += 1
+        if len(self._threads) < self._under_way:
+            thread = threading.Thread(target=self._send_all, name="send", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        self._submitted.put((payload, request))
 
-    def _note(self, sent: Future[int], request: object) -> None:
-        if sent.cancelled():
-            return
-        result = sent.exception() or sent.result()
-        self._ended.put(Outcome(request, time.perf_counter(), result))
+    def _send_all(self) -> None:
+        while (submitted := self._submitted.get()) is not None:
+            outcome = self._send_one(*submitted)
+            del submitted
+            self._ended.put(outcome)
+            del outcome
+
+    def _send_one(self, payload: Payload, request: object) -> Outcome:
+        sent_s = time.perf_counter()
+        try:
+            result = self.send(payload)
+        except BaseException as error:  # noqa: BLE001 - whoever takes the outcome raises it
+            return Outcome(request, time.perf_counter(), error, sent_s)
+        return Outcome(request, time.perf_counter(), result, sent_s)
 
     def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
         """Wait until at least one request has ended, `timeout_s` at most (None: no limit), and tell how
         those that have ended did: an empty list if none has. No other method is called meanwhile.
         """
         try:
-            return [self._ended.get(timeout=timeout_s)]
+            ended = [self._ended.get(timeout=timeout_s)]
         except Empty:
             return []
+        self._under_way -= 1
+        return ended
 
     def stop_submitting(self) -> None:
-        """Wait for what `submit` began and end its threads."""
-        if self._threads is not None:
-            self._threads.shutdown(cancel_futures=True)
-            self._threads = None
+        """Wait for what `submit` began and end its threads; what none has begun is dropped."""
+        with suppress(Empty):
+            while True:
+                self._submitted.get_nowait()
+        for _ in self._threads:
+            self._submitted.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+        self._under_way = 0
+        self._ended = SimpleQueue()
 
 
 @dataclass(frozen=True)

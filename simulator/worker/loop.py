@@ -203,7 +203,7 @@ class _InFlight:
         self._writer.submit(request.payload, request)
         ended = time.perf_counter()
         if ended - began >= _BLOCKED_S:
-            self._free = ended
+            request.free = self._free = ended
 
     def _next_event(self, at_most_s: float = math.inf) -> None:
         """Take answers, or send again what has waited long enough; wait for so long at most."""
@@ -225,6 +225,8 @@ class _InFlight:
     def _take(self, outcome: Outcome) -> None:
         request: _Request = outcome.request
         result = outcome.result
+        if outcome.sent_s is not None and not request.attempts:
+            request.sent = outcome.sent_s
         if isinstance(result, int):
             _check(request.payload, result)
             self._record(request, outcome.answered_s)

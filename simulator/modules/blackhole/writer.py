@@ -18,7 +18,7 @@ class BlackholeWriter(Writer):
         super().__init__(encoder)
         self.max_in_flight = options.in_flight(job.load)
         self._delay_s = options.delay_ms / 1000
-        self._under_way: deque[tuple[float, object, int]] = deque()
+        self._held: deque[tuple[float, object, int]] = deque()
         """When each request ends, in order, the request, and its events."""
 
     def open(self) -> None:
@@ -33,21 +33,19 @@ class BlackholeWriter(Writer):
         return payload.events
 
     def submit(self, payload: Payload, request: object) -> None:
-        self._under_way.append((time.perf_counter() + self._delay_s, request, payload.events))
+        self._held.append((time.perf_counter() + self._delay_s, request, payload.events))
 
     def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
-        under_way, now = self._under_way, time.perf_counter()
-        until = min(
-            under_way[0][0] if under_way else inf, inf if timeout_s is None else now + timeout_s
-        )
+        held, now = self._held, time.perf_counter()
+        until = min(held[0][0] if held else inf, inf if timeout_s is None else now + timeout_s)
         if until > now:
             time.sleep(until - now)
             now = time.perf_counter()
         ended = []
-        while under_way and under_way[0][0] <= now:
-            _, request, events = under_way.popleft()
+        while held and held[0][0] <= now:
+            _, request, events = held.popleft()
             ended.append(Outcome(request, now, events))
         return ended
 
     def stop_submitting(self) -> None:
-        self._under_way.clear()
+        self._held.clear()
