@@ -61,7 +61,7 @@ def describe_result(stored: StoredResult, terminal: bool) -> str:
         f"Result {stored.id}\n{words.describe_measurement(result)}\n{words.give_answer(result)}",
         "\n".join(list_notes(result, terminal)),
     ]
-    said = describe_load(result.settings.load)
+    said = None if result.command == "query" else describe_load(result.settings.load)
     sections += [said] if said else []
     sections += [
         f"{title}\n{found.text()}" for title, found in tabulate_result(result, terminal).items()
