@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import ConfigError
 from .model import Result
@@ -15,6 +15,9 @@ from .store import StoredResult
 FIVE_PERCENT = 0.05
 """The difference for which it is said how many runs would show it."""
 
+RESPONSES = ("p50", "p99")
+"""Percentiles of response times that are compared."""
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -25,11 +28,11 @@ class Compared:
     """Of the result, among those compared."""
     base_figure: float
     figure: float
-    """Means: inserts per second, or seconds of a query."""
+    """Means: inserts per second, milliseconds of a response, or seconds of a query."""
     base_runs: int
     runs: int
     speed: Ratio
-    """How many times as fast as the first: rate ÷ its rate, or its query time ÷ query time."""
+    """How many times as fast as the first: rate ÷ its rate, or its time ÷ time."""
     runs_for_five_percent: int | None
     """Runs that each side would need; None if not known, or more than is sensible."""
 
@@ -44,14 +47,18 @@ class Compared:
 
 
 def collect_samples(result: Result) -> dict[Place, list[float]]:
-    """The figures that stand for independent runs: inserts per second of each valid run, or seconds of
-    each query."""
+    """The figures that stand for independent runs: inserts per second of each valid run, of an open loop
+    its response times in ms, too, or seconds of each query."""
     found: dict[Place, list[float]] = {}
     for run in result.insert_runs:
         if run.valid and run.inserts_per_s:
             by_level = result.by_fill_level
             place = Place(level=run.fill_level) if by_level else Place(workers=run.workers)
             found.setdefault(place, []).append(run.inserts_per_s)
+            if run.offered and run.latency_ms:
+                for percentile in RESPONSES:
+                    response = replace(place, response=percentile)
+                    found.setdefault(response, []).append(getattr(run.latency_ms, percentile))
     for query in list_queries(result.reads):
         found[Place(query=query)] = collect_query_samples(result.reads, query)
     for query, executions in group_executions(result.query_runs).items():
@@ -79,7 +86,7 @@ def compare(results: Sequence[Result]) -> list[Compared]:
             values = other[place]
             speed = (
                 estimate_ratio(values, base_values)
-                if place.query is None
+                if not place.has_times
                 else estimate_ratio(base_values, values)
             )
             cv = combine_cv(base_values, values)
@@ -112,7 +119,13 @@ def find_failures(names: Sequence[str], results: Sequence[Result], limit: float)
 
 
 def find_missing(results: Sequence[Result]) -> list[tuple[Place, int]]:
-    """(where, position of the result that has no figure there while another has)."""
+    """(where, position of the result that has no figure there while another has). A closed loop misses
+    no response times: it has none."""
     found = [collect_samples(result) for result in results]
     places = dict.fromkeys(place for each in found for place in each)
-    return [(place, n) for place in places for n, each in enumerate(found) if place not in each]
+    return [
+        (place, n)
+        for place in places
+        for n, each in enumerate(found)
+        if place not in each and not (place.response and replace(place, response=None) in each)
+    ]

@@ -13,12 +13,23 @@ class Place:
     level: int | None = None
     """Events that were in the database before."""
     query: str | None = None
+    response: str | None = None
+    """Percentile of the response times of an open loop there."""
     run: int | None = None
     group: str = "worker"
     """What the workers are, of those of a mixed command."""
 
+    @property
+    def has_times(self) -> bool:
+        """Whether the figures there are times: the less, the faster."""
+        return self.query is not None or self.response is not None
+
     def __str__(self) -> str:
-        """`4 workers`, `4 workers, run 2`, `level 2,000`, `count-events`."""
+        """`4 workers`, `4 workers, run 2`, `4 workers, response p99`, `level 2,000`, `count-events`."""
+        text = self._name()
+        return text if self.response is None else f"{text}, response {self.response}"
+
+    def _name(self) -> str:
         if self.query is not None:
             return self.query
         if self.level is not None:

@@ -79,7 +79,7 @@ def tabulate_ratios(names: Sequence[str], found: Sequence[Compared]) -> Table:
     rows: list[list[object]] = []
     for one in found:
         place = str(one.place)
-        form = "{:,.0f}" if one.place.query is None else "{:,.4f}"
+        form = _FORMS[_name_unit(one)]
         if not rows or rows[-1][0] != place:
             rows.append([place, names[0], form.format(one.base_figure), one.base_runs, *"1---"])
         interval = one.speed.ci95
@@ -96,12 +96,20 @@ def tabulate_ratios(names: Sequence[str], found: Sequence[Compared]) -> Table:
                 _format_runs_needed(one, needed),
             ]
         )
-    kinds = {"Inserts/s" if one.place.query is None else "Seconds" for one in found}
-    figure = " or ".join(sorted(kinds))
+    figure = " or ".join(sorted({_name_unit(one) for one in found}))
     headers = [
         "At", "Result", figure, "Runs", "Speed ratio", "95% interval", "Verdict", "Runs for 5%",
     ]  # fmt: skip
     return Table(headers, rows, ("At", "Result", "Verdict"))
+
+
+_FORMS = {"Inserts/s": "{:,.0f}", "Seconds": "{:,.4f}", "ms": "{:,.3f}"}
+
+
+def _name_unit(one: Compared) -> str:
+    if one.place.response is not None:
+        return "ms"
+    return "Seconds" if one.place.has_times else "Inserts/s"
 
 
 def _format_runs_needed(one: Compared, needed: int | None) -> str:

@@ -108,6 +108,42 @@ def test_what_does_not_go_with_steps(changes: dict[str, Any], remedy: str) -> No
         plan_inserts(sweep_of(steps=2, **changes))
 
 
+@pytest.mark.parametrize(
+    ("changes", "given", "said"),
+    [
+        (
+            {"duration_s": 60},
+            {"duration_s", "events"},
+            "--num-inserts and --duration both say when a run ends: give one of them",
+        ),
+        (
+            {"duration_s": 5, "warm_up_s": 5},
+            {"duration_s", "warm_up_s"},
+            "--warm-up 5s leaves nothing of --duration 5s to measure",
+        ),
+        ({}, {"arrivals"}, "--arrivals says how the requests of --rate follow each other"),
+    ],
+)
+def test_loads_that_contradict_themselves(
+    changes: dict[str, Any], given: set[str], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        plan_inserts(sweep_of(given=frozenset(given), **changes))
+
+
+def test_what_is_kept_of_a_load_is_what_it_had_an_effect() -> None:
+    closed = sweep_of(events=50).public()
+    assert (closed["num_inserts"], closed["duration_s"]) == (50, None)
+    assert "arrivals" not in closed
+    offered = sweep_of(rate_per_s=100, duration_s=60).public()
+    assert (offered["rate_per_s"], offered["arrivals"], offered["duration_s"]) == (
+        100,
+        "poisson",
+        60,
+    )
+    assert "num_inserts" not in offered
+
+
 # --- options of the module ------------------------------------------------------------------------
 
 

@@ -156,6 +156,7 @@ PER_WORKER: dict[str, Check] = {
     "start_s": is_number,
     "end_s": is_seconds,
     "events": is_count,
+    "measured": is_count,
     "cpu_s": is_seconds,
     "clock_offset_s": is_number,
 }

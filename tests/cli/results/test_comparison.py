@@ -13,12 +13,14 @@ from cli.results.comparison import (
     find_failures,
     find_missing,
 )
+from cli.results.conditions import WARNED, compare_conditions
 from cli.results.model import Result
 from cli.results.place import Place
 from cli.results.statistics import combine_cv, count_runs_needed, estimate_ratio
+from simulator.conditions import Condition
 from simulator.contract import QueryRun
 
-from ..made import inserts, queries, steps, stored
+from ..made import inserts, open_loop, queries, steps, stored
 
 SLOW = [100.0, 101.0, 99.0]
 FAST = [110.0, 112.0, 111.0]
@@ -112,6 +114,52 @@ def test_what_one_has_and_another_lacks() -> None:
 def test_what_can_not_be_compare(results: list[Result], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         check_comparable([stored(result) for result in results])
+
+
+# --- open loops -----------------------------------------------------------------------------------
+
+
+def test_response_times_are_compared_with_response_times() -> None:
+    """The less, the faster."""
+    base, other = open_loop({4: [1000.0, 1001.0]}), open_loop({4: [1000.0, 1001.0]})
+    for number, run in enumerate(other.insert_runs):
+        assert run.latency_ms is not None
+        run.latency_ms = run.latency_ms.model_copy(update={"p50": 3.0, "p99": 2.0 + 0.5 * number})
+    found = {str(one.place): one for one in compare([base, other])}
+    assert list(found) == ["4 workers", "4 workers, response p50", "4 workers, response p99"]
+    assert found["4 workers"].verdict == "no difference shown"
+    assert (found["4 workers, response p50"].base_figure, found["4 workers, response p50"].figure) == (
+        1.5, 3.0,
+    )  # fmt: skip
+    assert found["4 workers, response p50"].speed.value == pytest.approx(0.5)
+    assert found["4 workers, response p50"].verdict == "slower"
+    assert found["4 workers, response p99"].speed.value == pytest.approx(2.0)
+    assert find_failures(["a", "b"], [base, other], 0.95) == ["b at 4 workers, response p50: 0.500"]
+
+
+def test_latencies_of_a_closed_loop_are_no_response_times() -> None:
+    """And it misses none."""
+    results = [inserts({4: SLOW}), open_loop({4: SLOW})]
+    assert [str(one.place) for one in compare(results)] == ["4 workers"]
+    assert find_missing(results) == []
+    elsewhere = [open_loop({4: SLOW}), open_loop({1: SLOW})]
+    assert len(find_missing(elsewhere)) == 6
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (inserts({4: SLOW}), {"rate_per_s", "arrivals"}),
+        (open_loop({4: SLOW}, rate_per_s=2000.0), {"rate_per_s"}),
+        (open_loop({4: SLOW}, options={"arrivals": "even"}), {"arrivals"}),
+    ],
+    ids=["closed", "another rate", "other arrivals"],
+)
+def test_how_requests_were_offered_is_a_condition(other: Result, named: set[str]) -> None:
+    found = compare_conditions([open_loop({4: SLOW}), other])
+    of_load = {one.name for one in found.differences if one.condition is Condition.LOAD}
+    assert of_load == named
+    assert Condition.LOAD in WARNED
 
 
 # --- against a limit ------------------------------------------------------------------------------

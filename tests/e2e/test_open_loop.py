@@ -1,0 +1,73 @@
+"""Inserts at a rate: a database that stalls, and the end of a warm-up that nobody waits for."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from .server import Server
+from .tool import Tool
+
+
+def test_a_stall_is_felt_by_all_that_was_due_and_nothing_is_lost(
+    tool: Tool, server: Server
+) -> None:
+    """Two workers at 100 requests a second each; for a second nobody may write."""
+    tool.add_target("server", **server.target())
+    running = tool.start(
+        "insert", "-t", "server", "-w", 2, "-r", 1, "--rate", 200, "--arrivals", "even",
+        "--duration", "3s", "--warm-up", "500ms",
+    )  # fmt: skip
+    running.await_err(": running")
+    with server.connection() as connection, connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
+        time.sleep(1.0)
+        cursor.execute("ROLLBACK")
+    done = running.wait().ok()
+    assert "Response p50 ms" in done.out
+    assert "The first 0.5 s (warm-up) are in no figure." in done.out
+    (run,) = tool.result()["runs"]
+    assert run["valid"] is True
+    assert (run["retries"], run["warm_up_s"]) == (0, 0.5)
+    assert run["window_s"] == pytest.approx(2.5, abs=0.3)
+    # Two workers, a request every 10 ms for 3 s each: each was sent, unless the end came before.
+    assert run["events"] + run["offered"]["unsent"] == pytest.approx(600, abs=4)
+    assert run["verification"] == {"expected": run["events"], "stored": run["events"], "ok": True}
+    assert run["offered"]["due"] == pytest.approx(500, abs=4)
+    # About 200 were due meanwhile, and have waited; two were under way.
+    assert run["latency_ms"]["max"] > 950
+    assert run["latency_ms"]["p90"] > 400
+    assert run["service_ms"]["p90"] < run["latency_ms"]["p90"] / 2
+    assert "client-bound" not in done.out
+
+
+def test_ctrl_c_in_a_warm_up(tool: Tool) -> None:
+    running = tool.start(
+        "insert", "-t", "blackhole", "-w", 2, "-r", 1, "--rate", 10, "--duration", "1h",
+        "--warm-up", "30m",
+    )  # fmt: skip
+    running.await_err(": warming up")
+    running.send_group(signal.SIGINT)
+    done = running.wait(8)
+    assert done.status == 130
+    assert done.err.splitlines()[-1] == "ended by SIGINT: nothing is left running"
+    assert tool.folders() == []
+    tool.check_nothing_runs(within_s=0.5)
+
+
+def test_above_what_there_is_is_saturated_and_too_short_is_invalid(tool: Tool) -> None:
+    """A request takes 50 ms, so one worker does 20 a second."""
+    tool.add_target("slow", module="blackhole", delay_ms=50)
+    one = ("insert", "-t", "slow", "-w", 1, "-r", 1)
+    done = tool.run(*one, "--rate", 1000, "--duration", "1500ms", "--json", tool.json).ok()
+    (run,) = tool.result()["runs"]
+    assert run["valid"] is True
+    assert 10 < run["inserts_per_s"] < 20.5
+    assert run["offered"]["saturated"] is True
+    assert "saturated: 1 worker, run 1: 1,000 events/s were not kept up with: of 1," in done.out
+    done = tool.run(*one, "--duration", "20ms")
+    assert done.status == 1
+    assert "nothing was measured: no answer came within the window" in done.err
