@@ -101,6 +101,7 @@ class Mix:
             "queries": self.readers.weights or self.readers.queries,
             "baseline": self.baseline,
             **public_load(self.writers),
+            **({"arrivals": str(self.readers.arrivals)} if self.readers.rate_per_s else {}),
             **public_fields(self.data),
         }
 

@@ -17,12 +17,15 @@ from simulator.contract import (
     LatencyMs,
     Load,
     Machine,
+    QueryFigures,
     QueryRun,
+    ReadRun,
     Role,
     fields_of,
 )
 
 from ..errors import ConfigError
+from .model import Baseline
 from .statistics import count_events_per_cost
 from .store import StoredResult
 
@@ -70,6 +73,10 @@ COLUMNS: dict[str, str] = {
     # Of queries.
     "query": "VARCHAR", "worker": "BIGINT", "duration_s": "DOUBLE", "rows": "BIGINT",
     "error": "VARCHAR",
+    # Of readers whose run was ended by the clock: a row for each of their queries.
+    "queries_per_s": "DOUBLE", "executions": "BIGINT", "failed": "BIGINT", "cold_s": "DOUBLE",
+    # Of a mixed command.
+    "group": "VARCHAR",
     "options": "VARCHAR",
 }  # fmt: skip
 """Column -> SQL type. `errors` and `options` are JSON; what a command does not have is null. Of an open
@@ -97,7 +104,19 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
         **{name: options.get(name) for name in ("insert_mode", *OPTION_COLUMNS)},
         "options": json.dumps(options, sort_keys=True),
     }  # fmt: skip
-    rows = [shared | _list_insert_cells(run, result.cost_per_hour) for run in result.insert_runs]
+    baseline = result.baseline or Baseline()
+    mixed = result.command == "mixed"
+    rows = [
+        shared | _list_insert_cells(run, result.cost_per_hour) | {"group": group if mixed else None}
+        for group, runs in (("writers", result.insert_runs), ("writers alone", baseline.runs))
+        for run in runs
+    ]
+    rows += [
+        shared | _list_read_cells(read, query) | {"group": group if mixed else None}
+        for group, reads in (("readers", result.reads), ("readers alone", baseline.reads))
+        for read in reads
+        for query in read.queries
+    ]
     invalid = "; ".join(result.invalid_reasons)
     for execution in result.query_runs:
         row = shared | _list_query_cells(execution) | {
@@ -145,6 +164,27 @@ def _list_machine_cells(machines: Sequence[Machine]) -> dict[str, Any]:
         name: [s for one in machines if (s := getattr(one, name)) is not None] for name in names
     }
     return {name: max(shares, default=None) for name, shares in known.items()}
+
+
+def _list_read_cells(read: ReadRun, query: QueryFigures) -> dict[str, Any]:
+    """One query of a run: the rate and the offer are those of all its queries."""
+    client = read.client
+    return {
+        **{name: getattr(read, name) for name in (
+            "workers", "run", "valid", "fill_level", "window_s", "queries_per_s", "overlap", "began_at",
+            "ended_at")},
+        **{name: getattr(query, name) for name in ("query", "executions", "cold_s", "error")},
+        "rows": query.rows_max,
+        "failed": query.errors,
+        **_list_machine_cells(read.machines),
+        "invalid_reasons": "; ".join(read.invalid_reasons),
+        **_list_percentiles("latency", query.latency_ms),
+        **_list_percentiles("service", query.service_ms),
+        **{name: getattr(read.offered, name) for name in _OFFERED if read.offered},
+        "client_cpu_s": client and client.cpu_s,
+        "client_cpu_share": client and client.cpu_share,
+        "client_bound": client and client.bound,
+    }  # fmt: skip
 
 
 def _list_query_cells(execution: QueryRun) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cli.results.export import COLUMNS, list_rows
 from cli.results.model import Baseline
 from cli.results.reads import (
     collect_query_samples,
@@ -15,6 +16,7 @@ from simulator.contract import LatencyMs, QueryFigures, ReadRun
 from simulator.histograms import encode_histogram, new_histogram
 
 from ...helpers import insert_run
+from ..made import inserts, stored
 
 
 def figures(
@@ -84,3 +86,20 @@ def test_what_groups_cost_each_other_is_the_figure_beside_by_that_alone() -> Non
     # Single runs show no interval.
     assert found["readers", "rate"].ratio.ci95 is None
     assert compare_with_alone(writers, readers, Baseline()) == []
+
+
+def test_an_export_has_a_row_for_each_query_of_each_run() -> None:
+    result = inserts({4: [10.0, 11.0]})
+    result.command = "mixed"
+    asked = figures("a", [0.1, 0.3], [100, 300])
+    result.reads = [read_run(asked, figures("b", [], [], None), queries_per_s=3.0, fill_level=7)]
+    result.baseline = Baseline(runs=result.insert_runs[:1], reads=[read_run(asked)])
+    rows = list_rows(stored(result))
+    assert [(row["group"], row.get("query")) for row in rows] == [
+        ("writers", None), ("writers", None), ("writers alone", None),
+        ("readers", "a"), ("readers", "b"), ("readers alone", "a"),
+    ]  # fmt: skip
+    row = rows[3]
+    assert (row["queries_per_s"], row["executions"], row["failed"], row["rows"]) == (3.0, 2, 0, 1)
+    assert (row["workers"], row["fill_level"], row["cold_s"]) == (2, 7, 0.5)
+    assert set(row) <= set(COLUMNS)
