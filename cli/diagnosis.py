@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.contract import DataSet, Load, Role
 from simulator.errors import one_line
+from simulator.machine import Reading, read_machine
 
 from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
 from .config import ExecutorName, load_config
@@ -38,6 +39,9 @@ PERMISSIONS = (
 _PODS_PATIENCE_S = 120.0
 
 CHECK = Load(role=Role.CHECK)
+
+BUSY_LOAD_PER_CPU = 0.5
+"""From this load average of a minute on, a machine is called busy."""
 
 # A run works without these, too: in another way, or with a gap in the result.
 OPTIONAL = {("services", "proxy"): "progress and report are read from the collector's log instead"}
@@ -78,6 +82,8 @@ def diagnose(
                 return EXIT_FAILED
         if healthy:
             healthy = _show(_check_pods(place, values, interrupts))
+    else:
+        _show(judge_machine(read_machine()))
     if target and healthy:
         request = Request(
             target.name, config_file, extra_options, executor, 0, Path(), None,
@@ -94,6 +100,15 @@ def _show(finding: Finding) -> bool:
     if finding.remedy:
         say(f"      {finding.remedy}")
     return finding.ok
+
+
+def judge_machine(reading: Reading) -> Finding:
+    """Whether local processes would have this machine for themselves. A busy one is no failure."""
+    load, cpus = reading.load_average_1m, reading.cpus or 1
+    text = f"{cpus} CPUs" + ("" if load is None else f", load average {load:.1f}")
+    busy = load is not None and load >= BUSY_LOAD_PER_CPU * cpus
+    remedy = "others are at work on it: stop them, or figures will be too low" if busy else ""
+    return Finding("machine", True, text, remedy)
 
 
 def check_cluster(place: Place, values: Any) -> Iterator[Finding]:
