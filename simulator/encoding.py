@@ -7,8 +7,6 @@ request.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -22,13 +20,6 @@ KEY_COLUMN = "id"
 
 
 Columns = tuple[Sequence[Column], Mapping[str, NDArray[Any]]]
-
-_BIG_ENDIAN = {
-    ColumnType.TIMESTAMP_MS: ">i8",
-    ColumnType.INT64: ">i8",
-    ColumnType.INT32: ">i4",
-    ColumnType.FLOAT32: ">f4",
-}
 
 
 def digits(numbers: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
@@ -95,36 +86,10 @@ def text_format(column: Column) -> bytes:
     return b"%d"
 
 
-@lru_cache(maxsize=8)
-def _repeat(row: bytes, separator: bytes, count: int) -> bytes:
-    return separator.join([row] * count)
-
-
-_ROWS_AT_ONCE = 256
-"""Rows formatted by one operation, during which no other thread runs: some 70 µs."""
-
-
-def format_rows(row: bytes, separator: bytes, columns: Sequence[Sequence[Any]]) -> bytes:
-    """`row` % the values, once per row, joined by `separator`: a formatting pass for many rows.
-
-    `columns` are lists of Python values (`ndarray.tolist()`), all of the same length.
-    """
-    return separator.join(
-        _format_some(row, separator, [column[start:stop] for column in columns])
-        for start, stop in bounds(len(columns[0]), _ROWS_AT_ONCE)
-    )
-
-
-def _format_some(row: bytes, separator: bytes, columns: Sequence[Sequence[Any]]) -> bytes:
-    width, count = len(columns), len(columns[0])
-    values: list[Any] = [None] * (width * count)
-    for position, column in enumerate(columns):
-        values[position::width] = column
-    return _repeat(row, separator, count) % tuple(values)
-
-
 def escape(values: NDArray[Any], replacements: Sequence[tuple[bytes, bytes]]) -> NDArray[Any]:
     """A bytes column with `replacements` made, in order; the column itself if it needs none."""
+    if is_constant(values):
+        return np.broadcast_to(escape(values[:1].copy(), replacements), values.shape)
     content = values.tobytes()
     for old, new in replacements:
         if old in content:
@@ -150,9 +115,9 @@ def json_object_format(columns: Sequence[Column]) -> bytes:
     return b"{" + b",".join(members) + b"}"
 
 
-def json_columns(block: EventBlock) -> list[list[Any]]:
-    """The block's columns in the schema's order as lists of values for `json_object_format`."""
-    lists = []
+def json_columns(block: EventBlock) -> list[NDArray[Any]]:
+    """The block's columns in the schema's order as `json_object_format` takes them."""
+    columns = []
     for column in block.schema.columns:
         values = block.columns[column.name]
         if column.type is ColumnType.TEXT:
@@ -160,12 +125,14 @@ def json_columns(block: EventBlock) -> list[list[Any]]:
         elif column.type is ColumnType.JSON:
             # Line breaks mean nothing outside of strings, and within strings they are escaped.
             values = escape(values, ((b"\n", b" "), (b"\r", b" ")))
-        lists.append(values.tolist())
-    return lists
+        columns.append(values)
+    return columns
 
 
 def escape_json(values: NDArray[Any]) -> NDArray[Any]:
     """UTF-8 texts as the inside of JSON strings; the column itself if nothing is to be escaped."""
+    if is_constant(values):
+        return np.broadcast_to(escape_json(values[:1].copy()), values.shape)
     content = values.tobytes()
     # One pass in C over the whole column: most columns are ids that need no escaping.
     if len(content.translate(None, _JSON_SPECIAL)) == len(content):
@@ -178,178 +145,6 @@ def bounds(count: int, batch: int) -> list[tuple[int, int]]:
     return [(start, min(start + batch, count)) for start in range(0, count, batch)]
 
 
-# --- binary rows ----------------------------------------------------------------------------------
-
-# Rows made at once: so many bytes stay in a core's own cache until they have been copied into requests.
-_WINDOW_BYTES = 1 << 18
-
-
-class BinaryRows:
-    """Each row: a prefix, for each value its length, an int32, and the value, both big-endian; a suffix.
-
-    PostgreSQL's binary COPY wants rows like that, and CQL's binary protocol a query's values.
-    `prefix` is one for all rows, or an array with one for each, which is read when rows are asked for.
-    `json_prefix` is part of the value. A TEXT column of numpy's type `V` holds arbitrary bytes, all values
-    of the same length.
-
-    Rows are made when they are asked for, some at a time. What is of fixed length is one numpy record
-    array, in which a column that has one value for all rows (`is_constant`) and known lengths stay.
-    Texts of different lengths stand between two such arrays and are joined with them.
-
-    The arrays are kept, as filling fresh memory would cost twice as much. So a thread must be done
-    with one object's rows before it asks another one for some.
-    """
-
-    def __init__(
-        self,
-        columns: Columns,
-        prefix: bytes | NDArray[np.void],
-        json_prefix: bytes = b"",
-        suffix: bytes = b"",
-    ) -> None:
-        names, values = columns
-        self._count = len(values[names[0].name])
-        runs = [_Run()]
-        self.lengths: NDArray[np.int64] | int = 0
-        """Bytes of each row; one number if all have the same."""
-        self._texts: list[NDArray[np.bytes_]] = []
-        """What stands behind each run but the last: texts of different lengths."""
-        if isinstance(prefix, bytes):
-            runs[0].keep(prefix)
-        else:
-            runs[0].take(prefix.dtype.str, prefix)
-        for column in names:
-            data = values[column.name]
-            kind = _BIG_ENDIAN.get(column.type) or data.dtype.str
-            before = json_prefix if column.type is ColumnType.JSON else b""
-            if data.dtype.kind == "S" and is_constant(data):
-                text = before + data[0]
-                runs[-1].keep(_length(len(text)) + text)
-            elif data.dtype.kind == "S" and not _fills(data):
-                lengths = np.char.str_len(data)
-                self.lengths = self.lengths + lengths
-                runs[-1].take(">i4", lengths + len(before))
-                runs[-1].keep(before)
-                runs.append(_Run())
-                self._texts.append(data)
-            else:
-                runs[-1].keep(_length(np.dtype(kind).itemsize + len(before)) + before)
-                runs[-1].take(kind, data)
-        runs[-1].keep(suffix)
-        fixed = sum(run.bytes for run in runs)
-        self.lengths = self.lengths + fixed
-        width = fixed + sum(text.dtype.itemsize for text in self._texts)
-        self._window = max(1, _WINDOW_BYTES // width)
-        self._arrays = [run.records(self._window) for run in runs if run.bytes]
-        self._moving = [
-            (records[name], data)
-            for run, records in zip(runs, self._arrays, strict=False)
-            for name, data in run.moving
-        ]
-        self._begin = self._end = 0
-        """Which rows the arrays hold."""
-        self._pieces: list[bytes] = []
-        """Their parts in order, if there are texts of different lengths."""
-
-    def join(self, start: int, stop: int, head: bytes = b"", tail: bytes = b"") -> bytes:
-        """The bytes of rows [start, stop) between `head` and `tail`."""
-        parts = [head]
-        while start < stop:
-            if not self._begin <= start < self._end:
-                self._fill(start)
-            if stop <= self._end:
-                return b"".join((*parts, self._part(start, stop), tail))
-            parts.append(bytes(self._part(start, self._end)))
-            start = self._end
-        return b"".join((*parts, tail))
-
-    def singles(self) -> list[bytes]:
-        """Each row on its own."""
-        rows: list[bytes] = []
-        for start in range(0, self._count, self._window):
-            self._fill(start)
-            if not self._texts:
-                rows += _blobs(self._arrays[0], self._end - start)
-            else:
-                width = len(self._pieces) // (self._end - start)
-                rows += [
-                    b"".join(self._pieces[first : first + width])
-                    for first in range(0, len(self._pieces), width)
-                ]
-        return rows
-
-    def _fill(self, start: int) -> None:
-        """Make rows from `start` on, as many as there is room for."""
-        count = min(self._window, self._count - start)
-        self._begin, self._end = start, start + count
-        for field, data in self._moving:
-            field[:count] = data[start : start + count]
-        if not self._texts:
-            return
-        parts: list[list[bytes]] = [[]] * (len(self._arrays) + len(self._texts))
-        parts[0::2] = [_blobs(records, count) for records in self._arrays]
-        parts[1::2] = [text[start : start + count].tolist() for text in self._texts]
-        self._pieces = [b""] * (len(parts) * count)
-        for position, part in enumerate(parts):
-            self._pieces[position :: len(parts)] = part
-
-    def _part(self, start: int, stop: int) -> bytes | memoryview:
-        """The bytes of rows that the arrays hold."""
-        first, last = start - self._begin, stop - self._begin
-        if not self._texts:
-            return self._arrays[0][first:last].view(np.uint8).data
-        width = len(self._pieces) // (self._end - self._begin)
-        return b"".join(self._pieces[first * width : last * width])
-
-
-class _Run:
-    """Consecutive fields of a row, all of fixed length."""
-
-    def __init__(self) -> None:
-        self._fields: list[tuple[str, bytes]] = []
-        """Type of each, and what it is in each row, if it's always the same."""
-        self.moving: list[tuple[str, NDArray[Any]]] = []
-        """Name and values of each that isn't."""
-        self.bytes = 0
-
-    def keep(self, constant: bytes) -> None:
-        """A field that is the same in each row."""
-        if constant:
-            self._add(f"V{len(constant)}", constant)
-
-    def take(self, kind: str, data: NDArray[Any]) -> None:
-        """A field with a value for each row."""
-        self.moving.append((f"f{len(self._fields)}", data))
-        self._add(kind, b"")
-
-    def _add(self, kind: str, constant: bytes) -> None:
-        self._fields.append((kind, constant))
-        self.bytes += np.dtype(kind).itemsize
-
-    def records(self, count: int) -> NDArray[np.void]:
-        """Records in which everything is filled in that is the same in each row."""
-        return _records(tuple(self._fields), count, get_ident())
-
-
-@lru_cache(maxsize=16)
-def _records(fields: tuple[tuple[str, bytes], ...], count: int, _thread: int) -> NDArray[np.void]:
-    records = np.zeros(count, dtype=[(f"f{n}", kind) for n, (kind, _) in enumerate(fields)])
-    for number, (_, constant) in enumerate(fields):
-        if constant:
-            records[f"f{number}"] = np.void(constant)
-    return records
-
-
-def _length(octets: int) -> bytes:
-    return octets.to_bytes(4, "big")
-
-
-def _blobs(records: NDArray[np.void], count: int) -> list[bytes]:
-    """The first `count` records, each as its bytes."""
-    found: list[bytes] = records[:count].view(f"V{records.dtype.itemsize}").tolist()
-    return found
-
-
 def is_constant(data: NDArray[Any]) -> bool:
     """Whether a column says one value for all rows, as `numpy.broadcast_to` makes it."""
     return data.strides == (0,) and len(data) > 0
@@ -357,16 +152,11 @@ def is_constant(data: NDArray[Any]) -> bool:
 
 def all_alike(data: NDArray[np.generic]) -> bool:
     """Whether all values are the same. On texts, numpy's own comparison takes ten times as long."""
-    octets, width = _octets(data).reshape(-1), data.dtype.itemsize
+    octets, width = octets_of(data).reshape(-1), data.dtype.itemsize
     return bool((octets[width:] == octets[:-width]).all())
 
 
-def _fills(data: NDArray[np.generic]) -> bool:
-    """Whether every text is as long as the column is wide (numpy pads with NUL)."""
-    return bool(_octets(data)[:, -1].all())
-
-
-def _octets(data: NDArray[np.generic]) -> NDArray[np.uint8]:
+def octets_of(data: NDArray[np.generic]) -> NDArray[np.uint8]:
     """The values' bytes: shape (values, bytes of one)."""
     data = np.ascontiguousarray(data)
     return data.view(np.uint8).reshape(len(data), data.dtype.itemsize)

@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator import encoding
+from simulator import rows as rows_module
 from simulator.encoding import (
-    BinaryRows,
     all_alike,
     bounds,
     client_keys,
     digits,
     escape,
-    format_rows,
+    escape_json,
     is_constant,
     iso_times,
     text_format,
     with_client_key,
 )
+from simulator.rows import BinaryRows, TextRows, format_requests, format_rows, format_singles
 from simulator.testing.events import rows_of
 from simulator.workloads.base import Column, ColumnType
 from simulator.workloads.cpu import Cpu
@@ -116,15 +116,19 @@ def test_floats_without_decimals_survive_as_text() -> None:
     assert (np.array([np.float32(text.decode()) for text in texts]) == values).all()
 
 
-def test_format_rows_is_one_pass_over_all() -> None:
-    made = format_rows(b"(%b,%d)", b", ", [[b"a", b"%d", b""], [1, -2, 3]])
-    assert made == b"(a,1), (%d,-2), (,3)"
-
-
 def test_escaping_is_done_in_order() -> None:
     values = np.array([b"a\\b", b"tab\t", b"", b"\\\t"])
     made = escape(values, [(b"\\", b"\\\\"), (b"\t", b"\\t")])
     assert made.tolist() == [b"a\\\\b", b"tab\\t", b"", b"\\\\\\t"]
+
+
+def test_what_is_the_same_in_all_rows_is_escaped_once() -> None:
+    values = np.broadcast_to(np.array([b'a"b']), (3,))
+    made = escape(values, [(b'"', b'""')])
+    assert made.tolist() == [b'a""b'] * 3
+    assert is_constant(made)
+    assert is_constant(escape_json(values))
+    assert escape_json(values).tolist() == [b'a\\"b'] * 3
 
 
 def test_what_needs_no_escaping_is_not_copied() -> None:
@@ -199,7 +203,7 @@ def test_binary_rows_in_windows_of_any_size(
     monkeypatch: pytest.MonkeyPatch, window: int, documents: list[bytes], texts: list[bytes]
 ) -> None:
     """Requests that are smaller and larger than what is made at once, with and without padding."""
-    monkeypatch.setattr(encoding, "_WINDOW_BYTES", window)
+    monkeypatch.setattr(rows_module, "_WINDOW_BYTES", window)
     columns = made_columns(23, texts, documents)
     for prefix in (b"", b"pre", np.arange(23, dtype=np.int32).view("V4")):
         expected = list(rows_one_by_one(columns, prefix, b"\x01"))
@@ -234,3 +238,73 @@ def test_another_constant_of_the_same_length_is_not_mistaken_for_the_last_one() 
 def test_only_what_is_stored_once_is_constant() -> None:
     assert not is_constant(np.array([b"a", b"a"]))
     assert not is_constant(np.broadcast_to(np.array([b"a"]), (0,)))
+
+
+# --- rows of text ---------------------------------------------------------------------------------
+
+# The ends of each number of digits, as `%d` and `%.2f` must tell them apart.
+_ENDS = [0, *(10**n + more for n in range(19) for more in (-1, 0) if 10**n + more)]
+
+
+def integers(most: int) -> Any:
+    found = np.array([number for number in _ENDS if number <= most])
+    return np.concatenate((found, np.random.default_rng(1).integers(0, most + 1, 3000)))[:3000]
+
+
+def floats(most: float) -> Any:
+    """Also ties, which are rounded to the even number, and negative ones that become -0.00."""
+    ties = np.arange(-999, 999) / 8
+    random = np.random.default_rng(1).uniform(-most, most, 1000)
+    found = np.concatenate(([0.0, -0.0, -0.001, -0.005, 9.995, 99.999, most, -most], ties, random))
+    return np.resize(found, 3000).astype(np.float32)
+
+
+TEXT_COLUMNS = [
+    *((b"%d", integers(most)) for most in (0, 9, 999, 1000, 999_999, 10**6, 10**13, 2**63 - 1)),
+    (b"%d", integers(100).astype(np.int32)),
+    (b"%d", integers(10**9) + 10**12),
+    (b"%d", integers(100) * -1),
+    *((form, floats(most)) for form in (b"%.1f", b"%.2f", b"%.3f") for most in (99.0, 1e5, 3e38)),
+    (b"%.2f", np.resize(np.array([np.nan, np.inf, -1.0], dtype=np.float32), 3000)),
+    (b"%.9g", floats(1e5)),
+    (b"%b", np.resize(np.array([b"", b"a %d", "Grüße".encode()]), 3000)),
+    (b"%b", np.broadcast_to(np.array([b"100 %"]), (3000,))),
+]
+
+
+def formatted_one_by_one(row: bytes, columns: Any) -> list[bytes]:
+    return [row % values for values in zip(*(data.tolist() for data in columns), strict=True)]
+
+
+@pytest.mark.parametrize(("form", "data"), TEXT_COLUMNS)
+def test_rows_of_text_are_as_by_the_operator(form: bytes, data: Any) -> None:
+    row = b'{"%%": "' + form + b'", ' + form + b"}"
+    columns = [data, data[::-1]]
+    expected = formatted_one_by_one(row, columns)
+    assert format_singles(row, columns) == expected
+    for separator in (b"", b",\n"):
+        assert format_rows(row, separator, columns) == separator.join(expected)
+
+
+@pytest.mark.parametrize("window", [1, 1000, 10**6])
+def test_rows_of_text_in_windows_of_any_size(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    monkeypatch.setattr(rows_module, "_WINDOW_BYTES", window)
+    columns = [integers(10**13)[:1100], floats(99.0)[:1100], integers(999)[:1100]]
+    expected = formatted_one_by_one(b"%d,%.2f;%d", columns)
+    for size in (7, 700, 1100):
+        requests = format_requests(b"%d,%.2f;%d", b"|", columns, size)
+        assert requests == [b"|".join(expected[slice(*span)]) for span in bounds(1100, size)]
+    few = [data[:600] for data in columns]
+    assert format_rows(b"%d,%.2f;%d", b"|", few) == b"|".join(expected[:600])
+    assert format_rows(b"%d", b"|", [columns[0][:0]]) == b""
+
+
+def test_what_only_python_can_format() -> None:
+    for form, data, is_known in (
+        (b"%d", integers(9), True), (b"%d", -integers(9), False), (b"%.9g", floats(9.0), False),
+        (b"%.2f", floats(9.0), True), (b"%.2f", floats(3e38), False), (b"%.7f", floats(9.0), False),
+        (b"%b", np.array([b"a"]), True),
+    ):  # fmt: skip
+        assert (TextRows.of(form, b"", [data]) is not None) == is_known
+    with pytest.raises(AssertionError):
+        TextRows.of(b"%5d", b"", [integers(9)])

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...contract import PrimaryKey
-from ...encoding import bounds, client_keys, format_rows, json_columns, json_object_format
+from ...encoding import bounds, client_keys, json_columns, json_object_format
+from ...rows import format_requests, format_singles
 from ...workloads.base import EventBlock
 from ..base import Encoder, Job, Payload
 from ..shared import exactly_once
@@ -78,28 +79,25 @@ class DocumentEncoder(Encoder):
         tables = deal_in_turn(block, range(self._tables))
         return [
             Request(range(stop - start), self.method, tables[start], body)
-            for body, (start, stop) in zip(self._bodies(block, spans), spans, strict=True)
+            for body, (start, stop) in zip(self._bodies(block, size), spans, strict=True)
         ]
 
     def _dealt(self, block: EventBlock) -> list[Request]:
         """One payload for several tables."""
         requests = []
         for share, part in deal_block(block, self._tables):
-            (body,) = self._bodies(part, [(0, len(part))])
+            (body,) = self._bodies(part, len(part))
             requests.append(Request(share.rows, self.method, share.table, body))
         return requests
 
-    def _bodies(self, block: EventBlock, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+    def _bodies(self, block: EventBlock, size: int) -> list[bytes]:
         columns = json_columns(block)
         if self._client_key:
-            columns.insert(0, client_keys(block).tolist())
+            columns.insert(0, client_keys(block))
         separator = _SEPARATORS[self.method]
         if self.method is InsertMethod.SINGLE:
-            return format_rows(self._row, separator, columns).split(separator)
-        bodies = [
-            format_rows(self._row, separator, [values[start:stop] for values in columns])
-            for start, stop in spans
-        ]
+            return format_singles(self._row, columns)
+        bodies = format_requests(self._row, separator, columns, size)
         if self.method is InsertMethod.DOCUMENT:
             return [b"[" + body + b"]" for body in bodies]
         return bodies

@@ -9,7 +9,8 @@ from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ...encoding import bounds, escape, format_rows, iso_times, text_format
+from ...encoding import bounds, escape, iso_times, text_format
+from ...rows import format_rows
 from ...workloads.base import ColumnType, EventBlock
 from ..base import Encoder, Job, Payload
 from ..shared.compression import compress
@@ -75,7 +76,7 @@ class CsvEncoder(Encoder):
                 values = escape(values, _ESCAPES)
             elif column.type is ColumnType.TIMESTAMP_MS:
                 values = iso_times(values)
-            columns.append(values.tolist())
+            columns.append(values)
         text = format_rows(self._row, b"\n", columns)
         last = len(block) - 1
         return Part(

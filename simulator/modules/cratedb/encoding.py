@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
-from ...encoding import KEY_COLUMN, bounds, client_keys, escape_json, format_rows, text_format
+from ...encoding import KEY_COLUMN, bounds, client_keys, escape_json, text_format
+from ...rows import format_rows, format_singles
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
 from ..base import Encoder, Job, Payload
 from ..shared.exactly_once import Request
@@ -30,10 +33,6 @@ class InsertMode(StrEnum):
     """INSERT … SELECT FROM UNNEST with a list of values per column."""
     SINGLE = "single"
     """An INSERT per event."""
-
-
-# Between rows that are taken apart again: no JSON has it.
-_SEPARATOR = b"\0"
 
 
 @dataclass(slots=True)
@@ -103,10 +102,8 @@ class StatementEncoder(Encoder):
             payloads.append(Payload(parts, stop - start, block, stop - 1))
         return payloads
 
-    def _encode_singles(
-        self, block: EventBlock, columns: Sequence[Sequence[object]]
-    ) -> list[Payload]:
-        rows = format_rows(self._row, _SEPARATOR, columns).split(_SEPARATOR)
+    def _encode_singles(self, block: EventBlock, columns: Sequence[NDArray[Any]]) -> list[Payload]:
+        rows = format_singles(self._row, columns)
         tables = deal_in_turn(block, range(len(self._tables)))
         return [
             Payload(
@@ -125,19 +122,19 @@ class StatementEncoder(Encoder):
         rest = EventBlock(block.schema, block.worker, block.first, columns, block.devices[chosen])
         return self._body(table, self._columns(rest))
 
-    def _columns(self, block: EventBlock) -> list[list[object]]:
+    def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
         columns = []
         for column in block.schema.columns:
             values = block.columns[column.name]
             is_text = column.type in (ColumnType.TEXT, ColumnType.JSON)
             if is_text and not is_object(block.schema, column):
                 values = escape_json(values)
-            columns.append(values.tolist())
+            columns.append(values)
         if self._client_key:
-            columns.insert(0, client_keys(block).tolist())
+            columns.insert(0, client_keys(block))
         return columns
 
-    def _body(self, table: int, columns: Sequence[Sequence[object]]) -> bytes:
+    def _body(self, table: int, columns: Sequence[NDArray[Any]]) -> bytes:
         """A whole request of many rows."""
         begin = self._begins[table]
         if self.mode is InsertMode.BULK:

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import quote
 
+import numpy as np
+
 from ...contract import PrimaryKey
-from ...encoding import bounds, client_keys, format_rows, json_columns, json_object_format
+from ...encoding import bounds, client_keys, json_columns, json_object_format
+from ...rows import format_requests, format_rows
 from ...workloads.base import EventBlock
 from ..base import Encoder, Job, Payload
 from ..shared import exactly_once
@@ -78,24 +81,21 @@ class DocumentEncoder(Encoder):
         meta = []
         if self._client_key:
             meta.append(b'"_id":"%b"')
-            columns.insert(0, client_keys(block).tolist())
+            columns.insert(0, client_keys(block))
         if len(self._aliases) == 1:
             target = f"/{quote(self._aliases[0])}/_bulk?{_BULK_PARAMETERS}"
         else:
             target = f"/_bulk?{_BULK_PARAMETERS}"
             meta.insert(0, b'"_index":"%b"')
-            columns.insert(0, deal_in_turn(block, self._aliases))
+            columns.insert(0, np.array(deal_in_turn(block, self._aliases)))
         # `index` without an id always creates a document.
         action = b"create" if self._client_key else b"index"
         row = b'{"%b":{%b}}\n' % (action, b",".join(meta)) + self._document
         return [
-            Request(
-                range(stop - start),
-                "POST",
-                target,
-                format_rows(row, b"", [values[start:stop] for values in columns]),
+            Request(range(stop - start), "POST", target, body)
+            for body, (start, stop) in zip(
+                format_requests(row, b"", columns, size), bounds(len(block), size), strict=True
             )
-            for start, stop in bounds(len(block), size)
         ]
 
     def _singles(self, block: EventBlock) -> list[Request]:

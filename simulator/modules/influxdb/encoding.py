@@ -9,17 +9,18 @@ milliseconds. https://docs.influxdata.com/influxdb/v2/reference/syntax/line-prot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from ...contract import Tables
-from ...encoding import bounds, escape, format_rows, text_format
+from ...encoding import bounds, escape, is_constant, text_format
 from ...errors import SimulatorError
+from ...rows import format_requests, format_singles
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
 from ..base import Encoder, Job, Payload
 from ..shared.compression import compress
@@ -31,9 +32,6 @@ PRECISION = "ms"
 _TAG_ESCAPES = ((b",", b"\\,"), (b"=", b"\\="), (b" ", b"\\ "))
 _STRING_ESCAPES = ((b"\\", b"\\\\"), (b'"', b'\\"'))
 _TEXTS = (ColumnType.TEXT, ColumnType.JSON)
-
-# Separates lines that are sent alone, as no line can contain it.
-_SEPARATOR = b"\0"
 
 
 class InsertMode(StrEnum):
@@ -88,38 +86,36 @@ class LineEncoder(Encoder):
         return b",".join(parts)
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        if not batch:
-            lines = self._lines(block, _SEPARATOR).split(_SEPARATOR)
-            bodies = [self._body(line) for line in lines]
-        else:
-            spans = bounds(len(block), batch)
-            bodies = [self._body(self._lines(block.part(*span), b"\n")) for span in spans]
+        columns = self._columns(block)
+        lines = (
+            format_requests(self._line, b"\n", columns, batch)
+            if batch
+            else format_singles(self._line, columns)
+        )
         return [
-            Payload(body, stop - start, block, stop - 1)
-            for body, (start, stop) in zip(bodies, bounds(len(block), batch or 1), strict=True)
+            Payload(self._body(body), stop - start, block, stop - 1)
+            for body, (start, stop) in zip(lines, bounds(len(block), batch or 1), strict=True)
         ]
 
     def _body(self, lines: bytes) -> bytes:
         return compress(lines) if self._compressed else lines
 
-    def _lines(self, block: EventBlock, separator: bytes) -> bytes:
-        columns: list[Sequence[Any]] = [self._tags(block)]
+    def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
+        columns = [self._tags(block)]
         for column in self._fields:
             values = block.columns[column.name]
-            if column.type in _TEXTS:
-                values = escape(values, _STRING_ESCAPES)
-            columns.append(values.tolist())
-        columns.append(block.columns[self._schema.time].tolist())
+            columns.append(escape(values, _STRING_ESCAPES) if column.type in _TEXTS else values)
+        columns.append(block.columns[self._schema.time])
         if len(self._measurements) > 1:
-            columns.insert(0, deal_in_turn(block, self._measurements))
-        return format_rows(self._line, separator, columns)
+            columns.insert(0, np.array(deal_in_turn(block, self._measurements)))
+        return columns
 
-    def _tags(self, block: EventBlock) -> list[bytes]:
-        if self._schema.device_path:
-            return list(map(tag_set, block.columns[self._schema.device].tolist()))
-        values: np.ndarray[Any, Any] = np.ascontiguousarray(block.devices)
-        tags: list[bytes] = escape(values, _TAG_ESCAPES).tolist()
-        return tags
+    def _tags(self, block: EventBlock) -> NDArray[Any]:
+        if not self._schema.device_path:
+            return escape(block.devices, _TAG_ESCAPES)
+        documents = block.columns[self._schema.device]
+        different = documents[:1] if is_constant(documents) else documents
+        return np.broadcast_to([tag_set(text) for text in different.tolist()], documents.shape)
 
 
 @lru_cache(maxsize=65_536)

@@ -14,16 +14,8 @@ from enum import StrEnum
 import numpy as np
 
 from ...contract import PrimaryKey
-from ...encoding import (
-    KEY_COLUMN,
-    BinaryRows,
-    Columns,
-    bounds,
-    escape,
-    format_rows,
-    text_format,
-    with_client_key,
-)
+from ...encoding import KEY_COLUMN, Columns, bounds, escape, text_format, with_client_key
+from ...rows import ROW_SEPARATOR, BinaryRows, format_requests
 from ...workloads.base import ColumnType, EventBlock
 from ..base import Encoder, Job, Payload
 from ..shared.sql import quote_name
@@ -69,9 +61,6 @@ _LITERAL_ESCAPES = ((b"'", b"''"),)
 
 # jsonb's binary form begins with a version number.
 _JSONB_VERSION = b"\x01"
-
-# Rows are separated by a character that no SQL statement can contain, then split.
-_SEPARATOR = b"\0"
 
 
 Request = tuple[bytes, int]
@@ -220,7 +209,7 @@ class PostgresEncoder(Encoder):
         insert = self._insert_statement(table)
         if self.mode is InsertMode.VALUES_LISTS:
             return [make_query(insert + rows) for rows in value_rows(columns, size, b"", b",")]
-        statements = value_rows(columns, len(block), insert, _SEPARATOR)[0].split(_SEPARATOR)
+        statements = value_rows(columns, len(block), insert, ROW_SEPARATOR)[0].split(ROW_SEPARATOR)
         queries = [make_query(statement) for statement in statements]
         if self.mode is InsertMode.SINGLE:
             return queries
@@ -271,16 +260,12 @@ def _format(
     escapes: Sequence[tuple[bytes, bytes]],
 ) -> list[bytes]:
     names, values = columns
-    lists = []
-    for column in names:
-        data = values[column.name]
-        if column.type in (ColumnType.TEXT, ColumnType.JSON):
-            data = escape(data, escapes)
-        lists.append(data.tolist())
-    return [
-        format_rows(row, separator, [values[start:stop] for values in lists])
-        for start, stop in bounds(len(lists[0]), size)
+    texts = (ColumnType.TEXT, ColumnType.JSON)
+    data = [
+        escape(values[column.name], escapes) if column.type in texts else values[column.name]
+        for column in names
     ]
+    return format_requests(row, separator, data, size)
 
 
 def copy_binary(columns: Columns, size: int, statement: bytes | None = None) -> list[bytes]:

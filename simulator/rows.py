@@ -1,0 +1,407 @@
+"""Rows of bytes from columns, for all rows at once: binary ones, and texts by a %-format.
+
+Nothing here is done per event in Python: numpy fills records, and what is of different length in each
+row is joined with them, or padded and the padding deleted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .encoding import Columns, bounds, is_constant, octets_of
+from .workloads.base import ColumnType
+
+# Rows made at once: so many bytes stay in a core's own cache until they have been copied into requests.
+_WINDOW_BYTES = 1 << 18
+
+
+_BIG_ENDIAN = {
+    ColumnType.TIMESTAMP_MS: ">i8",
+    ColumnType.INT64: ">i8",
+    ColumnType.INT32: ">i4",
+    ColumnType.FLOAT32: ">f4",
+}
+
+
+class BinaryRows:
+    """Each row: a prefix, for each value its length, an int32, and the value, both big-endian; a suffix.
+
+    PostgreSQL's binary COPY wants rows like that, and CQL's binary protocol a query's values.
+    `prefix` is one for all rows, or an array with one for each, which is read when rows are asked for.
+    `json_prefix` is part of the value. A TEXT column of numpy's type `V` holds arbitrary bytes, all values
+    of the same length.
+
+    Rows are made when they are asked for, some at a time. What is of fixed length is one numpy record
+    array, in which a column that has one value for all rows (`is_constant`) and known lengths stay.
+    Texts of different lengths stand between two such arrays and are joined with them.
+
+    The arrays are kept, as filling fresh memory would cost twice as much. So a thread must be done
+    with one object's rows before it asks another one for some.
+    """
+
+    def __init__(
+        self,
+        columns: Columns,
+        prefix: bytes | NDArray[np.void],
+        json_prefix: bytes = b"",
+        suffix: bytes = b"",
+    ) -> None:
+        names, values = columns
+        self._count = len(values[names[0].name])
+        runs = [_Run()]
+        self.lengths: NDArray[np.int64] | int = 0
+        """Bytes of each row; one number if all have the same."""
+        self._texts: list[NDArray[np.bytes_]] = []
+        """What stands behind each run but the last: texts of different lengths."""
+        if isinstance(prefix, bytes):
+            runs[0].keep(prefix)
+        else:
+            runs[0].take(prefix.dtype.str, prefix)
+        for column in names:
+            data = values[column.name]
+            kind = _BIG_ENDIAN.get(column.type) or data.dtype.str
+            before = json_prefix if column.type is ColumnType.JSON else b""
+            if data.dtype.kind == "S" and is_constant(data):
+                text = before + data[0]
+                runs[-1].keep(_length(len(text)) + text)
+            elif data.dtype.kind == "S" and not _fills(data):
+                lengths = np.char.str_len(data)
+                self.lengths = self.lengths + lengths
+                runs[-1].take(">i4", lengths + len(before))
+                runs[-1].keep(before)
+                runs.append(_Run())
+                self._texts.append(data)
+            else:
+                runs[-1].keep(_length(np.dtype(kind).itemsize + len(before)) + before)
+                runs[-1].take(kind, data)
+        runs[-1].keep(suffix)
+        fixed = sum(run.bytes for run in runs)
+        self.lengths = self.lengths + fixed
+        width = fixed + sum(text.dtype.itemsize for text in self._texts)
+        self._window = max(1, _WINDOW_BYTES // width)
+        self._arrays = [run.records(self._window) for run in runs if run.bytes]
+        self._moving = [
+            (records[name], data)
+            for run, records in zip(runs, self._arrays, strict=False)
+            for name, data in run.moving
+        ]
+        self._begin = self._end = 0
+        """Which rows the arrays hold."""
+        self._pieces: list[bytes] = []
+        """Their parts in order, if there are texts of different lengths."""
+
+    def join(self, start: int, stop: int, head: bytes = b"", tail: bytes = b"") -> bytes:
+        """The bytes of rows [start, stop) between `head` and `tail`."""
+        parts = [head]
+        while start < stop:
+            if not self._begin <= start < self._end:
+                self._fill(start)
+            if stop <= self._end:
+                return b"".join((*parts, self._part(start, stop), tail))
+            parts.append(bytes(self._part(start, self._end)))
+            start = self._end
+        return b"".join((*parts, tail))
+
+    def singles(self) -> list[bytes]:
+        """Each row on its own."""
+        rows: list[bytes] = []
+        for start in range(0, self._count, self._window):
+            self._fill(start)
+            if not self._texts:
+                rows += _blobs(self._arrays[0], self._end - start)
+            else:
+                width = len(self._pieces) // (self._end - start)
+                rows += [
+                    b"".join(self._pieces[first : first + width])
+                    for first in range(0, len(self._pieces), width)
+                ]
+        return rows
+
+    def _fill(self, start: int) -> None:
+        """Make rows from `start` on, as many as there is room for."""
+        count = min(self._window, self._count - start)
+        self._begin, self._end = start, start + count
+        for field, data in self._moving:
+            field[:count] = data[start : start + count]
+        if not self._texts:
+            return
+        parts: list[list[bytes]] = [[]] * (len(self._arrays) + len(self._texts))
+        parts[0::2] = [_blobs(records, count) for records in self._arrays]
+        parts[1::2] = [text[start : start + count].tolist() for text in self._texts]
+        self._pieces = [b""] * (len(parts) * count)
+        for position, part in enumerate(parts):
+            self._pieces[position :: len(parts)] = part
+
+    def _part(self, start: int, stop: int) -> bytes | memoryview:
+        """The bytes of rows that the arrays hold."""
+        first, last = start - self._begin, stop - self._begin
+        if not self._texts:
+            return self._arrays[0][first:last].view(np.uint8).data
+        width = len(self._pieces) // (self._end - self._begin)
+        return b"".join(self._pieces[first * width : last * width])
+
+
+# --- texts ----------------------------------------------------------------------------------------
+
+# No UTF-8 has this byte.
+ROW_SEPARATOR = b"\xff"
+"""Stands between rows that are taken apart again."""
+
+_PADDING = b"\0"
+
+# Fewer rows are formatted by `%`: what numpy takes for each of its many operations would be as much.
+_FEW_ROWS = 1000
+
+# Rows formatted by one operation, during which no other thread runs: some 70 µs.
+_ROWS_AT_ONCE = 256
+
+
+def format_rows(row: bytes, separator: bytes, columns: Sequence[NDArray[Any]]) -> bytes:
+    """`row` % the values, once per row, joined by `separator`.
+
+    `row` has %b for texts, %d for integers, %.2f or the like for floats. All columns are of the same
+    length. Texts are UTF-8 without NUL characters.
+    """
+    (text,) = format_requests(row, separator, columns, max(1, len(columns[0]))) or [b""]
+    return text
+
+
+def format_singles(row: bytes, columns: Sequence[NDArray[Any]]) -> list[bytes]:
+    """`row` % the values of each row; see `format_rows`."""
+    return format_rows(row, ROW_SEPARATOR, columns).split(ROW_SEPARATOR)
+
+
+def format_requests(
+    row: bytes, separator: bytes, columns: Sequence[NDArray[Any]], size: int
+) -> list[bytes]:
+    """What `format_rows` makes, for `size` rows after the other."""
+    spans = bounds(len(columns[0]), size)
+    rows = TextRows.of(row, separator, columns) if len(columns[0]) >= _FEW_ROWS else None
+    if rows is not None:
+        return [rows.join(start, stop) for start, stop in spans]
+    lists = [column.tolist() for column in columns]
+    return [
+        separator.join(
+            _format_some(row, separator, [values[start:stop][first:last] for values in lists])
+            for first, last in bounds(stop - start, _ROWS_AT_ONCE)
+        )
+        for start, stop in spans
+    ]
+
+
+def _format_some(row: bytes, separator: bytes, columns: Sequence[Sequence[Any]]) -> bytes:
+    width, count = len(columns), len(columns[0])
+    values: list[Any] = [None] * (width * count)
+    for position, column in enumerate(columns):
+        values[position::width] = column
+    return _repeat(row, separator, count) % tuple(values)
+
+
+@lru_cache(maxsize=8)
+def _repeat(row: bytes, separator: bytes, count: int) -> bytes:
+    return separator.join([row] * count)
+
+
+class TextRows:
+    """Rows of text: records in which each value has as much room as the longest may need, filled up with
+    NUL characters, which are deleted when the rows are fetched.
+
+    As with `BinaryRows`, rows are made some at a time, and in arrays that are kept.
+    """
+
+    @classmethod
+    def of(cls, row: bytes, separator: bytes, columns: Sequence[NDArray[Any]]) -> TextRows | None:
+        """None if there is a value that only Python can format."""
+        literals, specs = _parse(row)
+        run = _Run()
+        constant = separator + literals[0]
+        for literal, spec, data in zip(literals[1:], specs, columns, strict=True):
+            if spec == b"b" and is_constant(data):
+                constant += data[0]
+            else:
+                texts = _texts(spec, data)
+                if texts is None:
+                    return None
+                run.keep(constant)
+                for text in texts:
+                    run.take(text.dtype.str, text)
+                constant = b""
+            constant += literal
+        run.keep(constant)
+        return cls(run, len(columns[0]), len(separator))
+
+    def __init__(self, run: _Run, count: int, separator_bytes: int) -> None:
+        self._count = count
+        self._separator_bytes = separator_bytes
+        self._window = max(1, _WINDOW_BYTES // run.bytes)
+        self._records = run.records(self._window)
+        self._moving = [(self._records[name], data) for name, data in run.moving]
+        self._begin = self._end = 0
+
+    def join(self, start: int, stop: int) -> bytes:
+        """Rows [start, stop) with the separator between them."""
+        parts = []
+        # Each record begins with a separator, which the first row is to be without.
+        skip = self._separator_bytes
+        while start < stop:
+            if not self._begin <= start < self._end:
+                self._fill(start)
+            end = min(stop, self._end)
+            records = self._records[start - self._begin : end - self._begin]
+            parts.append(records.view(np.uint8)[skip:].tobytes().translate(None, _PADDING))
+            start, skip = end, 0
+        return b"".join(parts)
+
+    def _fill(self, start: int) -> None:
+        count = min(self._window, self._count - start)
+        self._begin, self._end = start, start + count
+        for field, data in self._moving:
+            field[:count] = data[start : start + count]
+
+
+_SPEC = re.compile(rb"%(b|d|\.[0-9]+[fg]|%)")
+
+
+@lru_cache(maxsize=64)
+def _parse(row: bytes) -> tuple[list[bytes], list[bytes]]:
+    """What stands around the values of a %-format (one more than values), and how each is formatted."""
+    literals, specs = [b""], []
+    for position, part in enumerate(_SPEC.split(row)):
+        if position % 2 == 0:
+            assert b"%" not in part, row
+            literals[-1] += part
+        elif part == b"%":
+            literals[-1] += b"%"
+        else:
+            specs.append(part)
+            literals.append(b"")
+    return literals, specs
+
+
+def _texts(spec: bytes, data: NDArray[Any]) -> list[NDArray[Any]] | None:
+    """What each value is as text, one behind the other and padded; None if numpy can't tell."""
+    if spec == b"b" and data.dtype.kind == "S":
+        return [data]
+    if spec == b"d" and data.dtype.kind == "i" and data.min() >= 0:
+        return [_digits(data)]
+    if spec in (b".1f", b".2f") and data.dtype == np.float32:
+        return _decimals(data, int(spec[1:2]))
+    return None
+
+
+def _decimals(data: NDArray[np.float32], places: int) -> list[NDArray[Any]] | None:
+    """Floats with one or two places, rounded as `%` does it.
+
+    A float32 has 24 bits, so its product with 100 is exact in a float64, and `rint` decides ties as `%`
+    does: for the even one.
+    """
+    unit = 10**places
+    units = np.rint(np.abs(data).astype(np.float64) * unit)
+    if not units.max() < 2**53:
+        return None
+    whole, part = np.divmod(units.astype(np.int64), unit)
+    sign = np.signbit(data).astype(np.uint8) * np.uint8(ord("-"))
+    return [sign, _digits(whole), _fractions(places)[part]]
+
+
+def _digits(numbers: NDArray[np.integer[Any]]) -> NDArray[np.void]:
+    """Decimal digits of numbers that aren't negative: three in each group of four bytes."""
+    least, most = int(numbers.min()), int(numbers.max())
+    groups = -(-len(str(most)) // 3)
+    text = np.empty((len(numbers), groups), dtype=np.uint32)
+    rest = numbers
+    for group in range(groups):
+        table = _triples(group == 0)
+        if group == groups - 1:
+            index = rest + 1000
+        else:
+            above = rest // 1000
+            index = rest - above * 1000
+            if least < 1000 ** (group + 1):
+                index += 1000 * (above == 0)
+            rest = above
+        text[:, groups - 1 - group] = table[index]
+    return text.view(f"V{4 * groups}").reshape(len(numbers))
+
+
+@lru_cache(maxsize=2)
+def _triples(are_last: bool) -> NDArray[np.uint32]:
+    """0 to 999 with leading zeros, then without, for the begin of a number; 0 is no begin unless it is
+    all there is."""
+    begins = [b"%d" % number for number in range(1000)]
+    if not are_last:
+        begins[0] = b""
+    return _table([*(b"%03d" % number for number in range(1000)), *begins])
+
+
+@lru_cache(maxsize=2)
+def _fractions(places: int) -> NDArray[np.uint32]:
+    """The point and so many decimals."""
+    return _table([b".%0*d" % (places, number) for number in range(10**places)])
+
+
+def _table(texts: Sequence[bytes]) -> NDArray[np.uint32]:
+    return np.frombuffer(b"".join(text.ljust(4, _PADDING) for text in texts), dtype=np.uint32)
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+class _Run:
+    """Consecutive fields of a row, all of fixed length."""
+
+    def __init__(self) -> None:
+        self._fields: list[tuple[str, bytes]] = []
+        """Type of each, and what it is in each row, if it's always the same."""
+        self.moving: list[tuple[str, NDArray[Any]]] = []
+        """Name and values of each that isn't."""
+        self.bytes = 0
+
+    def keep(self, constant: bytes) -> None:
+        """A field that is the same in each row."""
+        if constant:
+            self._add(f"V{len(constant)}", constant)
+
+    def take(self, kind: str, data: NDArray[Any]) -> None:
+        """A field with a value for each row."""
+        self.moving.append((f"f{len(self._fields)}", data))
+        self._add(kind, b"")
+
+    def _add(self, kind: str, constant: bytes) -> None:
+        self._fields.append((kind, constant))
+        self.bytes += np.dtype(kind).itemsize
+
+    def records(self, count: int) -> NDArray[np.void]:
+        """Records in which everything is filled in that is the same in each row."""
+        return _records(tuple(self._fields), count, get_ident())
+
+
+@lru_cache(maxsize=16)
+def _records(fields: tuple[tuple[str, bytes], ...], count: int, _thread: int) -> NDArray[np.void]:
+    records = np.zeros(count, dtype=[(f"f{n}", kind) for n, (kind, _) in enumerate(fields)])
+    for number, (_, constant) in enumerate(fields):
+        if constant:
+            records[f"f{number}"] = np.void(constant)
+    return records
+
+
+def _length(octets: int) -> bytes:
+    return octets.to_bytes(4, "big")
+
+
+def _blobs(records: NDArray[np.void], count: int) -> list[bytes]:
+    """The first `count` records, each as its bytes."""
+    found: list[bytes] = records[:count].view(f"V{records.dtype.itemsize}").tolist()
+    return found
+
+
+def _fills(data: NDArray[np.generic]) -> bool:
+    """Whether every text is as long as the column is wide (numpy pads with NUL)."""
+    return bool(octets_of(data)[:, -1].all())
