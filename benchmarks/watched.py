@@ -41,8 +41,8 @@ class WatchedWorker(WritingWorker):
 
     begin_s = 0.0
 
-    def _await_start(self, prefilled: int = 0) -> float:
-        self.begin_s = super()._await_start(prefilled)
+    def _await_start(self, prefilled: int = 0, early_s: float = 0.0) -> float:
+        self.begin_s = super()._await_start(prefilled, early_s)
         return self.begin_s
 
     def watched(self, result: WorkerResult) -> Watched:

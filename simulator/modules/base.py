@@ -198,7 +198,7 @@ class Encoder(ABC):
     """Builds payloads: pure CPU work, no connection, no per-event objects where it can be helped."""
 
     overlaps: bool = True
-    """Whether the next batches may be built in a thread while the last are being sent. It must never
+    """Whether the next payloads may be built in a thread while the last are being sent. It must never
     hold the interpreter's lock for long (numpy's loops give it up, `format_rows` works in small
     steps), or a request's answer would have to wait for it, and so would its latency."""
 

@@ -15,6 +15,10 @@ from ..environment import node_name
 from ..machine import Reading, measure_machine, read_machine
 from .client import CollectorClient, RunOver
 
+EARLY_S = 0.005
+"""So long before the start, a worker whose schedule waits for it gets ready: threads and all take 1 to
+2 ms, by which the first requests of an open loop would be late."""
+
 
 class Worker(ABC):
     """One worker of a run; its group's role says which kind."""
@@ -36,8 +40,9 @@ class Worker(ABC):
         Raises RunOver if the collector gave the run up, SimulatorError or Retryable if this worker did.
         """
 
-    def _await_start(self, prefilled: int = 0) -> float:
-        """Wait for the common start; its instant on this process's `perf_counter`.
+    def _await_start(self, prefilled: int = 0, early_s: float = 0.0) -> float:
+        """Wait until `early_s` before the common start; the start's instant on this process's
+        `perf_counter`.
 
         Asked twice: the first answer was held until all were ready, so how long it took says nothing
         of its way. Of the second, the round trip is known, and nothing can be later than by that.
@@ -51,7 +56,7 @@ class Worker(ABC):
             origin = min(origin, answered + again.start_in_s)
             self._late_at_most_s = answered - asked
         self._machine_at_start = read_machine()
-        time.sleep(max(0.0, origin - time.perf_counter()))
+        time.sleep(max(0.0, origin - early_s - time.perf_counter()))
         return origin
 
     def _result(self, elapsed_s: float, **measured: Any) -> WorkerResult:

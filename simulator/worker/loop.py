@@ -36,18 +36,17 @@ def insert_all(
     max_retries: int,
     abort: Callable[[], None],
     schedule: Schedule | None = None,
-    work_ahead: Callable[[float, bool], None] = lambda until, idle: None,
 ) -> None:
     """Send all payloads, each when the schedule says (without one: at once), until it is over. A request's
     latency runs to its acknowledgement, retries included: from when it was due in an open loop, from
     its first submission in a closed one. `abort` is called before each retry and raises if the run
-    is over. `work_ahead` (`Feed.work_ahead`) may use the time until the next request is due.
+    is over.
 
     Raises SimulatorError if a request failed for good or events were refused.
     """
     schedule = schedule or ClosedLoop()
     if writer.max_in_flight > 1:
-        _InFlight(writer, recorder, max_retries, abort, schedule, work_ahead).run(feed)
+        _InFlight(writer, recorder, max_retries, abort, schedule).run(feed)
         return
     clock, is_open, ends = time.perf_counter, schedule.is_open, schedule.ends
     free = clock()
@@ -55,8 +54,7 @@ def insert_all(
         sent = clock()
         due = schedule.next_due(sent)
         if sent < due < ends:
-            work_ahead(due, True)
-            _sleep_until(due)
+            time.sleep(due - sent)
             sent = clock()
         if sent >= ends or due >= ends:
             if is_open and due < ends:
@@ -73,12 +71,6 @@ def insert_all(
             free = answered
         else:
             recorder.record(sent, answered, stored)
-
-
-def _sleep_until(due: float) -> None:
-    left_s = due - time.perf_counter()
-    if left_s > 0:
-        time.sleep(left_s)
 
 
 def _retry(
@@ -147,14 +139,12 @@ class _InFlight:
         max_retries: int,
         abort: Callable[[], None],
         schedule: Schedule,
-        work_ahead: Callable[[float, bool], None],
     ) -> None:
         self._writer = writer
         self._recorder = recorder
         self._max_retries = max_retries
         self._abort = abort
         self._schedule = schedule
-        self._work_ahead = work_ahead
         self._waiting: list[tuple[float, int, _Request]] = []
         self._under_way = 0
         self._free = 0.0
@@ -184,11 +174,9 @@ class _InFlight:
             elif due <= now:
                 return due
             elif self._under_way + len(self._waiting):
-                self._work_ahead(due, False)
-                self._next_event(due - clock())
+                self._next_event(due - now)
             else:
-                self._work_ahead(due, True)
-                _sleep_until(due)
+                time.sleep(due - now)
             now = clock()
         if schedule.is_open and due < schedule.ends:
             self._recorder.leave_unsent(due, events)

@@ -16,7 +16,7 @@ from ..errors import Retryable, SimulatorError
 from ..histograms import encode_histogram, new_histogram
 from ..logs import redact
 from ..modules.base import Query
-from .base import Worker
+from .base import EARLY_S, Worker
 from .client import ProgressReporter
 from .measure import Recorder
 from .progress import read_progress
@@ -80,7 +80,7 @@ class ReadingWorker(Worker):
         def progress() -> Progress:
             return read_progress(self._number, "run", recorder, failed=asker.failed)
 
-        recorder.begin(self._await_start())
+        recorder.begin(self._await_start(early_s=EARLY_S))
         with ProgressReporter(self._client, progress):
             asker.ask_all()
             recorder.end()

@@ -67,10 +67,10 @@ class Schedule(ABC):
 
 
 class ClosedLoop(Schedule):
-    """Each request is due when there is a place for it."""
+    """Each request is due when there is a place for it, the first ones at the start."""
 
     def next_due(self, now: float) -> float:
-        return now
+        return max(self.begins, now)
 
 
 class OpenLoop(Schedule):

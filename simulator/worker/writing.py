@@ -10,7 +10,7 @@ from typing import Literal
 from ..contract import Progress, Role, Stage, Timestamps, WorkerResult
 from ..modules.base import Writer
 from ..workloads.base import EventBlock
-from .base import Worker, garbage_collection_paused
+from .base import EARLY_S, Worker, garbage_collection_paused
 from .client import ProgressReporter
 from .feed import Feed
 from .loop import insert_all
@@ -55,7 +55,7 @@ class WritingWorker(Worker):
             with garbage_collection_paused():
                 if schedule.is_open:
                     sharpen_sleep()
-                recorder.begin(self._await_start(prefill))
+                recorder.begin(self._await_start(prefill, EARLY_S))
                 with ProgressReporter(self._client, self._progress("run", recorder)):
                     self._insert(feed, writer, recorder, schedule)
                     recorder.end()
@@ -77,7 +77,7 @@ class WritingWorker(Worker):
         self, feed: Feed, writer: Writer, recorder: Recorder, schedule: Schedule | None = None
     ) -> None:
         most = self._module.options.max_retries
-        insert_all(feed, writer, recorder, most, self._check_on, schedule, feed.work_ahead)
+        insert_all(feed, writer, recorder, most, self._check_on, schedule)
 
     def _progress(
         self, stage: Literal["prefill", "run"], recorder: Recorder

@@ -29,7 +29,7 @@ from simulator.worker.schedule import ClosedLoop, Schedule
 from simulator.workloads.base import EventBlock
 from simulator.workloads.temperature import Temperature
 
-from ..helpers import NumberEncoder
+from ..helpers import NumberEncoder, eventually
 
 LIMIT_S = 10
 
@@ -129,50 +129,18 @@ def test_single_events_are_made_when_they_are_needed() -> None:
     assert sum(payload.events for payload in payloads) == 20_000 - 513
 
 
-def test_of_single_events_due_by_the_clock_some_are_made_whenever_there_is_time() -> None:
-    """A chunk would take as long as several requests are apart."""
-    source, asked = feed(20_000, 0, punctual=True)
+def test_single_events_due_by_the_clock_are_made_one_chunk_ahead() -> None:
+    """In a thread: a chunk would take as long as several requests are apart."""
+    source, asked = feed(2000, 0, punctual=True)
     source.prime()
-    assert asked == [(0, 512), (512, 16)]
+    assert asked == [(0, 512)]
     payloads = iter(source)
-    sent = [next(payloads) for _ in range(100)]
-    source.work_ahead(time.perf_counter(), True)
-    source.work_ahead(time.perf_counter() + LIMIT_S, False)
+    sent = [next(payloads)]
+    eventually(lambda: len(asked) == 2, "chunk ahead")
+    sent += [next(payloads) for _ in range(511)]
     assert len(asked) == 2
-    # As long steps as there is time for.
-    source.work_ahead(time.perf_counter() + LIMIT_S, True)
-    assert asked[2:] == [(528, 256)]
-    sent += [next(payloads) for _ in range(784 - 100 - 60)]
-    source.work_ahead(time.perf_counter() + LIMIT_S, False)
-    # Short ones while an answer is awaited, and only so many as are soon needed.
-    assert asked[3:] == [(784, 16)]
-    sent += [next(payloads) for _ in range(77)]
-    # What there was no time for is made when it's needed.
-    assert asked[4:] == [(800, 16)]
     sent += payloads
-    assert [number for payload in sent for number in payload.data] == list(range(20_000))
-
-
-def test_what_is_made_ahead_ends_with_the_events() -> None:
-    source, asked = feed(530, 0, punctual=True)
-    source.prime()
-    payloads = iter(source)
-    next(payloads)
-    for _ in range(3):
-        source.work_ahead(time.perf_counter() + LIMIT_S, True)
-    assert asked == [(0, 512), (512, 16)]
-    assert sum(payload.events for payload in payloads) == 529
-    source.work_ahead(time.perf_counter() + LIMIT_S, True)
-    assert sum(size for _, size in asked) == 530
-
-
-def test_a_thread_makes_batches_due_by_the_clock_too() -> None:
-    source, asked = feed(40_000, 1000, punctual=True)
-    source.prime()
-    assert asked == [(0, 17_000)]
-    source.work_ahead(time.perf_counter() + LIMIT_S, True)
-    assert asked == [(0, 17_000)]
-    assert sum(payload.events for payload in source) == 40_000
+    assert [number for payload in sent for number in payload.data] == list(range(2000))
 
 
 def test_batches_are_made_one_chunk_ahead_in_a_thread() -> None:
@@ -664,28 +632,6 @@ def test_requests_leave_when_they_are_due_and_not_before(in_flight: int) -> None
     for number, due in enumerate(TENTHS):
         assert writer.times[number] >= done.origin + due
     assert (done.recorder.events, done.offer.due, done.offer.unsent) == (12, 12, 0)
-
-
-@pytest.mark.parametrize("in_flight", [1, 4])
-def test_the_time_until_a_request_is_due_is_used_for_the_next(in_flight: int) -> None:
-    """But answers come first: whoever uses it is told whether one may come meanwhile."""
-    given: list[tuple[float, bool]] = []
-    schedule = Due(*TENTHS)
-    schedule.begin(time.perf_counter())
-    insert_all(
-        feed(12, 1)[0],
-        Notebook(in_flight),
-        Recorder(schedule),
-        0,
-        lambda: None,
-        schedule,
-        lambda until, idle: given.append((until, idle)),
-    )
-    idle = [until for until, is_idle in given if is_idle]
-    # A busy machine may leave no time before one of them.
-    assert len(idle) >= 6
-    assert set(idle) <= {schedule.begins + due for due in TENTHS}
-    assert in_flight > 1 or len(idle) == len(given)
 
 
 @pytest.mark.parametrize("in_flight", [1, 4])
