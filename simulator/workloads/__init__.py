@@ -1,4 +1,5 @@
-"""What is generated. One file per workload; `base` says what a workload is.
+"""What is generated. One file per workload; `base` says what a workload is, `definition` how one is
+written as YAML.
 
 Another package adds a workload by an entry point of the group `iot_database_benchmark.workloads`: its
 name is what `--workload` says, its object the workload's class.
@@ -6,7 +7,9 @@ name is what `--workload` says, its object the workload's class.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from ..errors import OptionError, did_you_mean
 from .base import Workload
@@ -16,18 +19,25 @@ from .temperature import Temperature
 ENTRY_POINTS = "iot_database_benchmark.workloads"
 
 WORKLOADS: dict[str, type[Workload]] = {workload.name: workload for workload in (Temperature, Cpu)}
-"""Those that come with this package."""
+"""Those of this package that are classes of their own."""
+
+SHIPPED = ("machines", "trucks", "wide")
+"""Those of this package that are YAML definitions."""
+
+_FOLDER = Path(__file__).parent
 
 
 def workload_names() -> list[str]:
     """All workloads that can be loaded."""
-    return [*WORKLOADS, *sorted(point.name for point in entry_points(group=ENTRY_POINTS))]
+    return [*WORKLOADS, *SHIPPED, *sorted(point.name for point in entry_points(group=ENTRY_POINTS))]
 
 
 def load_workload(name: str) -> type[Workload]:
     """The class of a workload; OptionError if there is none of that name."""
     if name in WORKLOADS:
         return WORKLOADS[name]
+    if name in SHIPPED:
+        return _load_shipped(name)
     for point in entry_points(group=ENTRY_POINTS, name=name):
         found = point.load()
         assert isinstance(found, type)
@@ -37,3 +47,12 @@ def load_workload(name: str) -> type[Workload]:
     raise OptionError(
         f"there is no workload {name!r}{did_you_mean(name, known)} (known: {', '.join(known)})"
     )
+
+
+@cache
+def _load_shipped(name: str) -> type[Workload]:
+    # Only who needs one pays for reading YAML.
+    from .defined import define
+    from .yaml_source import read_definition
+
+    return define(read_definition(_FOLDER / f"{name}.yaml"))

@@ -183,9 +183,21 @@ class Workload(ABC):
         return _dealt_device_ids(worker, self.device_spread, length)[start : start + count]
 
 
+def device_ids(worker: int, devices: NDArray[np.int64]) -> NDArray[np.bytes_]:
+    """The id of each device of a worker, by number: w00007d000042."""
+    text = np.empty((len(devices), 13), dtype=np.uint8)
+    text[:, :7] = np.frombuffer(b"w%05dd" % worker, dtype=np.uint8)
+    rest = devices
+    for place in range(12, 6, -1):
+        rest, digit = np.divmod(rest, 10)
+        text[:, place] = digit
+    text[:, 7:] += ord("0")
+    return text.view("S13").reshape(len(devices))
+
+
 @lru_cache(maxsize=4)
 def _device_ids(worker: int, count: int) -> NDArray[np.bytes_]:
-    return np.array([b"w%05dd%06d" % (worker, device) for device in range(count)], dtype="S13")
+    return device_ids(worker, np.arange(count, dtype=np.int64))
 
 
 @lru_cache(maxsize=4)

@@ -341,14 +341,15 @@ def test_another_package_can_bring_a_workload(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(workloads, "entry_points", entry_points)
     assert load_workload("theirs") is Awkward
-    assert workload_names() == ["temperature", "cpu", "theirs"]
+    assert workload_names() == ["temperature", "cpu", "machines", "trucks", "wide", "theirs"]
 
 
 def test_a_workload_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(OptionError) as refused:
         load_workload("temperatur")
     assert str(refused.value) == (
-        "there is no workload 'temperatur'; did you mean temperature? (known: temperature, cpu)"
+        "there is no workload 'temperatur'; did you mean temperature?"
+        " (known: temperature, cpu, machines, trucks, wide)"
     )
 
 

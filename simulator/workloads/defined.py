@@ -1,0 +1,384 @@
+"""The generator that is made from a definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from pydantic import Field
+
+from ..errors import OptionError
+from . import signals
+from .base import (
+    MAX_DEVICES,
+    Column,
+    ColumnType,
+    EventBlock,
+    Schema,
+    Workload,
+    WorkloadOptions,
+    device_ids,
+)
+from .definition import (
+    Choice,
+    ColumnDefinition,
+    Constant,
+    Counter,
+    Cycle,
+    Definition,
+    Delay,
+    Hold,
+    Late,
+    Normal,
+    Uniform,
+    Wander,
+)
+from .signals import Points
+
+WINDOW = 262_144
+"""Late events are put back by as many events of their worker as are in a window of so many, at most."""
+
+_DEALT_STEP = 16_384
+_TAGS_SEED = 0
+"""Tags follow from a device's name alone, whatever the seed."""
+
+_DTYPES: dict[ColumnType, type[np.generic]] = {
+    ColumnType.TIMESTAMP_MS: np.int64,
+    ColumnType.INT64: np.int64,
+    ColumnType.INT32: np.int32,
+    ColumnType.FLOAT32: np.float32,
+    ColumnType.FLOAT64: np.float64,
+    ColumnType.BOOL: np.bool_,
+}
+_FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
+
+Maker = Callable[[Points], NDArray[Any]]
+"""The values of a column."""
+
+
+class DefinedOptions(WorkloadOptions):
+    """Options of a workload that is made from a definition."""
+
+    device_spread: int = Field(
+        0, ge=0, le=MAX_DEVICES, description="devices per worker; events are dealt to them in turn"
+    )
+    devices: int = Field(
+        0, ge=0, le=MAX_DEVICES, description="devices in all, shared out over the workers"
+    )
+    sharing_workers: int = Field(
+        1, ge=1, le=MAX_DEVICES, description="workers that the devices in all are shared out over"
+    )
+    late: float | None = Field(
+        None, ge=0, le=1, description="share of events that are sent late (0.02), if any are"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fleet:
+    """A worker's devices: what each event of theirs has from its device.
+
+    Arrays hold the devices in turn, over and over, so that those of consecutive events are a slice:
+    looking up each event's would cost as much as generating its values.
+    """
+
+    devices: int
+    names: NDArray[np.bytes_]
+    first: NDArray[np.uint32]
+    second: NDArray[np.uint32]
+    tags: dict[str, NDArray[Any]]
+
+
+class Defined(Workload):
+    """Events of a definition. `define` makes a class of each.
+
+    Number i of a worker with D devices belongs to device i modulo D, at tick i // D: the time is epoch +
+    tick * interval + jitter, where the jitter is from 0 to less than the interval. With late events a
+    worker's numbers are the order in which events are SENT: within each window of `WINDOW` numbers, a
+    late one is put back by its delay, at most to the window's end.
+
+    With devices in all, each of the `sharing_workers` has its part of one fleet, and events differ in
+    nothing but in who sends them, however many workers there are.
+    """
+
+    definition: ClassVar[Definition]
+    window: ClassVar[int] = WINDOW
+    options_model = DefinedOptions
+    _makers: ClassVar[dict[str, Maker]]
+    _tag_makers: ClassVar[dict[str, Maker]]
+    _masks: ClassVar[dict[str, tuple[int, float]]]
+
+    def __init__(self, seed: int = 0, **options: Any) -> None:
+        super().__init__(seed, **options)
+        given, definition = self.options, self.definition
+        assert isinstance(given, DefinedOptions)
+        if given.devices and given.device_spread:
+            raise OptionError(
+                "devices are those in all, device_spread those of each worker: give one of them"
+            )
+        self._sharing, self._in_all = 1, 0
+        if given.device_spread or not (given.devices or definition.devices.in_all):
+            self.device_spread = given.device_spread or definition.devices.per_worker or 1
+        else:
+            self._in_all = given.devices or definition.devices.in_all or 1
+            self._sharing = given.sharing_workers
+            if self._in_all < self._sharing:
+                raise OptionError(
+                    f"workload {self.name} has {self._in_all} devices in all, too few for"
+                    f" {self._sharing} workers: give the option devices, or device_spread for each"
+                )
+            self.device_spread = -(-self._in_all // self._sharing)
+        self.schema = replace(self.schema, devices_per_worker=self.device_spread)
+        self._late = definition.late
+        if given.late is not None:
+            # Without a definition of delays: up to ten intervals.
+            late = definition.late or Late(share=0, most=f"{10 * definition.interval:.0f}ms")
+            self._late = late.model_copy(update={"share": given.late})
+        if self._late and not self._late.share:
+            self._late = None
+        self._fleets: dict[int, _Fleet] = {}
+        self._orders: dict[tuple[int, int], NDArray[np.int32]] = {}
+
+    @property
+    def interval_ms(self) -> int:
+        """Between two events of a device."""
+        return int(self.definition.interval)
+
+    @property
+    def epoch_ms(self) -> int:
+        """The time from which on there are events."""
+        return self.definition.epoch
+
+    def devices(self, worker: int) -> NDArray[np.bytes_]:
+        fleet = self._fleet(worker, 0)
+        return fleet.names[: fleet.devices]
+
+    def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
+        fleet = self._fleet(worker, count)
+        numbers = self._numbers(worker, fleet, first, count)
+        ticks = numbers // fleet.devices
+        rows: slice | NDArray[np.int64]
+        if self._late is None:
+            start = first % fleet.devices
+            rows = slice(start, start + count)
+        else:
+            rows = numbers - ticks * fleet.devices
+        points = self._points(fleet, rows, ticks - time_origin // fleet.devices)
+        definition, names = self.definition, fleet.names[rows]
+        columns: dict[str, NDArray[Any]] = {}
+        for name, _ in definition.each_column():
+            if name in self._makers:
+                columns[name] = self._makers[name](points)
+            elif name in fleet.tags:
+                columns[name] = fleet.tags[name][rows]
+            else:
+                columns[name] = names if name == definition.device else points.times_ms
+        missing = {
+            name: signals.absent(points, salt, share) for name, (salt, share) in self._masks.items()
+        }
+        return EventBlock(self.schema, worker, first, columns, names, missing)
+
+    def _points(
+        self, fleet: _Fleet, rows: slice | NDArray[np.int64], ticks: NDArray[np.int64]
+    ) -> Points:
+        """Time and device of events that belong to these devices, at these ticks."""
+        times = ticks * self.interval_ms
+        times += self.epoch_ms
+        points = Points(times, fleet.first[rows], fleet.second[rows])
+        if not self.definition.jitter:
+            return points
+        jitter = signals.uniform_integers(
+            points, signals.salt("", "jitter"), 0, int(self.definition.jitter)
+        )
+        jitter += times
+        return Points(jitter, points.first, points.second)
+
+    # --- devices --------------------------------------------------------------------------------
+
+    def _fleet(self, worker: int, count: int) -> _Fleet:
+        """The worker's devices, for blocks of `count` events."""
+        found = self._fleets.get(worker)
+        if found is None or len(found.names) < found.devices + count:
+            if len(self._fleets) >= 4:
+                self._fleets.clear()
+            found = self._fleets[worker] = self._make_fleet(worker, count)
+        return found
+
+    def _make_fleet(self, worker: int, count: int) -> _Fleet:
+        group, place = divmod(worker, self._sharing)
+        if self._in_all:
+            start, stop = (self._in_all * one // self._sharing for one in (place, place + 1))
+        else:
+            start, stop = 0, self.device_spread
+        numbers = np.arange(start, stop, dtype=np.int64)
+        # Rounded up, so that blocks of different lengths have the same arrays.
+        length = len(numbers) + -(-count // _DEALT_STEP) * _DEALT_STEP
+        first, second = signals.device_keys(self.seed, group, numbers)
+        tags = Points(numbers, *signals.device_keys(_TAGS_SEED, group, numbers))
+        return _Fleet(
+            len(numbers),
+            np.resize(device_ids(group, numbers), length),
+            np.resize(first, length),
+            np.resize(second, length),
+            {name: np.resize(make(tags), length) for name, make in self._tag_makers.items()},
+        )
+
+    # --- late events ----------------------------------------------------------------------------
+
+    def _numbers(self, worker: int, fleet: _Fleet, first: int, count: int) -> NDArray[np.int64]:
+        """Which events are sent as numbers `first` and so on."""
+        numbers = np.arange(first, first + count, dtype=np.int64)
+        if self._late is None:
+            return numbers
+        for window in range(first // self.window, -(-(first + count) // self.window)):
+            begin = window * self.window
+            start, stop = max(first, begin), min(first + count, begin + self.window)
+            order = self._order(worker, fleet, window)[start - begin : stop - begin]
+            np.add(order, begin, out=numbers[start - first : stop - first])
+        return numbers
+
+    def _order(self, worker: int, fleet: _Fleet, window: int) -> NDArray[np.int32]:
+        """The events of a window in the order in which they are sent."""
+        found = self._orders.get((worker, window))
+        if found is None:
+            while len(self._orders) >= 2:
+                self._orders.pop(next(iter(self._orders)))
+            found = self._orders[worker, window] = self._make_order(fleet, window)
+        return found
+
+    def _make_order(self, fleet: _Fleet, window: int) -> NDArray[np.int32]:
+        assert self._late is not None
+        numbers = np.arange(window * self.window, (window + 1) * self.window, dtype=np.int64)
+        ticks = numbers // fleet.devices
+        points = self._points(fleet, numbers - ticks * fleet.devices, ticks)
+        is_late = signals.absent(points, signals.salt("", "late"), self._late.share)
+        late, on_time = np.flatnonzero(is_late), np.flatnonzero(~is_late)
+        points = Points(points.times_ms[late], points.first[late], points.second[late])
+        delays = _delays_ms(points, self._late) * (fleet.devices / self.interval_ms)
+        due = np.minimum(late + np.ceil(delays), self.window)
+        sequence = np.argsort(due, kind="stable")
+        places = np.searchsorted(on_time, due[sequence], side="right")
+        return np.insert(on_time, places, late[sequence]).astype(np.int32)
+
+
+def _delays_ms(points: Points, late: Late) -> NDArray[np.float64]:
+    """By how much each event is late."""
+    salt = signals.salt("", "delay")
+    if late.delay is Delay.UNIFORM:
+        return signals.uniform(points, salt, 0, late.most)
+    assert late.mean is not None
+    shares = signals.uniform(points, salt, 0, 1)
+    return np.minimum(-late.mean * np.log1p(-shares), late.most)
+
+
+# --- from definition to class ---------------------------------------------------------------------
+
+
+def define(definition: Definition) -> type[Defined]:
+    """The class of a workload."""
+    columns = dict(definition.each_column())
+    makers = {
+        name: _make_maker(name, column, definition)
+        for name, column in columns.items()
+        if column.signal
+    }
+    schema = Schema(
+        table=definition.table,
+        columns=tuple(
+            Column(name, one.type, one.decimals, nullable=one.missing > 0, tag=one.tag)
+            for name, one in columns.items()
+        ),
+        time=definition.time,
+        device=definition.device,
+        key=(definition.device, definition.time),
+        devices_per_worker=definition.devices.in_all or definition.devices.per_worker or 1,
+    )
+    members = {
+        "__doc__": definition.about,
+        "name": definition.name,
+        "definition": definition,
+        "schema": schema,
+        "_makers": {name: make for name, make in makers.items() if not columns[name].tag},
+        "_tag_makers": {name: make for name, make in makers.items() if columns[name].tag},
+        "_masks": {
+            name: (signals.salt(name, "missing"), column.missing)
+            for name, column in columns.items()
+            if column.missing
+        },
+    }
+    return type(definition.name.title().replace("_", ""), (Defined,), members)
+
+
+def _make_maker(name: str, column: ColumnDefinition, definition: Definition) -> Maker:
+    signal, salt = column.signal, signals.salt(name)
+    if isinstance(signal, Choice | Hold | Constant):
+        return _make_picker(salt, column, signal)
+    assert signal is not None
+    low, high = signal.span
+    if column.type not in _FLOATS and isinstance(signal, Uniform) and high - low < 2**32 - 1:
+        least, most, dtype = int(np.ceil(low)), int(np.floor(high)), _DTYPES[column.type]
+        return lambda points: signals.uniform_integers(points, salt, least, most).astype(
+            dtype, copy=False
+        )
+    # Float32 holds whole numbers to 2**24: as far as that, rounding to decimals is right in it.
+    reach = max(abs(low), abs(high)) * 10 ** (column.decimals or 0)
+    exact = column.type is not ColumnType.FLOAT32 or reach >= 2**23
+    numbers = _make_numbers(salt, signal, exact, definition.epoch)
+    return lambda points: _finish(numbers(points), column)
+
+
+def _finish(values: NDArray[Any], column: ColumnDefinition) -> NDArray[Any]:
+    """The numbers as the column's type has them."""
+    if column.type not in _FLOATS:
+        np.rint(values, out=values)
+    elif column.decimals is not None:
+        values = signals.rounded(values, column.decimals)
+    return values.astype(_DTYPES[column.type], copy=False)
+
+
+def _make_numbers(
+    salt: int, signal: Uniform | Normal | Wander | Cycle | Counter, exact: bool, epoch_ms: int
+) -> Maker:
+    match signal:
+        case Uniform():
+            return lambda points: signals.uniform(points, salt, signal.low, signal.high)
+        case Normal():
+            return lambda points: signals.normal(points, salt, signal.mean, signal.deviation, exact)
+        case Wander(low=low, high=high):
+            return lambda points: signals.wander(
+                points, salt, low, high, signal.period, signal.roughness, signal.octaves, exact
+            )
+        case Cycle(low=low, high=high):
+            return lambda points: signals.cycle(
+                points, salt, low, high, signal.period, signal.shift, signal.noise, exact
+            )
+        case Counter():
+            rate = signal.step / signal.every
+            return lambda points: signals.counter(
+                points, salt, signal.start, rate, epoch_ms, signal.spread
+            )
+
+
+def _make_picker(salt: int, column: ColumnDefinition, signal: Choice | Hold | Constant) -> Maker:
+    values = _values(column.type, signal.values)
+    if len(values) == 1:
+        return lambda points: np.full(len(points.times_ms), values[0], dtype=values.dtype)
+    table = signals.pick_table(signal.shares)
+    match signal:
+        case Hold():
+            return lambda points: values[signals.hold(points, salt, table, signal.lasts)]
+        case _ if column.tag:
+            return lambda points: values[signals.tag(points, salt, table)]
+        case _:
+            return lambda points: values[signals.choice(points, salt, table)]
+
+
+def _values(kind: ColumnType, values: tuple[Any, ...]) -> NDArray[Any]:
+    if kind is ColumnType.TEXT:
+        return np.array([text.encode() for text in values])
+    if kind is ColumnType.JSON:
+        return np.array([orjson.dumps(document) for document in values])
+    return np.array(values, dtype=_DTYPES[kind])

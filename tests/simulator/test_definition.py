@@ -1,0 +1,129 @@
+"""Definitions in YAML: what is wrong is named with file, line, key and remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simulator.errors import OptionError
+from simulator.workloads.base import FIRST_TIMESTAMP_MS, ColumnType
+from simulator.workloads.definition import Definition
+from simulator.workloads.yaml_source import parse_definition, read_definition
+
+GOOD = """\
+name: boilers
+about: Boilers of a house
+table: boilers
+time: at
+device: boiler
+devices: 10
+interval: 1.5s
+columns:
+  - {name: at, type: timestamp_ms}
+  - {name: boiler, type: text}
+  - name: heat
+    type: float32
+    decimals: 1
+    missing: 2.5%
+    signal: {kind: wander, low: 20, high: 80, period: 1h}
+"""
+
+
+def read(text: str) -> Definition:
+    return parse_definition(text, "boilers.yaml")
+
+
+def test_a_definition_is_read() -> None:
+    found = read(GOOD)
+    assert (found.interval, found.jitter, found.devices.in_all) == (1500, 0, 10)
+    assert found.epoch == FIRST_TIMESTAMP_MS
+    heat = found.columns[2]
+    assert (heat.type, heat.missing, heat.decimals) == (ColumnType.FLOAT32, 0.025, 1)
+    for epoch in ("2024-01-01", "2024-01-01T01:00:00+01:00", "'2024-01-01T00:00:00Z'"):
+        assert read(f"{GOOD}epoch: {epoch}\n").epoch == FIRST_TIMESTAMP_MS
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("type: float32", "type: float16", r"boilers.yaml:12: columns\[heat\].type: .*'float64'"),
+        ("kind: wander", "kind: wonder", r":15: columns\[heat\].signal: `kind` must be one of unif"),
+        ("period: 1h", "perid: 1h", r":15: .*signal.perid: unknown key; did you mean period\? \(kn"),
+        ("decimals: 1", "decimal: 1", r":13: columns\[heat\].decimal: unknown key; did you mean dec"),
+        ("interval: 1.5s", "intervall: 1s", r":7: intervall: unknown key; did you mean interval\?"),
+        ("about: Boilers of a house\n", "", r":1: key `about` is missing"),
+        (", high: 80", "", r":15: columns\[heat\].signal: key `high` is missing"),
+        ("low: 20", "low: 90", r":15: .*low \(90\) must be below high \(80\)"),
+        ("low: 20", "low: .nan", r":15: .*signal.low: .*finite number"),
+        ("devices: 10", "devices: 0", r":6: devices: .*greater than or equal to 1"),
+        ("devices: 10", "devices: {}", r":6: devices: say either in_all or per_worker"),
+        ("interval: 1.5s", "interval: 10", r":7: interval: write a duration with its unit: 450ms"),
+        ("interval: 1.5s", "interval: -1s", r":7: interval: .*greater than or equal to 1"),
+        ("interval: 1.5s", "interval: 1s\njitter: 1s", r":1: jitter \(1000 ms\) must be below the"),
+        ("interval: 1.5s", "interval: 1s\nlate: {share: 2%, most: -5s}", r":8: late.most: .*greater"),
+        ("interval: 1.5s", "interval: 1s\nlate: {share: 120%, most: 5s}", r":8: late.share: .*less"),
+        ("interval: 1.5s", "interval: 1s\nepoch: soon", r":8: epoch: write a time as 2024-01-01T00"),
+        ("table: boilers", "table: Boilers", r":3: table: 'Boilers' is no name for all databases"),
+        ("name: heat", "name: Wärme", r":11: columns\[Wärme\].name: 'Wärme' is no name for all"),
+        ("name: heat", "name: id", r":11: .*'id' is a name that a database makes itself"),
+        ("name: heat", "name: at", r":1: there are two columns 'at'"),
+        ("device: boiler", "device: pump", r":1: device names a column 'pump' that isn't among"),
+        ("time: at", "time: heat", r":1: column 'heat' must be of type timestamp_ms"),
+        ("decimals: 1", "tag: true", r":11: .*a tag is never missing"),
+        ("period: 1h", "period: 3s", r":15: .*a second is the least"),
+        ("type: float32", "type: bool", r":11: .*decimals are for float32 and float64, not for bool"),
+        ("    decimals: 1\n    missing", "    tag: no\n    type: int32\n    missing", "there twice"),
+        ("high: 80", "high: 1e39", r"don't fit into type float32"),
+        ("name: boilers", "name: [", r"boilers.yaml:\d+: no valid YAML: "),
+        ("columns:", "columns: &a\n  - *a", r"contains itself"),
+        ("signal: {kind: wander, low: 20, high: 80, period: 1h}", "repeat: 2", "needs a signal: one"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(old: str, new: str, problem: str) -> None:
+    assert old in GOOD
+    with pytest.raises(OptionError, match=problem) as refused:
+        read(GOOD.replace(old, new, 1))
+    assert str(refused.value).startswith("boilers.yaml:")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        ("type: text, signal: {kind: choice, values: [on, off]}", "True is no value of type text: put"),
+        ("type: text, signal: {kind: uniform, low: 1, high: 2}", "signal uniform makes numbers"),
+        ("type: bool, signal: {kind: constant, value: 1}", "1 is no value of type bool"),
+        ("type: int32, signal: {kind: choice, values: [1, 2.5]}", "2.5 is no value of type int32"),
+        ("type: int32, signal: {kind: constant, value: 3000000000}", "no value of type int32"),
+        ("type: float64, signal: {kind: constant, value: .nan}", "nan is no value of type float64"),
+        ("type: json, signal: {kind: constant, value: {a: !!set {b}}}", "is no value of type json"),
+        ("type: text, signal: {kind: choice, values: [a, b], weights: [1]}", "need as many weights"),
+        ("type: text, signal: {kind: choice, values: [a], weights: [0]}", "not all of them 0"),
+        ("type: text, tag: true, signal: {kind: hold, lasts: 1h, values: [a]}", "choice or constant"),
+        ("type: float64, repeat: 999, signal: {kind: constant, value: 1}", "1002 columns are too many"),
+        ("type: float64, decimals: 99, signal: {kind: constant, value: 1}", "less than or equal to 15"),
+    ],
+)  # fmt: skip
+def test_columns_that_make_no_sense(column: str, problem: str) -> None:
+    with pytest.raises(OptionError, match=problem):
+        read(f"{GOOD}  - {{name: other, {column}}}\n")
+
+
+def test_a_reserved_word_is_a_name_like_others() -> None:
+    column = "{name: order, type: json, signal: {kind: constant, value: {größe: 1}}}"
+    assert [each.name for each in read(f"{GOOD}  - {column}\n").columns][-1] == "order"
+
+
+def test_repeated_columns_are_numbered() -> None:
+    column = "{name: x, type: float64, repeat: 3, signal: {kind: constant, value: 1}}"
+    names = [name for name, _ in read(f"{GOOD}  - {column}\n").each_column()]
+    assert names == ["at", "boiler", "heat", "x_000", "x_001", "x_002"]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"none.yaml can't be read"):
+        read_definition(tmp_path / "none.yaml")
+    (tmp_path / "one.yaml").write_text("[1, 2]")
+    with pytest.raises(OptionError, match=r"one.yaml:1: a definition is keys with values"):
+        read_definition(tmp_path / "one.yaml")

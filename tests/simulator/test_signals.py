@@ -1,0 +1,148 @@
+"""Signals: pure functions of (seed, column, device, time), spread as their definition says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from simulator.workloads import signals
+from simulator.workloads.base import FIRST_TIMESTAMP_MS
+from simulator.workloads.signals import Points
+
+MINUTE_MS = 60_000
+MANY = 100_000
+
+
+def points(devices: int, ticks: int, interval_ms: int = MINUTE_MS, seed: int = 3) -> Points:
+    """Each device in turn at each tick."""
+    numbers = np.tile(np.arange(devices, dtype=np.int64), ticks)
+    times = FIRST_TIMESTAMP_MS + np.repeat(np.arange(ticks, dtype=np.int64), devices) * interval_ms
+    return Points(times, *signals.device_keys(seed, 0, numbers))
+
+
+def is_even(words: NDArray[np.uint32]) -> bool:
+    counts = np.bincount(words >> np.uint32(26), minlength=64)
+    return bool(stats.chisquare(counts).pvalue > 0.001)
+
+
+def test_words_are_even_and_independent_of_columns_devices_and_times() -> None:
+    where = points(100, 1000)
+    one, other = (signals.event_words(where, signals.salt(name)) for name in ("a", "b"))
+    assert is_even(one) and is_even(one ^ other)
+    table = one.reshape(1000, 100).astype(np.float64)
+    for shifted in (table[1:], table[:, 1:]):
+        beside = table[: shifted.shape[0], : shifted.shape[1]]
+        assert abs(np.corrcoef(beside.ravel(), shifted.ravel())[0, 1]) < 0.015
+    cells = np.repeat(np.arange(1000, dtype=np.uint32), 100)
+    assert is_even(signals.cell_words(where, cells, 5))
+    assert is_even(signals.device_words(points(MANY, 1), 5))
+
+
+def test_no_two_devices_of_a_fleet_have_the_same_keys() -> None:
+    numbers = np.arange(50_000, dtype=np.int64)
+    first, second = signals.device_keys(0, 0, numbers)
+    both = first.astype(np.uint64) << np.uint64(32) | second
+    assert len(np.unique(both)) == len(numbers)
+    for seed, fleet in ((1, 0), (0, 1), (2**64 - 1, 99_999)):
+        first, second = signals.device_keys(seed, fleet, numbers)
+        assert not np.isin(first.astype(np.uint64) << np.uint64(32) | second, both).any()
+
+
+def test_uniform_is_even_from_low_to_high() -> None:
+    values = signals.uniform(points(100, 1000), 7, -5, 15)
+    assert stats.kstest(values, "uniform", (-5, 20)).pvalue > 0.01
+    whole = signals.uniform_integers(points(100, 1000), 7, -2, 3)
+    assert set(whole.tolist()) == {-2, -1, 0, 1, 2, 3}
+    assert stats.chisquare(np.bincount(whole + 2)).pvalue > 0.01
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_normal_is_normal(exact: bool) -> None:
+    values = signals.normal(points(100, 1000), 8, 20, 3, exact)
+    assert values.dtype == (np.float64 if exact else np.float32)
+    assert stats.kstest(values, "norm", (20, 3)).pvalue > 0.01
+    assert np.abs(values - 20).max() < 6 * 3
+
+
+@pytest.mark.parametrize("roughness", [0, 0.4, 1])
+def test_wander_correlates_with_itself_as_defined(roughness: float) -> None:
+    """Over many devices, whose phases differ, at lags up to two periods and beyond."""
+    period_ms, octaves = 32 * MINUTE_MS, 4
+    where = points(20_000, 81)
+    found = signals.wander(where, 9, -10, 10, period_ms, roughness, octaves, True)
+    series = found.reshape(81, 20_000)
+    for lag in (0, 1, 2, 4, 8, 16, 32, 48, 64, 80):
+        expected = signals.wander_autocorrelation(lag * MINUTE_MS, period_ms, roughness, octaves)
+        # All devices and times have the same mean, 0, and the same variance.
+        shared = (series[: 81 - lag] * series[lag:]).mean() / (series**2).mean()
+        assert shared == pytest.approx(expected, abs=0.02), lag
+    assert signals.wander_autocorrelation(0, period_ms, roughness, octaves) == pytest.approx(1)
+
+
+def test_wander_is_the_rougher_the_rougher_it_shall_be() -> None:
+    def steps(roughness: float) -> float:
+        found = signals.wander(points(50, 500), 9, 0, 100, 32 * MINUTE_MS, roughness, 5, False)
+        series = found.reshape(500, 50)
+        assert series.min() >= 0 and series.max() <= 100
+        return float(np.abs(np.diff(series, axis=0)).mean() / series.std())
+
+    assert steps(0) < steps(0.3) < steps(0.6) < steps(1)
+
+
+def test_two_devices_wander_apart() -> None:
+    found = signals.wander(points(50, 2000), 9, 0, 1, 20 * MINUTE_MS, 0.5, 4, True)
+    others = np.corrcoef(found.reshape(2000, 50).T) - np.eye(50)
+    assert np.abs(others).max() < 0.4
+    assert abs(others.mean()) < 0.01
+
+
+def test_cycle_repeats_each_period_and_is_shifted_by_device() -> None:
+    where = points(3, 48, 30 * MINUTE_MS)
+    curve = signals.cycle(where, 4, 10, 20, 24 * 60 * MINUTE_MS, 0, 0, True).reshape(48, 3)
+    assert np.allclose(curve[:, 0], curve[:, 1])
+    assert (curve.min(), curve.max()) == (pytest.approx(10), pytest.approx(20))
+    assert curve[0, 0] == pytest.approx(10)  # midnight
+    shifted = signals.cycle(where, 4, 10, 20, 24 * 60 * MINUTE_MS, 0.5, 0, True).reshape(48, 3)
+    assert abs(shifted[0, 0] - shifted[0, 1]) > 0.01
+    noisy = signals.cycle(where, 4, 10, 20, 24 * 60 * MINUTE_MS, 0, 2, True).reshape(48, 3)
+    apart = np.abs(noisy - curve)
+    assert 1.5 < apart.max() <= 2.0001
+
+
+def test_counter_rises_by_its_rate() -> None:
+    series = signals.counter(points(20, 100), 1, 5, 1 / MINUTE_MS, FIRST_TIMESTAMP_MS, 50)
+    table = series.reshape(100, 20)
+    assert np.allclose(np.diff(table, axis=0), 1)
+    assert 5 <= table[0].min() < 20 and 40 < table[0].max() < 55
+
+
+def test_choice_goes_by_weights_and_hold_lasts() -> None:
+    table = signals.pick_table([1, 0, 3])
+    assert len(table) == signals.PICKS
+    picked = signals.choice(points(100, 1000), 2, table)
+    shares = np.bincount(picked, minlength=3) / len(picked)
+    assert shares == pytest.approx([0.25, 0, 0.75], abs=0.01)
+    held = signals.hold(points(200, 600), 2, table, 60 * MINUTE_MS).reshape(600, 200)
+    # Ten hours, so ten or eleven draws, of which 2 * 0.25 * 0.75 differ from the one before.
+    changes = np.count_nonzero(np.diff(held.astype(int), axis=0), axis=0)
+    assert changes.max() <= 10 and changes.mean() == pytest.approx(10 * 0.375, rel=0.15)
+    assert len(set(np.argmax(np.diff(held.astype(int), axis=0) != 0, axis=0).tolist())) > 20
+
+
+def test_tags_stay() -> None:
+    found = signals.tag(points(50, 20), 1, signals.pick_table([1] * 5)).reshape(20, 50)
+    assert (found == found[0]).all()
+    assert len(set(found[0].tolist())) == 5
+
+
+@pytest.mark.parametrize("share", [0, 0.02, 1])
+def test_a_share_is_absent(share: float) -> None:
+    where = points(100, 1000)
+    assert signals.absent(where, 3, share).mean() == pytest.approx(share, abs=0.002)
+
+
+def test_rounding_leaves_no_negative_zero() -> None:
+    values = signals.rounded(np.array([-0.001, 0.126, -7.999], np.float32), 2)
+    assert [f"{value:.2f}" for value in values.tolist()] == ["0.00", "0.13", "-8.00"]
