@@ -11,7 +11,16 @@ from simulator.contract import InsertRun, ReadRun, Report
 from .errors import EXIT_FAILED, RunFailed
 from .inserting import join_environments
 from .output import say
-from .plan import Arm, Mix, PlannedMix, Sweep, check_capabilities, check_query, plan_mix
+from .plan import (
+    Arm,
+    Mix,
+    PlannedMix,
+    Sweep,
+    check_capabilities,
+    check_query,
+    plan_mix,
+    share_devices,
+)
 from .querying import choose_queries
 from .results.model import Baseline, Result
 from .results.place import format_workers
@@ -28,6 +37,7 @@ def run_mixed(mix: Mix, request: Request, interrupts: Interrupts) -> int:
     """Make all runs; the exit status. What is done when something goes wrong is kept."""
     session = open_session(request)
     data = mix.data.model_copy(update={"workload_options": session.workload_options})
+    data = share_devices(data, mix.writers.workers)
     mix = replace(mix, data=data, readers=choose_queries(mix.readers, session))
     plan = plan_mix(mix)
     sweep = Sweep(mix.writers, data, [mix.writers.workers], given=mix.given)

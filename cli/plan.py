@@ -21,7 +21,7 @@ from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Job, Options, Support, require
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload, workload_names
-from simulator.workloads.base import Schema
+from simulator.workloads.base import SHARING_WORKERS, Schema
 
 from .config import Target
 from .errors import ConfigError
@@ -290,7 +290,19 @@ def _plan_run(sweep: Sweep, workers: int, run: int, goes_on: bool = False) -> Pl
     """A run with so many workers; `goes_on`: on the data of the run before it, whatever was asked."""
     load = sweep.load.model_copy(update={"workers": workers})
     clean = sweep.data.clean and not goes_on
-    return PlannedRun(load, sweep.data.model_copy(update={"clean": clean}), run)
+    # Who goes on with the events of other runs must share out the devices as they did.
+    data = share_devices(sweep.data, workers if clean else max(sweep.workers))
+    return PlannedRun(load, data.model_copy(update={"clean": clean}), run)
+
+
+def share_devices(data: DataSet, workers: int) -> DataSet:
+    """The data set with the devices that a workload has in all shared out over so many workers, unless
+    the user says over how many."""
+    fields = load_workload(data.workload).options_model.model_fields
+    options = data.workload_options
+    if SHARING_WORKERS not in fields or options.get(SHARING_WORKERS, 1) != 1:
+        return data
+    return data.model_copy(update={"workload_options": options | {SHARING_WORKERS: workers}})
 
 
 def job_of(load: Load, data: DataSet) -> Job:
@@ -305,7 +317,8 @@ def check_capabilities(sweep: Sweep, module: type[AnyModule], settings: Options 
 
     A default that the database has no notion of is no error: only what was asked for is.
     """
-    can, load, data = module.CAPABILITIES, sweep.load, sweep.data
+    can, load = module.CAPABILITIES, sweep.load
+    data = share_devices(sweep.data, max(sweep.workers))
     try:
         job = job_of(load, data)
         require(can.workload(job.schema), f"workload {data.workload}", module.name)

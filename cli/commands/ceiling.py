@@ -47,7 +47,7 @@ def ceiling(
     from simulator.contract import Load
     from simulator.errors import OptionError
     from simulator.modules import load_module, module_names
-    from simulator.modules.base import Job
+    from simulator.modules.base import Job, Support, require
     from simulator.modules.options import parse_options
     from simulator.workloads import load_workload
 
@@ -60,10 +60,15 @@ def ceiling(
         raise ConfigError(f"--module: {error}") from error
     try:
         made = load_workload(workload)()
+        if chosen:
+            storing = modules[0].CAPABILITIES.workload(made.schema)
+            require(storing, f"workload {workload}", chosen)
     except OptionError as error:
         raise ConfigError(f"--workload: {error}") from error
     rows: list[list[str]] = []
     for module in modules:
+        if module.CAPABILITIES.workload(made.schema) is not Support.FULL:
+            continue
         for encoding in module.ENCODINGS:
             for batch in batches if encoding.batched else (0,):
                 options = parse_options(module.encoding_options_model, encoding.options, str)

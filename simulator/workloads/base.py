@@ -19,6 +19,9 @@ FIRST_TIMESTAMP_MS = 1_704_067_200_000
 
 MAX_DEVICES = 1_000_000
 
+SHARING_WORKERS = "sharing_workers"
+"""The option of a workload with devices in all that says how many workers share them."""
+
 _DEALT_STEP = 16_384
 
 

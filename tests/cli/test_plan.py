@@ -95,6 +95,25 @@ def test_steps_on_existing_data_never_clean() -> None:
     assert [run.data.clean for run in plan] == [False, False]
 
 
+def test_devices_in_all_are_shared_out_over_the_workers() -> None:
+    """Who goes on with the events of another worker count must share them out as that did."""
+
+    def shared(**changes: Any) -> list[int]:
+        sweep = sweep_of(workers=(1, 4), runs=1, workload="machines", **changes)
+        return [run.data.workload_options["sharing_workers"] for run in plan_inserts(sweep)]
+
+    assert shared() == [1, 4]
+    assert shared(clean=False) == [4, 4]
+    assert shared(workload_options={"sharing_workers": 3}) == [3, 3]
+    assert plan_inserts(sweep_of(runs=1))[0].data.workload_options == {}
+
+
+def test_more_workers_than_devices_are_refused_before_the_run() -> None:
+    sweep = sweep_of(workers=(2, 8), workload="machines", workload_options={"devices": 5})
+    with pytest.raises(ConfigError, match="5 devices in all, too few for 8 workers"):
+        check_capabilities(sweep, Blackhole, None)
+
+
 @pytest.mark.parametrize(
     ("changes", "remedy"),
     [
