@@ -24,6 +24,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from io import StringIO
 from itertools import islice
+from typing import Any
 
 import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812 - it is a class
@@ -120,7 +121,7 @@ class Case:
 
     name: str
     batch: int
-    options: dict[str, str]
+    options: dict[str, Any]
     reference: Callable[[Connection, Iterator[Event], int], None]
     events: int
 

@@ -131,12 +131,18 @@ class Cost:
 
 @contextmanager
 def database(
-    dsn: str, workload: Workload, batch: int, key: PrimaryKey, **options: Any
+    dsn: str,
+    workload: Workload,
+    batch: int,
+    key: PrimaryKey,
+    in_flight: int | None = None,
+    **options: Any,
 ) -> Iterator[Postgres]:
     """The PostgreSQL module as a collector has it, connected."""
     values = {"connection_string": dsn, **options}
     parsed = parse_options(Postgres.options_model, values, lambda name: f"option {name}")
-    module = Postgres(parsed, Job(workload.schema, Load(batch=batch, primary_key=key)))
+    load = Load(batch=batch, primary_key=key, in_flight=in_flight)
+    module = Postgres(parsed, Job(workload.schema, load))
     try:
         module.open()
         yield module
@@ -200,13 +206,13 @@ Turn = Callable[[int], None]
 def worker_in_turns(
     writer: Writer, workload: Workload, batch: int, batches: int, turns: int
 ) -> Iterator[Turn]:
-    """A worker's path, which pauses when its turn of so many batches is over."""
+    """A worker's path, which pauses when its turn of so many batches (0: of single events) is over."""
     with connect(writer):
         feed = Feed(
             lambda first, count: workload.block(0, first, count),
             writer.encoder,
             0,
-            turns * batches * batch,
+            turns * batches * (batch or 1),
             batch,
         )
         payloads: Iterator[Payload] = iter(feed)

@@ -42,12 +42,10 @@ class Wire:
         self._unsent: deque[memoryview] = deque()
         self.under_way: deque[Any] = deque()
         """What `submit` was told of the requests that are not answered yet, the oldest first."""
-        self._poll = select.poll()
-        self._poll.register(self._transport.fileno(), select.POLLIN)
-
-    def fileno(self) -> int:
+        self.descriptor = self._transport.fileno()
         """For poll."""
-        return self._transport.fileno()
+        self._poll = select.poll()
+        self._poll.register(self.descriptor, select.POLLIN)
 
     def close(self) -> None:
         """Hang up. What is under way is cut off: the server must not take a goodbye for the rest of it."""
@@ -121,7 +119,7 @@ class Wire:
         try:
             while (left_s := until_s - time.perf_counter()) > 0:
                 events = select.POLLIN | (select.POLLOUT if self._unsent else 0)
-                self._poll.modify(self.fileno(), events)
+                self._poll.modify(self.descriptor, events)
                 for _, event in self._poll.poll(left_s * 1000):
                     if event & select.POLLOUT:
                         self.flush()
@@ -129,7 +127,7 @@ class Wire:
                         for _, answer in self.receive():
                             return answer
         finally:
-            self._poll.modify(self.fileno(), select.POLLIN)
+            self._poll.modify(self.descriptor, select.POLLIN)
         raise no_answer(timeout_s)
 
 

@@ -7,7 +7,6 @@ import select
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ...contract import MAX_IN_FLIGHT
 from ...errors import Retryable
@@ -21,14 +20,8 @@ from .options import ServerOptions
 from .protocol import Answer
 from .wire import Wire, no_answer
 
-
-class _Sent(NamedTuple):
-    """A request under way."""
-
-    payload: Payload
-    request: object
-    """The caller's."""
-    sent_s: float
+_Sent = tuple[Payload, object, float]
+"""A request under way: what, the caller's name for it, and when it was sent."""
 
 
 class PostgresWriter(Writer):
@@ -57,8 +50,8 @@ class PostgresWriter(Writer):
         ]
         self._lost: dict[int, Link] = {}
         """Id of a payload in doubt -> the connection that was lost."""
-        self._busy: dict[int, Link] = {}
-        """Descriptor -> connection by which requests are under way."""
+        self._watched: dict[int, Link] = {}
+        """Descriptor -> connection that `_poll` watches: all by which requests are under way."""
         self._poll = Poll()
         self._idle: deque[Link] = deque()
         """Connections by which nothing is under way."""
@@ -125,13 +118,12 @@ class PostgresWriter(Writer):
     def _submit_by(self, link: Link, payload: Payload, request: object) -> None:
         wire = link.wire
         assert wire is not None
-        data: Request = payload.data
-        wire.submit(*data, _Sent(payload, request, time.perf_counter()))
-        descriptor = wire.fileno()
-        if descriptor not in self._busy or wire.is_full:
-            self._busy[descriptor] = link
+        data, ready = payload.data
+        wire.submit(data, ready, (payload, request, time.perf_counter()))
+        if wire.descriptor not in self._watched or wire.is_full:
+            self._watched[wire.descriptor] = link
             events = select.POLLIN | (select.POLLOUT if wire.is_full else 0)
-            self._poll.register(descriptor, events)
+            self._poll.register(wire.descriptor, events)
 
     def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
         until_s = math.inf if timeout_s is None else time.perf_counter() + timeout_s
@@ -145,7 +137,10 @@ class PostgresWriter(Writer):
 
     def stop_submitting(self) -> None:
         until_s = time.perf_counter() + self._timeout_s
-        while self._busy and (left_s := until_s - time.perf_counter()) > 0:
+        while any(link.is_busy for link in self._links):
+            left_s = until_s - time.perf_counter()
+            if left_s <= 0:
+                break
             self._serve(left_s)
 
     def _serve(self, timeout_s: float) -> None:
@@ -156,7 +151,7 @@ class PostgresWriter(Writer):
             if self._found:
                 return
         for descriptor, event in self._poll.wait(min(timeout_s, self._late_at_s - now_s)):
-            link = self._busy[descriptor]
+            link = self._watched[descriptor]
             wire = link.wire
             assert wire is not None
             if event & select.POLLOUT:
@@ -181,35 +176,33 @@ class PostgresWriter(Writer):
                 doubtful.append(sent)
                 reason = result
             else:
-                self._found.append(Outcome(sent.request, answered_s, result))
+                self._found.append(Outcome(sent[1], answered_s, result))
         if doubtful:
             self._end(link, wire, reason, doubtful)
-        elif not wire.under_way:
-            self._release(wire)
+        elif answers and not wire.under_way:
             self._idle.append(link)
 
     def _give_up_late(self, now_s: float) -> None:
         self._late_at_s = now_s + min(1.0, self._timeout_s / 4)
-        for link in list(self._busy.values()):
+        for link in list(self._watched.values()):
             wire = link.wire
             assert wire is not None
-            if wire.under_way[0].sent_s <= now_s - self._timeout_s:
+            if wire.under_way and wire.under_way[0][2] <= now_s - self._timeout_s:
                 self._end(link, wire, connection_lost(no_answer(self._timeout_s)), [])
 
     def _end(
         self, link: Link, wire: Wire, reason: int | BaseException, doubtful: list[_Sent]
     ) -> None:
         """Give a connection up: these requests, and all that are under way on it, have failed."""
+        del self._watched[wire.descriptor]
+        self._poll.unregister(wire.descriptor)
         lost: list[_Sent] = [*doubtful, *wire.under_way]
-        self._release(wire)
-        self._lose(link, [sent.payload for sent in lost])
+        if not lost:
+            # The next request by it will find that it is lost, and be looked for like any other.
+            return
+        self._lose(link, [payload for payload, _, _ in lost])
         now_s = time.perf_counter()
-        self._found.extend(Outcome(sent.request, now_s, reason) for sent in lost)
-
-    def _release(self, wire: Wire) -> None:
-        """Nothing is waited for by this connection any more."""
-        del self._busy[wire.fileno()]
-        self._poll.unregister(wire.fileno())
+        self._found.extend(Outcome(request, now_s, reason) for _, request, _ in lost)
 
 
 def _load_of(link: Link) -> int:
