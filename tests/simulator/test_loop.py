@@ -651,21 +651,21 @@ def test_none_is_skipped_behind_a_stall_and_all_have_waited_for_it(in_flight: in
 
 @pytest.mark.parametrize("in_flight", [1, 4])
 def test_what_a_database_holds_up_is_not_the_clients_own_delay(in_flight: int) -> None:
-    done = offer(Notebook(in_flight, lambda number: 0.05), Due(*TENTHS))
-    assert done.response_ms(100) > 50
-    assert _at(done.offer.own_delay, 50) < 5, _at(done.offer.own_delay, 90)
+    done = offer(Notebook(in_flight, lambda number: 0.1), Due(*TENTHS[:8]))
+    assert done.response_ms(100) >= 130
+    assert _at(done.offer.own_delay, 75) < 40
 
 
 @pytest.mark.parametrize("in_flight", [1, 4])
 def test_the_end_comes_while_all_places_are_taken(in_flight: int) -> None:
     """Those under way are waited for, and the others are counted with what they have waited."""
-    writer = Notebook(in_flight, lambda number: 0.15)
-    done = offer(writer, Due(*TENTHS, duration_s=0.1))
+    writer = Notebook(in_flight, lambda number: 0.5)
+    done = offer(writer, Due(*TENTHS, duration_s=0.3))
     assert len(writer.times) == in_flight
     assert (done.recorder.events, done.recorder.measured) == (in_flight, 0)
-    assert (done.offer.due, done.offer.unsent) == (10, 10 - in_flight)
-    assert done.measured.end_s == pytest.approx(0.1)
-    assert done.response_ms(100) >= 150
+    assert (done.offer.due, done.offer.unsent) == (12, 12 - in_flight)
+    assert done.measured.end_s == pytest.approx(0.3)
+    assert done.response_ms(100) >= 500
 
 
 @pytest.mark.parametrize("in_flight", [1, 4])
@@ -678,12 +678,12 @@ def test_what_is_due_after_the_end_is_not_due(in_flight: int) -> None:
 
 @pytest.mark.parametrize("in_flight", [1, 4])
 def test_a_closed_loop_sends_until_the_end_and_waits_for_what_is_under_way(in_flight: int) -> None:
-    writer = Notebook(in_flight, lambda number: 0.04)
-    done = offer(writer, ClosedLoop(0.0, 0.1))
+    writer = Notebook(in_flight, lambda number: 0.06)
+    done = offer(writer, ClosedLoop(0.0, 0.3))
     late = done.recorder.events - done.recorder.measured
     assert in_flight <= done.recorder.measured
     assert 0 < late <= in_flight
-    assert done.recorder.events <= 3 * in_flight
+    assert done.recorder.events <= 5 * in_flight
     assert done.measured.offer is None
 
 
@@ -696,8 +696,8 @@ def test_retries_count_into_the_response_time(in_flight: int) -> None:
 
 
 def test_while_one_waits_for_its_retry_the_others_go_on() -> None:
-    """Request 2 is sent again after 0.1 s at least: by then all others are answered."""
-    writer = FakeWriter(failing(1, backoff_s=0.2), 4)
+    """Request 2 is sent again after 0.3 s at least: by then all others are answered."""
+    writer = FakeWriter(failing(1, backoff_s=0.6), 4)
     done = offer(writer, Due(*TENTHS[:8]))
     assert [numbers[0] for numbers in writer.sent] == [0, 1, 2, 3, 4, 5, 6, 7, 2]
     assert done.response_ms(50) < 50
@@ -734,7 +734,7 @@ def test_a_retry_is_not_kept_waiting_by_answers_that_follow_each_other() -> None
 
 
 class Blocking(FakeWriter):
-    """Its connection takes 0.1 s to write to, or to be made again."""
+    """Its connection takes 0.4 s to write to, or to be made again."""
 
     def __init__(self, answer: Callable[[list[int]], int], blocked: int) -> None:
         super().__init__(answer, 4)
@@ -742,11 +742,11 @@ class Blocking(FakeWriter):
 
     def submit(self, payload: Payload, request: object) -> None:
         if payload.data == [self._blocked]:
-            time.sleep(0.1)
+            time.sleep(0.4)
         super().submit(payload, request)
 
     def recover(self, payload: Payload) -> bool:
-        time.sleep(0.1)
+        time.sleep(0.4)
         return True
 
 
@@ -754,8 +754,8 @@ class Blocking(FakeWriter):
 def test_a_connection_that_blocks_is_not_the_clients_own_delay(failures: int, blocked: int) -> None:
     done = offer(Blocking(failing(failures), blocked), Due(*TENTHS))
     assert done.recorder.events == 12
-    assert done.response_ms(90) > 60
-    assert _at(done.offer.own_delay, 90) < 10
+    assert done.response_ms(75) > 250
+    assert _at(done.offer.own_delay, 75) < 100
 
 
 def test_a_client_that_is_late_for_its_own_reasons_says_so() -> None:
