@@ -48,7 +48,7 @@ bench: $(VENV)/development
 	    many_workers memory schedule_cost fidelity; do \
 	  echo "== $$name"; $(BIN)/python -m benchmarks.$$name || failed=1; done; exit $${failed:-0}
 
-# The measured example of docs/results.md: ten minutes or so on a machine that does nothing else.
+# The measured examples of README.md and docs/: twelve minutes or so on a machine that does nothing else.
 EXAMPLE := img/results/example
 example: $(VENV)/tool
 	$(BIN)/python run.py insert --target embedded --workers 1,2,4 --runs 6 --batch 1000 --num-inserts 2000000 \
@@ -56,6 +56,7 @@ example: $(VENV)/tool
 	$(BIN)/python run.py query --target embedded --runs 6 --json $(EXAMPLE)-query.json
 	$(BIN)/python run.py insert --target embedded --workers 2 --runs 1 --batch 1000 --num-inserts 1000000 \
 	  --steps 10 --json $(EXAMPLE)-steps.json
+	$(BIN)/python -m benchmarks.stall $(EXAMPLE)
 	$(MAKE) pictures
 
 # Every picture of the documents, from results that are kept in the repository.
@@ -68,6 +69,7 @@ pictures: $(VENV)/tool
 	$(PLOT) --output img/example_time.svg --kind time $(EXAMPLE)-insert.json
 	$(PLOT) --output img/example_queries.svg $(EXAMPLE)-query.json
 	$(PLOT) --output img/example_fill_level.svg $(EXAMPLE)-steps.json
+	$(PLOT) --output img/example_stall.svg --kind time $(EXAMPLE)-open.json
 
 clean:
 	rm -rf $(VENV)

@@ -84,7 +84,13 @@ def test_every_make_target_named_is_there(document: Path) -> None:
 
 @pytest.mark.parametrize(
     ("document", "result"),
-    [("README.md", "insert"), ("README.md", "query"), ("docs/load.md", "steps")],
+    [
+        ("README.md", "insert"),
+        ("README.md", "query"),
+        ("docs/load.md", "steps"),
+        ("docs/load.md", "closed"),
+        ("docs/load.md", "open"),
+    ],
 )
 def test_tables_printed_are_those_of_the_stored_results(document: str, result: str) -> None:
     """And so as the tool prints them now."""
