@@ -232,3 +232,29 @@ def test_answers_that_fill_all_buffers(postgres: PostgresUnderTest, in_flight: i
     how = Encoding("transaction", {"insert_mode": "transaction"})
     job = new_job(Temperature.schema, batch=20_000, in_flight=in_flight)
     insert_with(postgres, how, events=20_000 * in_flight, job=job, connections=1)
+
+
+def test_a_proxy_that_forgets_prepared_statements_is_named(postgres: PostgresUnderTest) -> None:
+    """PgBouncer gives each transaction another server connection, where they aren't."""
+    workload = Temperature()
+    job = new_job(workload.schema)
+    module = postgres.module(job)
+    module.open()
+    module.prepare()
+    module.close()
+    inserts: list[bytes] = []
+
+    def forgetting(statement: bytes) -> bytes:
+        """The first time, an insert is prepared; the second time something else is executed."""
+        if statement.startswith(b"INSERT"):
+            inserts.append(statement)
+            return b"DEALLOCATE ALL" if len(inserts) == 2 else statement
+        return statement
+
+    with proxy_to(postgres.dsn, forgetting) as proxy:
+        writer = postgres.module(job, options={"connection_string": proxy.dsn}).writer(0)
+        with connect(writer):
+            (payload,) = writer.encoder.encode(workload.block(0, 0, 1), 0)
+            assert writer.send(payload) == 0
+            with pytest.raises(SimulatorError, match="set prepared_statements=false"):
+                writer.send(payload)

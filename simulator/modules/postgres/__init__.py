@@ -3,10 +3,10 @@
 How requests are sent
 ---------------------
 psycopg2 connects, logs in and asks; requests go by the connection's own socket as messages of the
-protocol that were built in bulk (`encoding`, `wire`), since a driver that takes 35 µs of CPU for a
-single insert would be measured instead of the database. Single inserts, and those of `transaction`, are
-prepared statements with binary values. All dialects are sent the same: each of them documents the
-extended protocol, COPY and binary values. `prepared_statements=false` is for proxies.
+protocol that were built in bulk, since a driver would be measured with the database (`wire` has the
+figures). Single inserts, and those of `transaction`, are prepared statements with binary values. All
+dialects are sent the same: each of them documents the extended protocol, COPY and binary values.
+`prepared_statements=false` is for proxies.
 
 Each event is stored exactly once, however a connection dies
 -----------------------------------------------------------
