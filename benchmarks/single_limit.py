@@ -87,7 +87,7 @@ def make_lines(quick: bool) -> list[Line]:
     for commit in ["on"] if quick else ["on", "off"]:
         # A disk may take milliseconds for a commit.
         singles, batches = (800, 8_000) if commit == "on" else (8_000, 40_000)
-        singles //= 4 if quick else 1
+        singles //= 5 if quick else 1
         found.append(Line(commit, "single", {}, 0, 1, singles))
         for many in (4, 16):
             found.append(Line(commit, "single, pipeline", {"connections": 1}, 0, many, singles))
