@@ -80,10 +80,23 @@ def text_format(column: Column) -> bytes:
     """The %-format of a column's plain text form."""
     if column.type in (ColumnType.TEXT, ColumnType.JSON):
         return b"%b"
+    if column.type is ColumnType.BOOL:
+        return b"%b"  # of `bool_texts`
+    if column.type in FLOATS and column.decimals is not None:
+        return b"%%.%df" % column.decimals
     if column.type is ColumnType.FLOAT32:
-        # Nine significant digits identify every float32 (IEEE 754).
-        return b"%.9g" if column.decimals is None else b"%%.%df" % column.decimals
-    return b"%d"
+        # Nine significant digits identify every float32, seventeen every float64 (IEEE 754).
+        return b"%.9g"
+    return b"%.17g" if column.type is ColumnType.FLOAT64 else b"%d"
+
+
+FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
+_BOOLS = np.array([b"false", b"true"])
+
+
+def bool_texts(values: NDArray[np.bool_]) -> NDArray[np.bytes_]:
+    """true and false: what JSON, SQL, CSV and line protocol call them."""
+    return _BOOLS[values.view(np.uint8)]
 
 
 def escape(values: NDArray[Any], replacements: Sequence[tuple[bytes, bytes]]) -> NDArray[Any]:

@@ -7,7 +7,7 @@ row is joined with them, or padded and the padding deleted.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from threading import get_ident
 from typing import Any
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .encoding import Columns, bounds, is_constant, octets_of
-from .workloads.base import ColumnType
+from .encoding import Columns, bool_texts, bounds, is_constant, octets_of
+from .workloads.base import Column, ColumnType
 
 # Rows made at once: so many bytes stay in a core's own cache until they have been copied into requests.
 _WINDOW_BYTES = 1 << 18
@@ -27,7 +27,12 @@ _BIG_ENDIAN = {
     ColumnType.INT64: ">i8",
     ColumnType.INT32: ">i4",
     ColumnType.FLOAT32: ">f4",
+    ColumnType.FLOAT64: ">f8",
+    ColumnType.BOOL: "?",
 }
+
+NULL_LENGTH = -1
+"""Of a value that isn't there: what PostgreSQL and CQL call NULL."""
 
 
 class BinaryRows:
@@ -40,7 +45,8 @@ class BinaryRows:
 
     Rows are made when they are asked for, some at a time. What is of fixed length is one numpy record
     array, in which a column that has one value for all rows (`is_constant`) and known lengths stay.
-    Texts of different lengths stand between two such arrays and are joined with them.
+    Texts of different lengths stand between two such arrays and are joined with them, and so does a
+    column with `missing` values: they have no bytes, and `missing_length` for a length.
 
     The arrays are kept, as filling fresh memory would cost twice as much. So a thread must be done
     with one object's rows before it asks another one for some.
@@ -52,14 +58,17 @@ class BinaryRows:
         prefix: bytes | NDArray[np.void],
         json_prefix: bytes = b"",
         suffix: bytes = b"",
+        missing: Mapping[str, NDArray[np.bool_]] | None = None,
+        missing_length: int = NULL_LENGTH,
     ) -> None:
         names, values = columns
+        missing = missing or {}
         self._count = len(values[names[0].name])
         runs = [_Run()]
         self.lengths: NDArray[np.int64] | int = 0
         """Bytes of each row; one number if all have the same."""
-        self._texts: list[NDArray[np.bytes_]] = []
-        """What stands behind each run but the last: texts of different lengths."""
+        self._texts: list[tuple[NDArray[Any], NDArray[np.bool_] | None]] = []
+        """What stands behind each run but the last: values of different lengths, and which aren't there."""
         if isinstance(prefix, bytes):
             runs[0].keep(prefix)
         else:
@@ -68,7 +77,14 @@ class BinaryRows:
             data = values[column.name]
             kind = _BIG_ENDIAN.get(column.type) or data.dtype.str
             before = json_prefix if column.type is ColumnType.JSON else b""
-            if data.dtype.kind == "S" and is_constant(data):
+            gone = missing.get(column.name)
+            if gone is not None and gone.any():
+                data, sizes = _with_sizes(data, kind, before)
+                self.lengths = self.lengths + np.where(gone, 0, sizes)
+                runs[-1].take(">i4", np.where(gone, missing_length, sizes))
+                runs.append(_Run())
+                self._texts.append((data, gone))
+            elif data.dtype.kind == "S" and is_constant(data):
                 text = before + data[0]
                 runs[-1].keep(_length(len(text)) + text)
             elif data.dtype.kind == "S" and not _fills(data):
@@ -77,16 +93,16 @@ class BinaryRows:
                 runs[-1].take(">i4", lengths + len(before))
                 runs[-1].keep(before)
                 runs.append(_Run())
-                self._texts.append(data)
+                self._texts.append((data, None))
             else:
                 runs[-1].keep(_length(np.dtype(kind).itemsize + len(before)) + before)
                 runs[-1].take(kind, data)
         runs[-1].keep(suffix)
         fixed = sum(run.bytes for run in runs)
         self.lengths = self.lengths + fixed
-        width = fixed + sum(text.dtype.itemsize for text in self._texts)
+        width = fixed + sum(text.dtype.itemsize for text, _ in self._texts)
         self._window = max(1, _WINDOW_BYTES // width)
-        self._arrays = [run.records(self._window) for run in runs if run.bytes]
+        self._arrays = [run.records(self._window, n) for n, run in enumerate(runs) if run.bytes]
         self._moving = [
             (records[name], data)
             for run, records in zip(runs, self._arrays, strict=False)
@@ -134,7 +150,7 @@ class BinaryRows:
             return
         parts: list[list[bytes]] = [[]] * (len(self._arrays) + len(self._texts))
         parts[0::2] = [_blobs(records, count) for records in self._arrays]
-        parts[1::2] = [text[start : start + count].tolist() for text in self._texts]
+        parts[1::2] = [_values(*text, start, start + count) for text in self._texts]
         self._pieces = [b""] * (len(parts) * count)
         for position, part in enumerate(parts):
             self._pieces[position :: len(parts)] = part
@@ -146,6 +162,28 @@ class BinaryRows:
             return self._arrays[0][first:last].view(np.uint8).data
         width = len(self._pieces) // (self._end - self._begin)
         return b"".join(self._pieces[first * width : last * width])
+
+
+def _with_sizes(
+    data: NDArray[Any], kind: str, before: bytes
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Values as bytes with what stands before each, and how many bytes each has."""
+    if data.dtype.kind == "S":
+        data = np.char.add(np.bytes_(before), data)
+        return data, np.char.str_len(data)
+    data = np.ascontiguousarray(data.astype(kind)).view(f"V{np.dtype(kind).itemsize}")
+    return data, np.full(len(data), data.dtype.itemsize)
+
+
+def _values(
+    data: NDArray[Any], gone: NDArray[np.bool_] | None, start: int, stop: int
+) -> list[bytes]:
+    """The bytes of each value; none of those that aren't there."""
+    values: list[bytes] = data[start:stop].tolist()
+    if gone is not None:
+        for row in np.flatnonzero(gone[start:stop]).tolist():
+            values[row] = b""
+    return values
 
 
 # --- texts ----------------------------------------------------------------------------------------
@@ -176,6 +214,31 @@ def format_rows(row: bytes, separator: bytes, columns: Sequence[NDArray[Any]]) -
 def format_singles(row: bytes, columns: Sequence[NDArray[Any]]) -> list[bytes]:
     """`row` % the values of each row; see `format_rows`."""
     return format_rows(row, ROW_SEPARATOR, columns).split(ROW_SEPARATOR)
+
+
+def text_form(column: Column, form: bytes) -> bytes:
+    """How a row has a column whose values are written in `form`, as `text_values` gives them."""
+    return b"%b" if column.nullable else form
+
+
+def text_values(
+    column: Column,
+    form: bytes,
+    data: NDArray[Any],
+    missing: NDArray[np.bool_] | None,
+    null: bytes,
+) -> NDArray[Any]:
+    """A column's values for `text_form`: of a nullable one texts, `null` where a value is missing."""
+    if column.type is ColumnType.BOOL:
+        data = bool_texts(data)
+    if not column.nullable or not len(data):
+        return data
+    texts = np.array(format_singles(form, [data]))
+    if missing is not None and missing.any():
+        if texts.dtype.itemsize < len(null):
+            texts = texts.astype(f"S{len(null)}")
+        texts[missing] = null
+    return texts
 
 
 def format_requests(
@@ -241,7 +304,7 @@ class TextRows:
         self._count = count
         self._separator_bytes = separator_bytes
         self._window = max(1, _WINDOW_BYTES // run.bytes)
-        self._records = run.records(self._window)
+        self._records = run.records(self._window, 0)
         self._moving = [(self._records[name], data) for name, data in run.moving]
         self._begin = self._end = 0
 
@@ -378,13 +441,16 @@ class _Run:
         self._fields.append((kind, constant))
         self.bytes += np.dtype(kind).itemsize
 
-    def records(self, count: int) -> NDArray[np.void]:
-        """Records in which everything is filled in that is the same in each row."""
-        return _records(tuple(self._fields), count, get_ident())
+    def records(self, count: int, place: int) -> NDArray[np.void]:
+        """Records in which everything is filled in that is the same in each row; `place`: the run's among
+        those of the rows, which may have the same fields."""
+        return _records(tuple(self._fields), count, place, get_ident())
 
 
-@lru_cache(maxsize=16)
-def _records(fields: tuple[tuple[str, bytes], ...], count: int, _thread: int) -> NDArray[np.void]:
+@lru_cache(maxsize=64)
+def _records(
+    fields: tuple[tuple[str, bytes], ...], count: int, _place: int, _thread: int
+) -> NDArray[np.void]:
     records = np.zeros(count, dtype=[(f"f{n}", kind) for n, (kind, _) in enumerate(fields)])
     for number, (_, constant) in enumerate(fields):
         if constant:

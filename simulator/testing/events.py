@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from ..workloads import WORKLOADS
 from ..workloads.base import (
     FIRST_TIMESTAMP_MS,
     Column,
@@ -17,6 +18,8 @@ from ..workloads.base import (
     Schema,
     Workload,
 )
+from ..workloads.defined import define
+from ..workloads.yaml_source import parse_definition
 
 Row = tuple[object, ...]
 
@@ -25,15 +28,24 @@ def rows_of(*blocks: EventBlock) -> list[Row]:
     """The events as rows of plain values in the schema's order of columns, fit to be sorted."""
     rows: list[Row] = []
     for block in blocks:
-        values = [block.columns[column.name].tolist() for column in block.schema.columns]
+        values = [_values(block, column.name) for column in block.schema.columns]
         rows += normalise(block.schema, zip(*values, strict=True))
     return rows
+
+
+def _values(block: EventBlock, name: str) -> list[Any]:
+    """A column's values; None where there is none."""
+    values: list[Any] = block.columns[name].tolist()
+    for row in np.flatnonzero(block.missing[name]) if name in block.missing else ():
+        values[row] = None
+    return values
 
 
 def normalise(schema: Schema, rows: Iterable[Sequence[Any]]) -> list[Row]:
     """Rows in one form, whether they come from numpy or from a database's driver.
 
-    A FLOAT32 becomes the float32 that it stands for, a JSON document a text with sorted keys.
+    A FLOAT32 becomes the float32 that it stands for, a JSON document a text with sorted keys. A missing
+    value is None.
     """
     types = [column.type for column in schema.columns]
     return [
@@ -42,6 +54,8 @@ def normalise(schema: Schema, rows: Iterable[Sequence[Any]]) -> list[Row]:
 
 
 def _normal(kind: ColumnType, value: Any) -> object:
+    if value is None:
+        return None
     if kind is ColumnType.JSON:
         # Bytes are numpy's text of a document; whoever reads from a database has parsed it.
         document = orjson.loads(value) if isinstance(value, bytes) else value
@@ -50,6 +64,11 @@ def _normal(kind: ColumnType, value: Any) -> object:
         return value.decode() if isinstance(value, bytes) else value
     if kind is ColumnType.FLOAT32:
         return float(np.float32(value))
+    if kind is ColumnType.FLOAT64:
+        return float(value)
+    if kind is ColumnType.BOOL:
+        assert value in (True, False)
+        return bool(value)
     return int(value)
 
 
@@ -133,3 +152,40 @@ class Awkward(Workload):
             },
             devices,
         )
+
+
+SUNDRY = """\
+name: sundry
+about: A column of each type, and of each signal
+table: sundry
+time: at
+device: thing
+devices: 7
+interval: 10s
+jitter: 2s
+late: {share: 10%, most: 2m}
+columns:
+  - {name: at, type: timestamp_ms}
+  - {name: thing, type: text}
+  - {name: kind, type: text, tag: true, signal: {kind: choice, values: [a, b, c, d, ""]}}
+  - {name: weight, type: int32, tag: true, signal: {kind: choice, values: [1, -2]}}
+  - {name: heat, type: float32, decimals: 2, missing: 5%,
+     signal: {kind: wander, low: -5, high: 5, period: 10m}}
+  - {name: cold, type: float32, missing: 5%, signal: {kind: uniform, low: -5, high: 5}}
+  - {name: cool, type: float32, missing: 5%, signal: {kind: uniform, low: 0, high: 5}}
+  - {name: exact, type: float64, signal: {kind: normal, mean: 0, deviation: 1}}
+  - {name: small, type: int32, missing: 50%, signal: {kind: uniform, low: -3.5, high: 3}}
+  - {name: big, type: int64, signal: {kind: counter, every: 1s, spread: 9}}
+  - {name: sun, type: float32, signal: {kind: cycle, low: 0, high: 9, period: 1h, noise: 0.1}}
+  - {name: open, type: bool, missing: 1%, signal: {kind: hold, lasts: 1m, values: [yes, no]}}
+  - {name: note, type: text, missing: 30%, signal: {kind: hold, lasts: 1m, values: [Küche, x]}}
+  - {name: document, type: json, missing: 20%, signal: {kind: choice, values: [{a: 1}, {b: [null]}]}}
+  - {name: seen, type: timestamp_ms, signal: {kind: uniform, low: 0, high: 1.0e+12}}
+"""
+"""A definition that only tests know: each type, each signal, tags and missing values."""
+
+Sundry = define(parse_definition(SUNDRY, "sundry.yaml"))
+Sundry.window = 20_000  # smaller than usual, so that tests are quick
+
+TESTED: dict[str, type[Workload]] = {**WORKLOADS, Sundry.name: Sundry}
+"""The workloads whose events the suite stores: shipped definitions are made of the same."""

@@ -13,9 +13,8 @@ from ..contract import Load, PrimaryKey, Tables
 from ..modules import load_module
 from ..modules.base import AnyModule, Encoding, Job, Support
 from ..modules.options import parse_options
-from ..workloads import load_workload, workload_names
 from ..workloads.base import ColumnType, Schema
-from .events import Row, normalise
+from .events import TESTED, Row, normalise
 
 
 @dataclass(frozen=True)
@@ -198,13 +197,9 @@ def full(supported: Mapping[Any, Any]) -> list[Any]:
 
 
 def workloads_of(module: type[AnyModule]) -> list[str]:
-    """The workloads whose events the module can store."""
+    """The workloads of the suite whose events the module can store."""
     can = module.CAPABILITIES
-    return [
-        name
-        for name in workload_names()
-        if can.workload(load_workload(name).schema) is Support.FULL
-    ]
+    return [name for name, kind in TESTED.items() if can.workload(kind.schema) is Support.FULL]
 
 
 def table_modes(module: type[AnyModule]) -> list[Tables]:

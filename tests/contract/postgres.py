@@ -61,6 +61,8 @@ class PostgresUnderTest(ServerUnderTest):
         ColumnType.INT64: "bigint",
         ColumnType.INT32: "integer",
         ColumnType.FLOAT32: "real",
+        ColumnType.FLOAT64: "double precision",
+        ColumnType.BOOL: "boolean",
         ColumnType.TEXT: "character varying",
         ColumnType.JSON: "jsonb",
     }

@@ -65,6 +65,8 @@ _COLUMN_TYPES = {
     # CockroachDB's integer has 64 bits.
     ColumnType.INT32: "int4",
     ColumnType.FLOAT32: "real",
+    ColumnType.FLOAT64: "double precision",
+    ColumnType.BOOL: "boolean",
     ColumnType.TEXT: "varchar",
     ColumnType.JSON: "jsonb",
 }
@@ -95,6 +97,7 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         indices=Support.FULL,
         column_types=_COLUMN_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        missing_values=True,
     )
     ENCODINGS = (
         Encoding("copy binary", {"insert_mode": "copy", "copy_format": "binary"}),

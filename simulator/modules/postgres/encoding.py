@@ -8,14 +8,15 @@ the messages of all events at once. Without prepared statements it is a text.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, Columns, bounds, escape, text_format, with_client_key
-from ...rows import ROW_SEPARATOR, BinaryRows, format_requests
+from ...rows import ROW_SEPARATOR, BinaryRows, format_requests, text_form, text_values
 from ...workloads.base import ColumnType, EventBlock
 from ..base import Encoder, Job, Payload
 from ..shared.sql import quote_name
@@ -74,6 +75,8 @@ _OIDS = {
     ColumnType.INT64: 20,
     ColumnType.INT32: 23,
     ColumnType.FLOAT32: 700,
+    ColumnType.FLOAT64: 701,
+    ColumnType.BOOL: 16,
     ColumnType.TEXT: 1043,
     ColumnType.JSON: 3802,
 }
@@ -199,17 +202,19 @@ class PostgresEncoder(Encoder):
         if self.mode is InsertMode.COPY:
             statement = self.copy_statement(table).encode()
             if self.copy_format is CopyFormat.BINARY:
-                return copy_binary(columns, size, statement)
-            streams = text_rows(columns, size)
+                return copy_binary(columns, size, statement, block.missing)
+            streams = text_rows(columns, size, block.missing)
             ends = [make_copy_ends(statement, len(stream)) for stream in streams]
             return [b"".join((e[0], stream, e[1])) for e, stream in zip(ends, streams, strict=True)]
         if self._is_prepared:
             end = EXECUTE if self.mode is InsertMode.TRANSACTION else EXECUTE + SYNC
-            return bind_rows(columns, size, _name(table), end)
+            return bind_rows(columns, size, _name(table), end, block.missing)
         insert = self._insert_statement(table)
         if self.mode is InsertMode.VALUES_LISTS:
-            return [make_query(insert + rows) for rows in value_rows(columns, size, b"", b",")]
-        statements = value_rows(columns, len(block), insert, ROW_SEPARATOR)[0].split(ROW_SEPARATOR)
+            rows = value_rows(columns, size, b"", b",", block.missing)
+            return [make_query(insert + values) for values in rows]
+        rows = value_rows(columns, len(block), insert, ROW_SEPARATOR, block.missing)
+        statements = rows[0].split(ROW_SEPARATOR)
         queries = [make_query(statement) for statement in statements]
         if self.mode is InsertMode.SINGLE:
             return queries
@@ -221,12 +226,20 @@ def _name(table: int) -> bytes:
     return b"insert%d" % table
 
 
-def bind_rows(columns: Columns, size: int, name: bytes, end: bytes) -> list[bytes]:
+Missing = Mapping[str, NDArray[np.bool_]]
+"""Where columns have no value, as `EventBlock.missing` has it."""
+
+_NONE_MISSING: Missing = {}
+
+
+def bind_rows(
+    columns: Columns, size: int, name: bytes, end: bytes, missing: Missing = _NONE_MISSING
+) -> list[bytes]:
     """A Bind of the prepared statement and `end` for each row, `size` rows to each result."""
     head = make_bind_head(name, len(columns[0]))
     count = _count(columns)
     heads = np.full(count, np.void(head))
-    rows = BinaryRows(columns, heads, _JSONB_VERSION, BIND_TAIL + end)
+    rows = BinaryRows(columns, heads, _JSONB_VERSION, BIND_TAIL + end, missing)
     octets = heads.view(np.uint8).reshape(count, len(head))
     lengths = np.full(count, rows.lengths - 1 - len(end), ">u4")
     octets[:, LENGTH_AT] = lengths.view(np.uint8).reshape(count, 4)
@@ -235,42 +248,62 @@ def bind_rows(columns: Columns, size: int, name: bytes, end: bytes) -> list[byte
     return [rows.join(start, stop) for start, stop in bounds(count, size)]
 
 
-def value_rows(columns: Columns, size: int, before: bytes, separator: bytes) -> list[bytes]:
+def value_rows(
+    columns: Columns,
+    size: int,
+    before: bytes,
+    separator: bytes,
+    missing: Missing = _NONE_MISSING,
+) -> list[bytes]:
     """`before` (v, …) rows joined by `separator`, `size` rows to each result."""
-    names, _ = columns
-    row = b",".join(
+    forms = [
         b"'%b'" if column.type in (ColumnType.TEXT, ColumnType.JSON) else text_format(column)
-        for column in names
-    )
-    row = before.replace(b"%", b"%%") + b"(" + row + b")"
-    return _format(columns, size, row, separator, _LITERAL_ESCAPES)
+        for column in columns[0]
+    ]
+    row = [before.replace(b"%", b"%%") + b"(", b",", b")"]
+    return _format(columns, size, forms, row, separator, _LITERAL_ESCAPES, missing, b"NULL")
 
 
-def text_rows(columns: Columns, size: int) -> list[bytes]:
+def text_rows(columns: Columns, size: int, missing: Missing = _NONE_MISSING) -> list[bytes]:
     """Rows of text COPY, `size` rows to each result."""
-    row = b"\t".join(map(text_format, columns[0])) + b"\n"
-    return _format(columns, size, row, b"", _COPY_ESCAPES)
+    forms = [text_format(column) for column in columns[0]]
+    row = [b"", b"\t", b"\n"]
+    return _format(columns, size, forms, row, b"", _COPY_ESCAPES, missing, b"\\N")
 
 
 def _format(
     columns: Columns,
     size: int,
-    row: bytes,
+    forms: Sequence[bytes],
+    row: Sequence[bytes],
     separator: bytes,
     escapes: Sequence[tuple[bytes, bytes]],
+    missing: Missing,
+    null: bytes,
 ) -> list[bytes]:
+    """Rows of values in these forms; `row`: what stands before, between and behind them."""
     names, values = columns
     texts = (ColumnType.TEXT, ColumnType.JSON)
-    data = [
-        escape(values[column.name], escapes) if column.type in texts else values[column.name]
-        for column in names
-    ]
-    return format_requests(row, separator, data, size)
+    shown, data = [], []
+    for column, form in zip(names, forms, strict=True):
+        own = values[column.name]
+        if column.type in texts:
+            own = escape(own, escapes)
+        shown.append(text_form(column, form))
+        data.append(text_values(column, form, own, missing.get(column.name), null))
+    before, between, behind = row
+    return format_requests(before + between.join(shown) + behind, separator, data, size)
 
 
-def copy_binary(columns: Columns, size: int, statement: bytes | None = None) -> list[bytes]:
+def copy_binary(
+    columns: Columns,
+    size: int,
+    statement: bytes | None = None,
+    missing: Missing = _NONE_MISSING,
+) -> list[bytes]:
     """Complete binary COPY streams, `size` rows to each; with a statement, the messages of its COPYs."""
-    rows = BinaryRows(columns, struct.pack("!h", len(columns[0])), _JSONB_VERSION)
+    head = struct.pack("!h", len(columns[0]))
+    rows = BinaryRows(columns, head, _JSONB_VERSION, missing=missing)
     found = []
     for start, stop in bounds(_count(columns), size):
         head, tail = _BINARY_HEADER, _BINARY_TRAILER

@@ -11,11 +11,10 @@ from ...errors import OptionError
 from ...histograms import merge_histograms
 from ...modules.base import Encoding, Job, await_count
 from ...worker import connect
-from ...workloads import WORKLOADS
 from ...workloads.base import EventBlock, Workload
 from ...workloads.cpu import Cpu
 from ...workloads.temperature import Temperature
-from ..events import Awkward, rows_of
+from ..events import TESTED, Awkward, rows_of
 from ..inserting import insert, insert_with, requests_at_once
 from ..server import (
     IN_FLIGHT,
@@ -106,7 +105,7 @@ def test_every_workload_is_stored(
     server: ServerUnderTest, encoding: Encoding, workload_name: str
 ) -> None:
     tags = {"extra_tags": 2} if workload_name == Cpu.name else {}
-    workload = WORKLOADS[workload_name](seed=5, device_spread=4, **tags)
+    workload = TESTED[workload_name](seed=5, device_spread=4, **tags)
     for key in two_key_modes(server.module_type):
         job = new_job(workload.schema, batch=batch_of(encoding, 8), primary_key=key)
         stored_as_generated(server, job, workload, encoding)

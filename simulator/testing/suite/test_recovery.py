@@ -10,10 +10,9 @@ from ...histograms import merge_histograms
 from ...modules.base import Encoding, Job
 from ...worker import connect
 from ...worker.measure import Recorder
-from ...workloads import WORKLOADS
 from ...workloads.base import Workload
 from ...workloads.temperature import Temperature
-from ..events import rows_of
+from ..events import TESTED, rows_of
 from ..inserting import insert
 from ..server import (
     IN_FLIGHT,
@@ -150,7 +149,7 @@ def test_exactly_once_for_every_workload(
     """The look-up of an event goes by the schema's key, whatever that is."""
     if workload_name in server.unproven_recoveries:
         pytest.skip("the stand-in can't say what is stored")
-    workload = WORKLOADS[workload_name](seed=1, device_spread=3)
+    workload = TESTED[workload_name](seed=1, device_spread=3)
     encoding = server.module_type.ENCODINGS[0]
     for key in full(server.module_type.CAPABILITIES.primary_keys):
         job = new_job(workload.schema, batch=batch_of(encoding, BATCH), primary_key=key)

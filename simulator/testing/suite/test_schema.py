@@ -9,10 +9,9 @@ import pytest
 from ...contract import PrimaryKey, Tables
 from ...errors import Retryable, SimulatorError
 from ...modules.base import Job
-from ...workloads import WORKLOADS
 from ...workloads.base import Workload
 from ...workloads.temperature import Temperature
-from ..events import Awkward, rows_of
+from ..events import TESTED, Awkward, rows_of
 from ..inserting import insert_with
 from ..server import ServerUnderTest, as_observer, new_job, table_modes
 
@@ -28,7 +27,7 @@ def prepare(server: ServerUnderTest, job: Job) -> None:
 
 
 def fill(server: ServerUnderTest, job: Job, count: int = 8, first: int = 0) -> None:
-    kinds: list[type[Workload]] = [*WORKLOADS.values(), Awkward]
+    kinds: list[type[Workload]] = [*TESTED.values(), Awkward]
     workload = next(kind() for kind in kinds if kind.schema is job.schema)
     insert_with(server.module(job), workload, count, first=first)
 
@@ -72,7 +71,7 @@ def test_every_column_type_has_a_column(server: ServerUnderTest) -> None:
 
 
 def test_every_workload_has_a_table(server: ServerUnderTest, workload_name: str) -> None:
-    schema = WORKLOADS[workload_name].schema
+    schema = TESTED[workload_name].schema
     make_tables(server, new_job(schema))
     assert server.tables() == {schema.table}
     values = {column.name for column in schema.columns} - {schema.time, schema.device}
