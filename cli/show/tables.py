@@ -266,7 +266,7 @@ def format_rate(value: float) -> str:
 
 def format_ms(value: float) -> str:
     """Three digits, but never as 1.23e+03."""
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 def format_interval(interval: tuple[float, float] | None, form: str) -> str:

@@ -12,6 +12,7 @@ from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.place import format_workers
 from ..results.statistics import count_events_per_cost
 from ..results.verdicts import is_stable
+from .tables import format_ms
 
 
 def write_headline(result: Result) -> str:
@@ -40,7 +41,7 @@ def write_headline(result: Result) -> str:
             achieved += f" of {run.offered.rate_per_s:,.10g}"
         return (
             f"{achieved} inserts/s with {format_workers(result.best.workers)},"
-            f" response p99 {run.latency_ms.p99:.3g} ms"
+            f" response p99 {format_ms(run.latency_ms.p99)} ms"
         )
     return f"{result.best.median:,.0f} inserts/s with {format_workers(result.best.workers)}"
 
@@ -171,7 +172,7 @@ def _describe_offers(result: Result) -> str:
         said.append(
             f"with {format_workers(entry.workers)} {run.offered.rate_per_s:,.10g} events/s were"
             f" {kept_up}: {entry.avg:,.0f} inserts/s, response time p50"
-            f" {_format_ms(run.latency_ms.p50)}, p99 {_format_ms(run.latency_ms.p99)}"
+            f" {format_ms(run.latency_ms.p50)} ms, p99 {format_ms(run.latency_ms.p99)} ms"
         )
     text = "; ".join(said)
     return (
@@ -192,10 +193,6 @@ def _choose_slowest(result: Result, entry: InsertSummary) -> InsertRun | None:
     """Of these the one with the highest p99, as in the tables."""
     timed = [run for run in _list_counted(result, entry) if run.latency_ms]
     return max(timed, key=lambda run: run.latency_ms.p99 if run.latency_ms else 0.0, default=None)
-
-
-def _format_ms(value: float) -> str:
-    return f"{value:.3g} ms" if value < 1000 else f"{value:,.0f} ms"
 
 
 def describe_ratios(names: Sequence[str], found: Sequence[Compared]) -> list[str]:

@@ -12,6 +12,7 @@ from cli.results.store import read_result
 from cli.show.tables import (
     Table,
     describe_load,
+    format_ms,
     strike,
     tabulate_inserts,
     tabulate_queries,
@@ -69,6 +70,13 @@ def test_an_open_loop_shows_what_was_offered_and_that_its_times_are_response_tim
         " both in ms; of the slowest run. The first 1 s (warm-up) are in no figure."
     )
     assert describe_load(inserts({1: [1.0]}).settings.load) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.1234, "0.123"), (99.96, "100"), (999.4, "999"), (999.6, "1,000")]
+)
+def test_milliseconds_have_three_digits_and_no_exponent(value: float, shown: str) -> None:
+    assert format_ms(value) == shown
 
 
 def test_an_open_loops_table_fits_a_hundred_columns() -> None:

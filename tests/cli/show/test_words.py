@@ -74,6 +74,10 @@ def test_an_open_loop_in_words() -> None:
         " p99 5 ms."
     )
     assert words.write_headline(result) == "1,001 inserts/s with 2 workers, response p99 5 ms"
+    for run in result.insert_runs:
+        assert run.latency_ms is not None
+        run.latency_ms.p99 = 4750.6
+    assert words.write_headline(result).endswith("response p99 4,751 ms")
     result = open_loop({2: [800.0]}, saturated=True)
     assert "not kept up with (saturated): 800 inserts/s" in words.give_answer(result)
     assert (
