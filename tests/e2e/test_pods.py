@@ -29,6 +29,10 @@ REPORT = {
     "carried",
     "fill_level",
     "overlap",
+    "read",
+    "began_at",
+    "ended_at",
+    "machines",
 }
 
 
@@ -162,12 +166,13 @@ def test_pods_report_the_same_as_the_local_executor(tool: Tool) -> None:
 
 
 def shape(value: Any) -> Any:
-    """Names and types, without phases and timelines, whose length differs from run to run."""
+    """Names and types, without phases and timelines, whose length differs from run to run, and without
+    what only an executor sees of others."""
     if isinstance(value, dict):
         return {
             key: shape(entry)
             for key, entry in value.items()
-            if key not in ("phases_s", "timeline", "errors")
+            if key not in ("phases_s", "timeline", "errors", "others", "others_share")
         }
     if isinstance(value, list):
         return [shape(entry) for entry in value]
