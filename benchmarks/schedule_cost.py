@@ -191,7 +191,7 @@ def _sleep_only(case: Case, duration_s: float) -> Kept:
 def main() -> int:
     """Run all cases; 0 if the goal is met."""
     quick = is_quick(__doc__)
-    duration_s, rounds = (1.5, 2) if quick else (5.0, 4)
+    duration_s, rounds = (1.5, 2) if quick else (3.0, 3)
     ours: dict[Case, list[Kept]] = {case: [] for case in CASES}
     bare: dict[Arrivals, list[Kept]] = {arrivals: [] for arrivals in Arrivals}
     for _ in range(rounds):

@@ -70,7 +70,8 @@ class ClosedLoop(Schedule):
     """Each request is due when there is a place for it, the first ones at the start."""
 
     def next_due(self, now: float) -> float:
-        return max(self.begins, now)
+        # In the hot path of single inserts, where `max` would cost 0.1 µs.
+        return now if now > self.begins else self.begins  # noqa: FURB136
 
 
 class OpenLoop(Schedule):
