@@ -199,7 +199,7 @@ def explain_refusal(dsn: str, reason: str) -> str:
     elif "pg_hba.conf" in reason:
         remedy = "let this host and user in by pg_hba.conf, or change user or sslmode"
     elif "too many" in reason or "remaining connection slots" in reason:
-        remedy = "use fewer --workers, or raise the server's max_connections"
+        remedy = "use fewer --workers (or connections), or raise the server's max_connections"
     elif "does not exist" in reason:
         remedy = "check dbname and user in connection_string"
     else:
@@ -229,7 +229,9 @@ def translate(
     if code == _DISK_FULL:
         return SimulatorError(f"the database has no disk space left: {text}")
     if code == _TOO_MANY_CONNECTIONS:
-        return SimulatorError(f"{text}; use fewer --workers, or raise max_connections")
+        return SimulatorError(
+            f"{text}; use fewer --workers (or connections), or raise max_connections"
+        )
     if code == _LOCK_NOT_AVAILABLE:
         return SimulatorError(
             f"another session has locked the tables: {text}; end it and try again"
