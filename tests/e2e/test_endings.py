@@ -254,7 +254,7 @@ def test_signal_at_the_first_moment(tool: Tool) -> None:
 
 
 def test_signal_during_clean_up(tool: Tool) -> None:
-    running = tool.start(*SLOW)
+    running = tool.start(*SLOW, "--num-inserts", 500)
     # The last run is done, and its figures are not stored yet: they must not be lost.
     running.await_err("run 1 of 1: ")
     eventually(lambda: "inserts/s" in running.err, "the outcome")
@@ -263,7 +263,7 @@ def test_signal_during_clean_up(tool: Tool) -> None:
     assert done.status in (0, 130), done
     assert "Traceback" not in done.err, done.err
     (run,) = tool.result()["runs"]
-    check_run(run, 100, 10)
+    check_run(run, 500, 10)
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
