@@ -359,6 +359,6 @@ def check_query(
         job = job_of(load, data)
         require(can.workload(job.schema), f"workload {data.workload}", module.name)
         if settings is not None:
-            module(settings, job).queries()
+            module(settings, job).choose_queries()
     except OptionError as error:
         raise ConfigError(str(error)) from error

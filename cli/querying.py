@@ -49,7 +49,12 @@ def run_queries(
             result = running.make_result(
                 "query",
                 session,
-                {"workers": load.workers, **public_load(load), "workload": data.workload},
+                {
+                    "workers": load.workers,
+                    **public_load(load),
+                    "workload": data.workload,
+                    "seed": data.seed,
+                },
                 report.environment,
                 fill_level=report.fill_level,
                 overlap=report.overlap,

@@ -42,7 +42,13 @@ from .options import (
     help="The queries to ask; with --duration also how often in proportion to each other, as in"
     " newest-per-device=3,temperature-stats. Default: the target's, or else all.",
 )
-@options_of((Load, "duration_s"), (Load, "warm_up_s"), (Load, "rate_per_s"), (Load, "arrivals"))
+@options_of(
+    (Load, "duration_s"),
+    (Load, "warm_up_s"),
+    (Load, "rate_per_s"),
+    (Load, "arrivals"),
+    (DataSet, "seed"),
+)
 @click.pass_context
 def query(ctx: click.Context, /, **given: Any) -> None:
     """Ask the queries and print how long each takes, in seconds.

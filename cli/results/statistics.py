@@ -90,6 +90,7 @@ class Executions:
     warm: Mapping[int, Sequence[float]]
     """Worker -> its others."""
     rows: int
+    """Of the longest answer."""
 
     @property
     def counted(self) -> list[float]:
@@ -115,17 +116,17 @@ def group_executions(runs: Sequence[QueryRun]) -> dict[str, Executions]:
     for name in dict.fromkeys(run.query for run in runs):
         cold: list[float] = []
         warm: dict[int, list[float]] = {}
-        rows = None
+        rows = 0
         for run in runs:
             if run.query != name or run.duration_s is None:
                 continue
-            rows = run.rows if rows is None else rows
+            rows = max(rows, run.rows or 0)
             if run.run == firsts[name, run.worker]:
                 cold.append(run.duration_s)
             else:
                 warm.setdefault(run.worker, []).append(run.duration_s)
         if cold or warm:
-            found[name] = Executions(cold, warm, rows or 0)
+            found[name] = Executions(cold, warm, rows)
     return found
 
 

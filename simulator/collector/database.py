@@ -10,9 +10,11 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from ..contract import Carried, Role, RunSettings
+from ..contract import Carried, Role, RunSettings, StoredEvents
 from ..errors import SimulatorError
 from ..modules.base import AnyModule
+from ..workloads.base import Workload
+from .survey import find_stored
 
 _log = logging.getLogger(__name__)
 _RESULT = TypeVar("_RESULT")
@@ -68,9 +70,10 @@ class DatabaseThread:
 class Preparation:
     """The database of a run, made ready: what it held before, and where the run's events begin."""
 
-    def __init__(self, settings: RunSettings, module: AnyModule) -> None:
+    def __init__(self, settings: RunSettings, module: AnyModule, workload: Workload) -> None:
         self._settings = settings
         self.module = module
+        self._workload = workload
         self._held = ExitStack()
         self.baseline = 0
         """Events stored before this run."""
@@ -78,6 +81,10 @@ class Preparation:
         """Number of each worker's first event."""
         self.queries = 0
         """How many queries readers ask in turn."""
+        self.drawn: list[str] = []
+        """Queries whose parameters are drawn for each execution."""
+        self.stored: list[StoredEvents] = []
+        """What queries with drawn parameters can be drawn for, if there are such queries."""
         self.server: dict[str, object] = {}
         """What the server says of itself."""
 
@@ -96,7 +103,10 @@ class Preparation:
                 self._continue(settings.after)
         if readers:
             module.prepare_queries()
-            self.queries = len(module.queries())
+            self.queries = len(module.choose_queries())
+            self.drawn = list(module.drawn_queries())
+            if self.drawn:
+                self.stored = find_stored(settings, module, self._workload, self.first_event)
         self.server = module.server_info()
 
     def _continue(self, after: Carried | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..contract import (
@@ -274,10 +274,13 @@ def client_cost(
 
 
 def merge_queries(
-    asked: Mapping[int, WorkerQueries], clock_offsets_s: Mapping[int, float]
+    asked: Mapping[int, WorkerQueries],
+    clock_offsets_s: Mapping[int, float],
+    drawn: Collection[str] = (),
 ) -> tuple[list[QueryRun], list[str], float | None]:
-    """All executions; what makes them invalid: failures, and answers of different length; and the share
-    of the time in which all readers asked. None if that can't be said."""
+    """All executions; what makes them invalid: failures, and answers of different length but to queries
+    whose parameters are `drawn`; and the share of the time in which all readers asked. None if that can't
+    be said."""
     runs = [run for _, part in sorted(asked.items()) for run in part.executions]
     reasons = []
     for name in dict.fromkeys(run.query for run in runs):
@@ -285,7 +288,7 @@ def merge_queries(
         if failed:
             reasons.append(f"query {name} failed: {failed[0].error}")
         rows = {run.rows for run in runs if run.query == name and run.rows is not None}
-        if len(rows) > 1:
+        if len(rows) > 1 and name not in drawn:
             reasons.append(
                 f"query {name} gave {min(rows)} to {max(rows)} rows: the data changed meanwhile"
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ..contract import Client, Load, QueryFigures, ReadRun, WorkerQuery, WorkerReads
 from ..histograms import encode_histogram, latency_ms, merge_histograms
@@ -23,11 +23,13 @@ def merge_reads(
     load: Load,
     fill_level: int | None,
     data_grow: bool,
+    drawn: Collection[str] = (),
 ) -> ReadRun:
     """One run from what each of its readers measured.
 
     `load`: the group's; `fill_level`: events in the database when the window began; `data_grow`: there
-    are writers, so that answers may differ in length.
+    are writers, so that answers may differ in length; `drawn`: queries whose answers may anyway, since each
+    execution has parameters of its own.
     """
     offsets = {worker: clock_offsets_s.get(worker, 0.0) for worker in asked}
     spans = [(p.start_s + offsets[w], p.end_s + offsets[w]) for w, p in asked.items()]
@@ -44,7 +46,7 @@ def merge_reads(
         )
         for name in names
     ]
-    reasons = _find_failures(figures, data_grow)
+    reasons = _find_failures(figures, names if data_grow else drawn)
     if not measured:
         reasons.append(explain_nothing(load, window))
     reasons += find_late_starts(offsets, window)
@@ -76,13 +78,14 @@ def merge_reads(
     )
 
 
-def _find_failures(figures: Sequence[QueryFigures], data_grow: bool) -> list[str]:
+def _find_failures(figures: Sequence[QueryFigures], varying: Collection[str]) -> list[str]:
+    """What makes the run invalid. `varying`: queries whose answers may differ in length."""
     reasons = []
     for one in figures:
         if one.errors:
             times = f"{one.errors} times" if one.errors > 1 else "once"
             reasons.append(f"query {one.query} failed {times}: {one.error}")
-        if one.rows_min != one.rows_max and not data_grow:
+        if one.rows_min != one.rows_max and one.query not in varying:
             reasons.append(
                 f"query {one.query} gave {one.rows_min} to {one.rows_max} rows: the data changed"
                 " meanwhile"

@@ -50,8 +50,8 @@ class Collector:
         """Prepare, then watch deadlines until the report is there or the run has failed."""
         try:
             self._course.enter(Phase.PREPARE)
-            _, module = build(self.settings)
-            self._preparation = Preparation(self.settings, module)
+            workload, module = build(self.settings)
+            self._preparation = Preparation(self.settings, module, workload)
             timeout_s = module.options.database_timeout_s
             await self._database.call(
                 self._preparation.prepare, timeout_s, "preparing the database"
@@ -147,7 +147,8 @@ class Collector:
         while self.failure is None:
             if message.stage is Stage.PREPARED and self._prepared:
                 assert self._preparation is not None
-                return Go(go=True, first_event=self._preparation.first_event)
+                prepared = self._preparation
+                return Go(go=True, first_event=prepared.first_event, stored=prepared.stored)
             if message.stage is Stage.RUN and barrier.start_at is not None:
                 return Go(go=True, start_in_s=max(0.0, barrier.start_at - time.monotonic()))
             changed = self._changed

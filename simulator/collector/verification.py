@@ -70,12 +70,12 @@ def _tell_reads(
             )
     if load.duration_s is None:
         asked = {w: result.queries for w, result in results.items() if result.queries}
-        report.queries, reasons, report.overlap = merge_queries(asked, offsets_s)
+        report.queries, reasons, report.overlap = merge_queries(asked, offsets_s, prepared.drawn)
         report.invalid_reasons += reasons
         return
     level = prepared.baseline + barrier.prefilled if writers else report.fill_level
     reads = {w: result.reads for w, result in results.items() if result.reads}
-    report.read = merge_reads(reads, offsets_s, load, level, writers)
+    report.read = merge_reads(reads, offsets_s, load, level, writers, prepared.drawn)
     report.invalid_reasons += report.read.invalid_reasons
 
 

@@ -26,6 +26,7 @@ from .messages import (
     Ready,
     Stage,
     Status,
+    StoredEvents,
     WorkerInsert,
     WorkerOffer,
     WorkerQueries,
@@ -64,6 +65,7 @@ from .settings import (
     Timestamps,
     fields_of,
     make_groups,
+    share,
     split_list,
 )
 
@@ -105,6 +107,7 @@ __all__ = [
     "RunSettings",
     "Stage",
     "Status",
+    "StoredEvents",
     "Tables",
     "Timestamps",
     "Verification",
@@ -118,5 +121,6 @@ __all__ = [
     "WorkerTimeline",
     "fields_of",
     "make_groups",
+    "share",
     "split_list",
 ]

@@ -38,12 +38,22 @@ class Ready(Message):
     """Events that the worker's prefill stored (stage RUN)."""
 
 
+class StoredEvents(Message):
+    """Events of one worker that are in the database: numbered from `first` on."""
+
+    worker: int
+    first: int
+    count: int
+
+
 class Go(Message):
     """Answer to `Ready`. `go` false and no `failure`: ask again."""
 
     go: bool
     start_in_s: float = 0.0
     first_event: int = 0
+    stored: list[StoredEvents] = Field(default_factory=list)
+    """What queries with drawn parameters can be drawn for, if there are such queries (stage PREPARED)."""
     failure: str | None = None
 
 

@@ -234,3 +234,8 @@ def make_groups(*loads: Load) -> list[Group]:
     for load in loads:
         groups.append(Group(first=groups[-1].end if groups else 0, load=load))
     return groups
+
+
+def share(total: int, workers: int, worker: int) -> int:
+    """A worker's share of `total`, which all shares add up to."""
+    return total // workers + (worker < total % workers)

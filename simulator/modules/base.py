@@ -24,6 +24,8 @@ from ..conditions import Condition
 from ..contract import Load, PrimaryKey, Role, RunSettings, Tables
 from ..errors import OptionError, did_you_mean
 from ..workloads.base import ColumnType, EventBlock, Schema
+from ..workloads.queries import Bound, Shape, bind
+from ..workloads.queries import Query as Description
 
 _COUNT_INTERVAL_S = 0.25
 
@@ -62,6 +64,9 @@ class Capabilities:
     """The smallest and the largest number that the type for INT64 holds."""
     missing_values: bool = False
     """Whether events without a value in a nullable column can be stored."""
+    shapes: Collection[Shape] = ()
+    """What described queries may be made of, so that `Module.compile` can put them into the database's
+    language. None: only the module's own queries can be asked."""
 
     def workload(self, schema: Schema) -> Support:
         """Whether events of this schema can be stored: it depends on their columns alone."""
@@ -322,7 +327,7 @@ class Encoding:
 
 
 Query = Callable[[], Sequence[tuple[Any, ...]]]
-"""Asks and fetches all rows of the answer; its columns are what the workload says of the query."""
+"""Asks and fetches all rows of the answer; its columns are what the query's description says."""
 
 
 OptionsT = TypeVar("OptionsT", bound=Options)
@@ -403,26 +408,77 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
 
     @abstractmethod
     def workload_queries(self) -> Mapping[str, Query]:
-        """All queries that the module has for the job's workload, in the schema's order."""
+        """The queries that are asked of the job's workload unless others are named, in the schema's order,
+        but for those with drawn parameters."""
+
+    def compile(self, bound: Bound) -> Query:
+        """What is bound in the database's language, ready to be asked. Only called with what is made of
+        `CAPABILITIES.shapes`; of the parameters of an execution, this is no part of its time."""
+        raise NotImplementedError(f"module {self.name} compiles no queries")
 
     def queries(self) -> Mapping[str, Query]:
-        """The queries to ask: all for the workload, or those that the job's load names.
+        """The queries to ask that are the same in each execution.
 
-        Raises OptionError for a name that isn't among them.
+        Raises OptionError for a name that there isn't.
         """
-        available = self.workload_queries()
-        if not available:
-            raise OptionError(f"module {self.name} has no queries for this workload")
+        own = self.workload_queries()
+        found = {}
+        for name in self.choose_queries():
+            description = self._described().get(name)
+            if name in own:
+                found[name] = own[name]
+            elif description is not None and not description.is_drawn:
+                found[name] = self.compile(bind(description, self.job.schema.epoch_ms))
+        return found
+
+    def drawn_queries(self) -> Mapping[str, Description]:
+        """The queries to ask whose parameters are drawn for each execution; OptionError as `queries`."""
+        known = self._described()
+        return {
+            name: known[name]
+            for name in self.choose_queries()
+            if name in known and known[name].is_drawn
+        }
+
+    def choose_queries(self) -> list[str]:
+        """Names of all queries to ask: those for the workload, or those that the job's load names.
+
+        Raises OptionError for a name that isn't among them, or that the module can't ask.
+        """
+        schema, described = self.job.schema, self._described()
+        own = dict.fromkeys(self.workload_queries())
+        own |= dict.fromkeys(name for name in schema.queries if name in described)
+        available = [*own, *(name for name in described if name not in own)]
         chosen = self.job.load.queries
         if chosen is None:
-            return available
+            if own:
+                return list(own)
+            others = f", but for --queries {','.join(available)}" if available else ""
+            raise OptionError(f"module {self.name} has no queries for this workload{others}")
         for name in chosen:
             if name not in available:
-                hint = did_you_mean(name, available)
-                raise OptionError(
-                    f"option queries: there is no query {name!r}{hint} (known: {', '.join(available)})"
-                )
-        return {name: ask for name, ask in available.items() if name in chosen}
+                raise OptionError(f"option queries: {self._explain_query(name, available)}")
+        return [name for name in available if name in chosen]
+
+    def _described(self) -> dict[str, Description]:
+        """The described queries that can be compiled."""
+        schema, shapes = self.job.schema, frozenset(self.CAPABILITIES.shapes)
+        return {
+            query.name: query for query in schema.descriptions if query.shapes(schema) <= shapes
+        }
+
+    def _explain_query(self, name: str, available: Sequence[str]) -> str:
+        """Why a query can't be asked."""
+        schema = self.job.schema
+        known = f"(known: {', '.join(available)})"
+        description = schema.description(name)
+        if description is None:
+            return f"there is no query {name!r}{did_you_mean(name, available)} {known}"
+        lacking = description.shapes(schema) - frozenset(self.CAPABILITIES.shapes)
+        return (
+            f"module {self.name} can't ask {name} yet: it compiles no queries with"
+            f" {', '.join(sorted(lacking))} {known}"
+        )
 
     @abstractmethod
     def server_info(self) -> dict[str, Any]:

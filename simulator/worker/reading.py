@@ -20,6 +20,7 @@ from .base import EARLY_S, Worker
 from .client import ProgressReporter
 from .measure import Recorder
 from .progress import read_progress
+from .questions import Questions
 from .schedule import Schedule, make_schedule, sharpen_sleep
 
 _log = logging.getLogger(__name__)
@@ -32,8 +33,10 @@ class ReadingWorker(Worker):
     """Asks queries. It is the `Reader` of its `Asker`."""
 
     def run(self) -> WorkerResult:
-        self._client.ready(Stage.PREPARED)
+        stored = self._client.ready(Stage.PREPARED).stored
         self._module.open()
+        number = self._number - self._group.first
+        self._questions = Questions(self._module, self._workload, stored, number)
         try:
             if self._load.duration_s is None:
                 return self._ask_each()
@@ -43,7 +46,6 @@ class ReadingWorker(Worker):
 
     def _ask_each(self) -> WorkerResult:
         """Ask each query `load.runs` times."""
-        queries = self._module.queries()
         executions: list[QueryRun] = []
         origin = self._await_start()
 
@@ -58,8 +60,9 @@ class ReadingWorker(Worker):
         begin = time.perf_counter()
         with ProgressReporter(self._client, progress):
             for run in range(1, self._load.runs + 1):
-                for name, ask in queries.items():
+                for name in self._questions.names:
                     self._check_on()
+                    ask = self._questions.make(name, run - 1)
                     executions.append(execute(name, run, self._number, ask))
         end = time.perf_counter()
         asked = WorkerQueries(start_s=begin - origin, end_s=end - origin, executions=executions)
@@ -70,7 +73,7 @@ class ReadingWorker(Worker):
         number = self._number - self._group.first
         schedule = make_schedule(self._load, number, self._data.seed)
         recorder = Recorder(schedule)
-        names = list(self._module.queries())
+        names = self._questions.names
         turns = take_turns({name: self._load.weights.get(name, 1.0) for name in names})
         # Readers that all began with the same query would ask it in step.
         asker = Asker(self, islice(turns, number, None), recorder, schedule)
@@ -87,12 +90,16 @@ class ReadingWorker(Worker):
         queries = [asked.result(schedule.is_open) for asked in asker.asked.values()]
         return self._result(recorder.elapsed_s(), reads=recorder.reads(queries))
 
-    def queries(self) -> Mapping[str, Query]:
-        return self._module.queries()
+    def names(self) -> Sequence[str]:
+        return self._questions.names
+
+    def query(self, name: str, execution: int) -> Query:
+        return self._questions.make(name, execution)
 
     def connect_again(self) -> None:
         self._module.close()
         self._module.open()
+        self._questions.renew()
 
     def check_on(self) -> None:
         self._check_on()
@@ -101,8 +108,11 @@ class ReadingWorker(Worker):
 class Reader(Protocol):
     """What asking needs of a reader."""
 
-    def queries(self) -> Mapping[str, Query]:
-        """The queries to ask, over the connection that there is."""
+    def names(self) -> Sequence[str]:
+        """Of the queries to ask."""
+
+    def query(self, name: str, execution: int) -> Query:
+        """A query with the parameters of an execution, to be asked over the connection that there is."""
 
     def connect_again(self) -> None:
         """Disconnect and connect; Retryable or SimulatorError if that fails."""
@@ -116,6 +126,8 @@ class Asked:
     """What one reader measured of one query."""
 
     query: str
+    begun: int = 0
+    """Executions, whether or not they were answered, or in the window."""
     executions: int = 0
     errors: int = 0
     error: str | None = None
@@ -181,9 +193,8 @@ class Asker:
         self._turns = turns
         self._recorder = recorder
         self._schedule = schedule
-        self._queries = reader.queries()
         self._connected = True
-        self.asked = {name: Asked(name) for name in self._queries}
+        self.asked = {name: Asked(name) for name in reader.names()}
 
     @property
     def failed(self) -> int:
@@ -196,6 +207,10 @@ class Asker:
         free = clock()
         for name in self._turns:
             self._reader.check_on()
+            asked = self.asked[name]
+            # Before the query is due, so that drawing and compiling aren't in its time.
+            query = self._reader.query(name, asked.begun)
+            asked.begun += 1
             sent = clock()
             due = schedule.next_due(sent)
             if sent < due < schedule.ends:
@@ -205,16 +220,16 @@ class Asker:
                 if schedule.is_open and due < schedule.ends:
                     self._recorder.leave_unsent(due, 1)
                 return
-            self._ask(self.asked[name], due, sent, free)
+            self._ask(asked, query, due, sent, free)
             free = clock()
 
-    def _ask(self, asked: Asked, due: float, sent: float, free: float) -> None:
+    def _ask(self, asked: Asked, query: Query, due: float, sent: float, free: float) -> None:
         try:
             if not self._connected:
                 self._reader.connect_again()
-                self._queries = self._reader.queries()
+                query = self._reader.query(asked.query, asked.begun - 1)
                 self._connected = True
-            rows = len(self._queries[asked.query]())
+            rows = len(query())
         except Retryable as error:
             asked.note_error(error)
             self._connected = False

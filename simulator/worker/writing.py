@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from ..contract import Progress, Role, Stage, Timestamps, WorkerResult
+from ..contract import Progress, Role, Stage, Timestamps, WorkerResult, share
 from ..modules.base import Writer
 from ..workloads.base import EventBlock
 from .base import EARLY_S, Worker, garbage_collection_paused
@@ -20,11 +20,6 @@ from .schedule import Schedule, make_schedule, sharpen_sleep
 
 PREFILL_BATCH = 1000
 """Smallest batch of a prefill."""
-
-
-def share(total: int, workers: int, worker: int) -> int:
-    """A worker's share of `total`, which all shares add up to."""
-    return total // workers + (worker < total % workers)
 
 
 class WritingWorker(Worker):

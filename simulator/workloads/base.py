@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from .queries import Query, describe_queries, name_queries
+
 # 2024-01-01T00:00:00Z. Fixed, so that a run can be repeated to the byte on another day.
 FIRST_TIMESTAMP_MS = 1_704_067_200_000
 
@@ -58,6 +60,11 @@ class Column:
     tag: bool = False
     """It describes the device and follows from its name alone."""
 
+    @property
+    def is_number(self) -> bool:
+        """Whether it can be measured and computed with."""
+        return self.type in NUMBERS
+
 
 @dataclass(frozen=True)
 class Schema:
@@ -76,8 +83,12 @@ class Schema:
     key: tuple[str, ...]
     device_path: str | None = None
     queries: tuple[str, ...] = ()
-    """Names of what is asked of the stored events; the workload says what each means."""
+    """Names of what is asked of the stored events unless others are named."""
+    descriptions: tuple[Query, ...] = ()
+    """All that can be asked, the queries that every workload with numbers has among them."""
     devices_per_worker: int = 1
+    epoch_ms: int = FIRST_TIMESTAMP_MS
+    """The first timestamp."""
     extra_json_keys: int = 0
     """Members of a JSON column that only the workload's options make."""
 
@@ -88,13 +99,23 @@ class Schema:
                 return column
         raise KeyError(name)
 
+    def description(self, name: str) -> Query | None:
+        """The query of that name, or None."""
+        return next((query for query in self.descriptions if query.name == name), None)
+
+    @property
+    def fields(self) -> list[str]:
+        """The columns of measured numbers, in order."""
+        return [
+            column.name
+            for column in self.columns
+            if column.is_number and not column.tag and column.name not in self.key
+        ]
+
     @property
     def metrics(self) -> int:
         """How many measured values an event has."""
-        return sum(
-            column.type in NUMBERS and not column.tag and column.name not in self.key
-            for column in self.columns
-        )
+        return len(self.fields)
 
     @property
     def sequence(self) -> str | None:
@@ -160,6 +181,24 @@ class Workload(ABC):
     options_model: ClassVar[type[WorkloadOptions]] = WorkloadOptions
     schema: Schema
     """An instance's own. The class has the one that goes with the default options."""
+    queries: ClassVar[tuple[Query, ...]] = ()
+    """What is asked of it beside the queries that all workloads have. The schema gets their names."""
+    high: ClassVar[tuple[str, float] | None] = None
+    """A field and a value that few of its values exceed: what conditions of queries ask for."""
+    interval_ms: ClassVar[float] = 1000
+    """The mean time from one event of a worker to the next."""
+
+    def __init_subclass__(cls) -> None:
+        """Raises OptionError if a query can't be asked of the workload's events."""
+        super().__init_subclass__()
+        if "schema" not in cls.__dict__:
+            return
+        schema = cls.schema
+        for query in cls.queries:
+            query.check(schema)
+        names = name_queries(cls.queries) or schema.queries
+        described = describe_queries(cls.queries, schema, cls.interval_ms, cls.high)
+        cls.schema = replace(schema, queries=names, descriptions=described)
 
     def __init__(self, seed: int = 0, **options: Any) -> None:
         """Raises ValueError (pydantic's, if it is about the options) if one is out of range."""
@@ -168,7 +207,13 @@ class Workload(ABC):
         self.seed = seed
         self.options = self.options_model.model_validate(options)
         self.device_spread = self.options.device_spread
-        self.schema = replace(type(self).schema, devices_per_worker=self.device_spread)
+        schema = type(self).schema
+        interval_ms = self.interval_ms * self.device_spread
+        self.schema = replace(
+            schema,
+            devices_per_worker=self.device_spread,
+            descriptions=describe_queries(self.queries, schema, interval_ms, self.high),
+        )
 
     @abstractmethod
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:

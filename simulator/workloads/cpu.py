@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import orjson
@@ -22,13 +22,14 @@ from .base import (
     WorkloadOptions,
     random_words,
 )
+from .queries import HOUR_MS as HOUR_MS  # noqa: PLC0414 - modules take it from here
+from .queries import Aggregate, At, Every, Function, Query, Where, Window
 
 INTERVAL_MS = 1000
 METRICS = (
     "usage_user", "usage_system", "usage_idle", "usage_nice", "usage_iowait",
     "usage_irq", "usage_softirq", "usage_steal", "usage_guest", "usage_guest_nice",
 )  # fmt: skip
-HOUR_MS = 3_600_000
 
 # What the queries ask about: as in TSBS, eight hosts for eight hours (cpu-max-all-8), all hosts for
 # twelve (high-cpu-all). https://github.com/timescale/tsbs#time-series-benchmark-suite-tsbs
@@ -37,6 +38,30 @@ MAX_ALL_HOSTS = tuple(f"w00000d{host:06d}" for host in range(8))
 MAX_ALL_UNTIL_MS = FIRST_TIMESTAMP_MS + 8 * HOUR_MS
 HIGH_CPU_UNTIL_MS = FIRST_TIMESTAMP_MS + 12 * HOUR_MS
 HIGH_CPU_ABOVE = 90
+
+QUERIES = (
+    Query(
+        name="cpu-max-all",
+        about="maximum of each of the ten metrics of eight hosts, per hour, for the first eight hours",
+        devices=MAX_ALL_HOSTS,
+        window=Window(span=8 * HOUR_MS, at=At.FIRST),
+        compute=tuple(Aggregate(function=Function.MAX, column=name) for name in METRICS),
+        per=(Every(every=HOUR_MS),),
+    ),
+    Query(
+        name="high-cpu",
+        about="the events of all hosts in the first twelve hours whose usage_user is above 90",
+        window=Window(span=12 * HOUR_MS, at=At.FIRST),
+        where=Where(column="usage_user", above=HIGH_CPU_ABOVE),
+        events=("tags", "ts", *METRICS),
+    ),
+    Query(
+        name="last-point",
+        about="the newest event of each host",
+        newest=True,
+        events=("ts", *METRICS),
+    ),
+)
 
 _REGIONS = ("us-east-1", "us-west-2", "eu-west-1", "eu-central-1", "ap-southeast-1", "sa-east-1")
 _SYSTEMS = ("Debian12", "Debian13", "Ubuntu24.04LTS")
@@ -64,14 +89,6 @@ class Cpu(Workload):
 
     A device is a host, named in `tags.hostname`; its attributes follow from its name alone.
     `extra_tags` adds that many attributes to each object. A worker's events are 1 s apart.
-
-    Queries and the columns of their answers (rows in any order, times in ms since 1970):
-
-    * `cpu-max-all`: start of the hour, maximum of each of the ten metrics; a row per hour, over
-      `MAX_ALL_HOSTS`, from `FIRST_TIMESTAMP_MS` to before `MAX_ALL_UNTIL_MS`
-    * `high-cpu`: host, time, the ten metrics; a row per event of any host whose `usage_user` is
-      above `HIGH_CPU_ABOVE`, from `FIRST_TIMESTAMP_MS` to before `HIGH_CPU_UNTIL_MS`
-    * `last-point`: host, time, the ten metrics; each host's newest event
     """
 
     name = "cpu"
@@ -87,8 +104,10 @@ class Cpu(Workload):
         device="tags",
         device_path="hostname",
         key=("tags", "ts"),
-        queries=("cpu-max-all", "high-cpu", "last-point"),
     )
+    queries: ClassVar[tuple[Query, ...]] = QUERIES
+    high = ("usage_user", HIGH_CPU_ABOVE)
+    interval_ms = INTERVAL_MS
 
     def __init__(self, seed: int = 0, **options: Any) -> None:
         super().__init__(seed, **options)

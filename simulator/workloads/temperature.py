@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .base import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema, Workload, random_words
+from .queries import Aggregate, Function, Query
 
 INTERVAL_MS = 450
 JITTER_MS = 150
 MIN_TEMPERATURE = -20.0
 MAX_TEMPERATURE = 35.0
+
+_LOWEST, _MEAN, _HIGHEST = (
+    Aggregate(function=function, column="temperature")
+    for function in (Function.MIN, Function.AVG, Function.MAX)
+)
+QUERIES = (
+    Query(
+        name="count-events",
+        about="number of events",
+        compute=(Aggregate(function=Function.COUNT),),
+    ),
+    Query(
+        name="temperature-min-max",
+        about="lowest and highest temperature of all",
+        compute=(_LOWEST, _HIGHEST),
+    ),
+    Query(
+        name="temperature-stats",
+        about="the same with the average",
+        compute=(_LOWEST, _MEAN, _HIGHEST),
+    ),
+    Query(
+        name="temperature-stats-per-device",
+        about="lowest, average, highest per device",
+        compute=(_LOWEST, _MEAN, _HIGHEST),
+        per=("device_id",),
+    ),
+    Query(
+        name="newest-per-device",
+        about="the last temperature of each device",
+        newest=True,
+        events=("temperature",),
+    ),
+)
 
 
 class Temperature(Workload):
@@ -19,14 +56,6 @@ class Temperature(Workload):
     Timestamps rise by 450 ms an event, each moved by up to 150 ms either way, so they always rise;
     temperatures are uniform in -20 to 35 degrees with two decimals; sequence_number is the event's
     number.
-
-    Queries and the columns of their answers (rows in any order; stats: min, mean, max):
-
-    * `count-events`: number of events
-    * `temperature-min-max`: min, max
-    * `temperature-stats`: min, mean, max
-    * `temperature-stats-per-device`: device, min, mean, max; a row per device
-    * `newest-per-device`: device, temperature of its newest event; a row per device
     """
 
     name = "temperature"
@@ -41,14 +70,10 @@ class Temperature(Workload):
         time="timestamp",
         device="device_id",
         key=("device_id", "timestamp", "sequence_number"),
-        queries=(
-            "count-events",
-            "temperature-min-max",
-            "temperature-stats",
-            "temperature-stats-per-device",
-            "newest-per-device",
-        ),
     )
+    queries: ClassVar[tuple[Query, ...]] = QUERIES
+    high = ("temperature", 30.0)
+    interval_ms = INTERVAL_MS
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         # In place where possible: on a machine with a busy server the caches are cold, and then

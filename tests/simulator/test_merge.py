@@ -428,6 +428,12 @@ def test_answers_of_different_length_invalidate() -> None:
     assert reasons == ["query a gave 5 to 7 rows: the data changed meanwhile"]
 
 
+def test_but_not_if_each_execution_asks_for_something_else() -> None:
+    asked = {0: answered(0, ("a", 5, None), ("b", 1, None), ("a", 7, None), ("b", 2, None))}
+    _, reasons, _ = merge_queries(asked, {}, ["a"])
+    assert reasons == ["query b gave 1 to 2 rows: the data changed meanwhile"]
+
+
 def test_how_long_readers_asked_at_the_same_time() -> None:
     asked = {0: answered(0, ("a", 5, None)), 1: answered(1, ("a", 5, None), end_s=0.7)}
     assert merge_queries(asked, {})[2] == pytest.approx(0.7)

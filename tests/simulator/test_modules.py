@@ -11,7 +11,7 @@ import pytest
 from pydantic import Field
 
 from simulator import modules
-from simulator.contract import CommaList, Load, PrimaryKey, Tables
+from simulator.contract import CommaList, Load, PrimaryKey, Tables, share
 from simulator.errors import OptionError
 from simulator.modules import load_module, module_names
 from simulator.modules.base import (
@@ -28,7 +28,6 @@ from simulator.modules.blackhole.options import BlackholeOptions
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.testing.inserting import insert_with, requests_at_once
-from simulator.worker.writing import share
 from simulator.workloads.base import Column, ColumnType
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature

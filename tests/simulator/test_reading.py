@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
@@ -33,10 +33,15 @@ class Answers:
         """Each query takes so many seconds, or fails; the last goes for all that follow."""
         self.answers = list(answers)
         self.asked: list[str] = []
+        self.executions: list[tuple[str, int]] = []
         self.connected = 1
 
-    def queries(self) -> Mapping[str, Query]:
-        return {name: partial(self._answer, name) for name in ("one", "two")}
+    def names(self) -> Sequence[str]:
+        return ["one", "two"]
+
+    def query(self, name: str, execution: int) -> Query:
+        self.executions.append((name, execution))
+        return partial(self._answer, name)
 
     def connect_again(self) -> None:
         self.connected += 1
@@ -69,6 +74,7 @@ def test_a_closed_loop_asks_one_after_the_other_until_the_time_is_over() -> None
     reads = recorder.reads([one.result(False) for one in asker.asked.values()])
     assert 5 <= len(database.asked) <= 20
     assert database.asked[:4] == ["one", "two", "one", "two"]
+    assert database.executions[:4] == [("one", 0), ("two", 0), ("one", 1), ("two", 1)]
     one = reads.queries[0]
     assert one.executions == database.asked.count("one")
     assert one.warm == one.executions - 1

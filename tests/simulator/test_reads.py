@@ -61,6 +61,13 @@ def test_answers_may_grow_only_while_data_are_written(grow: bool) -> None:
     assert (run.queries[0].rows_min, run.queries[0].rows_max) == (1, 5)
 
 
+def test_answers_to_drawn_queries_may_differ_in_length() -> None:
+    reads = asked(queries=[query(rows_max=5), query(query="drawn", rows_max=5)])
+    load = Load(role=Role.READ, duration_s=10)
+    run = merge_reads({0: reads}, {}, load, 7, False, ["drawn"])
+    assert run.invalid_reasons == ["query count gave 1 to 5 rows: the data changed meanwhile"]
+
+
 def test_nothing_answered_is_no_rate() -> None:
     run = merged(asked(measured=0, timeline=[(12, 1)]))
     assert run.queries_per_s is None

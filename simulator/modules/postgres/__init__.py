@@ -49,13 +49,16 @@ from typing import Any, ClassVar
 from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...errors import OptionError
+from ...workloads import WORKLOADS
 from ...workloads.base import ColumnType
+from ...workloads.queries import Bound, bind
 from ..base import Capabilities, Encoding, Job, Module, Query, Support
 from ..shared.errors import nothing_to_query
 from ..shared.sql import quote_name
+from ..shared.sql_queries import SqlDialect
 from .encoding import InsertMode, PostgresEncoder
 from .options import DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
-from .queries import QUERIES, TUNED
+from .queries import TUNED, compile_statement
 from .server import Session, describe
 from .writer import PostgresWriter
 
@@ -93,7 +96,11 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
         multiple_tables=Support.FULL,
-        queries=dict.fromkeys(QUERIES, Support.FULL),
+        queries=dict.fromkeys(
+            (name for workload in WORKLOADS.values() for name in workload.schema.queries),
+            Support.FULL,
+        ),
+        shapes=SqlDialect.SHAPES,
         indices=Support.FULL,
         column_types=_COLUMN_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
@@ -107,8 +114,10 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
-    QUERIES: ClassVar[Mapping[str, str]] = QUERIES
-    """Name -> statement. What is tuned for a server's indices is called so (TUNED)."""
+    SQL: ClassVar[SqlDialect] = SqlDialect()
+    """In which queries are asked."""
+    TUNED_QUERIES: ClassVar[Mapping[str, str]] = {}
+    """Name -> statement of what is tuned for a server's indices, and called so (TUNED)."""
     TIME_ORDER: ClassVar[str] = "ASC"
     """The order of time in the index on device and time."""
     KEY_CONSTRAINT: ClassVar[str | None] = "PRIMARY KEY (id)"
@@ -214,20 +223,29 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         return sum(int(rows[0][0]) for rows in counts)
 
     def workload_queries(self) -> Mapping[str, Query]:
-        known = {**self.QUERIES, **self._dialect.QUERIES}
-        names = [*self.job.schema.queries]
+        schema = self.job.schema
+        found = {
+            name: self.compile(bind(query, schema.epoch_ms))
+            for name in schema.queries
+            if (query := schema.description(name)) is not None and not query.is_drawn
+        }
         if self.options.create_indices:
-            names += [f"{name}{TUNED}" for name in names]
-        return {name: partial(self._session.ask, known[name]) for name in names if name in known}
+            for name, statement in {**self.TUNED_QUERIES, **self._dialect.QUERIES}.items():
+                if name.removesuffix(TUNED) in schema.queries:
+                    found[name] = partial(self._session.ask, statement)
+        return found
 
-    def queries(self) -> Mapping[str, Query]:
+    def compile(self, bound: Bound) -> Query:
+        return partial(self._session.ask, compile_statement(bound, self.job.schema, self.SQL))
+
+    def choose_queries(self) -> list[str]:
         for name in self.job.load.queries or ():
             if name.endswith(TUNED) and not self.options.create_indices:
                 raise OptionError(
                     f"option queries: {name} is slower than {name.removesuffix(TUNED)} without the"
                     " indices that it is tuned for: set create_indices=true"
                 )
-        return super().queries()
+        return super().choose_queries()
 
     def server_info(self) -> dict[str, Any]:
         return describe(self._session, self._dialect)

@@ -57,9 +57,9 @@ class Timescaledb(Postgres):
             PrimaryKey.UUID: Support.UNSUPPORTED,
             PrimaryKey.NONE: Support.FULL,
         },
-        queries=dict.fromkeys([*Postgres.QUERIES, *TUNED_QUERIES], Support.FULL),
+        queries=dict.fromkeys([*Postgres.CAPABILITIES.queries, *TUNED_QUERIES], Support.FULL),
     )
-    QUERIES: ClassVar[Mapping[str, str]] = {**Postgres.QUERIES, **TUNED_QUERIES}
+    TUNED_QUERIES: ClassVar[Mapping[str, str]] = TUNED_QUERIES
     TIME_ORDER = "DESC"
     KEY_CONSTRAINT = None
 

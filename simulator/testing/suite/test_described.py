@@ -1,0 +1,107 @@
+"""Described queries of every shape: their answers are the generator's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from ...errors import OptionError
+from ...workloads.answers import answer_all, compare_answers
+from ...workloads.base import Workload
+from ...workloads.cpu import Cpu
+from ...workloads.queries import Query, Shape, draw
+from ...workloads.stored import Stored, StoredPart
+from ...workloads.temperature import Temperature
+from ..server import ServerUnderTest, new_job
+from .test_queries import DEVICES, PARTS, SEED, fill, prepare_queries
+
+EXECUTIONS = 3
+
+
+def list_queries(workload: Workload) -> list[Query]:
+    """The workload's own, the common ones, and others, so that all shapes are among them."""
+    schema = workload.schema
+    first, last = schema.fields[0], schema.fields[-1]
+    everything = [{"function": name, "column": last} for name in ("min", "max", "avg", "sum")]
+    count, newest = {"function": "count"}, {"function": "last", "column": first}
+    times = [{"function": name, "column": schema.time} for name in ("min", "max")]
+    known = ["w00001d000000", "w00000d000003", "no'body\\"]
+    more: Sequence[dict[str, object]] = [
+        {"compute": [count, *everything, *times]},
+        {"compute": [count, *everything], "where": {"column": first, "below": -1e9}},
+        {"compute": [newest, count], "per": [schema.device]},
+        {"compute": [newest], "devices": 1, "window": {"span": "20s", "at": "newest"}},
+        {"compute": [count, *times], "per": [{"every": "17s"}, schema.device], "devices": 3},
+        {"compute": everything, "devices": known, "per": [schema.device]},
+        {"compute": [count], "where": {"column": first, "below": 12.34}},
+        {"compute": everything, "per": [{"every": "1m"}], "order": {"by": 0}, "limit": 2},
+        {
+            "events": [schema.device, schema.time, last],
+            "window": {"span": "1m", "at": "first"},
+            "order": {"by": 1, "descending": True},
+            "limit": 20,
+        },
+        {"events": [schema.time, last], "newest": True, "devices": known},
+        {
+            "events": [schema.time, last],
+            "newest": True,
+            "order": {"by": 1, "descending": True},
+            "limit": 3,
+        },
+        {"events": [first], "where": {"column": last, "above": 20}, "devices": 2},
+    ]
+    named = [Query.model_validate({"name": f"more-{i}", **one}) for i, one in enumerate(more)]
+    for query in named:
+        query.check(schema)
+    return [*schema.descriptions, *named]
+
+
+WORKLOADS = [
+    Temperature(seed=SEED, device_spread=DEVICES),
+    Cpu(seed=SEED, device_spread=10),
+]
+names = pytest.mark.parametrize("workload", WORKLOADS, ids=[one.name for one in WORKLOADS])
+
+
+@names
+def test_answers_to_described_queries(server: ServerUnderTest, workload: Workload) -> None:
+    """Each with parameters drawn several times. All are asked before the test says which were wrong."""
+    shapes = frozenset(server.module_type.CAPABILITIES.shapes)
+    queries = [q for q in list_queries(workload) if q.shapes(workload.schema) <= shapes]
+    if not queries:
+        pytest.skip("compiles no queries")
+    fill(server, workload)
+    stored = Stored(workload, [StoredPart(*part) for part in PARTS[type(workload)]])
+    bounds = [
+        draw(query, stored, 0, execution)
+        for query in queries
+        for execution in range(EXECUTIONS if query.is_drawn else 1)
+    ]
+    wrong = {}
+    with prepare_queries(server, workload) as module:
+        for bound, right in zip(bounds, answer_all(bounds, stored), strict=True):
+            problem = compare_answers(right, module.compile(bound)())
+            if problem:
+                wrong[bound] = problem
+    assert not wrong
+
+
+def test_the_queries_above_have_all_shapes() -> None:
+    found = [q.shapes(one.schema) for one in WORKLOADS for q in list_queries(one)]
+    assert frozenset[Shape]().union(*found) == frozenset(Shape) - {Shape.PER_TAG}
+
+
+@names
+def test_common_queries_are_asked_by_name_only(server: ServerUnderTest, workload: Workload) -> None:
+    schema = workload.schema
+    if not server.module_type.CAPABILITIES.shapes:
+        with pytest.raises(OptionError, match=r"can't ask range yet.*known: "):
+            server.module(new_job(schema, queries=["range"])).choose_queries()
+        return
+    assert not server.module(new_job(schema)).drawn_queries()
+    asked = ["range", "last-values", schema.queries[0]]
+    module = server.module(new_job(schema, queries=asked))
+    assert module.choose_queries() == [schema.queries[0], "range", "last-values"]
+    assert list(module.queries()) == [schema.queries[0], "last-values"]
+    assert list(module.drawn_queries()) == ["range"]

@@ -1,0 +1,462 @@
+"""Queries as data: what is asked of the stored events, in no database's language. Modules compile it.
+
+An answer's rows are tuples: the values of `per` in order (a bucket of time is its start in ms since
+1970), then what is computed, or the events' columns. A row of `newest` begins with the device, and a
+document that names the device stands for its name. Rows come in any order unless the query gives one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from zlib import crc32
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from ..errors import OptionError, did_you_mean
+
+if TYPE_CHECKING:
+    from .base import Column, Schema
+
+HOUR_MS = 3_600_000
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": HOUR_MS, "d": 24 * HOUR_MS}
+_DURATION = re.compile(r"(\d+) ?(ms|s|m|h|d)")
+
+
+def read_duration_ms(value: object) -> object:
+    """Milliseconds of a text such as 10s or 1h; a number is milliseconds already."""
+    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found:
+        return int(found[1]) * _UNITS_MS[found[2]]
+    if isinstance(value, str):
+        raise ValueError("write a duration with its unit: 450ms, 10s, 5m, 1h or 1d")
+    return value
+
+
+DurationMs = Annotated[int, BeforeValidator(read_duration_ms), Field(ge=1)]
+
+
+class _Part(BaseModel):
+    """Part of a description: unknown keys are refused, and so is NaN."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
+
+
+class Function(StrEnum):
+    """What is computed. A missing value enters none but COUNT and LAST."""
+
+    COUNT = "count"
+    """Of events; it has no column."""
+    MIN = "min"
+    MAX = "max"
+    AVG = "avg"
+    SUM = "sum"
+    LAST = "last"
+    """Of a device's newest event."""
+
+
+class Aggregate(_Part):
+    """One value computed of many events."""
+
+    function: Function
+    column: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Aggregate:
+        if (self.function is Function.COUNT) != (self.column is None):
+            raise ValueError("count has no column, all other functions have one")
+        return self
+
+
+class At(StrEnum):
+    """Where a window of event time lies."""
+
+    FIRST = "first"
+    """From the workload's first timestamp on."""
+    DRAWN = "drawn"
+    """Anywhere in the time of the stored events, drawn anew for each execution."""
+    NEWEST = "newest"
+    """Up to the newest event."""
+
+
+class Window(_Part):
+    """A span of event time, its end excluded."""
+
+    span: DurationMs
+    at: At = At.DRAWN
+
+
+class Where(_Part):
+    """A condition on a numeric column, in the column's own precision. A missing value fulfils none."""
+
+    column: str
+    above: float | None = None
+    below: float | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Where:
+        if (self.above is None) == (self.below is None):
+            raise ValueError("give one of above and below")
+        return self
+
+
+class Every(_Part):
+    """Buckets of event time, counted from 1970."""
+
+    every: DurationMs
+
+
+class Order(_Part):
+    """Rows in the order of one of their values, equal ones in the order of `per`; nothing comes last."""
+
+    by: int = Field(ge=0)
+    """Place of the value in a row, from 0 on."""
+    descending: bool = False
+
+
+class Shape(StrEnum):
+    """What a query is made of. Modules declare by it which queries they can compile."""
+
+    DEVICES = "some devices"
+    WINDOW = "a window of time"
+    WHERE = "a condition on a value"
+    COMPUTE = "computed values"
+    LAST = "the last value of a group"
+    EVENTS = "events"
+    PER_DEVICE = "a row per device"
+    PER_TAG = "a row per tag"
+    PER_TIME = "a row per bucket of time"
+    NEWEST = "newest events"
+    ORDER = "an order of the rows"
+
+
+class Query(_Part):
+    """What is asked, before the parameters of an execution are drawn."""
+
+    name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
+    about: str = ""
+    """What is asked, in a few words."""
+    devices: Literal["all"] | Annotated[int, Field(ge=1)] | tuple[str, ...] = "all"
+    """All, so many drawn anew for each execution, or these."""
+    window: Window | None = None
+    """None: all time."""
+    instant: bool = False
+    """One device's event at one time: both are those of a stored event that is drawn."""
+    where: Where | None = None
+    compute: tuple[Aggregate, ...] = ()
+    events: tuple[str, ...] = ()
+    """Columns of the events themselves, instead of something computed."""
+    per: tuple[str | Every, ...] = ()
+    """What there is a row for each of: device column, tag, or bucket of time."""
+    newest: bool = False
+    """Each device's newest event only."""
+    order: Order | None = None
+    limit: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Query:
+        if bool(self.compute) == bool(self.events):
+            raise ValueError("give one of compute and events")
+        if self.events and self.per:
+            raise ValueError("per goes with compute, not with events")
+        if self.newest and (self.window or self.where or not self.events):
+            raise ValueError("newest goes with events, without window and where")
+        if self.instant and (self.devices != 1 or self.window or not self.events or self.newest):
+            raise ValueError("instant goes with events, devices: 1 and no window")
+        if self.limit and not self.order:
+            raise ValueError("a limit needs an order, or its answer would be anybody's guess")
+        if self.order and self.order.by >= self.width:
+            raise ValueError(f"order: a row has the values 0 to {self.width - 1}")
+        if self.devices == ():
+            raise ValueError("devices: name at least one")
+        if len({repr(part) for part in self.per}) < len(self.per):
+            raise ValueError("per names something twice")
+        return self
+
+    @property
+    def width(self) -> int:
+        """How many values a row has."""
+        return len(self.per) + len(self.compute) + len(self.events) + self.newest
+
+    @property
+    def keys(self) -> int:
+        """How many of a row's first values tell it from all other rows; 0: events are not told apart."""
+        return len(self.per) + self.newest
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether each execution has parameters of its own, or depends on what is stored."""
+        at_stored = self.window is not None and self.window.at is not At.FIRST
+        return isinstance(self.devices, int) or at_stored or self.instant
+
+    def shapes(self, schema: Schema) -> frozenset[Shape]:
+        """What it is made of."""
+        found = {
+            Shape.DEVICES: self.devices != "all",
+            Shape.WINDOW: self.window is not None or self.instant,
+            Shape.WHERE: self.where is not None,
+            Shape.COMPUTE: bool(self.compute),
+            Shape.LAST: any(one.function is Function.LAST for one in self.compute),
+            Shape.EVENTS: bool(self.events) and not self.newest,
+            Shape.PER_DEVICE: schema.device in self.per,
+            Shape.PER_TAG: any(isinstance(p, str) and p != schema.device for p in self.per),
+            Shape.PER_TIME: any(isinstance(part, Every) for part in self.per),
+            Shape.NEWEST: self.newest,
+            Shape.ORDER: self.order is not None,
+        }
+        return frozenset(shape for shape, there in found.items() if there)
+
+    def check(self, schema: Schema) -> None:
+        """OptionError, which names what is wrong, if it can't be asked of such events."""
+        if self.where:
+            self._require_number(schema, self.where.column, "where")
+        for one in self.compute:
+            if one.column is None:
+                continue
+            if one.function in (Function.MIN, Function.MAX) and one.column == schema.time:
+                continue
+            self._require_number(schema, one.column, one.function)
+            alone = schema.device in self.per or self.devices == 1
+            if one.function is Function.LAST and not alone:
+                raise OptionError(
+                    f"query {self.name}: last goes with per: [{schema.device}] or devices: 1, since"
+                    " several devices may have an event at the newest time"
+                )
+        for name in self.events:
+            column = self._find(schema, name, "events")
+            if name != schema.device and column.type == "json":
+                raise OptionError(f"query {self.name}: events: {name} is a document, no value")
+        for part in self.per:
+            if isinstance(part, Every) or part == schema.device:
+                continue
+            if not self._find(schema, part, "per").tag:
+                raise OptionError(
+                    f"query {self.name}: per: {part} is neither the device ({schema.device}) nor a tag"
+                )
+
+    def _require_number(self, schema: Schema, name: str, key: str) -> None:
+        column = self._find(schema, name, key)
+        if not column.is_number:
+            raise OptionError(
+                f"query {self.name}: {key}: {name} is of type {column.type}, which is no number"
+            )
+
+    def _find(self, schema: Schema, name: str, key: str) -> Column:
+        names = [column.name for column in schema.columns]
+        if name not in names:
+            raise OptionError(
+                f"query {self.name}: {key}: there is no column {name!r}{did_you_mean(name, names)}"
+                f" (known: {', '.join(names)})"
+            )
+        return schema.column(name)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A query with the parameters of one execution."""
+
+    query: Query
+    devices: tuple[str, ...] | None = None
+    """None: all."""
+    start_ms: int | None = None
+    end_ms: int | None = None
+    """The window, its end excluded; None: all time."""
+
+
+class Extent(Protocol):
+    """What drawing needs to know of the stored events."""
+
+    @property
+    def epoch_ms(self) -> int:
+        """The workload's first timestamp."""
+
+    @property
+    def seed(self) -> int:
+        """The workload's."""
+
+    @property
+    def span_ms(self) -> tuple[int, int]:
+        """From the first stored event to just behind the last."""
+
+    @property
+    def device_count(self) -> int:
+        """Devices that have events."""
+
+    def device(self, number: int) -> str:
+        """The name of one of them, numbered from 0 on."""
+
+    @property
+    def event_count(self) -> int:
+        """Stored events."""
+
+    def event(self, number: int) -> tuple[str, int]:
+        """Device and time of one of them, numbered from 0 on."""
+
+
+def bind(query: Query, epoch_ms: int) -> Bound:
+    """A query without drawn parameters, for events from this first timestamp on."""
+    assert not query.is_drawn
+    devices = query.devices if isinstance(query.devices, tuple) else None
+    if query.window is None:
+        return Bound(query, devices)
+    return Bound(query, devices, epoch_ms, epoch_ms + query.window.span)
+
+
+def draw(query: Query, stored: Extent, worker: int, execution: int) -> Bound:
+    """The query with the parameters of one execution: a function of its arguments and the seed alone.
+
+    A window that is longer than the time of the stored events becomes all of that time.
+    """
+    if not query.is_drawn:
+        return bind(query, stored.epoch_ms)
+    entropy = [stored.seed, worker, execution, crc32(query.name.encode())]
+    random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+    if query.instant:
+        device, time_ms = stored.event(int(random.integers(stored.event_count)))
+        return Bound(query, (device,), time_ms, time_ms + 1)
+    devices = None
+    if isinstance(query.devices, tuple):
+        devices = query.devices
+    elif isinstance(query.devices, int):
+        count = min(query.devices, stored.device_count)
+        numbers = random.choice(stored.device_count, count, replace=False)
+        devices = tuple(stored.device(number) for number in numbers.tolist())
+    if query.window is None:
+        return Bound(query, devices)
+    first, end = stored.span_ms
+    span = query.window.span
+    if query.window.at is At.FIRST:
+        return Bound(query, devices, stored.epoch_ms, stored.epoch_ms + span)
+    if span >= end - first:
+        return Bound(query, devices, first, end)
+    start = end - span
+    if query.window.at is At.DRAWN:
+        start = int(random.integers(first, end - span, endpoint=True))
+    return Bound(query, devices, start, start + span)
+
+
+# --- the queries that every workload with numbers has ---------------------------------------------
+
+MOST_FIELDS = 10
+"""Of how many fields a common query asks at most."""
+
+
+def name_queries(queries: Sequence[Query]) -> tuple[str, ...]:
+    """The queries' names, in order."""
+    return tuple(query.name for query in queries)
+
+
+def describe_queries(
+    own: Sequence[Query],
+    schema: Schema,
+    device_interval_ms: float,
+    high: tuple[str, float] | None = None,
+) -> tuple[Query, ...]:
+    """All queries of a workload: its own, and the common ones whose names it hasn't given to others.
+
+    An hour and a day stand for as many events as a device with an event a minute has in them, if the
+    workload's devices (an event each in `device_interval_ms`) are slower. `high`: a field and a value
+    that few of its values exceed.
+    """
+    names = name_queries(own)
+    common = _describe_common(schema, device_interval_ms, high) if schema.fields else ()
+    return (*own, *(query for query in common if query.name not in names))
+
+
+def _describe_common(
+    schema: Schema, device_interval_ms: float, high: tuple[str, float] | None
+) -> Iterator[Query]:
+    # Whole hours, so that buckets are those that users would take.
+    hour = HOUR_MS * max(1, round(60 * device_interval_ms / HOUR_MS))
+    day = 24 * hour
+    fields = tuple(schema.fields[:MOST_FIELDS])
+    first = high[0] if high else fields[0]
+    event = (schema.time, *fields)
+    mean = (Aggregate(function=Function.AVG, column=first),)
+    statistics = tuple(
+        Aggregate(function=function, column=first)
+        for function in (Function.MIN, Function.AVG, Function.MAX)
+    )
+    above = Where(column=high[0], above=high[1]) if high else None
+    hours, days = _say_hours(hour), _say_hours(day)
+    yield Query(
+        name="point", about="one device, one instant", devices=1, instant=True, events=event
+    )
+    yield Query(
+        name="range",
+        about=f"a device's events of {hours}",
+        devices=1,
+        window=Window(span=hour),
+        events=event,
+    )
+    if above:
+        yield Query(
+            name="range-filter",
+            about=f"of a device's events of {days}, those with {first} above {above.above:g}",
+            devices=1,
+            window=Window(span=day),
+            where=above,
+            events=event,
+        )
+    yield Query(
+        name="aggregate",
+        about=f"count; min, avg, max of {first} of a device in {days}",
+        devices=1,
+        window=Window(span=day),
+        compute=(Aggregate(function=Function.COUNT), *statistics),
+    )
+    yield Query(
+        name="downsample",
+        about=f"means of {first} of ten devices in {days}, for each {hours}",
+        devices=10,
+        window=Window(span=day),
+        compute=mean,
+        per=(schema.device, Every(every=hour)),
+    )
+    yield Query(
+        name="fleet-downsample",
+        about=f"means of {first} of all devices in {days}, for each {hours}",
+        window=Window(span=day),
+        compute=mean,
+        per=(Every(every=hour),),
+    )
+    yield Query(
+        name="last-values", about="the newest event of each device", newest=True, events=event
+    )
+    yield Query(
+        name="last-value",
+        about="the newest event of one device",
+        devices=1,
+        newest=True,
+        events=event,
+    )
+    if above:
+        yield Query(
+            name="threshold",
+            about=f"all events of {hours} with {first} above {above.above:g}",
+            window=Window(span=hour),
+            where=above,
+            events=(schema.device, *event),
+        )
+    yield Query(
+        name="top-devices",
+        about=f"the ten devices with the highest means of {first} in {days}",
+        window=Window(span=day),
+        compute=mean,
+        per=(schema.device,),
+        order=Order(by=1, descending=True),
+        limit=10,
+    )
+
+
+def _say_hours(span_ms: int) -> str:
+    """`1 h`, `3 days`."""
+    hours = span_ms // HOUR_MS
+    return f"{hours // 24} days" if hours % 24 == 0 and hours > 24 else f"{hours} h"

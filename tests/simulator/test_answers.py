@@ -1,0 +1,307 @@
+"""Right answers, beside those that a few lines of Python find in a list of all events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simulator.workloads.answers import Answer, answer, answer_all, compare_answers
+from simulator.workloads.base import (
+    FIRST_TIMESTAMP_MS,
+    Column,
+    ColumnType,
+    EventBlock,
+    Schema,
+    Workload,
+)
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.queries import Bound, Every, Query, draw
+from simulator.workloads.stored import Stored, StoredPart
+from simulator.workloads.temperature import Temperature
+
+
+class Mixed(Workload):
+    """All kinds of columns, some of them without values, out of order in time."""
+
+    name = "mixed"
+    schema = Schema(
+        "mixed",
+        (
+            Column("at", ColumnType.TIMESTAMP_MS),
+            Column("device", ColumnType.TEXT),
+            Column("site", ColumnType.TEXT, tag=True),
+            Column("big", ColumnType.INT64),
+            Column("small", ColumnType.INT32, nullable=True),
+            Column("level", ColumnType.FLOAT32, decimals=1),
+            Column("exact", ColumnType.FLOAT64, nullable=True),
+            Column("on", ColumnType.BOOL, nullable=True),
+        ),
+        time="at",
+        device="device",
+        key=("device", "at"),
+    )
+    high = ("level", 30.5)
+    interval_ms = 60_000
+
+    def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
+        numbers = np.arange(first, first + count, dtype=np.int64)
+        devices = self.dealt_devices(worker, first, count)
+        # Pairs of events in the wrong order of time.
+        times = FIRST_TIMESTAMP_MS + (numbers ^ 1) * 60_000 + worker
+        columns = {
+            "at": times,
+            "device": devices,
+            "site": np.array([b"north", b"south"])[numbers % self.device_spread % 2],
+            "big": (numbers * 7_777_777_777_777_777) ** 1 - 2**62,
+            "small": (numbers * 37 % 100).astype(np.int32),
+            "level": (numbers * 7919 % 500 / 10).astype(np.float32),
+            "exact": numbers * 0.1 - 5,
+            "on": numbers % 3 == 0,
+        }
+        # A device without any value of `small`.
+        missing = {"small": numbers % self.device_spread == 1, "exact": numbers % 11 == 0}
+        return EventBlock(self.schema, worker, first, columns, devices, missing)
+
+
+MIXED = Mixed(device_spread=4)
+PARTS = [StoredPart(0, 0, 333), StoredPart(1, 20, 100)]
+
+
+def make(**values: Any) -> Query:
+    query = Query.model_validate({"name": "asked", **values})
+    query.check(MIXED.schema)
+    return query
+
+
+def all_of(column: str) -> list[dict[str, str]]:
+    return [{"function": f, "column": column} for f in ("min", "max", "avg", "sum")]
+
+
+QUERIES = [
+    make(compute=[{"function": "count"}, *all_of("big"), *all_of("small"), *all_of("level")]),
+    make(compute=[{"function": "count"}, *all_of("small"), *all_of("exact")], per=["device"]),
+    make(compute=all_of("exact"), per=["site", {"every": "1h"}]),
+    make(compute=all_of("big"), per=[{"every": "90m"}, "device"], devices=3),
+    make(compute=[{"function": "last", "column": name} for name in ("small", "level")], per=["device"]),
+    make(compute=[{"function": "last", "column": "big"}], devices=1, window={"span": "1h"}),
+    make(compute=[{"function": "max", "column": "at"}], devices=["w00001d000002", "nobody"]),
+    make(compute=[{"function": "count"}, *all_of("level")], where={"column": "level", "above": 60}),
+    make(compute=[{"function": "count"}], where={"column": "level", "above": 30.1}),
+    make(compute=[{"function": "count"}], where={"column": "small", "below": 50}),
+    make(events=["device", "at", "small", "on", "level", "exact"], window={"span": "30m"}),
+    make(events=["device", "big"], where={"column": "exact", "above": 0}, order={"by": 1}, limit=7),
+    make(events=["at"], devices=1, instant=True),
+    make(events=["at", "exact", "site"], newest=True),
+    make(events=["small"], newest=True, devices=2),
+    make(
+        compute=[{"function": "avg", "column": "small"}],
+        per=["device"],
+        order={"by": 1, "descending": True},
+        limit=7,
+    ),
+]  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def list_events(stored: Stored) -> list[dict[str, Any]]:
+    found = []
+    for part in stored.parts:
+        for number in range(part.first, part.first + part.count):
+            block = stored.workload.block(part.worker, number, 1)
+            event = {name: plain(values.tolist()[0]) for name, values in block.columns.items()}
+            event |= dict.fromkeys((name for name, gone in block.missing.items() if gone[0]))
+            event[block.schema.device] = block.devices[0].decode()
+            found.append(event)
+    return found
+
+
+def search(bound: Bound, stored: Stored) -> list[tuple[Any, ...]]:
+    """The right answer, in any order and without a limit."""
+    query, schema = bound.query, stored.workload.schema
+    where = query.where
+
+    def fits(event: dict[str, Any]) -> bool:
+        if bound.devices is not None and event[schema.device] not in bound.devices:
+            return False
+        time, start, end = event[schema.time], bound.start_ms, bound.end_ms
+        if start is not None and end is not None and not start <= time < end:
+            return False
+        if where is None:
+            return True
+        value = event[where.column]
+        if value is None:
+            return False
+        limit = where.above if where.above is not None else where.below
+        if schema.column(where.column).type is ColumnType.FLOAT32:
+            value, limit = np.float32(value), float(np.float32(limit))
+        return bool(value > limit if where.above is not None else value < limit)
+
+    events = [event for event in list_events(stored) if fits(event)]
+    if query.newest:
+        newest = {
+            event[schema.device]: event for event in sorted(events, key=lambda e: e[schema.time])
+        }
+        return [(name, *(event[c] for c in query.events)) for name, event in newest.items()]
+    if query.events:
+        return [tuple(event[name] for name in query.events) for event in events]
+
+    def key(event: dict[str, Any]) -> tuple[Any, ...]:
+        time = event[schema.time]
+        return tuple(
+            time - time % part.every if isinstance(part, Every) else event[part]
+            for part in query.per
+        )
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for name, members in groupby(sorted(events, key=key), key):
+            yield name, list(members)
+        if not events and not query.per:
+            yield (), []
+
+    return [
+        (*name, *(compute(one.function, one.column, members, schema.time) for one in query.compute))
+        for name, members in rows()
+    ]
+
+
+def compute(function: str, column: str | None, events: list[dict[str, Any]], time: str) -> Any:
+    if column is None:
+        return len(events)
+    if function == "last":
+        return max(events, key=lambda event: event[time])[column] if events else None
+    values = [event[column] for event in events if event[column] is not None]
+    functions: dict[str, Callable[[list[Any]], Any]] = {
+        "min": min, "max": max, "sum": sum, "avg": lambda them: sum(them) / len(them),
+    }  # fmt: skip
+    return functions[function](values) if values else None
+
+
+def sort_key(row: tuple[Any, ...]) -> str:
+    return repr([round(v, 6) if isinstance(v, float) else v for v in row])
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups and devices go over many blocks, and over their ends."""
+    monkeypatch.setattr("simulator.workloads.stored.BLOCK_EVENTS", 37)
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
+def test_answers_are_those_that_a_search_finds(query: Query) -> None:
+    stored = Stored(MIXED, PARTS)
+    for execution in range(3):
+        bound = draw(query, stored, 0, execution)
+        found, expected = answer(bound, stored), search(bound, stored)
+        assert len(found.all_rows) == len(expected)
+        for row, wanted in zip(
+            sorted(found.all_rows, key=sort_key), sorted(expected, key=sort_key), strict=True
+        ):
+            for value, other in zip(row, wanted, strict=True):
+                assert value == (pytest.approx(other, 1e-9) if isinstance(other, float) else other)
+        assert compare_answers(found, found.rows) is None
+        if query.order is None:
+            assert compare_answers(found, expected[::-1]) is None
+        else:
+            assert len(found.rows) == min(query.limit or 99, len(expected))
+
+
+@pytest.mark.parametrize("workload", [Temperature(device_spread=7), Cpu(device_spread=3)])
+def test_all_queries_of_the_built_in_workloads(workload: Workload) -> None:
+    stored = Stored(workload, [StoredPart(0, 0, 400), StoredPart(1, 10, 200)])
+    bounds = [draw(query, stored, 0, 0) for query in workload.schema.descriptions]
+    for bound, found in zip(bounds, answer_all(bounds, stored), strict=True):
+        expected = search(bound, stored)
+        assert expected, bound.query.name
+        assert len(found.all_rows) == len(expected)
+        if bound.query.order is None:
+            assert compare_answers(found, expected) is None, bound.query.name
+
+
+def test_top_devices_without_any_value_come_last() -> None:
+    stored = Stored(MIXED, PARTS)
+    found = answer(draw(QUERIES[-1], stored, 0, 0), stored)
+    means = [row[1] for row in found.rows]
+    assert means[-1] is None
+    assert means[:-1][:4] == sorted((mean for mean in means if mean is not None), reverse=True)[:4]
+
+
+# --- comparing ------------------------------------------------------------------------------------
+
+
+def right(query: Query) -> Answer:
+    stored = Stored(MIXED, PARTS)
+    return answer(draw(query, stored, 0, 0), stored)
+
+
+def test_the_first_row_that_differs_is_named() -> None:
+    expected = right(QUERIES[1])
+    rows = list(expected.rows)
+
+    def compared(found: list[Any]) -> str:
+        said = compare_answers(expected, found)
+        assert said is not None
+        return said
+
+    wrong = (rows[2][0], rows[2][1] + 1, *rows[2][2:])
+    assert compared([*rows[:2], wrong, *rows[3:]]) == (
+        f"count of device {wrong[0]} is {wrong[1]} instead of {rows[2][1]}"
+    )
+    assert "7 rows instead of 8; no row of device w00001d000003, expected" in compared(rows[:-1])
+    assert "9 rows instead of 8; two rows of device w00000d000000" in compared([rows[0], *rows])
+    assert "a row that shouldn't be there: ('x'" in compared([*rows[:-1], ("x", *rows[-1][1:])])
+    assert "row 1 has 1 values instead of 10" in compared([("x",)])
+    assert "row 1, " in compared([("x", "y", *rows[0][2:])])
+    assert "is no whole number" in compared([(rows[0][0], 1.5, *rows[0][2:])])
+
+
+def test_how_exact_each_kind_of_value_must_be() -> None:
+    expected = right(
+        make(
+            compute=[
+                {"function": "avg", "column": "level"},
+                {"function": "max", "column": "level"},
+                {"function": "max", "column": "exact"},
+                {"function": "sum", "column": "big"},
+            ]
+        )
+    )
+    mean, high, exact, total = expected.rows[0]
+    assert compare_answers(expected, [(mean * (1 + 5e-7), high, exact, total)]) is None
+    # The same number of float32, as databases that store float64 have it.
+    assert compare_answers(expected, [(mean, round(high, 1), exact, total)]) is None
+    for wrong in (
+        (mean * (1 + 2e-6), high, exact, total),
+        (mean, high + 1e-5, exact, total),
+        (mean, high, exact * (1 + 1e-15), total),
+        (mean, high, exact, total + 1),
+        (mean, high, None, total),
+    ):
+        assert compare_answers(expected, [wrong]) is not None
+
+
+def test_equal_rows_are_counted() -> None:
+    expected = right(make(events=["site"], window={"span": "10m"}, devices=["w00000d000000"]))
+    assert len(expected.rows) >= 2
+    assert compare_answers(expected, [*expected.rows, expected.rows[0]]) is not None
+    assert "is missing" in (compare_answers(expected, expected.rows[1:]) or "")
+    assert compare_answers(expected, []) is not None
+
+
+def test_an_order_is_checked_but_not_among_equals() -> None:
+    query = make(events=["site", "device"], order={"by": 0}, limit=200)
+    expected = right(query)
+    rows = expected.rows
+    assert compare_answers(expected, [rows[1], rows[0], *rows[2:]]) is None
+    # Of the events at one site, any may be within the limit.
+    assert {row[0] for row in rows} == {"north"}
+    others = expected.all_rows[5:205]
+    assert compare_answers(expected, others) is None
+    both = right(make(events=["site", "device"], order={"by": 0}))
+    assert "row 1 by site" in (compare_answers(both, both.rows[::-1]) or "")

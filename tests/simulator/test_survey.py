@@ -1,0 +1,62 @@
+"""Which events are in the database, recognised by their number and times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from simulator.collector.survey import recognize_events
+from simulator.errors import SimulatorError
+from simulator.workloads.base import Workload
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.stored import StoredPart
+from simulator.workloads.temperature import Temperature
+
+
+def look(
+    workload: Workload, *parts: StoredPart, time_origin: int = 0
+) -> dict[bytes, tuple[int, int, int]]:
+    """What a database says that holds these events."""
+    found: dict[bytes, tuple[int, int, int]] = {}
+    for part in parts:
+        block = workload.block(part.worker, part.first, part.count, time_origin)
+        for device in np.unique(block.devices).tolist():
+            times = block.columns[workload.schema.time][block.devices == device].tolist()
+            count, first, last = found.get(device, (0, min(times), max(times)))
+            found[device] = (count + len(times), min(first, *times), max(last, *times))
+    return found
+
+
+@pytest.mark.parametrize("workload", [Temperature(5, device_spread=7), Cpu(device_spread=3)])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [StoredPart(0, 0, 20)],
+        [StoredPart(0, 0, 1)],
+        # More events than the workload's edges hold, fewer than it has devices, and a later beginning.
+        [StoredPart(0, 0, 9000), StoredPart(1, 0, 2), StoredPart(2, 3000, 5000)],
+    ],
+)
+def test_events_of_the_workload_are_recognised(
+    workload: Workload, parts: Sequence[StoredPart]
+) -> None:
+    assert recognize_events(workload, look(workload, *parts)) == parts
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({}, "run insert first"),
+        ({b"sensor-7": (3, 1, 2)}, "events of device 'sensor-7'"),
+        (look(Temperature(5), StoredPart(0, 0, 9), StoredPart(2, 0, 9)), "device 'w00002d000000'"),
+        (look(Temperature(6), StoredPart(0, 0, 9)), "9 events of seed 5"),
+        (look(Temperature(5), StoredPart(0, 0, 9), StoredPart(0, 20, 9)), "18 events of seed 5"),
+        (look(Temperature(5), StoredPart(0, 9, 9), time_origin=9), "9 events of seed 5"),
+    ],
+)
+def test_others_are_not(found: dict[bytes, tuple[int, int, int]], said: str) -> None:
+    with pytest.raises(SimulatorError, match=re.escape(said)):
+        recognize_events(Temperature(5), found)
