@@ -290,7 +290,7 @@ def test_timestamps_cannot_start_again_where_that_would_overwrite_events() -> No
             Postgres,
             POSTGRES,
             "temperature",
-            "there is no query 'last-point' .known: count-events",
+            "there is no query 'last-point'; did you mean point. .known: count-events",
         ),
     ],
 )
