@@ -103,8 +103,8 @@ class Preparation:
                 self._continue(settings.after)
         if readers:
             module.prepare_queries()
-            self.queries = len(module.choose_queries())
             self.drawn = list(module.drawn_queries())
+            self.queries = len(module.queries()) + len(self.drawn)
             if self.drawn:
                 self.stored = find_stored(settings, module, self._workload, self.first_event)
         self.server = module.server_info()

@@ -83,8 +83,11 @@ def _place_events(
     workload: Workload, worker: int, count: int, span_ms: tuple[int, int]
 ) -> StoredPart:
     """The consecutive events of a worker that are so many and take so long."""
-    first = round((span_ms[0] - workload.schema.epoch_ms) / workload.interval_ms)
-    for number in dict.fromkeys((0, max(0, first))):
+    since, every = span_ms[0] - workload.schema.epoch_ms, workload.device_interval_ms
+    devices = len(workload.devices(worker))
+    # Devices take turns, or all have an event at each tick.
+    guesses = (0, round(since / every * devices), int(since // every) * devices)
+    for number in dict.fromkeys(max(0, guess) for guess in guesses):
         part = StoredPart(worker, number, count)
         if Stored(workload, [part]).span_ms == span_ms:
             return part

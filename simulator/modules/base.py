@@ -423,7 +423,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         """
         own = self.workload_queries()
         found = {}
-        for name in self.choose_queries():
+        for name in self.choose_queries(own):
             description = self._described().get(name)
             if name in own:
                 found[name] = own[name]
@@ -433,20 +433,20 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
 
     def drawn_queries(self) -> Mapping[str, Description]:
         """The queries to ask whose parameters are drawn for each execution; OptionError as `queries`."""
-        known = self._described()
-        return {
-            name: known[name]
-            for name in self.choose_queries()
-            if name in known and known[name].is_drawn
-        }
+        known = {name: query for name, query in self._described().items() if query.is_drawn}
+        # Without any, the database needn't be asked what `workload_queries` may have to know.
+        return (
+            {name: known[name] for name in self.choose_queries() if name in known} if known else {}
+        )
 
-    def choose_queries(self) -> list[str]:
+    def choose_queries(self, own: Collection[str] | None = None) -> list[str]:
         """Names of all queries to ask: those for the workload, or those that the job's load names.
 
-        Raises OptionError for a name that isn't among them, or that the module can't ask.
+        `own`: names of `workload_queries`, if the caller has them. Raises OptionError for a name that isn't
+        among them, or that the module can't ask.
         """
         schema, described = self.job.schema, self._described()
-        own = dict.fromkeys(self.workload_queries())
+        own = dict.fromkeys(self.workload_queries() if own is None else own)
         own |= dict.fromkeys(name for name in schema.queries if name in described)
         available = [*own, *(name for name in described if name not in own)]
         chosen = self.job.load.queries

@@ -185,8 +185,10 @@ class Workload(ABC):
     """What is asked of it beside the queries that all workloads have. The schema gets their names."""
     high: ClassVar[tuple[str, float] | None] = None
     """A field and a value that few of its values exceed: what conditions of queries ask for."""
-    interval_ms: ClassVar[float] = 1000
-    """The mean time from one event of a worker to the next."""
+    event_interval_ms: ClassVar[float] = 1000
+    """The mean time from one event of a worker to the next, if its devices take turns."""
+    disorder: int = 4096
+    """How many events of a worker may lie between two that aren't in the order of time, at most."""
 
     def __init_subclass__(cls) -> None:
         """Raises OptionError if a query can't be asked of the workload's events."""
@@ -197,7 +199,7 @@ class Workload(ABC):
         for query in cls.queries:
             query.check(schema)
         names = name_queries(cls.queries) or schema.queries
-        described = describe_queries(cls.queries, schema, cls.interval_ms, cls.high)
+        described = describe_queries(cls.queries, schema, cls.event_interval_ms, cls.high)
         cls.schema = replace(schema, queries=names, descriptions=described)
 
     def __init__(self, seed: int = 0, **options: Any) -> None:
@@ -208,12 +210,17 @@ class Workload(ABC):
         self.options = self.options_model.model_validate(options)
         self.device_spread = self.options.device_spread
         schema = type(self).schema
-        interval_ms = self.interval_ms * self.device_spread
+        interval_ms = self.device_interval_ms
         self.schema = replace(
             schema,
             devices_per_worker=self.device_spread,
             descriptions=describe_queries(self.queries, schema, interval_ms, self.high),
         )
+
+    @property
+    def device_interval_ms(self) -> float:
+        """The mean time from one event of a device to the next."""
+        return self.event_interval_ms * self.device_spread
 
     @abstractmethod
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:

@@ -107,7 +107,7 @@ class Cpu(Workload):
     )
     queries: ClassVar[tuple[Query, ...]] = QUERIES
     high = ("usage_user", HIGH_CPU_ABOVE)
-    interval_ms = INTERVAL_MS
+    event_interval_ms = INTERVAL_MS
 
     def __init__(self, seed: int = 0, **options: Any) -> None:
         super().__init__(seed, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -37,6 +37,7 @@ from .definition import (
     Uniform,
     Wander,
 )
+from .queries import describe_queries
 from .signals import Points
 
 WINDOW = 262_144
@@ -55,6 +56,9 @@ _DTYPES: dict[ColumnType, type[np.generic]] = {
     ColumnType.BOOL: np.bool_,
 }
 _FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
+
+_SAMPLED, _SAMPLED_TICKS = 1000, 101
+"""Events by which a value that is high is found, and how many ticks they are apart."""
 
 Maker = Callable[[Points], NDArray[Any]]
 """The values of a column."""
@@ -139,6 +143,8 @@ class Defined(Workload):
             self._late = late.model_copy(update={"share": given.late})
         if self._late and not self._late.share:
             self._late = None
+        if self._late:
+            self.disorder = self.window
         self._fleets: dict[int, _Fleet] = {}
         self._orders: dict[tuple[int, int], NDArray[np.int32]] = {}
 
@@ -146,6 +152,10 @@ class Defined(Workload):
     def interval_ms(self) -> int:
         """Between two events of a device."""
         return int(self.definition.interval)
+
+    @property
+    def device_interval_ms(self) -> float:
+        return self.interval_ms
 
     @property
     def epoch_ms(self) -> int:
@@ -295,12 +305,15 @@ def define(definition: Definition) -> type[Defined]:
         device=definition.device,
         key=(definition.device, definition.time),
         devices_per_worker=definition.devices.in_all or definition.devices.per_worker or 1,
+        epoch_ms=definition.epoch,
     )
+    high = _find_high(schema, makers, definition)
     members = {
         "__doc__": definition.about,
         "name": definition.name,
         "definition": definition,
         "schema": schema,
+        "queries": describe_queries((), schema, definition.interval, high),
         "_makers": {name: make for name, make in makers.items() if not columns[name].tag},
         "_tag_makers": {name: make for name, make in makers.items() if columns[name].tag},
         "_masks": {
@@ -310,6 +323,21 @@ def define(definition: Definition) -> type[Defined]:
         },
     }
     return type(definition.name.title().replace("_", ""), (Defined,), members)
+
+
+def _find_high(
+    schema: Schema, makers: Mapping[str, Maker], definition: Definition
+) -> tuple[str, float] | None:
+    """The first field whose values differ, and a value that about a tenth of them exceed."""
+    numbers = np.arange(_SAMPLED, dtype=np.int64)
+    times = definition.epoch + numbers * int(definition.interval) * _SAMPLED_TICKS
+    points = Points(times, *signals.device_keys(0, 0, numbers))
+    for name in schema.fields:
+        values = makers[name](points).astype(np.float64)
+        high = float(f"{np.percentile(values, 90):.3g}")
+        if values.max() > high:
+            return name, high
+    return None
 
 
 def _make_maker(name: str, column: ColumnDefinition, definition: Definition) -> Maker:

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from .base import EventBlock, Workload
 
-BLOCK_EVENTS = 65_536
-_EDGE_EVENTS = 4096
-"""Events among which those with the first and the last time are: they needn't be in order of time."""
+BLOCK_VALUES = 655_360
+"""How many values a block has, more or less: of ten columns, 65,536 events."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class StoredPart:
 
 
 class Stored:
-    """Parts of a workload's events, each of another worker: what queries are drawn for and asked of."""
+    """Parts of a workload's events: what queries are drawn for and asked of."""
 
     def __init__(self, workload: Workload, parts: Sequence[StoredPart]) -> None:
         """ValueError if there are no events."""
@@ -60,13 +59,14 @@ class Stored:
     @cached_property
     def span_ms(self) -> tuple[int, int]:
         """From the first event to just behind the last."""
+        time = self.workload.schema.time
         first, last = [], []
         for part in self.parts:
-            edge = min(_EDGE_EVENTS, part.count)
-            behind = part.first + part.count - edge
-            time = self.workload.schema.time
-            first.append(self.workload.block(part.worker, part.first, edge).columns[time].min())
-            last.append(self.workload.block(part.worker, behind, edge).columns[time].max())
+            edge = min(self.workload.disorder, part.count)
+            behind = StoredPart(part.worker, part.first + part.count - edge, edge)
+            before = StoredPart(part.worker, part.first, edge)
+            first += [block.columns[time].min() for block in self._generate(before)]
+            last += [block.columns[time].max() for block in self._generate(behind)]
         return int(min(first)), int(max(last)) + 1
 
     @property
@@ -97,6 +97,10 @@ class Stored:
     def blocks(self) -> Iterator[EventBlock]:
         """All events, in blocks of a size that memory doesn't notice."""
         for part in self.parts:
-            for start in range(0, part.count, BLOCK_EVENTS):
-                count = min(BLOCK_EVENTS, part.count - start)
-                yield self.workload.block(part.worker, part.first + start, count)
+            yield from self._generate(part)
+
+    def _generate(self, part: StoredPart) -> Iterator[EventBlock]:
+        most = -(-BLOCK_VALUES // len(self.workload.schema.columns))
+        for start in range(0, part.count, most):
+            count = min(most, part.count - start)
+            yield self.workload.block(part.worker, part.first + start, count)

@@ -73,7 +73,7 @@ class Temperature(Workload):
     )
     queries: ClassVar[tuple[Query, ...]] = QUERIES
     high = ("temperature", 30.0)
-    interval_ms = INTERVAL_MS
+    event_interval_ms = INTERVAL_MS
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         # In place where possible: on a machine with a busy server the caches are cold, and then

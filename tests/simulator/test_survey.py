@@ -10,6 +10,7 @@ import pytest
 
 from simulator.collector.survey import recognize_events
 from simulator.errors import SimulatorError
+from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.stored import StoredPart
@@ -30,7 +31,15 @@ def look(
     return found
 
 
-@pytest.mark.parametrize("workload", [Temperature(5, device_spread=7), Cpu(device_spread=3)])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        Temperature(5, device_spread=7),
+        Cpu(device_spread=3),
+        load_workload("machines")(device_spread=5, late=0.1),
+    ],
+    ids=["temperature", "cpu", "machines"],
+)
 @pytest.mark.parametrize(
     "parts",
     [

@@ -49,7 +49,8 @@ class CassandraQueries:
 
     def of_workload(self) -> Mapping[str, Query]:
         """All queries of the schema's workload, in its order."""
-        return {name: partial(QUERIES[name], self) for name in self._schema.queries}
+        names = [name for name in self._schema.queries if name in QUERIES]
+        return {name: partial(QUERIES[name], self) for name in names}
 
     def count(self, table: str) -> int:
         """The events in a table."""

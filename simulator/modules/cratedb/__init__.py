@@ -170,7 +170,8 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
         return sum(counts)
 
     def workload_queries(self) -> Mapping[str, Query]:
-        return {name: partial(self._ask, QUERIES[name]) for name in self.job.schema.queries}
+        names = [name for name in self.job.schema.queries if name in QUERIES]
+        return {name: partial(self._ask, QUERIES[name]) for name in names}
 
     def server_info(self) -> dict[str, Any]:
         return describe(self._connect(), self.options.default_schema, self.job.table_names[0])

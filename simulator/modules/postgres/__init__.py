@@ -41,7 +41,7 @@ YugabyteDB neither, if the old connection's node lives but can't be connected to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
@@ -238,14 +238,14 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
     def compile(self, bound: Bound) -> Query:
         return partial(self._session.ask, compile_statement(bound, self.job.schema, self.SQL))
 
-    def choose_queries(self) -> list[str]:
+    def choose_queries(self, own: Collection[str] | None = None) -> list[str]:
         for name in self.job.load.queries or ():
             if name.endswith(TUNED) and not self.options.create_indices:
                 raise OptionError(
                     f"option queries: {name} is slower than {name.removesuffix(TUNED)} without the"
                     " indices that it is tuned for: set create_indices=true"
                 )
-        return super().choose_queries()
+        return super().choose_queries(own)
 
     def server_info(self) -> dict[str, Any]:
         return describe(self._session, self._dialect)
