@@ -114,11 +114,12 @@ def plain(value: Any) -> Any:
 def list_events(stored: Stored) -> list[dict[str, Any]]:
     found = []
     for part in stored.parts:
-        for number in range(part.first, part.first + part.count):
-            block = stored.workload.block(part.worker, number, 1)
-            event = {name: plain(values.tolist()[0]) for name, values in block.columns.items()}
-            event |= dict.fromkeys((name for name, gone in block.missing.items() if gone[0]))
-            event[block.schema.device] = block.devices[0].decode()
+        block = stored.workload.block(part.worker, part.first, part.count)
+        columns = {name: values.tolist() for name, values in block.columns.items()}
+        for row, device in enumerate(block.devices.tolist()):
+            event = {name: plain(values[row]) for name, values in columns.items()}
+            event |= dict.fromkeys(name for name, gone in block.missing.items() if gone[row])
+            event[block.schema.device] = device.decode()
             found.append(event)
     return found
 
