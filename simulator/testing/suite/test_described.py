@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from ...errors import OptionError
+from ...modules.base import Support
+from ...workloads import load_workload
 from ...workloads.answers import answer_all, compare_answers
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
@@ -51,15 +53,25 @@ def list_queries(workload: Workload) -> list[Query]:
         },
         {"events": [first], "where": {"column": last, "above": 20}, "devices": 2},
     ]
+    tags = [column.name for column in schema.columns if column.tag]
+    texts = [column.name for column in schema.columns if column.type in ("bool", "text")]
+    if tags:
+        more = [
+            *more,
+            {"compute": [count, *everything], "per": [tags[0], {"every": "1m"}]},
+            {"events": [*texts, schema.time], "devices": 5, "window": {"span": "1m"}},
+        ]
     named = [Query.model_validate({"name": f"more-{i}", **one}) for i, one in enumerate(more)]
     for query in named:
         query.check(schema)
     return [*schema.descriptions, *named]
 
 
+MACHINES_PARTS = ((0, 0, 700), (1, 0, 300))
 WORKLOADS = [
     Temperature(seed=SEED, device_spread=DEVICES),
     Cpu(seed=SEED, device_spread=10),
+    load_workload("machines")(seed=SEED, device_spread=10, late=0.1),
 ]
 names = pytest.mark.parametrize("workload", WORKLOADS, ids=[one.name for one in WORKLOADS])
 
@@ -67,12 +79,16 @@ names = pytest.mark.parametrize("workload", WORKLOADS, ids=[one.name for one in 
 @names
 def test_answers_to_described_queries(server: ServerUnderTest, workload: Workload) -> None:
     """Each with parameters drawn several times. All are asked before the test says which were wrong."""
-    shapes = frozenset(server.module_type.CAPABILITIES.shapes)
+    can = server.module_type.CAPABILITIES
+    if can.workload(workload.schema) is not Support.FULL:
+        pytest.skip("the module doesn't store it")
+    shapes = frozenset(can.shapes)
     queries = [q for q in list_queries(workload) if q.shapes(workload.schema) <= shapes]
     if not queries:
         pytest.skip("compiles no queries")
-    fill(server, workload)
-    stored = Stored(workload, [StoredPart(*part) for part in PARTS[type(workload)]])
+    parts = PARTS.get(type(workload), MACHINES_PARTS)
+    fill(server, workload, parts)
+    stored = Stored(workload, [StoredPart(*part) for part in parts])
     bounds = [
         draw(query, stored, 0, execution)
         for query in queries
@@ -89,10 +105,10 @@ def test_answers_to_described_queries(server: ServerUnderTest, workload: Workloa
 
 def test_the_queries_above_have_all_shapes() -> None:
     found = [q.shapes(one.schema) for one in WORKLOADS for q in list_queries(one)]
-    assert frozenset[Shape]().union(*found) == frozenset(Shape) - {Shape.PER_TAG}
+    assert frozenset[Shape]().union(*found) == frozenset(Shape)
 
 
-@names
+@pytest.mark.parametrize("workload", WORKLOADS[:2], ids=["temperature", "cpu"])
 def test_common_queries_are_asked_by_name_only(server: ServerUnderTest, workload: Workload) -> None:
     schema = workload.schema
     if not server.module_type.CAPABILITIES.shapes:
