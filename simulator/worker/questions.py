@@ -22,7 +22,7 @@ class Questions:
         self._reader = reader
         self._fixed = module.queries()
         self._drawn = module.drawn_queries()
-        self.names = module.choose_queries(self._fixed) if self._drawn else list(self._fixed)
+        self.names = module.choose_queries() if self._drawn else list(self._fixed)
         self._stored: Stored | None = None
         if self._drawn:
             parts = [StoredPart(part.worker, part.first, part.count) for part in stored]

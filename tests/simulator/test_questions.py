@@ -1,0 +1,113 @@
+"""What readers ask, and for which events it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+
+from simulator.collector.survey import find_stored
+from simulator.contract import DataSet, Load, Role, RunSettings, StoredEvents, Timestamps
+from simulator.contract.settings import make_groups
+from simulator.errors import OptionError, SimulatorError
+from simulator.modules.base import Job, Query
+from simulator.modules.blackhole import Blackhole
+from simulator.worker.questions import Questions
+from simulator.workloads.answers import answer
+from simulator.workloads.queries import Bound, Shape
+from simulator.workloads.stored import Stored, StoredPart
+from simulator.workloads.temperature import Temperature
+
+WORKLOAD = Temperature(seed=2, device_spread=3)
+HELD = [StoredPart(0, 0, 500), StoredPart(1, 0, 300)]
+
+
+class Generated(Blackhole):
+    """A database that answers by the generator, and notes what it is asked."""
+
+    CAPABILITIES = replace(Blackhole.CAPABILITIES, shapes=frozenset(Shape) - {Shape.WHERE})
+    asked: ClassVar[list[Bound]] = []
+
+    def workload_queries(self) -> Mapping[str, Query]:
+        return {"count-events": lambda: [(800,)]}
+
+    def compile(self, bound: Bound) -> Query:
+        self.asked.append(bound)
+        return lambda: answer(bound, Stored(WORKLOAD, HELD)).rows
+
+
+def make_module(*queries: str) -> Generated:
+    Generated.asked.clear()
+    load = Load(role=Role.READ, queries=list(queries) or None)
+    return Generated(Generated.options_model(), Job(WORKLOAD.schema, load))
+
+
+def make_settings(*loads: Load, **data: Any) -> RunSettings:
+    return RunSettings(
+        run_id="r",
+        token="t",
+        target="t",
+        module="blackhole",
+        options={},
+        data=DataSet(**data),
+        groups=make_groups(*loads),
+    )
+
+
+def events(*parts: tuple[int, int, int]) -> list[StoredEvents]:
+    return [StoredEvents(worker=w, first=first, count=count) for w, first, count in parts]
+
+
+def test_a_reader_asks_own_queries_by_default_and_others_by_name() -> None:
+    assert Questions(make_module(), WORKLOAD, [], 0).names == ["count-events", "temperature-min-max",
+        "temperature-stats", "temperature-stats-per-device", "newest-per-device"]  # fmt: skip
+    named = make_module("range", "last-values", "count-events")
+    questions = Questions(named, WORKLOAD, events((0, 0, 500)), 0)
+    assert questions.names == ["count-events", "range", "last-values"]
+
+
+def test_each_execution_of_each_reader_is_drawn_anew_over_what_is_stored() -> None:
+    module = make_module("range")
+    for reader in (0, 1):
+        questions = Questions(module, WORKLOAD, events((0, 0, 500), (1, 0, 300)), reader)
+        for execution in (0, 1, 0):
+            assert questions.make("range", execution)()
+    first, second, again, other, *_ = module.asked
+    assert first == again
+    assert len({first, second, other}) == 3
+
+
+def test_what_can_not_be_compiled_is_refused_by_its_shape() -> None:
+    said = r"can't ask threshold yet: it compiles no queries with a condition on a value \(known: count"
+    with pytest.raises(OptionError, match=said):
+        make_module("threshold").queries()
+
+
+def test_the_database_is_asked_which_events_it_has() -> None:
+    settings = make_settings(Load(role=Role.READ))
+    assert find_stored(settings, make_module("range"), WORKLOAD, 0) == events(
+        (0, 0, 500), (1, 0, 300)
+    )
+
+
+def test_while_others_write_what_they_prefill_is_known() -> None:
+    loads = Load(workers=2), Load(role=Role.READ)
+    settings = make_settings(*loads, prefill=25)
+    module = make_module("range")
+    assert find_stored(settings, module, WORKLOAD, 100) == events((0, 100, 13), (1, 100, 12))
+    assert not module.asked
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({}, "set --prefill"),
+        ({"prefill": 25, "timestamps": Timestamps.RESTART}, "--timestamps restart"),
+    ],
+)
+def test_or_it_is_said_why_it_is_not(data: dict[str, Any], said: str) -> None:
+    settings = make_settings(Load(), Load(role=Role.READ), **data)
+    with pytest.raises(SimulatorError, match=said):
+        find_stored(settings, make_module("range"), WORKLOAD, 100)
