@@ -114,34 +114,6 @@ def escape(values: NDArray[Any], replacements: Sequence[tuple[bytes, bytes]]) ->
 _JSON_SPECIAL = b'"\\' + bytes(range(1, 0x20))
 
 
-def json_object_format(columns: Sequence[Column]) -> bytes:
-    """The %-format of an object with the columns as members, on one line.
-
-    Takes the columns as `json_columns` gives them.
-    """
-    members = []
-    for column in columns:
-        value = text_format(column)
-        if column.type is ColumnType.TEXT:
-            value = b'"' + value + b'"'
-        members.append(orjson.dumps(column.name).replace(b"%", b"%%") + b":" + value)
-    return b"{" + b",".join(members) + b"}"
-
-
-def json_columns(block: EventBlock) -> list[NDArray[Any]]:
-    """The block's columns in the schema's order as `json_object_format` takes them."""
-    columns = []
-    for column in block.schema.columns:
-        values = block.columns[column.name]
-        if column.type is ColumnType.TEXT:
-            values = escape_json(values)
-        elif column.type is ColumnType.JSON:
-            # Line breaks mean nothing outside of strings, and within strings they are escaped.
-            values = escape(values, ((b"\n", b" "), (b"\r", b" ")))
-        columns.append(values)
-    return columns
-
-
 def escape_json(values: NDArray[Any]) -> NDArray[Any]:
     """UTF-8 texts as the inside of JSON strings; the column itself if nothing is to be escaped."""
     if is_constant(values):

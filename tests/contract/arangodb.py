@@ -46,6 +46,8 @@ class ArangoUnderTest(HttpServerUnderTest):
         ColumnType.INT64: "number",
         ColumnType.INT32: "number",
         ColumnType.FLOAT32: "number",
+        ColumnType.FLOAT64: "number",
+        ColumnType.BOOL: "bool",
         ColumnType.TEXT: "string",
         ColumnType.JSON: "object",
     }
@@ -117,7 +119,7 @@ class ArangoUnderTest(HttpServerUnderTest):
         return {collection["name"] for collection in found}
 
     def columns(self, table: str) -> dict[str, str]:
-        kinds = {dict: "object", str: "string", int: "number", float: "number"}
+        kinds = {dict: "object", str: "string", int: "number", float: "number", bool: "bool"}
         found: dict[str, str] = {}
         for document in self._documents(table):
             for name, value in document.items():

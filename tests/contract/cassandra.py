@@ -58,6 +58,8 @@ class CassandraUnderTest(ServerUnderTest):
         ColumnType.INT64: "bigint",
         ColumnType.INT32: "int",
         ColumnType.FLOAT32: "float",
+        ColumnType.FLOAT64: "double",
+        ColumnType.BOOL: "boolean",
         ColumnType.TEXT: "text",
         ColumnType.JSON: "text",
     }
@@ -118,7 +120,10 @@ class CassandraUnderTest(ServerUnderTest):
         ]
         documents = [c.type is ColumnType.JSON for c in schema.columns]
         return [
-            [json.loads(v) if parse else v for v, parse in zip(row, documents, strict=True)]
+            [
+                json.loads(v) if parse and v is not None else v
+                for v, parse in zip(row, documents, strict=True)
+            ]
             for row in self.ask(f"SELECT {', '.join(selected)} FROM {self._named(table)}")
         ]
 

@@ -49,6 +49,8 @@ class CratedbUnderTest(HttpServerUnderTest):
         ColumnType.INT64: "bigint",
         ColumnType.INT32: "integer",
         ColumnType.FLOAT32: "real",
+        ColumnType.FLOAT64: "double precision",
+        ColumnType.BOOL: "boolean",
         ColumnType.TEXT: "text",
         ColumnType.JSON: "text",
     }
@@ -98,7 +100,7 @@ class CratedbUnderTest(HttpServerUnderTest):
         ]
         for row in rows:
             for number in texts:
-                row[number] = json.loads(row[number])
+                row[number] = row[number] and json.loads(row[number])
         return rows
 
     def keys(self, table: str) -> list[str]:

@@ -45,6 +45,8 @@ _TYPES = {
     "BIGINT": "bigint",
     "INTEGER": "integer",
     "REAL": "real",
+    "DOUBLE PRECISION": "double precision",
+    "BOOLEAN": "boolean",
     "TEXT": "text",
 }
 
@@ -86,8 +88,8 @@ _CREATE = re.compile(
     r"(?: CLUSTERED INTO (\d+) SHARDS)?(?: WITH \(number_of_replicas = '(\d+(?:-\w+)?)'\))?"
 )
 _COLUMN = re.compile(
-    rf"{_NAME} (TIMESTAMP WITH TIME ZONE|BIGINT|INTEGER|REAL|TEXT|OBJECT\(DYNAMIC\) AS \({_NAME}"
-    r" TEXT\))( DEFAULT gen_random_text_uuid\(\))?( PRIMARY KEY)?(?:, |$)"
+    rf"{_NAME} (TIMESTAMP WITH TIME ZONE|BIGINT|INTEGER|REAL|DOUBLE PRECISION|BOOLEAN|TEXT"
+    rf"|OBJECT\(DYNAMIC\) AS \({_NAME} TEXT\))( DEFAULT gen_random_text_uuid\(\))?( PRIMARY KEY)?(?:, |$)"
 )
 _DROP = re.compile(rf"DROP TABLE IF EXISTS {_NAME}")
 _REFRESH = re.compile(rf"REFRESH TABLE {_NAME}")

@@ -43,6 +43,8 @@ class InfluxUnderTest(HttpServerUnderTest):
         ColumnType.INT64: "integer",
         ColumnType.INT32: "integer",
         ColumnType.FLOAT32: "float",
+        ColumnType.FLOAT64: "float",
+        ColumnType.BOOL: "boolean",
         ColumnType.TEXT: "string",
         ColumnType.JSON: "string",
     }
@@ -141,7 +143,7 @@ class InfluxUnderTest(HttpServerUnderTest):
             fields = {column.name for column in schema.columns}
             return {k: v for k, v in found.items() if k not in fields | {"time"}}
         if schema.column(name).type is ColumnType.JSON:
-            return json.loads(found[name])
+            return found[name] and json.loads(found[name])
         return found[name]
 
     def keys(self, table: str) -> list[str]:

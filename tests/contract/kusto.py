@@ -18,7 +18,7 @@ import pytest
 from azure.storage.queue import QueueClient
 
 from simulator.testing.server import Fault, Refusal, Strike
-from simulator.workloads.base import ColumnType, Schema
+from simulator.workloads.base import Column, ColumnType, Schema
 
 from ..helpers import eventually
 from .http_proxy import Fate, HttpRequest, Refuse
@@ -44,6 +44,8 @@ class KustoUnderTest(HttpServerUnderTest):
         ColumnType.INT64: "long",
         ColumnType.INT32: "int",
         ColumnType.FLOAT32: "real",
+        ColumnType.FLOAT64: "real",
+        ColumnType.BOOL: "bool",
         ColumnType.TEXT: "string",
         ColumnType.JSON: "dynamic",
     }
@@ -99,16 +101,18 @@ class KustoUnderTest(HttpServerUnderTest):
 
     def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
         eventually(self.drained, "empty queue")
-        types = [column.type for column in schema.columns]
         return [
-            [self._value(kind, value) for kind, value in zip(types, row, strict=True)]
+            [self._value(column, value) for column, value in zip(schema.columns, row, strict=True)]
             for row in self.asked(f"['{table}'] | take 1000000")
         ]
 
-    def _value(self, kind: ColumnType, value: Any) -> Any:
-        if kind is ColumnType.TIMESTAMP_MS:
+    def _value(self, column: Column, value: Any) -> Any:
+        # A string has no null: an empty one is all that there can be.
+        if column.nullable and value in (None, ""):
+            return None
+        if column.type is ColumnType.TIMESTAMP_MS:
             return round(datetime.fromisoformat(value).timestamp() * 1000)
-        return json.loads(value) if kind is ColumnType.JSON else value
+        return json.loads(value) if column.type is ColumnType.JSON else value
 
     def keys(self, table: str) -> list[str]:
         return []

@@ -123,7 +123,8 @@ def test_what_is_not_there_is_told_apart(support: Support | None, text: str) -> 
 def test_capabilities_speak_of_everything(name: str) -> None:
     can = load_module(name).CAPABILITIES
     assert set(can.primary_keys) == set(PrimaryKey)
-    assert set(can.column_types) >= set(ColumnType) - {ColumnType.FLOAT64, ColumnType.BOOL}
+    assert set(can.column_types) == set(ColumnType)
+    assert can.missing_values
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,9 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
         multiple_tables=Support.FULL,
         queries=dict.fromkeys(QUERIES, Support.FULL),
         indices=Support.FULL,
-        column_types=frozenset(ColumnType) - {ColumnType.FLOAT64, ColumnType.BOOL},
+        column_types=frozenset(ColumnType),
         in_flight=dict.fromkeys(InsertMethod, Support.FULL),
+        missing_values=True,
     )
     ENCODINGS = (
         Encoding("document", {"insert_method": "document"}),

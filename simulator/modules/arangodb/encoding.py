@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...contract import PrimaryKey
-from ...encoding import bounds, client_keys, json_columns, json_object_format
+from ...encoding import bounds, client_keys
+from ...json_rows import json_columns, json_object_format
 from ...rows import format_requests, format_singles
 from ...workloads.base import EventBlock
 from ..base import Encoder, Job, Payload

@@ -44,7 +44,10 @@ _COLUMN_TYPES = {
     ColumnType.TIMESTAMP_MS: "datetime",
     ColumnType.INT64: "long",
     ColumnType.INT32: "int",
+    # Kusto's only type for floats: 64 bits.
     ColumnType.FLOAT32: "real",
+    ColumnType.FLOAT64: "real",
+    ColumnType.BOOL: "bool",
     ColumnType.TEXT: "string",
     ColumnType.JSON: "dynamic",
 }
@@ -73,6 +76,7 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
         column_types=_COLUMN_TYPES,
         # By the newest event of a device it can be told of one streamed request only whether it is stored.
         in_flight={InsertMode.QUEUED: Support.FULL, InsertMode.STREAMING: Support.MISSING},
+        missing_values=True,
     )
     ENCODINGS = (
         Encoding("queued", {"batch": "true"}),

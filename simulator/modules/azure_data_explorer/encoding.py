@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...encoding import bounds, escape, iso_times, text_format
-from ...rows import format_rows
+from ...rows import format_rows, text_form, text_values
 from ...workloads.base import ColumnType, EventBlock
 from ..base import Encoder, Job, Payload
 from ..shared.compression import compress
@@ -46,15 +46,15 @@ class CsvEncoder(Encoder):
     def __init__(self, job: Job) -> None:
         self._schema = job.schema
         self._tables = job.table_names
-        formats = []
+        self._forms = []
         for column in job.schema.columns:
             if column.type in _QUOTED:
-                formats.append(b'"%b"')
+                self._forms.append(b'"%b"')
             elif column.type is ColumnType.TIMESTAMP_MS:
-                formats.append(b"%b")
+                self._forms.append(b"%b")
             else:
-                formats.append(text_format(column))
-        self._row = b",".join(formats)
+                self._forms.append(text_format(column))
+        self._row = b",".join(map(text_form, job.schema.columns, self._forms))
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         return [
@@ -70,13 +70,15 @@ class CsvEncoder(Encoder):
 
     def _part(self, table: str, block: EventBlock) -> Part:
         columns = []
-        for column in self._schema.columns:
+        for column, form in zip(self._schema.columns, self._forms, strict=True):
             values = block.columns[column.name]
             if column.type in _QUOTED:
                 values = escape(values, _ESCAPES)
             elif column.type is ColumnType.TIMESTAMP_MS:
                 values = iso_times(values)
-            columns.append(values)
+            # An empty field is null, but for a string, which has no null.
+            missing = block.missing.get(column.name)
+            columns.append(text_values(column, form, values, missing, b""))
         text = format_rows(self._row, b"\n", columns)
         last = len(block) - 1
         return Part(

@@ -59,6 +59,8 @@ _COLUMN_TYPES = {
     ColumnType.INT64: "bigint",
     ColumnType.INT32: "int",
     ColumnType.FLOAT32: "float",
+    ColumnType.FLOAT64: "double",
+    ColumnType.BOOL: "boolean",
     ColumnType.TEXT: "text",
     # Neither has Cassandra a type for it, nor the driver one for YCQL's jsonb.
     ColumnType.JSON: "text",
@@ -115,6 +117,7 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        missing_values=True,
     )
     ENCODINGS = (
         Encoding("batch", {"insert_mode": "batch"}),

@@ -30,6 +30,10 @@ MAX_BATCH = 65_535
 # each device: as far as memory allows (a temperature event is about 70 bytes).
 _MAX_UNIT_EVENTS = 262_144
 
+# A value that isn't there has this length (section 3, [value]): not NULL (-1), which would be stored as
+# a tombstone.
+_NOT_SET = -2
+
 _PREPARED = b"\x01"
 _WITH_VALUES = 0x01
 _INT_FLAGS_SINCE = 5
@@ -118,7 +122,8 @@ class CassandraEncoder(Encoder):
             order = np.argsort(block.devices, kind="stable")
             columns = {name: values[order] for name, values in block.columns.items()}
             devices = block.devices[order]
-            block = EventBlock(block.schema, block.worker, block.first, columns, devices)
+            missing = {name: places[order] for name, places in block.missing.items()}
+            block = EventBlock(block.schema, block.worker, block.first, columns, devices, missing)
             tables = None if tables is None else tables[order]
             begins = np.flatnonzero(devices[1:] != devices[:-1]) + 1
             ends = [*begins.tolist(), len(block)]
@@ -126,7 +131,7 @@ class CassandraEncoder(Encoder):
         if tables is not None:
             numbers = range(len(self._statements))
             prefixes = _void([self._batch_prefix(table) for table in numbers])[tables]
-        rows = BinaryRows(self._values(block), prefixes)
+        rows = self._rows(block, prefixes)
         trailer = self._consistency + self._flags(0)
         payloads = []
         for begin, end in spans:
@@ -146,7 +151,7 @@ class CassandraEncoder(Encoder):
             if len(numbers) > 1
             else self._execute_prefix(0)
         )
-        bodies = BinaryRows(self._values(block), prefix).singles()
+        bodies = self._rows(block, prefix).singles()
         return [
             Payload(Request(body, partition), 1, block, row)
             for row, (body, partition) in enumerate(
@@ -168,6 +173,11 @@ class CassandraEncoder(Encoder):
 
     def _flags(self, flags: int) -> bytes:
         return struct.pack("!I" if self._protocol_version >= _INT_FLAGS_SINCE else "!B", flags)
+
+    def _rows(self, block: EventBlock, prefix: bytes | NDArray[np.void]) -> BinaryRows:
+        return BinaryRows(
+            self._values(block), prefix, missing=block.missing, missing_length=_NOT_SET
+        )
 
     def _values(self, block: EventBlock) -> Columns:
         """The columns of the INSERT and their values."""

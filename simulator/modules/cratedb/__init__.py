@@ -46,6 +46,8 @@ _COLUMN_TYPES = {
     ColumnType.INT64: "BIGINT",
     ColumnType.INT32: "INTEGER",
     ColumnType.FLOAT32: "REAL",
+    ColumnType.FLOAT64: "DOUBLE PRECISION",
+    ColumnType.BOOL: "BOOLEAN",
     ColumnType.TEXT: "TEXT",
     # An object takes no arrays and no lone values.
     ColumnType.JSON: "TEXT",
@@ -83,6 +85,7 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        missing_values=True,
         # Both ends stand for NULL where rows are sorted, and are refused since 5.9:
         # https://github.com/crate/crate/pull/16629
         int64_range=(-(2**63) + 1, 2**63 - 2),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, bounds, client_keys, escape_json, text_format
-from ...rows import format_rows, format_singles
+from ...rows import format_rows, format_singles, text_form, text_values
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
 from ..base import Encoder, Job, Payload
 from ..shared.exactly_once import Request
@@ -62,7 +62,10 @@ class StatementEncoder(Encoder):
         self._tables = job.table_names
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
         names = [column.name for column in job.schema.columns]
-        formats = [self._value_format(job.schema, column) for column in job.schema.columns]
+        self._own_formats = [
+            self._value_format(job.schema, column) for column in job.schema.columns
+        ]
+        formats = list(map(text_form, job.schema.columns, self._own_formats))
         if self._client_key:
             names.insert(0, KEY_COLUMN)
             formats.insert(0, b'"%b"')
@@ -119,17 +122,20 @@ class StatementEncoder(Encoder):
         """A request with these rows of a block only."""
         chosen = np.array(rows)
         columns = {name: values[chosen] for name, values in block.columns.items()}
-        rest = EventBlock(block.schema, block.worker, block.first, columns, block.devices[chosen])
+        missing = {name: places[chosen] for name, places in block.missing.items()}
+        devices = block.devices[chosen]
+        rest = EventBlock(block.schema, block.worker, block.first, columns, devices, missing)
         return self._body(table, self._columns(rest))
 
     def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
         columns = []
-        for column in block.schema.columns:
+        for column, form in zip(block.schema.columns, self._own_formats, strict=True):
             values = block.columns[column.name]
             is_text = column.type in (ColumnType.TEXT, ColumnType.JSON)
             if is_text and not is_object(block.schema, column):
                 values = escape_json(values)
-            columns.append(values)
+            missing = block.missing.get(column.name)
+            columns.append(text_values(column, form, values, missing, b"null"))
         if self._client_key:
             columns.insert(0, client_keys(block))
         return columns

@@ -51,6 +51,8 @@ _FIELD_TYPES: dict[ColumnType, dict[str, Any]] = {
     ColumnType.INT64: {"type": "long"},
     ColumnType.INT32: {"type": "integer"},
     ColumnType.FLOAT32: {"type": "float"},
+    ColumnType.FLOAT64: {"type": "double"},
+    ColumnType.BOOL: {"type": "boolean"},
     ColumnType.TEXT: {"type": "keyword"},
     # Any JSON value, kept as it is and not searched.
     ColumnType.JSON: {"type": "object", "enabled": False},
@@ -102,6 +104,7 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         indices=Support.UNSUPPORTED,
         column_types=_FIELD_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        missing_values=True,
     )
     ENCODINGS = (
         Encoding("bulk", {"insert_mode": "bulk"}),

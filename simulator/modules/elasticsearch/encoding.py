@@ -10,7 +10,8 @@ from urllib.parse import quote
 import numpy as np
 
 from ...contract import PrimaryKey
-from ...encoding import bounds, client_keys, json_columns, json_object_format
+from ...encoding import bounds, client_keys
+from ...json_rows import json_columns, json_object_format
 from ...rows import format_requests, format_rows
 from ...workloads.base import EventBlock
 from ..base import Encoder, Job, Payload

@@ -60,8 +60,9 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
         multiple_tables=Support.FULL,
         queries=dict.fromkeys(NAMES, Support.FULL),
         indices=Support.UNSUPPORTED,
-        column_types=frozenset(ColumnType) - {ColumnType.FLOAT64, ColumnType.BOOL},
+        column_types=frozenset(ColumnType),
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        missing_values=True,
         repeated_timestamps=Support.UNSUPPORTED,
     )
     ENCODINGS = (
@@ -187,7 +188,9 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
 
     def _events(self, table: str | None = None, span: tuple[str, str] = ALL_TIME) -> str:
         """Flux for one value of each event."""
-        name = field_columns(self.job.schema)[-1].name
+        # One that every event has.
+        always = [column for column in field_columns(self.job.schema) if not column.nullable]
+        name = always[-1].name
         return select_events(self.options.bucket, table or self.job.schema.table, span, name)
 
     def count(self) -> int:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from ...contract import Tables
 from ...encoding import bounds, escape, is_constant, text_format
-from ...errors import SimulatorError
-from ...rows import format_requests, format_singles
+from ...errors import OptionError, SimulatorError
+from ...rows import format_requests, format_singles, text_form, text_values
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
 from ..base import Encoder, Job, Payload
 from ..shared.compression import compress
@@ -32,6 +32,7 @@ PRECISION = "ms"
 _TAG_ESCAPES = ((b",", b"\\,"), (b"=", b"\\="), (b" ", b"\\ "))
 _STRING_ESCAPES = ((b"\\", b"\\\\"), (b'"', b'\\"'))
 _TEXTS = (ColumnType.TEXT, ColumnType.JSON)
+_INTEGERS = (ColumnType.INT32, ColumnType.INT64, ColumnType.TIMESTAMP_MS)
 
 
 class InsertMode(StrEnum):
@@ -57,8 +58,10 @@ def _literal(name: str) -> bytes:
 
 
 def field_columns(schema: Schema) -> list[Column]:
-    """The columns that become fields."""
-    return [column for column in schema.columns if column.name not in (schema.device, schema.time)]
+    """The columns that become fields, those behind the others of which an event may lack the value: it
+    has no such field then."""
+    found = [column for column in schema.columns if column.name not in (schema.device, schema.time)]
+    return sorted(found, key=lambda column: column.nullable)
 
 
 class LineEncoder(Encoder):
@@ -68,6 +71,11 @@ class LineEncoder(Encoder):
         self._schema = job.schema
         self._compressed = compressed
         self._fields = field_columns(job.schema)
+        if all(column.nullable for column in self._fields):
+            raise OptionError(
+                "InfluxDB needs a column besides time and device that is never missing"
+            )
+        self._forms = [self._field_form(column) for column in self._fields]
         self._measurements = [escape_name(name) for name in job.table_names]
         name = b"%b" if job.load.tables is Tables.MULTIPLE else _literal(job.schema.table)
         # A set of tags brings its own comma.
@@ -75,15 +83,18 @@ class LineEncoder(Encoder):
         self._line = name + tags + b" " + self._fields_format() + b" %d"
 
     def _fields_format(self) -> bytes:
-        parts = []
-        for column in self._fields:
-            value = text_format(column)
-            if column.type in _TEXTS:
-                value = b'"' + value + b'"'
-            elif column.type is not ColumnType.FLOAT32:
-                value += b"i"
-            parts.append(_literal(column.name) + b"=" + value)
-        return b",".join(parts)
+        parts = map(text_form, self._fields, self._forms)
+        return b"".join(parts).removeprefix(b",")
+
+    @staticmethod
+    def _field_form(column: Column) -> bytes:
+        """A field with the comma before it, which is gone with the field."""
+        value = text_format(column)
+        if column.type in _TEXTS:
+            value = b'"' + value + b'"'
+        elif column.type in _INTEGERS:
+            value += b"i"
+        return b"," + _literal(column.name) + b"=" + value
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         columns = self._columns(block)
@@ -102,9 +113,11 @@ class LineEncoder(Encoder):
 
     def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
         columns = [self._tags(block)]
-        for column in self._fields:
+        for column, form in zip(self._fields, self._forms, strict=True):
             values = block.columns[column.name]
-            columns.append(escape(values, _STRING_ESCAPES) if column.type in _TEXTS else values)
+            if column.type in _TEXTS:
+                values = escape(values, _STRING_ESCAPES)
+            columns.append(text_values(column, form, values, block.missing.get(column.name), b""))
         columns.append(block.columns[self._schema.time])
         if len(self._measurements) > 1:
             columns.insert(0, np.array(deal_in_turn(block, self._measurements)))
