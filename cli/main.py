@@ -26,6 +26,7 @@ COMMANDS = {
     "plot": "Draw a figure of one result, or of several together.",
     "report": "Write one HTML file that says what was measured and found.",
     "targets": "List the targets of the config file and their options.",
+    "workloads": "List the workloads, or show one's columns and a few events.",
     "ceiling": "Print how fast this machine could generate and encode events.",
     "doctor": "Check what a run needs, and say what to do if it's missing.",
     "clean": "Show the runs in the cluster's namespace, and remove them.",

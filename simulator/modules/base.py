@@ -53,8 +53,8 @@ class Capabilities:
     queries: Mapping[str, Support]
     """Those of all workloads (`Schema.queries`), and variants that the module adds."""
     indices: Support
-    column_types: Collection[ColumnType]
-    """Those that the module has a type of its database for."""
+    column_types: Collection[ColumnType] | Mapping[ColumnType, str]
+    """Those that the module has a type of its database for, best with that type's name."""
     in_flight: Mapping[str, Support] = field(default_factory=dict)
     """The insert modes, as `Options.mode` calls them, in which a worker can have several requests in
     flight. A mode that isn't named holds one."""

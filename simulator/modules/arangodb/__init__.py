@@ -40,6 +40,14 @@ from .queries import QUERIES
 from .server import Connection
 from .writer import ArangoWriter
 
+# A document has JSON's types.
+_JSON_TYPES = {
+    **dict.fromkeys(ColumnType, "number"),
+    ColumnType.TEXT: "string",
+    ColumnType.BOOL: "boolean",
+    ColumnType.JSON: "any",
+}
+
 
 class Arangodb(Module[ArangoOptions, EncodingOptions]):
     """ArangoDB's document store."""
@@ -69,7 +77,7 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
         multiple_tables=Support.FULL,
         queries=dict.fromkeys(QUERIES, Support.FULL),
         indices=Support.FULL,
-        column_types=frozenset(ColumnType),
+        column_types=_JSON_TYPES,
         in_flight=dict.fromkeys(InsertMethod, Support.FULL),
         missing_values=True,
     )

@@ -102,7 +102,7 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         queries=dict.fromkeys(QUERIES, Support.FULL),
         # Every field is indexed anyway.
         indices=Support.UNSUPPORTED,
-        column_types=_FIELD_TYPES,
+        column_types={kind: mapped["type"] for kind, mapped in _FIELD_TYPES.items()},
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
     )

@@ -41,6 +41,17 @@ _SETTINGS = (
 )  # fmt: skip
 
 
+_FIELD_TYPES = {
+    **dict.fromkeys(ColumnType, "integer"),
+    # The only type for floats has 64 bits.
+    ColumnType.FLOAT32: "float",
+    ColumnType.FLOAT64: "float",
+    ColumnType.BOOL: "boolean",
+    ColumnType.TEXT: "string",
+    ColumnType.JSON: "string",
+}
+
+
 class Influxdb(Module[InfluxOptions, EncodingOptions]):
     """InfluxDB 2.x, over its HTTP API."""
 
@@ -60,7 +71,7 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
         multiple_tables=Support.FULL,
         queries=dict.fromkeys(NAMES, Support.FULL),
         indices=Support.UNSUPPORTED,
-        column_types=frozenset(ColumnType),
+        column_types=_FIELD_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
         repeated_timestamps=Support.UNSUPPORTED,

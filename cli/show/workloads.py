@@ -1,0 +1,134 @@
+"""Tables of the workloads: all of them, or one with its columns, types, bytes, queries and some events."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from textwrap import shorten
+from typing import Any
+
+from tabulate import tabulate
+
+from simulator.contract import Load
+from simulator.modules import load_module, module_names
+from simulator.modules.base import AnyModule, Job, Support
+from simulator.modules.options import parse_options
+from simulator.workloads import load_workload, workload_names
+from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
+
+EVENTS = 3
+"""Shown of a workload."""
+BATCH = 1000
+"""Events in the requests whose bytes are counted."""
+_WIDEST = 26
+_MOST_COLUMNS = 30
+
+
+def list_workloads() -> str:
+    """A line for each workload."""
+    rows = []
+    for name in workload_names():
+        kind = load_workload(name)
+        schema = kind.schema
+        about = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+        rows.append([name, str(len(schema.columns)), str(schema.metrics), about])
+    headers = ["Workload", "Columns", "Metrics", "What it is"]
+    return _table(headers, rows, ["left", "right", "right", "left"])
+
+
+def describe_workload(kind: type[Workload], seed: int) -> str:
+    """All that there is to say of one, with its first events."""
+    workload = kind(seed)
+    block = workload.block(0, 0, BATCH)
+    schema = workload.schema
+    parts = {
+        f"Workload {workload.name}, table {schema.table}": _tabulate_columns(block),
+        "Types": _tabulate_types(schema),
+        f"Bytes per event, in requests of {BATCH:,}": _tabulate_bytes(schema, block),
+        "Queries": ", ".join(schema.queries) or "none",
+    }
+    return "\n\n".join(f"{title}\n{text}" for title, text in parts.items())
+
+
+def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: Sequence[str]) -> str:
+    return tabulate(rows, headers, tablefmt="plain", colalign=align, disable_numparse=True)
+
+
+def _tabulate_columns(block: EventBlock) -> str:
+    shown = block.schema.columns[:_MOST_COLUMNS]
+    rows = [
+        [column.name, str(column.type), _role(block.schema, column), *_values(block, column)]
+        for column in shown
+    ]
+    headers = ["Column", "Type", "What", *(f"Event {number}" for number in range(EVENTS))]
+    text = _table(headers, rows, ["left"] * len(headers))
+    more = len(block.schema.columns) - len(shown)
+    return text + (f"\nand {more} columns more" if more else "")
+
+
+def _role(schema: Schema, column: Column) -> str:
+    if column.name == schema.time:
+        return "time"
+    if column.name == schema.device:
+        return f"device, by {schema.device_path}" if schema.device_path else "device"
+    if column.tag:
+        return "tag"
+    return "may be missing" if column.nullable else ""
+
+
+def _values(block: EventBlock, column: Column) -> Iterator[str]:
+    missing = block.missing.get(column.name)
+    for row, value in enumerate(block.columns[column.name][:EVENTS].tolist()):
+        if missing is not None and missing[row]:
+            yield "-"
+        elif isinstance(value, bytes):
+            yield shorten(value.decode(), _WIDEST, placeholder="…") or '""'
+        elif isinstance(value, float) and column.decimals is not None:
+            yield f"{value:.{column.decimals}f}"
+        else:
+            yield str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _modules() -> Iterator[type[AnyModule]]:
+    """Those that encode something themselves."""
+    return (module for name in module_names() if (module := load_module(name)).ENCODINGS)
+
+
+def _tabulate_types(schema: Schema) -> str:
+    used = [kind for kind in ColumnType if any(column.type is kind for column in schema.columns)]
+    rows = []
+    for module in _modules():
+        types = module.CAPABILITIES.column_types
+        rows.append([module.name, *(_type_name(types, kind) for kind in used)])
+    return _table(["Module", *map(str, used)], rows, ["left"] * (len(used) + 1))
+
+
+def _type_name(types: Collection[ColumnType] | Mapping[ColumnType, str], kind: ColumnType) -> str:
+    if kind not in types:
+        return "missing"
+    return types[kind] if isinstance(types, Mapping) else "yes"
+
+
+def _tabulate_bytes(schema: Schema, block: EventBlock) -> str:
+    own = sum(block.columns[column.name].dtype.itemsize for column in schema.columns)
+    rows = [["as generated", "", f"{own:,}"]]
+    for module in _modules():
+        if module.CAPABILITIES.workload(schema) is not Support.FULL:
+            continue
+        for encoding in module.ENCODINGS:
+            if encoding.batched:
+                options = parse_options(module.encoding_options_model, encoding.options, str)
+                encoder = module.encoder(options, Job(schema, Load(batch=BATCH)), BATCH)
+                octets = sum(_size(payload.data) for payload in encoder.encode(block, BATCH))
+                rows.append([module.name, encoding.label, f"{octets / len(block):,.0f}"])
+    return _table(["Module", "Mode", "Bytes"], rows, ["left", "left", "right"])
+
+
+def _size(data: Any) -> int:
+    """The bytes that a payload's data send: those of a body, or of all its parts."""
+    if isinstance(data, bytes):
+        return len(data)
+    if hasattr(data, "body"):
+        return _size(data.body)
+    return (
+        sum(map(_size, data)) if isinstance(data, Collection) and not isinstance(data, str) else 0
+    )

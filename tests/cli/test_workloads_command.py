@@ -1,0 +1,63 @@
+"""`workloads`: a list, and one in full."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import commands
+from simulator.workloads import load_workload, workload_names
+from simulator.workloads.base import ColumnType
+
+
+def show(*arguments: str) -> str:
+    return CliRunner().invoke(commands, ["workloads", *arguments], catch_exceptions=False).stdout
+
+
+def test_all_are_listed() -> None:
+    lines = show().splitlines()
+    assert [line.split()[0] for line in lines[1:]] == workload_names()
+    assert lines[3].split()[:3] == ["machines", "12", "6"]
+
+
+def test_one_is_shown_with_columns_types_bytes_and_events() -> None:
+    text = show("machines", "--seed", "4")
+    columns, types, octets, queries = text.split("\n\n")
+    rows = {line.split()[0]: line.split()[1:] for line in columns.splitlines()[2:]}
+    kind = load_workload("machines")
+    assert list(rows) == [column.name for column in kind.schema.columns]
+    assert rows["hall"][:2] == ["text", "tag"]
+    found = kind(4).block(0, 0, 3).columns["power"].tolist()
+    assert rows["power"] == ["float32", *(f"{value:.2f}" for value in found)]
+    postgres = next(line for line in types.splitlines() if line.startswith("postgres"))
+    assert "double precision" in postgres and "jsonb" not in postgres
+    # Two bytes for the number of columns, four for each one's length, and nothing for missing values.
+    copy = next(line for line in octets.splitlines() if line.startswith("postgres  "))
+    assert copy.split()[1:3] == ["copy", "binary"] and 110 < int(copy.split()[3]) < 125
+    assert "last-values" in queries
+
+
+def test_a_missing_value_is_a_dash() -> None:
+    kind = load_workload("machines")
+    seed = next(seed for seed in range(200) if kind(seed).block(0, 0, 3).missing["pressure"][1])
+    line = next(
+        line for line in show("machines", "--seed", str(seed)).splitlines() if "pressure" in line
+    )
+    assert line.split()[-2] == "-"
+
+
+def test_many_columns_are_cut() -> None:
+    assert "and 172 columns more" in show("wide")
+
+
+def test_one_that_is_not_there_is_an_error() -> None:
+    failed = CliRunner().invoke(commands, ["workloads", "machine"])
+    assert failed.exit_code != 0
+
+
+@pytest.mark.parametrize("name", workload_names())
+def test_every_module_names_its_types(name: str) -> None:
+    types = show(name).split("\n\n")[1]
+    assert "missing" not in types and "  yes" not in types
+    used = {column.type for column in load_workload(name).schema.columns}
+    assert types.splitlines()[1].split()[1:] == [kind for kind in ColumnType if kind in used]
