@@ -10,13 +10,15 @@ measured is merged as the collector does it. The truth is computed here: when ea
 from rate and seed, when it arrived and was answered is in the server's log.
 
 Each line of the table has what was reported, and the truth after the slash, in ms: the response time, from
-when requests were due, and the service time, from when they were sent. `Of 2 %` is the largest deviation of
-a line, as a share of what is allowed: 2 % or 0.2 ms. Under the lines of each server stands what a closed
-loop with one request in flight says of the same server: how much it hides is the point of an open loop.
+when requests were due, and the service time, from when they were sent. `Of allowed` is the largest
+deviation of a line, as a share of what is allowed: 2 % or 0.2 ms. Under the lines of each server stands
+what a closed loop with one request in flight says of the same server: how much it hides is the point of an
+open loop.
 
-The goal: no deviation beyond what is allowed; of some rounds the best counts, since other work on the
-machine can only add to the client's delays. `--quick` takes shorter runs of one round, with stalls of
-0.2 s every 2 s, and allows 10 % or 1 ms: on any machine, with other work on it.
+The goal: no deviation beyond what is allowed. A run that deviates is repeated, up to three in all, since
+other work on the machine adds to the client's delays: at 100/s, p99.9 is that of a single request. `--quick`
+takes shorter runs, with stalls of 0.2 s every 2 s, and allows 10 % or 1 ms: on any machine, with other
+work on it.
 """
 
 from __future__ import annotations
@@ -54,7 +56,6 @@ class Pace:
     """Of a run, warm-up included; of one with stalls, twice `stall_every_s` more or less."""
     stall_s: float
     stall_every_s: float
-    rounds: int
     allowed_share: float
     allowed_ms: float
 
@@ -62,9 +63,10 @@ class Pace:
         return 2 * self.stall_every_s + WARM_UP_S if service is Service.STALLS else self.run_s
 
 
-FULL = Pace(8.0, 1.0, 10.0, 1, 0.02, 0.2)
-QUICK = Pace(2.0, 0.2, 2.0, 1, 0.1, 1.0)
+FULL = Pace(8.0, 1.0, 10.0, 0.02, 0.2)
+QUICK = Pace(2.0, 0.2, 2.0, 0.1, 1.0)
 WARM_UP_S = 0.5
+ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,21 @@ def measure(server: KnownServer, service: Service, offer: Offer, pace: Pace) -> 
     }
 
 
+def measure_well(
+    server: KnownServer, service: Service, offer: Offer, pace: Pace
+) -> dict[str, Compared]:
+    """Up to `ROUNDS` runs, until none of the percentiles deviates by more than is allowed; the best of
+    each time."""
+    best: dict[str, Compared] = {}
+    for _ in range(ROUNDS):
+        for what, found in measure(server, service, offer, pace).items():
+            if what not in best or found.deviation(pace) < best[what].deviation(pace):
+                best[what] = found
+        if all(found.deviation(pace) <= 1 for found in best.values()):
+            break
+    return best
+
+
 def find_truth(workers: Sequence[Watched], log: Log, load: Load) -> tuple[Times, Times]:
     """The response and the service times in s of the requests that were due in the window."""
     assert load.rate_per_s is not None and load.duration_s is not None
@@ -183,11 +200,10 @@ def main() -> int:
     with start_known_server() as server:
         for service in Service:
             for offer in OFFERS:
-                rounds = [measure(server, service, offer, pace) for _ in range(pace.rounds)]
-                for what in ("response", "service"):
-                    best = min((found[what] for found in rounds), key=lambda c: c.deviation(pace))
-                    rows.append(_row(service, offer, what, best, f"{best.deviation(pace):.0%}"))
-                    worst = max(worst, best.deviation(pace))
+                best = measure_well(server, service, offer, pace)
+                for what, found in best.items():
+                    rows.append(_row(service, offer, what, found, f"{found.deviation(pace):.0%}"))
+                    worst = max(worst, found.deviation(pace))
             closed = measure(server, service, CLOSED, pace)["closed loop"]
             rows.append(_row(service, CLOSED, "", closed, ""))
     show(

@@ -174,9 +174,9 @@ def make_schedule(load: Load, worker: int, seed: int) -> Schedule:
 
 
 def sharpen_sleep() -> None:
-    """Let this thread wake from a sleep when it is over, not up to 50 µs later, as is usual on Linux to save
-    power (https://man7.org/linux/man-pages/man2/PR_SET_TIMERSLACK.2const.html). Elsewhere nothing
-    happens."""
+    """Let this thread and those that it starts later wake from a sleep when it is over, not up to 50 µs
+    later, as is usual on Linux to save power
+    (https://man7.org/linux/man-pages/man2/PR_SET_TIMERSLACK.2const.html). Elsewhere nothing happens."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
