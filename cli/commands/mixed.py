@@ -59,7 +59,7 @@ from .options import (
     "--queries",
     type=WeightedQueries(),
     help="The queries to ask, and how often in proportion to each other, as in"
-    " newest-per-device=3,temperature-stats. Default: the target's, or else all.",
+    " newest-per-device=3,temperature-stats. Default: the target's, or else the workload's own.",
 )
 @click.option(
     "--baseline",
@@ -76,6 +76,7 @@ from .options import (
     (DataSet, "clean"),
     (DataSet, "timestamps"),
     (DataSet, "seed"),
+    (Load, "redraw"),
 )
 @click.pass_context
 def mixed(ctx: click.Context, /, **given: Any) -> None:
@@ -94,6 +95,7 @@ def mixed(ctx: click.Context, /, **given: Any) -> None:
         role=Role.READ,
         workers=given["readers"],
         rate_per_s=given["query_rate"],
+        redraw=given["redraw"],
         **times,
         **chosen,
     )

@@ -40,7 +40,7 @@ from .options import (
     "--queries",
     type=WeightedQueries(),
     help="The queries to ask; with --duration also how often in proportion to each other, as in"
-    " newest-per-device=3,temperature-stats. Default: the target's, or else all.",
+    " newest-per-device=3,temperature-stats. Default: the target's, or else the workload's own.",
 )
 @options_of(
     (Load, "duration_s"),
@@ -48,6 +48,7 @@ from .options import (
     (Load, "rate_per_s"),
     (Load, "arrivals"),
     (DataSet, "seed"),
+    (Load, "redraw"),
 )
 @click.pass_context
 def query(ctx: click.Context, /, **given: Any) -> None:

@@ -141,8 +141,13 @@ class Load(Message):
         0, "Leave so much of the beginning out of all figures (10s, 1m).", ge=0
     )
     runs: int = _option(3, "How often each worker asks each query.", Role.READ, ge=1)
+    redraw: Annotated[bool, Condition.WORKLOAD] = _option(
+        True,
+        "Draw devices and windows of queries anew for each execution, or ask each time as the first time.",
+        Role.READ,
+    )
     queries: CommaList | None = None
-    """The queries that readers ask; None: all that the module has for the workload."""
+    """The queries that readers ask; None: the workload's own, as far as the module has them."""
     weights: dict[str, float] = Field(default_factory=dict)
     """How often readers ask a query in proportion to the others; 1 for those that aren't named."""
 

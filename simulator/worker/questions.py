@@ -15,10 +15,17 @@ class Questions:
     """The queries of one reader, ready to be asked over the module's connection."""
 
     def __init__(
-        self, module: AnyModule, workload: Workload, stored: Sequence[StoredEvents], reader: int
+        self,
+        module: AnyModule,
+        workload: Workload,
+        stored: Sequence[StoredEvents],
+        reader: int,
+        redraw: bool = True,
     ) -> None:
-        """`reader`: its number, which its parameters depend on. OptionError as from `Module.queries`."""
+        """`reader`: its number, which its parameters depend on; `redraw`: those of each execution are its
+        own. OptionError as from `Module.queries`."""
         self._module = module
+        self._redraw = redraw
         self._reader = reader
         self._fixed = module.queries()
         self._drawn = module.drawn_queries()
@@ -37,4 +44,5 @@ class Questions:
         if name in self._fixed:
             return self._fixed[name]
         assert self._stored is not None
-        return self._module.compile(draw(self._drawn[name], self._stored, self._reader, execution))
+        drawn = execution if self._redraw else 0
+        return self._module.compile(draw(self._drawn[name], self._stored, self._reader, drawn))

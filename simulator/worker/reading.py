@@ -36,7 +36,7 @@ class ReadingWorker(Worker):
         stored = self._client.ready(Stage.PREPARED).stored
         self._module.open()
         number = self._number - self._group.first
-        self._questions = Questions(self._module, self._workload, stored, number)
+        self._questions = Questions(self._module, self._workload, stored, number, self._load.redraw)
         try:
             if self._load.duration_s is None:
                 return self._ask_each()

@@ -79,6 +79,14 @@ def test_each_execution_of_each_reader_is_drawn_anew_over_what_is_stored() -> No
     assert len({first, second, other}) == 3
 
 
+def test_or_all_executions_are_as_the_first() -> None:
+    module = make_module("range")
+    questions = Questions(module, WORKLOAD, events((0, 0, 500)), 0, redraw=False)
+    for execution in range(3):
+        questions.make("range", execution)
+    assert len(set(module.asked)) == 1
+
+
 def test_what_can_not_be_compiled_is_refused_by_its_shape() -> None:
     said = r"can't ask threshold yet: it compiles no queries with a condition on a value \(known: count"
     with pytest.raises(OptionError, match=said):
