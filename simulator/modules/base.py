@@ -446,8 +446,9 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         among them, or that the module can't ask.
         """
         schema, described = self.job.schema, self._described()
-        own = dict.fromkeys(self.workload_queries() if own is None else own)
-        own |= dict.fromkeys(name for name in schema.queries if name in described)
+        known = self.workload_queries() if own is None else own
+        own = dict.fromkeys(name for name in schema.queries if name in known or name in described)
+        own |= dict.fromkeys(known)
         available = [*own, *(name for name in described if name not in own)]
         chosen = self.job.load.queries
         if chosen is None:
