@@ -132,7 +132,7 @@ MACHINE: dict[str, Check] = {
     "node": is_text,
     "cpus": is_count,
     "load_average_1m": is_seconds,
-    "busy_share": is_seconds,
+    "busy_share": optional(is_seconds),
     "steal_share": is_seconds,
     "others_share": optional(is_seconds),
     "others": lambda value: all(
