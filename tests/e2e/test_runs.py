@@ -133,7 +133,7 @@ MACHINE: dict[str, Check] = {
     "cpus": is_count,
     "load_average_1m": is_seconds,
     "busy_share": optional(is_seconds),
-    "steal_share": is_seconds,
+    "steal_share": optional(is_seconds),
     "others_share": optional(is_seconds),
     "others": lambda value: all(
         is_text(name) and is_seconds(share) for name, share in value.items()
