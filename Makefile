@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 
 # An insert sweep and the five queries, against a PostgreSQL that comes with the Python packages.
 demo: $(VENV)/demo
-	$(BIN)/python run.py insert --target embedded --workers 1,2,4 --runs 3 --batch 1000 --num-inserts 200000
+	$(BIN)/python run.py insert --target embedded --workers 1,2,4 --runs 3 --batch 1000 --duration 2s
 	$(BIN)/python run.py query --target embedded --runs 5
 
 # Everything that run.py can do: all databases, Kubernetes, figures.

@@ -181,7 +181,9 @@ def _find_apart(overlap: float, load: Load) -> list[str]:
     # Rounded down, so that what falls short never reads as enough.
     shown = math.floor(overlap * 1000) / 1000
     needed = f"at least {MIN_OVERLAP:.0%} is needed"
-    remedy = "use more --num-inserts" if load.duration_s is None else "use a longer --duration"
+    remedy = "use a longer --duration"
+    if load.duration_s is None:
+        remedy = "use --duration, which ends all of them at once, or more --num-inserts"
     return [f"the workers overlapped in only {shown:.1%} of the window ({needed}): {remedy}"]
 
 

@@ -53,7 +53,7 @@ def test_workers_that_took_turns_are_not_counted_as_if_together() -> None:
     assert not run.valid
     [reason] = run.invalid_reasons
     assert reason.startswith("the workers overlapped in only 0.0% of the window (at least 80% is")
-    assert reason.endswith("use more --num-inserts")
+    assert reason.endswith("use --duration, which ends all of them at once, or more --num-inserts")
 
 
 def test_the_slowest_worker_keeps_its_timeline() -> None:
