@@ -114,9 +114,9 @@ def test_timeout(tool: Tool) -> None:
 
 
 def test_timeout_with_a_collector_that_hangs(tool: Tool) -> None:
-    running = under_way(tool, *ENDLESS, "--timeout", 4)
+    running = under_way(tool, *ENDLESS, "--timeout", 10)
     running.part("collector").suspend()
-    assert "--timeout was reached" in running.wait(15).error(1)
+    assert "--timeout was reached" in running.wait(25).error(1)
     tool.check_nothing_runs(within_s=0.5)
 
 
