@@ -1,20 +1,25 @@
-"""The right answers, computed from the generator, and what a database's answers have to do with them."""
+"""The right answers, computed from the generator."""
 
 from __future__ import annotations
 
-from collections import Counter
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .base import ColumnType, EventBlock, Schema
-from .queries import Bound, Every, Function, Query
-from .stored import Stored
+from .columns import Rows, Values, combine, join, rank, rank_rows
+from .grouping import Groups, Part, Sums, sum_up
+from .queries import Bound, Every, Function, Order, Query
+from .stored import Range, Stored, unite
 
 Row = tuple[Any, ...]
+
+WHOLE = (ColumnType.TIMESTAMP_MS, ColumnType.INT32, ColumnType.INT64)
 
 _PRECISION = {
     ColumnType.FLOAT32: 1e-6,
@@ -27,6 +32,9 @@ database computes means of float32 columns in that type is no wrong answer."""
 _DIGITS = 1e-9
 """How far any mean may be off besides: databases give decimal fractions with so many digits."""
 
+Slack = NDArray[np.float64] | None
+"""How far each value of a column may be off; None: not at all."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -37,10 +45,23 @@ class Answer:
     """What each value of a row is, for messages."""
     kinds: tuple[ColumnType, ...]
     """The type of each value."""
-    all_rows: list[Row]
-    """In the query's order, if it has one, and without its limit."""
-    slack: list[tuple[float, ...]]
-    """How far each value of each row may be off; 0: not at all."""
+    columns: Sequence[Values]
+    """Of all rows, in the query's order if it has one, and without its limit."""
+    slack: Sequence[Slack]
+
+    def __len__(self) -> int:
+        """Of its rows."""
+        found = len(self.columns[0])
+        return found if self.query.limit is None else min(found, self.query.limit)
+
+    def row(self, place: int) -> Row:
+        """One of all rows."""
+        return read_row(self.columns, place)
+
+    @property
+    def all_rows(self) -> list[Row]:
+        """Without the limit, in plain values."""
+        return list(zip(*(column.plain() for column in self.columns), strict=True))
 
     @property
     def rows(self) -> list[Row]:
@@ -48,331 +69,64 @@ class Answer:
         return self.all_rows[: self.query.limit]
 
 
+def read_row(columns: Sequence[Values], place: int) -> Row:
+    """A row in plain values."""
+    one = slice(place, place + 1)
+    return tuple(column.take(one).plain()[0] for column in columns)
+
+
 def answer(bound: Bound, stored: Stored) -> Answer:
-    """The right answer. Memory grows with its rows only."""
+    """The right answer. Memory grows with its rows, and with the groups it is computed of."""
     return answer_all([bound], stored)[0]
 
 
-def answer_all(bounds: Sequence[Bound], stored: Stored) -> list[Answer]:
-    """The right answers of several queries: events are generated once."""
+def answer_all(
+    bounds: Sequence[Bound], stored: Stored, note: Callable[[int], object] = lambda _: None
+) -> list[Answer]:
+    """The right answers of several queries: events are generated once, those that none of them is about
+    not at all. `note` is told how many have been generated each time that there are more."""
     schema = stored.workload.schema
     found = [_evaluate(bound, schema) for bound in bounds]
-    for block in stored.blocks():
+    devices = _Devices()
+    done = 0
+    for block in stored.blocks(find_needed(bounds, stored)):
+        taken = _Block(block, devices)
         for one in found:
-            one.add(block)
+            one.add(taken)
+        done += len(block)
+        note(done)
     return [one.finish() for one in found]
 
 
-# --- computing ------------------------------------------------------------------------------------
+def find_needed(bounds: Iterable[Bound], stored: Stored) -> list[Range]:
+    """Which events must be generated for the answers to these."""
+    found: list[Range] = []
+    for start_ms, end_ms in {(bound.start_ms, bound.end_ms) for bound in bounds}:
+        found += stored.find_between(start_ms, end_ms)
+    return unite(found)
 
 
-class _Evaluation:
-    """A query's answer as far as blocks have been added."""
-
-    def __init__(self, bound: Bound, schema: Schema) -> None:
-        self._bound = bound
-        self._schema = schema
-        self._devices = bound.devices and np.array([name.encode() for name in bound.devices])
-
-    def add(self, block: EventBlock) -> None:
-        """Take the events that are asked about into account."""
-        rows = self._select(block)
-        if len(rows):
-            self._take(block, rows)
-
-    def _select(self, block: EventBlock) -> NDArray[np.intp]:
-        bound, where = self._bound, self._bound.query.where
-        chosen = np.ones(len(block), dtype=bool)
-        if self._devices is not None:
-            chosen &= np.isin(block.devices, self._devices)
-        if bound.start_ms is not None and bound.end_ms is not None:
-            times = block.columns[self._schema.time]
-            chosen &= (times >= bound.start_ms) & (times < bound.end_ms)
-        if where is not None:
-            values = block.columns[where.column]
-            limit: Any = where.above if where.above is not None else where.below
-            if values.dtype.kind == "f":
-                limit = values.dtype.type(limit)
-            chosen &= values > limit if where.above is not None else values < limit
-            if where.column in block.missing:
-                chosen &= ~block.missing[where.column]
-        return np.flatnonzero(chosen)
-
-    def _take(self, block: EventBlock, rows: NDArray[np.intp]) -> None:
-        raise NotImplementedError
-
-    def _rows(self) -> tuple[list[Row], list[tuple[float, ...]]]:
-        raise NotImplementedError
-
-    def _describe(self) -> list[tuple[str, ColumnType]]:
-        """Name and type of each value of a row."""
-        raise NotImplementedError
-
-    def finish(self) -> Answer:
-        """The answer."""
-        query = self._bound.query
-        rows, slack = self._rows()
-        described = self._describe()
-        # Without an order, keys make it easy to find a row.
-        places = sorted(range(len(rows)), key=lambda place: _sort_key(rows[place]))
-        if query.order is not None:
-            places = _put_in_order(places, rows, query)
-        names, kinds = zip(*described, strict=True)
-        ordered = [rows[place] for place in places]
-        return Answer(query, names, kinds, ordered, [slack[place] for place in places])
-
-
-def _put_in_order(places: list[int], rows: list[Row], query: Query) -> list[int]:
-    """Rows in the query's order: what has no value comes last."""
-    order = query.order
-    assert order is not None
-    some = [place for place in places if rows[place][order.by] is not None]
-    none = [place for place in places if rows[place][order.by] is None]
-    # Stable: equal rows stay in the order of their keys, whichever way.
-    some.sort(key=lambda place: rows[place][order.by], reverse=order.descending)
-    return some + none
-
-
-class _Events(_Evaluation):
-    """The events themselves."""
-
-    def __init__(self, bound: Bound, schema: Schema) -> None:
-        super().__init__(bound, schema)
-        self._found: list[Row] = []
-
-    def _take(self, block: EventBlock, rows: NDArray[np.intp]) -> None:
-        names = self._bound.query.events
-        self._found += zip(*(_read(block, name, rows) for name in names), strict=True)
-
-    def _rows(self) -> tuple[list[Row], list[tuple[float, ...]]]:
-        return self._found, [(0.0,) * len(self._bound.query.events)] * len(self._found)
-
-    def _describe(self) -> list[tuple[str, ColumnType]]:
-        return _describe_columns(self._bound.query.events, self._schema)
-
-
-class _Newest(_Evaluation):
-    """Each device's newest event."""
-
-    def __init__(self, bound: Bound, schema: Schema) -> None:
-        super().__init__(bound, schema)
-        self._newest: dict[bytes, tuple[int, Row]] = {}
-
-    def _take(self, block: EventBlock, rows: NDArray[np.intp]) -> None:
-        devices, times = block.devices[rows], block.columns[self._schema.time][rows]
-        order = np.lexsort((times, devices))
-        ends = np.flatnonzero(np.append(devices[order][1:] != devices[order][:-1], True))
-        last = order[ends]
-        values = zip(
-            *(_read(block, name, rows[last]) for name in self._bound.query.events), strict=True
-        )
-        for device, time, row in zip(
-            devices[last].tolist(), times[last].tolist(), values, strict=True
-        ):
-            known = self._newest.get(device)
-            if known is None or time >= known[0]:
-                self._newest[device] = time, row
-
-    def _rows(self) -> tuple[list[Row], list[tuple[float, ...]]]:
-        rows = [(device.decode(), *row) for device, (_, row) in self._newest.items()]
-        return rows, [(0.0,) * self._bound.query.width] * len(rows)
-
-    def _describe(self) -> list[tuple[str, ColumnType]]:
-        names = (self._schema.device, *self._bound.query.events)
-        return _describe_columns(names, self._schema)
-
-
-@dataclass(slots=True)
-class _Sums:
-    """What is known of a column's values in a group."""
-
-    count: int
-    total: Any
-    size: float
-    """Sum of the values' sizes, without their signs."""
-    low: Any
-    high: Any
-
-    def merge(self, other: _Sums) -> None:
-        if not other.count:
-            return
-        if not self.count:
-            self.low, self.high = other.low, other.high
-        self.count += other.count
-        self.total += other.total
-        self.size += other.size
-        self.low = min(self.low, other.low)
-        self.high = max(self.high, other.high)
-
-
-@dataclass(slots=True)
-class _Group:
-    """What is known of the events of a row."""
-
-    events: int
-    sums: dict[str, _Sums]
-    newest: int
-    last: dict[str, Any]
-
-    def merge(self, other: _Group) -> None:
-        self.events += other.events
-        for name, sums in self.sums.items():
-            sums.merge(other.sums[name])
-        if other.newest >= self.newest:
-            self.newest, self.last = other.newest, other.last
-
-
-class _Computed(_Evaluation):
-    """Values computed of groups of events."""
-
-    def __init__(self, bound: Bound, schema: Schema) -> None:
-        super().__init__(bound, schema)
-        self._groups: dict[Row, _Group] = {}
-        compute = bound.query.compute
-        self._summed = {
-            one.column
-            for one in compute
-            if one.column is not None and one.function is not Function.LAST
-        }
-        self._last = {one.column for one in compute if one.column and one.function is Function.LAST}
-
-    def _take(self, block: EventBlock, rows: NDArray[np.intp]) -> None:
-        keys = [self._read_key(block, part, rows) for part in self._bound.query.per]
-        group = np.zeros(len(rows), dtype=np.int64)
-        for values in keys:
-            distinct, places = np.unique(values, return_inverse=True)
-            group = np.unique(group * len(distinct) + places, return_inverse=True)[1]
-        times = block.columns[self._schema.time][rows]
-        # By group, the newest event last.
-        order = np.lexsort((times, group))
-        starts = np.flatnonzero(np.append(True, np.diff(group[order]) != 0))
-        ends = np.append(starts[1:], len(order))
-        newest = order[ends - 1]
-        names = zip(*(_plain(values[newest]) for values in keys), strict=True) if keys else [()]
-        summed = {name: _sum_up(block, name, rows[order], starts, ends) for name in self._summed}
-        last = {name: _read(block, name, rows[newest]) for name in self._last}
-        for place, key in enumerate(names):
-            found = _Group(
-                int(ends[place] - starts[place]),
-                {name: sums[place] for name, sums in summed.items()},
-                int(times[newest[place]]),
-                {name: values[place] for name, values in last.items()},
-            )
-            known = self._groups.setdefault(key, found)
-            if known is not found:
-                known.merge(found)
-
-    def _read_key(self, block: EventBlock, part: str | Every, rows: NDArray[np.intp]) -> Any:
+def describe_answer(query: Query, schema: Schema) -> list[tuple[str, ColumnType]]:
+    """Name and type of each value of a row."""
+    if query.newest:
+        return _describe_columns((schema.device, *query.events), schema)
+    if query.events:
+        return _describe_columns(query.events, schema)
+    found: list[tuple[str, ColumnType]] = []
+    for part in query.per:
         if isinstance(part, Every):
-            times = block.columns[self._schema.time][rows]
-            return times - times % part.every
-        if part == self._schema.device:
-            return block.devices[rows]
-        return block.columns[part][rows]
-
-    def _rows(self) -> tuple[list[Row], list[tuple[float, ...]]]:
-        query = self._bound.query
-        groups = self._groups
-        if not query.per and not groups:
-            nothing = {name: _Sums(0, 0, 0.0, None, None) for name in self._summed}
-            groups = {(): _Group(0, nothing, 0, dict.fromkeys(self._last))}
-        rows, slack = [], []
-        for key, group in groups.items():
-            values = [self._compute(group, one.function, one.column) for one in query.compute]
-            rows.append((*key, *(value for value, _ in values)))
-            slack.append((0.0,) * len(key) + tuple(off for _, off in values))
-        return rows, slack
-
-    def _compute(self, group: _Group, function: Function, name: str | None) -> tuple[Any, float]:
-        """A value, and how far it may be off."""
-        if name is None:
-            return group.events, 0.0
-        if function is Function.LAST:
-            return group.last[name], 0.0
-        sums = group.sums[name]
-        if not sums.count:
-            return None, 0.0
-        if function is Function.MIN:
-            return sums.low, 0.0
-        if function is Function.MAX:
-            return sums.high, 0.0
-        kind = self._schema.column(name).type
-        whole = kind in (ColumnType.INT32, ColumnType.INT64)
-        if function is Function.SUM:
-            return sums.total, 0.0 if whole else _PRECISION[kind] * sums.size
-        mean = sums.total / sums.count
-        return mean, _PRECISION[kind] * sums.size / sums.count + _DIGITS * abs(mean)
-
-    def _describe(self) -> list[tuple[str, ColumnType]]:
-        query, schema = self._bound.query, self._schema
-        found: list[tuple[str, ColumnType]] = []
-        for part in query.per:
-            if isinstance(part, Every):
-                found.append(("start", ColumnType.TIMESTAMP_MS))
-            else:
-                found += _describe_columns([part], schema)
-        for one in query.compute:
-            if one.column is None:
-                found.append(("count", ColumnType.INT64))
-                continue
-            kind = schema.column(one.column).type
-            whole = kind in (ColumnType.INT32, ColumnType.INT64)
-            if one.function is Function.AVG or (one.function is Function.SUM and not whole):
-                kind = ColumnType.FLOAT64
-            found.append((f"{one.function} of {one.column}", kind))
-        return found
-
-
-def _evaluate(bound: Bound, schema: Schema) -> _Evaluation:
-    query = bound.query
-    if query.compute:
-        return _Computed(bound, schema)
-    return _Newest(bound, schema) if query.newest else _Events(bound, schema)
-
-
-def _sum_up(
-    block: EventBlock,
-    name: str,
-    rows: NDArray[np.intp],
-    starts: NDArray[np.intp],
-    ends: NDArray[np.intp],
-) -> list[_Sums]:
-    """Of the values of `rows`, those from each start to before its end."""
-    values = block.columns[name][rows]
-    there = ~block.missing[name][rows] if name in block.missing else np.ones(len(rows), dtype=bool)
-    counts = np.add.reduceat(there, starts, dtype=np.int64)
-    sizes = np.add.reduceat(np.where(there, np.abs(values.astype(np.float64)), 0.0), starts)
-    totals: list[Any]
-    if values.dtype.kind == "f":
-        least, most = -np.inf, np.inf
-        totals = np.add.reduceat(np.where(there, values, 0.0).astype(np.float64), starts).tolist()
-    else:
-        limits = np.iinfo(values.dtype)
-        least, most = limits.min, limits.max
-        # In halves: whole numbers of 64 bits, summed up, need more.
-        whole = np.where(there, values, 0).astype(np.int64)
-        upper = np.add.reduceat(whole >> 32, starts).tolist()
-        lower = np.add.reduceat(whole & 0xFFFF_FFFF, starts).tolist()
-        totals = [(high << 32) + low for high, low in zip(upper, lower, strict=True)]
-    lows = np.minimum.reduceat(np.where(there, values, values.dtype.type(most)), starts).tolist()
-    highs = np.maximum.reduceat(np.where(there, values, values.dtype.type(least)), starts).tolist()
-    parts = zip(counts.tolist(), totals, sizes.tolist(), lows, highs, strict=True)
-    return [_Sums(*part) for part in parts]
-
-
-def _read(block: EventBlock, name: str, rows: NDArray[np.intp]) -> list[Any]:
-    """An event column's values in plain types, None where there is none."""
-    column = block.devices if name == block.schema.device else block.columns[name]
-    values = _plain(column[rows])
-    if name in block.missing:
-        gone = block.missing[name][rows].tolist()
-        return [None if no else value for value, no in zip(values, gone, strict=True)]
-    return values
-
-
-def _plain(values: NDArray[Any]) -> list[Any]:
-    found: list[Any] = values.tolist()
-    return [value.decode() for value in found] if found and isinstance(found[0], bytes) else found
+            found.append(("start", ColumnType.TIMESTAMP_MS))
+        else:
+            found += _describe_columns([part], schema)
+    for one in query.compute:
+        if one.column is None:
+            found.append(("count", ColumnType.INT64))
+            continue
+        kind = schema.column(one.column).type
+        if one.function is Function.AVG or (one.function is Function.SUM and kind not in WHOLE):
+            kind = ColumnType.FLOAT64
+        found.append((f"{one.function} of {one.column}", kind))
+    return found
 
 
 def _describe_columns(names: Iterable[str], schema: Schema) -> list[tuple[str, ColumnType]]:
@@ -382,158 +136,330 @@ def _describe_columns(names: Iterable[str], schema: Schema) -> list[tuple[str, C
     ]
 
 
-# --- comparing ------------------------------------------------------------------------------------
+# --- blocks ---------------------------------------------------------------------------------------
 
 
-def compare_answers(right: Answer, found: Sequence[Sequence[Any]]) -> str | None:
-    """What is wrong with the answer that was found, naming the first row that differs; None: nothing.
+class _Devices:
+    """The devices of blocks. Those of one that has the same as the block before needn't be sorted."""
 
-    Rows, keys, counts, extrema and values of events must be right exactly (in float32 if the column is
-    of that type), sums and means of numbers to the column's precision.
-    """
-    width = len(right.kinds)
-    rows: list[Row] = []
-    for number, row in enumerate(found, 1):
-        if len(row) != width:
-            return f"row {number} has {len(row)} values instead of {width}: {tuple(row)}"
-        try:
-            rows.append(
-                tuple(_normal(kind, value) for kind, value in zip(right.kinds, row, strict=True))
+    def __init__(self) -> None:
+        self._last: NDArray[np.bytes_] | None = None
+        self._known: tuple[NDArray[np.bytes_], NDArray[np.intp]]
+
+    def number(self, devices: NDArray[np.bytes_]) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
+        """The distinct names in order, and the place among them of each event's."""
+        if self._last is None or not np.array_equal(self._last, devices):
+            places = rank(Values(devices))
+            names = np.empty(int(places.max()) + 1, dtype=devices.dtype)
+            names[places] = devices
+            self._last, self._known = devices, (names, places)
+        return self._known
+
+
+class _Block:
+    """Events, and what several queries want to know of them."""
+
+    def __init__(self, block: EventBlock, devices: _Devices) -> None:
+        self.events = block
+        self.times: NDArray[np.int64] = block.columns[block.schema.time]
+        self._devices = devices
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    @cached_property
+    def span_ms(self) -> tuple[int, int]:
+        """The times of the first and of the last in time."""
+        return int(self.times.min()), int(self.times.max())
+
+    @cached_property
+    def devices(self) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
+        """As `_Devices.number`."""
+        return self._devices.number(self.events.devices)
+
+    def values(self, name: str, rows: Rows) -> Values:
+        """A column's."""
+        block = self.events
+        array = block.devices if name == block.schema.device else block.columns[name]
+        missing = block.missing.get(name)
+        return Values(array[rows], None if missing is None else missing[rows])
+
+
+# --- computing ------------------------------------------------------------------------------------
+
+
+class _Evaluation(ABC):
+    """A query's answer as far as blocks have been added."""
+
+    def __init__(self, bound: Bound, schema: Schema) -> None:
+        self._bound = bound
+        self._query = bound.query
+        self._schema = schema
+        self._names = None
+        if bound.devices is not None:
+            self._names = np.array([name.encode() for name in bound.devices])
+
+    def add(self, block: _Block) -> None:
+        """Take the events that are asked about into account."""
+        rows = self._select(block)
+        if isinstance(rows, slice) or len(rows):
+            self._take(block, rows)
+
+    def _select(self, block: _Block) -> Rows:
+        """The events that are asked about."""
+        bound, where = self._bound, self._query.where
+        conditions: list[NDArray[np.bool_]] = []
+        start, end = bound.start_ms, bound.end_ms
+        if start is not None and end is not None:
+            first, last = block.span_ms
+            if last < start or first >= end:
+                return np.empty(0, dtype=np.intp)
+            if first < start or last >= end:
+                conditions.append((block.times >= start) & (block.times < end))
+        if self._names is not None:
+            known, places = block.devices
+            conditions.append(np.isin(known, self._names)[places])
+        if where is not None:
+            values = block.events.columns[where.column]
+            limit: Any = where.above if where.above is not None else where.below
+            if values.dtype.kind == "f":
+                limit = values.dtype.type(limit)
+            conditions.append(values > limit if where.above is not None else values < limit)
+            if where.column in block.events.missing:
+                conditions.append(~block.events.missing[where.column])
+        if not conditions:
+            return slice(None)
+        return np.flatnonzero(np.logical_and.reduce(conditions))
+
+    @abstractmethod
+    def _take(self, block: _Block, rows: Rows) -> None:
+        """Take these into account."""
+
+    @abstractmethod
+    def _collect(self) -> tuple[Sequence[Values], Sequence[Slack]]:
+        """All rows, in any order."""
+
+    def finish(self) -> Answer:
+        """The answer."""
+        names, kinds = zip(*describe_answer(self._query, self._schema), strict=True)
+        found, slack = self._collect()
+        columns = [_normalize(kind, column) for kind, column in zip(kinds, found, strict=True)]
+        # Without an order, too: so keys make it easy to find a row.
+        order = np.argsort(rank_rows(columns, len(columns[0])), kind="stable")
+        if self._query.order is not None:
+            order = _put_in_order(order, columns, self._query.order)
+        return Answer(
+            self._query,
+            names,
+            kinds,
+            [column.take(order) for column in columns],
+            [None if one is None else one[order] for one in slack],
+        )
+
+
+def _put_in_order(
+    rows: NDArray[np.intp], columns: Sequence[Values], order: Order
+) -> NDArray[np.intp]:
+    """Rows in a query's order: what has no value comes last, and equal ones stay as they are."""
+    values = columns[order.by].take(rows)
+    places = rank(Values(values.array))
+    if order.descending:
+        places = -places
+    if values.missing is not None:
+        places = np.where(values.missing, len(rows), places)
+    return rows[np.argsort(places, kind="stable")]
+
+
+def _normalize(kind: ColumnType, values: Values) -> Values:
+    """With the type that values of a kind are compared in."""
+    if kind in WHOLE and values.array.dtype.kind != "O":
+        return Values(values.array.astype(np.int64, copy=False), values.missing)
+    return values
+
+
+class _Events(_Evaluation):
+    """The events themselves."""
+
+    def __init__(self, bound: Bound, schema: Schema) -> None:
+        super().__init__(bound, schema)
+        self._found: list[list[Values]] = []
+
+    def _take(self, block: _Block, rows: Rows) -> None:
+        self._found.append([block.values(name, rows) for name in self._query.events])
+
+    def _collect(self) -> tuple[Sequence[Values], Sequence[Slack]]:
+        kinds = [kind for _, kind in describe_answer(self._query, self._schema)]
+        parts = self._found or [[_nothing(kind) for kind in kinds]]
+        columns = [join([part[place] for part in parts]) for place in range(len(kinds))]
+        return columns, [None] * len(columns)
+
+
+class _Grouped(_Evaluation):
+    """What is asked of groups of events."""
+
+    def __init__(
+        self, bound: Bound, schema: Schema, per: Sequence[str | Every], last: Iterable[str]
+    ) -> None:
+        super().__init__(bound, schema)
+        self._per = per
+        self._groups = Groups()
+        self._last = list(dict.fromkeys(last))
+        self._summed = {
+            one.column
+            for one in bound.query.compute
+            if one.column is not None and one.function is not Function.LAST
+        }
+
+    def _take(self, block: _Block, rows: Rows) -> None:
+        times = block.times[rows]
+        groups = np.zeros(len(times), dtype=np.intp)
+        keys = []
+        for part in self._per:
+            values, numbers = self._read_key(block, part, rows)
+            keys.append(values)
+            groups = combine(groups, numbers)
+        count = int(groups.max()) + 1
+        # Any event of a group tells its key.
+        examples = np.empty(count, dtype=np.intp)
+        examples[groups] = np.arange(len(groups))
+        newest = None
+        last: dict[str, Values] = {}
+        if self._last:
+            newest = np.full(count, np.iinfo(np.int64).min)
+            np.maximum.at(newest, groups, times)
+            newest_rows = np.flatnonzero(times == newest[groups])
+            # Of several at that time, the last is assigned last.
+            places = np.empty(count, dtype=np.intp)
+            places[groups[newest_rows]] = newest_rows
+            last = {name: block.values(name, rows).take(places) for name in self._last}
+        self._groups.add(
+            Part(
+                [key.take(examples) for key in keys],
+                np.bincount(groups, minlength=count),
+                {name: sum_up(block.values(name, rows), groups, count) for name in self._summed},
+                newest,
+                last,
             )
-        except (TypeError, ValueError, OverflowError) as error:
-            return f"row {number}, {tuple(row)}: {error}"
-    expected = len(right.rows)
-    wrong_length = None if len(rows) == expected else f"{len(rows):,} rows instead of {expected:,}"
-    compare = _compare_keyed if right.query.keys else _compare_whole
-    if not right.query.keys and right.query.compute:
-        # One row, told apart by nothing.
-        return wrong_length or _compare_values(right, 0, rows[0])
-    differing = compare(right, rows) or (None if wrong_length else _compare_order(right, rows))
-    if wrong_length and differing:
-        return f"{wrong_length}; {differing}"
-    return wrong_length or differing
+        )
+
+    def _read_key(
+        self, block: _Block, part: str | Every, rows: Rows
+    ) -> tuple[Values, NDArray[np.intp]]:
+        """Part of each event's key, and a number for it."""
+        if isinstance(part, Every):
+            buckets = block.times[rows] // part.every
+            return Values(buckets * part.every), buckets - buckets.min()
+        if part == self._schema.device:
+            _, places = block.devices
+            return block.values(part, rows), places[rows]
+        values = block.values(part, rows)
+        return values, rank(values)
 
 
-def _compare_keyed(right: Answer, rows: list[Row]) -> str | None:
-    keys = right.query.keys
-    places = {row[:keys]: place for place, row in enumerate(_normal_rows(right))}
-    seen: set[Row] = set()
-    for row in sorted(rows, key=_sort_key):
-        key = row[:keys]
-        if key not in places:
-            return f"a row that shouldn't be there: {row}"
-        if key in seen:
-            return f"two rows of {_say_key(right, key)}, one of them {row}"
-        seen.add(key)
-        differing = _compare_values(right, places[key], row)
-        if differing:
-            return differing
-    if right.query.limit is None:
-        for key, place in places.items():
-            if key not in seen:
-                return f"no row of {_say_key(right, key)}, expected {right.all_rows[place]}"
-    return None
+class _Newest(_Grouped):
+    """Each device's newest event."""
+
+    def __init__(self, bound: Bound, schema: Schema) -> None:
+        super().__init__(bound, schema, (schema.device,), bound.query.events)
+
+    def _collect(self) -> tuple[Sequence[Values], Sequence[Slack]]:
+        found = self._groups.finish()
+        kinds = [kind for _, kind in describe_answer(self._query, self._schema)]
+        if found is None:
+            columns = [_nothing(kind) for kind in kinds]
+        else:
+            columns = [*found.keys, *(found.last[name] for name in self._query.events)]
+        return columns, [None] * len(columns)
 
 
-def _compare_values(right: Answer, place: int, row: Row) -> str | None:
-    keys = right.query.keys
-    expected = _normal_row(right, right.all_rows[place])
-    for name, value, wanted, slack in zip(
-        right.names, row, expected, right.slack[place], strict=True
-    ):
-        if _is_near(value, wanted, slack):
-            continue
-        whose = f" of {_say_key(right, row[:keys])}" if keys else ""
-        return f"{name}{whose} is {value} instead of {wanted}"
-    return None
+class _Computed(_Grouped):
+    """Values computed of groups of events."""
+
+    def __init__(self, bound: Bound, schema: Schema) -> None:
+        compute = bound.query.compute
+        last = [one.column for one in compute if one.column and one.function is Function.LAST]
+        super().__init__(bound, schema, bound.query.per, last)
+
+    def _collect(self) -> tuple[Sequence[Values], Sequence[Slack]]:
+        found = self._groups.finish()
+        if found is None:
+            return self._describe_nothing()
+        computed = [self._compute(found, one.function, one.column) for one in self._query.compute]
+        return (
+            [*found.keys, *(values for values, _ in computed)],
+            [*(None for _ in found.keys), *(off for _, off in computed)],
+        )
+
+    def _describe_nothing(self) -> tuple[Sequence[Values], Sequence[Slack]]:
+        """No events make no groups, but for that of all events: its count is 0, and it has no values."""
+        kinds = [kind for _, kind in describe_answer(self._query, self._schema)]
+        columns = [_nothing(kind) for kind in kinds]
+        if not self._query.per:
+            columns = [
+                Values(np.zeros(1, dtype=np.int64))
+                if one.function is Function.COUNT
+                else Values(np.zeros(1, column.array.dtype), np.ones(1, dtype=bool))
+                for one, column in zip(self._query.compute, columns, strict=True)
+            ]
+        return columns, [None] * len(columns)
+
+    def _compute(self, found: Part, function: Function, name: str | None) -> tuple[Values, Slack]:
+        """A value of each group, and how far it may be off."""
+        if name is None:
+            return Values(found.events), None
+        if function is Function.LAST:
+            return found.last[name], None
+        sums: Sums = found.sums[name]
+        missing = sums.count == 0
+        if function is Function.MIN:
+            return Values(sums.low, missing), None
+        if function is Function.MAX:
+            return Values(sums.high, missing), None
+        kind = self._schema.column(name).type
+        whole = kind in WHOLE
+        if function is Function.SUM:
+            if whole:
+                return Values(sums.totals(), missing), None
+            return Values(sums.total, missing), _PRECISION[kind] * sums.size
+        totals = sums.totals().astype(np.float64) if whole else sums.total
+        count = np.maximum(sums.count, 1)
+        means = totals / count
+        slack = _PRECISION[kind] * sums.size / count + _DIGITS * np.abs(means)
+        return Values(means, missing), slack
 
 
-def _is_near(value: Any, wanted: Any, slack: float) -> bool:
-    if slack and value is not None and wanted is not None:
-        return bool(abs(value - wanted) <= slack)
-    return bool(value == wanted)
+def _evaluate(bound: Bound, schema: Schema) -> _Evaluation:
+    query = bound.query
+    if query.compute:
+        return _Computed(bound, schema)
+    return _Newest(bound, schema) if query.newest else _Events(bound, schema)
 
 
-def _compare_whole(right: Answer, rows: list[Row]) -> str | None:
-    """Rows that nothing tells apart but their values, all of which must be right."""
-    wanted = Counter(_normal_rows(right))
-    surplus = Counter(rows) - wanted
-    if surplus:
-        return f"a row that shouldn't be there: {min(surplus, key=_sort_key)}"
-    lacking = wanted - Counter(rows)
-    if lacking and right.query.limit is None:
-        return f"a row is missing: {min(lacking, key=_sort_key)}"
-    return None
-
-
-def _compare_order(right: Answer, rows: list[Row]) -> str | None:
-    """Whether the values by which rows are ordered are those of the right answer, one after the other:
-    which of several rows with the same value come first, or within the limit, is open."""
-    order = right.query.order
-    if order is None:
-        return None
-    kind = right.kinds[order.by]
-    for number, (row, wanted, slack) in enumerate(
-        zip(rows, right.rows, right.slack[: len(rows)], strict=True), 1
-    ):
-        value, limit = row[order.by], _normal(kind, wanted[order.by])
-        if _is_near(value, limit, slack[order.by]):
-            continue
-        return f"row {number} by {right.names[order.by]}: {row}, expected {wanted}"
-    return None
-
-
-def _normal_rows(right: Answer) -> list[Row]:
-    return [_normal_row(right, row) for row in right.all_rows]
-
-
-def _normal_row(right: Answer, row: Row) -> Row:
-    return tuple(_normal(kind, value) for kind, value in zip(right.kinds, row, strict=True))
-
-
-def _sort_key(row: Row) -> list[tuple[bool, Any]]:
-    return [(value is None, "" if value is None else value) for value in row]
-
-
-def _say_key(right: Answer, key: Row) -> str:
-    return ", ".join(f"{name} {value}" for name, value in zip(right.names, key, strict=False))
-
-
-def _to_whole(value: Any) -> int:
-    whole = int(value)
-    if whole != value:
-        raise ValueError(f"{value} is no whole number")
-    return whole
-
-
-def _to_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
-
-
-def _to_bool(value: Any) -> bool:
-    if value not in (True, False):
-        raise ValueError(f"{value!r} is neither true nor false")
-    return bool(value)
-
-
-def _to_float32(value: Any) -> float:
-    return float(np.float32(float(value)))
-
-
-_NORMAL: dict[ColumnType, Callable[[Any], Any]] = {
-    ColumnType.TIMESTAMP_MS: _to_whole,
-    ColumnType.INT64: _to_whole,
-    ColumnType.INT32: _to_whole,
-    ColumnType.FLOAT32: _to_float32,
-    ColumnType.FLOAT64: float,
-    ColumnType.BOOL: _to_bool,
-    ColumnType.TEXT: _to_text,
-    ColumnType.JSON: _to_text,
+_DTYPES: dict[ColumnType, type[np.generic]] = {
+    **dict.fromkeys(WHOLE, np.int64),
+    ColumnType.FLOAT32: np.float32,
+    ColumnType.FLOAT64: np.float64,
+    ColumnType.BOOL: np.bool_,
+    ColumnType.TEXT: np.bytes_,
+    ColumnType.JSON: np.bytes_,
 }
 
 
-def _normal(kind: ColumnType, value: Any) -> Any:
-    """A value in the one form in which values are compared."""
-    return None if value is None else _NORMAL[kind](value)
+def to_values(kind: ColumnType, plain: Sequence[Any]) -> Values:
+    """Plain values of a kind, None where there is none, as a column."""
+    dtype = _DTYPES[kind]
+    gone = np.array([value is None for value in plain], dtype=bool)
+    nothing: Any = b"" if dtype is np.bytes_ else 0
+    if dtype is np.bytes_:
+        there = [nothing if value is None else value.encode() for value in plain]
+    else:
+        there = [nothing if value is None else value for value in plain]
+    missing = gone if gone.any() else None
+    try:
+        return Values(np.array(there, dtype=dtype), missing)
+    except OverflowError:
+        return Values(np.array(there, dtype=object), missing)
+
+
+def _nothing(kind: ColumnType) -> Values:
+    return to_values(kind, [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -24,6 +24,28 @@ class StoredPart:
     worker: int
     first: int
     count: int
+
+
+@dataclass(frozen=True, order=True)
+class Range:
+    """Events of a part: those with these numbers, the last excluded."""
+
+    part: int
+    """Its place among the parts."""
+    start: int
+    stop: int
+
+
+def unite(ranges: Iterable[Range]) -> list[Range]:
+    """The same events, each in one range only."""
+    found: list[Range] = []
+    for one in sorted(ranges):
+        last = found[-1] if found else None
+        if last is not None and last.part == one.part and one.start <= last.stop:
+            found[-1] = Range(one.part, last.start, max(last.stop, one.stop))
+        elif one.start < one.stop:
+            found.append(one)
+    return found
 
 
 class Stored:
@@ -94,13 +116,69 @@ class Stored:
         time = block.columns[self.workload.schema.time][0]
         return bytes(block.devices[0]).decode(), int(time)
 
-    def blocks(self) -> Iterator[EventBlock]:
-        """All events, in blocks of a size that memory doesn't notice."""
-        for part in self.parts:
-            yield from self._generate(part)
+    # --- events in bulk --------------------------------------------------------------------------
+
+    def find_between(self, start_ms: int | None, end_ms: int | None) -> list[Range]:
+        """Ranges with all events of this time, its end excluded, and few others; None: of all time."""
+        return [
+            Range(
+                place,
+                part.first if start_ms is None else self._find_start(place, start_ms),
+                part.first + part.count if end_ms is None else self._find_stop(place, end_ms),
+            )
+            for place, part in enumerate(self.parts)
+        ]
+
+    def _find_start(self, place: int, time_ms: int) -> int:
+        """A number before which all events of a part are older."""
+        part, apart = self.parts[place], self.workload.disorder + 1
+        guess = self._guess(place, time_ms)
+        step = apart
+        while guess > part.first and self._time(part, guess) >= time_ms:
+            guess, step = guess - step, 2 * step
+        return max(part.first, guess - apart)
+
+    def _find_stop(self, place: int, time_ms: int) -> int:
+        """A number from which on all events of a part are of this time or newer."""
+        part, apart = self.parts[place], self.workload.disorder + 1
+        last = part.first + part.count - 1
+        guess = self._guess(place, time_ms)
+        step = apart
+        while guess < last and self._time(part, guess) < time_ms:
+            guess, step = guess + step, 2 * step
+        return min(last, guess + apart) + 1
+
+    def _guess(self, place: int, time_ms: int) -> int:
+        """The number that an event of this time has about, if they follow each other evenly."""
+        part = self.parts[place]
+        first_ms, last_ms = self._ends_ms[place]
+        share = (time_ms - first_ms) / max(1, last_ms - first_ms)
+        return part.first + int(min(1.0, max(0.0, share)) * (part.count - 1))
+
+    @cached_property
+    def _ends_ms(self) -> list[tuple[int, int]]:
+        """The times of each part's first and last event."""
+        return [
+            (self._time(part, part.first), self._time(part, part.first + part.count - 1))
+            for part in self.parts
+        ]
+
+    def _time(self, part: StoredPart, number: int) -> int:
+        block = self.workload.block(part.worker, number, 1)
+        return int(block.columns[self.workload.schema.time][0])
+
+    def blocks(self, ranges: Iterable[Range] | None = None) -> Iterator[EventBlock]:
+        """All events, or those of ranges, in blocks of a size that memory doesn't notice."""
+        for one in self.find_between(None, None) if ranges is None else ranges:
+            part = self.parts[one.part]
+            yield from self._generate(StoredPart(part.worker, one.start, one.stop - one.start))
 
     def _generate(self, part: StoredPart) -> Iterator[EventBlock]:
         most = -(-BLOCK_VALUES // len(self.workload.schema.columns))
+        # Blocks that all begin with the same device have the same devices, if these take turns.
+        turn = self.workload.device_spread
+        if turn < most:
+            most -= most % turn
         for start in range(0, part.count, most):
             count = min(most, part.count - start)
             yield self.workload.block(part.worker, part.first + start, count)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simulator.workloads import load_workload
-from simulator.workloads.answers import Answer, answer, answer_all, compare_answers
+from simulator.workloads.answers import Answer, answer, answer_all
 from simulator.workloads.base import (
     FIRST_TIMESTAMP_MS,
     Column,
@@ -19,6 +19,7 @@ from simulator.workloads.base import (
     Schema,
     Workload,
 )
+from simulator.workloads.comparing import compare_answers
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import Bound, Every, Query, draw
 from simulator.workloads.stored import Stored, StoredPart

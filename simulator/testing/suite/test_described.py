@@ -9,8 +9,9 @@ import pytest
 from ...errors import OptionError
 from ...modules.base import Support
 from ...workloads import load_workload
-from ...workloads.answers import answer_all, compare_answers
+from ...workloads.answers import answer_all
 from ...workloads.base import Workload
+from ...workloads.comparing import compare_answers
 from ...workloads.cpu import Cpu
 from ...workloads.queries import Query, Shape, draw
 from ...workloads.stored import Stored, StoredPart

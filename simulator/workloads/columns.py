@@ -1,0 +1,106 @@
+"""Columns of values that may be missing: what answers are computed and compared in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.intp] | slice
+
+_WORD = 8
+"""Bytes of a text that are compared at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A column. Texts are UTF-8 in a bytes array."""
+
+    array: NDArray[Any]
+    missing: NDArray[np.bool_] | None = None
+    """Where there is no value, whatever the array holds there; None: all are there."""
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def take(self, rows: Rows) -> Values:
+        """Some of them, in this order."""
+        missing = None if self.missing is None else self.missing[rows]
+        return Values(self.array[rows], missing)
+
+    def plain(self) -> list[Any]:
+        """As Python's own values, None where there is none."""
+        values: list[Any] = self.array.tolist()
+        if self.array.dtype.kind == "S":
+            values = [value.decode() for value in values]
+        if self.missing is not None:
+            for row in np.flatnonzero(self.missing).tolist():
+                values[row] = None
+        return values
+
+
+def join(parts: Sequence[Values]) -> Values:
+    """One column after the other."""
+    missing = None
+    if any(part.missing is not None for part in parts):
+        missing = np.concatenate(
+            [np.zeros(len(p), dtype=bool) if p.missing is None else p.missing for p in parts]
+        )
+    return Values(np.concatenate([part.array for part in parts]), missing)
+
+
+def rank(values: Values) -> NDArray[np.intp]:
+    """A number for each value: equal ones have the same, higher ones a higher; what is missing the
+    highest."""
+    array = values.array
+    found = _rank_texts(array) if array.dtype.kind == "S" else _rank_distinct(array)
+    if values.missing is not None and values.missing.any():
+        found = np.where(values.missing, len(array), found)
+    return found
+
+
+def rank_rows(columns: Sequence[Values], count: int) -> NDArray[np.intp]:
+    """The same for rows of values, the first of which count most: from 0 on, without gaps. `count`: of
+    the rows, which may have no values at all."""
+    found = np.zeros(count, dtype=np.intp)
+    for column in columns:
+        found = combine(found, rank(column))
+    return found
+
+
+def combine(first: NDArray[np.intp], second: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Ranks of pairs, without gaps."""
+    if not len(first):
+        return first
+    return densify(first * (int(second.max()) + 1) + second)[0]
+
+
+def densify(codes: NDArray[np.intp]) -> tuple[NDArray[np.intp], int]:
+    """Codes from 0 on without gaps, in the same order; and how many there are."""
+    if not len(codes):
+        return codes, 0
+    most = int(codes.max()) + 1
+    if most > 8 * len(codes) + 1024:
+        distinct, found = np.unique(codes, return_inverse=True)
+        return found, len(distinct)
+    there = np.zeros(most, dtype=bool)
+    there[codes] = True
+    numbers = np.cumsum(there) - 1
+    return numbers[codes], int(numbers[-1]) + 1
+
+
+def _rank_texts(texts: NDArray[np.bytes_]) -> NDArray[np.intp]:
+    """By numbers made of eight bytes each: numpy compares texts an order of magnitude more slowly."""
+    words = max(1, -(-texts.dtype.itemsize // _WORD))
+    padded = texts.astype(f"S{words * _WORD}").view(">u8").reshape(len(texts), words)
+    found = _rank_distinct(padded[:, 0].astype(np.uint64))
+    for word in range(1, words):
+        found = combine(found, _rank_distinct(padded[:, word].astype(np.uint64)))
+    return found
+
+
+def _rank_distinct(array: NDArray[Any]) -> NDArray[np.intp]:
+    return np.unique(array, return_inverse=True)[1]
