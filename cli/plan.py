@@ -323,6 +323,7 @@ def check_capabilities(sweep: Sweep, module: type[AnyModule], settings: Options 
     try:
         job = job_of(load, data)
         require(can.workload(job.schema), f"workload {data.workload}", module.name)
+        can.require_tags(job.schema, module.name)
         if "primary_key" in sweep.given:
             key = load.primary_key
             require(can.primary_keys.get(key), f"--primary-key {key}", module.name)
@@ -359,6 +360,7 @@ def check_query(
             raise OptionError(f"module {module.name} stores nothing that could be queried")
         job = job_of(load, data)
         require(can.workload(job.schema), f"workload {data.workload}", module.name)
+        can.require_tags(job.schema, module.name)
         if settings is not None:
             module(settings, job).choose_queries()
     except OptionError as error:

@@ -14,6 +14,7 @@ import orjson
 from numpy.typing import NDArray
 
 from .workloads.base import Column, ColumnType, EventBlock
+from .workloads.tags import Tags, number_devices
 
 KEY_COLUMN = "id"
 """Column of a key that the worker makes (`--primary-key client`)."""
@@ -60,9 +61,10 @@ def client_keys(block: EventBlock) -> NDArray[np.bytes_]:
 
     All of one width, so that text order is the order of device, then time.
     """
-    device = np.ascontiguousarray(block.devices)
-    width = device.dtype.itemsize
-    parts = [device.view(np.uint8).reshape(len(block), width)]
+    if block.schema.tags is Tags.ROW:
+        parts = [octets_of(block.devices)]
+    else:
+        parts = [digits(number_devices(block.devices), 11)]
     parts.append(digits(block.columns[block.schema.time], 13))
     if block.schema.sequence:
         parts.append(digits(block.columns[block.schema.sequence], 12))
@@ -70,10 +72,10 @@ def client_keys(block: EventBlock) -> NDArray[np.bytes_]:
     return text.view(f"S{text.shape[1]}").reshape(len(block))
 
 
-def with_client_key(block: EventBlock) -> tuple[Sequence[Column], Mapping[str, NDArray[Any]]]:
-    """Columns and values with the client's key in front."""
-    columns = (Column(KEY_COLUMN, ColumnType.TEXT), *block.schema.columns)
-    return columns, {KEY_COLUMN: client_keys(block), **block.columns}
+def with_client_key(block: EventBlock) -> Columns:
+    """Columns and values of the events' rows with the client's key in front."""
+    columns = (Column(KEY_COLUMN, ColumnType.TEXT), *block.schema.row)
+    return columns, {KEY_COLUMN: client_keys(block), **block.row_columns}
 
 
 def text_format(column: Column) -> bytes:

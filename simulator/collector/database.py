@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -118,6 +118,17 @@ class Preparation:
         stored = after.stored if after else None
         self.baseline = (self.module.count() or 0) if stored is None else stored
         self.first_event = after.next_event if after else self.baseline
+
+    def find_lost_devices(self, workers: Sequence[int]) -> list[str]:
+        """What is wrong with the rows of these workers' devices in the tags' table, if there is one."""
+        stored = self.module.count_devices()
+        if stored is None:
+            return []
+        expected = sum(map(self._workload.device_count, workers))
+        if stored == expected or (stored > expected and not self._settings.data.clean):
+            return []
+        table = self._workload.schema.tags_table
+        return [f"table {table} has {stored:,} devices instead of {expected:,}"]
 
     def close(self) -> None:
         """Disconnect from the database."""

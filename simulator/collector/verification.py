@@ -89,6 +89,7 @@ def _verify(load: Load, prepared: Preparation, barrier: Barrier) -> tuple[Insert
     acknowledged = sum(part.events for part in parts.values())
     try:
         stored = await_count(partial(_count, module), before + acknowledged, module.settle_s)
+        lost_devices = prepared.find_lost_devices(sorted(parts))
     except (SimulatorError, Retryable) as error:
         raise SimulatorError(f"the result could not be verified: {error}") from error
     lag_s = _since_the_end(barrier)
@@ -100,6 +101,7 @@ def _verify(load: Load, prepared: Preparation, barrier: Barrier) -> tuple[Insert
         before,
         stored,
     )
+    run.invalid_reasons += lost_devices
     if run.inserts_per_s is not None:
         run.metrics_per_s = run.inserts_per_s * module.job.schema.metrics
     if module.settle_s:

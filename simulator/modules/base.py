@@ -11,13 +11,14 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from queue import Empty, SimpleQueue
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..conditions import Condition
@@ -26,6 +27,7 @@ from ..errors import OptionError, did_you_mean
 from ..workloads.base import ColumnType, EventBlock, Schema
 from ..workloads.queries import Bound, Shape, bind
 from ..workloads.queries import Query as Description
+from ..workloads.tags import Tags
 
 _COUNT_INTERVAL_S = 0.25
 
@@ -64,6 +66,8 @@ class Capabilities:
     """The smallest and the largest number that the type for INT64 holds."""
     missing_values: bool = False
     """Whether events without a value in a nullable column can be stored."""
+    tags_table: Support = Support.MISSING
+    """Whether tags can be stored in a table of their own, which queries join."""
     shapes: Collection[Shape] = ()
     """What described queries may be made of, so that `Module.compile` can put them into the database's
     language. None: only the module's own queries can be asked."""
@@ -75,6 +79,11 @@ class Capabilities:
             for column in schema.columns
         )
         return Support.FULL if known else Support.MISSING
+
+    def require_tags(self, schema: Schema, module: str) -> None:
+        """OptionError if tags are to be in a table of their own, and the module can't join it."""
+        if schema.tags is Tags.TABLE:
+            require(self.tags_table, "joins, for tags=table", module)
 
 
 class Options(BaseModel):
@@ -356,6 +365,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         self.job = job
         self.options = options
         self._check_in_flight()
+        self.CAPABILITIES.require_tags(job.schema, self.name)
 
     def _check_in_flight(self) -> None:
         """OptionError if more requests are to be in flight than the module can hold."""
@@ -398,6 +408,15 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
     @abstractmethod
     def prepare_queries(self) -> None:
         """Check that there is something to query; create the indices if the options ask for them."""
+
+    def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+        """Insert rows of the tags' table (columns as in `Schema.tags_row`, some thousand rows at a
+        time); one that is there stays. Asked by each worker before its events, after `open`."""
+        raise NotImplementedError(f"module {self.name} has no table of tags")
+
+    def count_devices(self) -> int | None:
+        """Rows of the tags' table; None if there is none."""
+        return None
 
     @abstractmethod
     def count(self) -> int | None:

@@ -11,6 +11,7 @@ from ..worker.feed import Feed
 from ..worker.loop import insert_all
 from ..worker.measure import Recorder
 from ..workloads.base import EventBlock, Workload
+from ..workloads.tags import Tags
 
 
 class HookedFeed(Feed):
@@ -55,11 +56,20 @@ def insert(
     return recorder
 
 
+def store_devices(module: AnyModule, workload: Workload, worker: int) -> None:
+    """Insert the rows of a worker's devices, if there is a table for them."""
+    if workload.schema.tags is Tags.TABLE:
+        module.open()
+        module.store_devices(workload.device_rows(worker))
+        module.close()
+
+
 def insert_with(
     module: AnyModule, workload: Workload, count: int, *, worker: int = 0, first: int = 0
 ) -> Recorder:
-    """Insert events by a writer of the module's own job."""
+    """Insert events by a writer of the module's own job, and before them the rows of their devices."""
     batch = module.job.load.batch
+    store_devices(module, workload, worker)
     with connect(module.writer(batch)) as writer:
         return insert(writer, workload, count, batch, worker=worker, first=first)
 

@@ -10,6 +10,7 @@ from typing import Literal
 from ..contract import Progress, Role, Stage, Timestamps, WorkerResult, share
 from ..modules.base import Writer
 from ..workloads.base import EventBlock
+from ..workloads.tags import Tags
 from .base import EARLY_S, Worker, garbage_collection_paused
 from .client import ProgressReporter
 from .feed import Feed
@@ -34,6 +35,8 @@ class WritingWorker(Worker):
         def generate(start: int, count: int) -> EventBlock:
             return self._workload.block(self._number, start, count, time_origin)
 
+        if self._workload.schema.tags is Tags.TABLE:
+            self._store_devices()
         prefill = share(self._data.prefill, load.workers, self._number - self._group.first)
         if prefill:
             self._prefill(generate, first, prefill)
@@ -58,6 +61,18 @@ class WritingWorker(Worker):
             feed.generate_s, feed.encode_s, feed.ceiling_per_s(), writer.max_in_flight
         )
         return self._result(recorder.elapsed_s(), insert=measured)
+
+    def _store_devices(self) -> None:
+        """Store the rows of this worker's devices, which are the same in each run."""
+        self._module.open()
+        try:
+            rows = self._workload.device_rows(self._number)
+            recorder = Recorder()
+            recorder.begin(time.perf_counter())
+            with ProgressReporter(self._client, self._progress("prefill", recorder)):
+                self._module.store_devices(rows)
+        finally:
+            self._module.close()
 
     def _prefill(self, generate: Callable[[int, int], EventBlock], first: int, count: int) -> None:
         batch = max(PREFILL_BATCH, self._load.batch)

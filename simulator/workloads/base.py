@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -14,17 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..errors import OptionError
 from .queries import Query, describe_queries, name_queries
+from .tags import DEVICES_APART, ID, LazyColumns, Tags, number_devices
 
 # 2024-01-01T00:00:00Z. Fixed, so that a run can be repeated to the byte on another day.
 FIRST_TIMESTAMP_MS = 1_704_067_200_000
 
-MAX_DEVICES = 1_000_000
+MAX_DEVICES = DEVICES_APART
 
 SHARING_WORKERS = "sharing_workers"
 """The option of a workload with devices in all that says how many workers share them."""
 
 _DEALT_STEP = 16_384
+_DEVICE_ROWS = 10_000
 
 
 class ColumnType(StrEnum):
@@ -91,6 +94,8 @@ class Schema:
     """The first timestamp."""
     extra_json_keys: int = 0
     """Members of a JSON column that only the workload's options make."""
+    tags: Tags = Tags.ROW
+    """Where the device's name and the tags are stored."""
 
     def column(self, name: str) -> Column:
         """The column of that name; KeyError if there is none."""
@@ -98,6 +103,37 @@ class Schema:
             if column.name == name:
                 return column
         raise KeyError(name)
+
+    def is_apart(self, name: str) -> bool:
+        """Whether a column is stored in the tags' table: the device's, or a tag."""
+        return self._is_apart(self.column(name))
+
+    def _is_apart(self, column: Column) -> bool:
+        return self.tags is Tags.TABLE and (column.tag or column.name == self.device)
+
+    @property
+    def tags_table(self) -> str:
+        """The table of the tags, if they have one of their own."""
+        return f"{self.table}_tags"
+
+    @property
+    def row(self) -> tuple[Column, ...]:
+        """The columns of an event's row: with a tags' table, the id in the device's place."""
+        return tuple(
+            Column(ID, ColumnType.INT64) if self._is_apart(column) else column
+            for column in self.columns
+            if column.name == self.device or not self._is_apart(column)
+        )
+
+    @property
+    def tags_row(self) -> tuple[Column, ...]:
+        """The columns of a device's row in the tags' table."""
+        return (Column(ID, ColumnType.INT64), *filter(self._is_apart, self.columns))
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The columns of `row` that together identify an event."""
+        return tuple(ID if self.is_apart(name) else name for name in self.key)
 
     def description(self, name: str) -> Query | None:
         """The query of that name, or None."""
@@ -145,15 +181,30 @@ class EventBlock:
     def part(self, start: int, stop: int, step: int = 1) -> EventBlock:
         """Every `step`-th event of [start, stop), as views. `first` is exact for step 1 only."""
         rows = slice(start, stop, step)
-        columns = {name: values[rows] for name, values in self.columns.items()}
+        columns = (
+            self.columns.part(rows)
+            if isinstance(self.columns, LazyColumns)
+            else {name: values[rows] for name, values in self.columns.items()}
+        )
         missing = {name: places[rows] for name, places in self.missing.items()}
         first, devices = self.first + start, self.devices[rows]
         return EventBlock(self.schema, self.worker, first, columns, devices, missing)
 
+    @property
+    def row_columns(self) -> Mapping[str, NDArray[Any]]:
+        """The columns of `Schema.row`."""
+        if self.schema.tags is Tags.ROW:
+            return self.columns
+        names = [column.name for column in self.schema.row if column.name != ID]
+        return {ID: number_devices(self.devices), **{name: self.columns[name] for name in names}}
+
     def key_of(self, row: int) -> dict[str, int | str]:
         """The natural key of one event as Python values, e.g. to look it up in the database."""
         key: dict[str, int | str] = {}
-        for name in self.schema.key:
+        for name in self.schema.row_key:
+            if name == ID:
+                key[name] = int(number_devices(self.devices[row : row + 1])[0])
+                continue
             value = self.devices[row] if name == self.schema.device else self.columns[name][row]
             key[name] = value.decode() if isinstance(value, bytes) else int(value)
         return key
@@ -166,6 +217,11 @@ class WorkloadOptions(BaseModel):
 
     device_spread: int = Field(
         1, ge=1, le=MAX_DEVICES, description="devices per worker; events are dealt to them in turn"
+    )
+    tags: Tags = Field(
+        Tags.ROW,
+        description="where a device's name and tags are stored: row (with each event) or table (once per"
+        " device in a table of their own, where the database has joins)",
     )
 
 
@@ -215,7 +271,12 @@ class Workload(ABC):
             schema,
             devices_per_worker=self.device_spread,
             descriptions=describe_queries(self.queries, schema, interval_ms, self.high),
+            tags=self.options.tags,
         )
+        if self.options.tags is Tags.TABLE and any(one.name == ID for one in schema.columns):
+            raise OptionError(
+                f"workload {self.name} has a column {ID}, which tags=table makes: call it something else"
+            )
 
     @property
     def device_interval_ms(self) -> float:
@@ -229,6 +290,33 @@ class Workload(ABC):
     def devices(self, worker: int) -> NDArray[np.bytes_]:
         """Ids of the worker's devices, all of one width, each with the worker's number in it."""
         return _device_ids(worker, self.device_spread)
+
+    def device_count(self, worker: int) -> int:
+        """How many devices the worker has."""
+        return self.device_spread
+
+    def device_rows(self, worker: int) -> Iterator[Mapping[str, NDArray[Any]]]:
+        """The columns of `Schema.tags_row` of all of the worker's devices, some thousand at a time.
+
+        OptionError if the devices are not named as those of this class.
+        """
+        count = self.device_count(worker)
+        for first in range(0, count, _DEVICE_ROWS):
+            columns = self._describe_devices(worker, first, min(_DEVICE_ROWS, count - first))
+            names = self.devices(worker)[first : first + _DEVICE_ROWS]
+            ids = number_devices(names)
+            owner, numbers = int(ids[0]) // DEVICES_APART, ids % DEVICES_APART
+            if not np.array_equal(device_ids(owner, numbers), names):
+                raise OptionError(
+                    f"workload {self.name} names its devices otherwise than w00007d000042: use tags=row"
+                )
+            yield {ID: ids, **columns}
+
+    def _describe_devices(self, worker: int, first: int, count: int) -> Mapping[str, NDArray[Any]]:
+        """Name and tags of devices [first, first + count) of a worker. This is right if events are dealt
+        to devices in turn."""
+        block = self.block(worker, first, count)
+        return {column.name: block.columns[column.name] for column in self.schema.tags_row[1:]}
 
     def dealt_devices(self, worker: int, first: int, count: int) -> NDArray[np.bytes_]:
         """The device id of each event of [first, first + count): a view, not to be written to."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +24,7 @@ from .base import (
 )
 from .queries import HOUR_MS as HOUR_MS  # noqa: PLC0414 - modules take it from here
 from .queries import Aggregate, At, Every, Function, Query, Where, Window
+from .tags import LazyColumns
 
 INTERVAL_MS = 1000
 METRICS = (
@@ -118,11 +119,15 @@ class Cpu(Workload):
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         numbers = np.arange(first, first + count, dtype=np.int64)
         devices = self.dealt_devices(worker, first, count)
-        columns: dict[str, NDArray[np.generic]] = {
-            "tags": self._tags(worker, numbers, devices),
+        make_tags = partial(self._tags, worker, numbers, devices)
+        is_apart = self.schema.is_apart("tags")
+        columns: Mapping[str, NDArray[Any]] = {
+            **({} if is_apart else {"tags": make_tags()}),
             "ts": FIRST_TIMESTAMP_MS + (numbers - time_origin) * INTERVAL_MS,
             **dict(zip(METRICS, _metrics(self.seed, worker, first, count), strict=True)),
         }
+        if is_apart:
+            columns = LazyColumns(columns, {"tags": make_tags})
         return EventBlock(self.schema, worker, first, columns, devices)
 
     def _tags(

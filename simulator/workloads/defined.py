@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,6 +40,7 @@ from .definition import (
 )
 from .queries import describe_queries
 from .signals import Points
+from .tags import LazyColumns, Tags
 
 WINDOW = 262_144
 """Late events are put back by as many events of their worker as are in a window of so many, at most."""
@@ -166,6 +168,14 @@ class Defined(Workload):
         fleet = self._fleet(worker, 0)
         return fleet.names[: fleet.devices]
 
+    def device_count(self, worker: int) -> int:
+        return len(self._number_devices(worker)[1])
+
+    def _describe_devices(self, worker: int, first: int, count: int) -> Mapping[str, NDArray[Any]]:
+        fleet, rows = self._fleet(worker, 0), slice(first, first + count)
+        tags = {name: values[rows] for name, values in fleet.tags.items()}
+        return {self.definition.device: fleet.names[rows], **tags}
+
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         fleet = self._fleet(worker, count)
         numbers = self._numbers(worker, fleet, first, count)
@@ -179,17 +189,21 @@ class Defined(Workload):
         points = self._points(fleet, rows, ticks - time_origin // fleet.devices)
         definition, names = self.definition, fleet.names[rows]
         columns: dict[str, NDArray[Any]] = {}
+        apart: dict[str, Callable[[], NDArray[Any]]] = {}
         for name, _ in definition.each_column():
             if name in self._makers:
                 columns[name] = self._makers[name](points)
-            elif name in fleet.tags:
-                columns[name] = fleet.tags[name][rows]
-            else:
+            elif name not in fleet.tags:
                 columns[name] = names if name == definition.device else points.times_ms
+            elif self.schema.tags is Tags.TABLE:
+                apart[name] = partial(fleet.tags[name].__getitem__, rows)
+            else:
+                columns[name] = fleet.tags[name][rows]
         missing = {
             name: signals.absent(points, salt, share) for name, (salt, share) in self._masks.items()
         }
-        return EventBlock(self.schema, worker, first, columns, names, missing)
+        found = LazyColumns(columns, apart) if apart else columns
+        return EventBlock(self.schema, worker, first, found, names, missing)
 
     def _points(
         self, fleet: _Fleet, rows: slice | NDArray[np.int64], ticks: NDArray[np.int64]
@@ -217,13 +231,17 @@ class Defined(Workload):
             found = self._fleets[worker] = self._make_fleet(worker, count)
         return found
 
-    def _make_fleet(self, worker: int, count: int) -> _Fleet:
+    def _number_devices(self, worker: int) -> tuple[int, range]:
+        """Whose devices they are, going by their names, and their numbers."""
         group, place = divmod(worker, self._sharing)
-        if self._in_all:
-            start, stop = (self._in_all * one // self._sharing for one in (place, place + 1))
-        else:
-            start, stop = 0, self.device_spread
-        numbers = np.arange(start, stop, dtype=np.int64)
+        if not self._in_all:
+            return group, range(self.device_spread)
+        start, stop = (self._in_all * one // self._sharing for one in (place, place + 1))
+        return group, range(start, stop)
+
+    def _make_fleet(self, worker: int, count: int) -> _Fleet:
+        group, own = self._number_devices(worker)
+        numbers = np.arange(own.start, own.stop, dtype=np.int64)
         # Rounded up, so that blocks of different lengths have the same arrays.
         length = len(numbers) + -(-count // _DEALT_STEP) * _DEALT_STEP
         first, second = signals.device_keys(self.seed, group, numbers)

@@ -21,6 +21,7 @@ import pytest
 from simulator.modules.base import Job
 from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
 from simulator.workloads.base import ColumnType, Schema
+from simulator.workloads.tags import Tags
 
 from ..helpers import eventually
 from .postgres_proxy import Fate, proxy_to
@@ -123,7 +124,9 @@ class PostgresUnderTest(ServerUnderTest):
 
     def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
         columns = ", ".join(quoted(column.name) for column in schema.columns)
-        return self.ask(f"SELECT {columns} FROM {quoted(table)}")
+        joined = f" JOIN {quoted(schema.table + '_tags')} USING (tags_id)"
+        tags = joined if schema.tags is Tags.TABLE else ""
+        return self.ask(f"SELECT {columns} FROM {quoted(table)}{tags}")
 
     def keys(self, table: str) -> list[str]:
         if "id" not in self.columns(table):

@@ -6,8 +6,10 @@ checked. Nothing is stored, so nothing can be stored twice: a request counts onc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
 from ...errors import OptionError
@@ -32,6 +34,7 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
         column_types=frozenset(ColumnType),
         in_flight=dict.fromkeys(("batch", "single"), Support.FULL),
         missing_values=True,
+        tags_table=Support.FULL,
     )
     ENCODINGS = ()
 
@@ -44,6 +47,7 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
         module, encoding = options.encoding()
         kinds = "events with columns of these types"
         require(module.CAPABILITIES.workload(job.schema), kinds, module.name)
+        module.CAPABILITIES.require_tags(job.schema, module.name)
         return module.encoder(encoding, job, batch)
 
     def writer(self, batch: int, prefill: bool = False) -> BlackholeWriter:
@@ -60,6 +64,9 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
 
     def prepare_queries(self) -> None:
         raise OptionError("module blackhole stores nothing that could be queried")
+
+    def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+        """Nothing is stored."""
 
     def count(self) -> None:
         """Nothing is stored, so nothing can be counted."""

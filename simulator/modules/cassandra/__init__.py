@@ -118,6 +118,7 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
         column_types=_COLUMN_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
+        tags_table=Support.UNSUPPORTED,
     )
     ENCODINGS = (
         Encoding("batch", {"insert_mode": "batch"}),

@@ -105,6 +105,7 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         column_types={kind: mapped["type"] for kind, mapped in _FIELD_TYPES.items()},
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
+        tags_table=Support.UNSUPPORTED,
     )
     ENCODINGS = (
         Encoding("bulk", {"insert_mode": "bulk"}),

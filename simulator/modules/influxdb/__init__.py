@@ -74,6 +74,7 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
         column_types=_FIELD_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
+        tags_table=Support.UNSUPPORTED,
         repeated_timestamps=Support.UNSUPPORTED,
     )
     ENCODINGS = (

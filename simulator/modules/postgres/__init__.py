@@ -41,25 +41,28 @@ YugabyteDB neither, if the old connection's node lives but can't be connected to
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
+from numpy.typing import NDArray
+
 from ...conditions import Condition
 from ...contract import PrimaryKey
-from ...errors import OptionError
+from ...errors import OptionError, SimulatorError
 from ...workloads import WORKLOADS
-from ...workloads.base import ColumnType
+from ...workloads.base import Column, ColumnType
 from ...workloads.queries import Bound, bind
+from ...workloads.tags import ID, Tags
 from ..base import Capabilities, Encoding, Job, Module, Query, Support
 from ..shared.errors import nothing_to_query
 from ..shared.sql import quote_name
 from ..shared.sql_queries import SqlDialect
-from .encoding import InsertMode, PostgresEncoder
+from .encoding import InsertMode, PostgresEncoder, value_rows
 from .options import DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
 from .queries import TUNED, compile_statement
-from .server import Session, describe
+from .server import UNDEFINED_COLUMN, Session, code_of, describe
 from .writer import PostgresWriter
 
 _COLUMN_TYPES = {
@@ -73,6 +76,10 @@ _COLUMN_TYPES = {
     ColumnType.TEXT: "varchar",
     ColumnType.JSON: "jsonb",
 }
+
+
+_DEVICES_AT_ONCE = 1000
+"""Rows of an INSERT into the tags' table."""
 
 
 class Postgres(Module[ServerOptions, EncodingOptions]):
@@ -105,6 +112,7 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         column_types=_COLUMN_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
+        tags_table=Support.FULL,
     )
     ENCODINGS = (
         Encoding("copy binary", {"insert_mode": "copy", "copy_format": "binary"}),
@@ -116,8 +124,9 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
 
     SQL: ClassVar[SqlDialect] = SqlDialect()
     """In which queries are asked."""
-    TUNED_QUERIES: ClassVar[Mapping[str, str]] = {}
-    """Name -> statement of what is tuned for a server's indices, and called so (TUNED)."""
+    TUNED_QUERIES: ClassVar[Mapping[str, Mapping[Tags, str]]] = {}
+    """Name -> statement, by where tags are, of what is tuned for a server's indices, and called so
+    (TUNED)."""
     TIME_ORDER: ClassVar[str] = "ASC"
     """The order of time in the index on device and time."""
     KEY_CONSTRAINT: ClassVar[str | None] = "PRIMARY KEY (id)"
@@ -151,10 +160,11 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
             yield
 
     def prepare(self) -> None:
+        schema = self.job.schema
         for extension in self.options.install_extensions:
             self._session.execute(f"CREATE EXTENSION IF NOT EXISTS {quote_name(extension)}")
         if self.job.clean:
-            for table in self.job.all_table_names:
+            for table in (*self.job.all_table_names, schema.tags_table):
                 self._session.execute(f"DROP TABLE IF EXISTS {quote_name(table)}")
         for table in self.job.table_names:
             columns = ", ".join(self._columns())
@@ -162,6 +172,33 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
             self._session.execute(
                 f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({columns}){suffix}"
             )
+        if schema.tags is Tags.TABLE:
+            columns = ", ".join(map(_define_column, schema.tags_row))
+            self._session.execute(
+                f"CREATE TABLE IF NOT EXISTS {quote_name(schema.tags_table)}"
+                f" ({columns}, PRIMARY KEY ({quote_name(ID)}))"
+            )
+        if not self.job.clean:
+            self._check_columns(self.job.table_names, "run without --no-clean, or with the options")
+
+    def _check_columns(self, tables: Sequence[str], remedy: str) -> None:
+        """SimulatorError if a table that was there before has other columns than events have now."""
+        schema = self.job.schema
+        found = dict.fromkeys(tables, schema.row)
+        if schema.tags is Tags.TABLE:
+            found[schema.tags_table] = schema.tags_row
+        for table, columns in found.items():
+            names = ", ".join(quote_name(column.name) for column in columns)
+            try:
+                self._session.ask(f"SELECT {names} FROM {quote_name(table)} LIMIT 0")
+            except SimulatorError as error:
+                if code_of(error) == UNDEFINED_COLUMN:
+                    reason = str(error.__cause__).partition("\n")[0]
+                    raise SimulatorError(
+                        f"table {table} was made for other columns: {reason};"
+                        f" {remedy} of the run that made it (tags=row or table, for one)"
+                    ) from error
+                raise
 
     def _columns(self) -> list[str]:
         """The column definitions and the constraint of CREATE TABLE."""
@@ -173,7 +210,7 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
             PrimaryKey.UUID: "uuid NOT NULL DEFAULT gen_random_uuid()",
         }
         key_type = key_types.get(self.job.load.primary_key)
-        columns = [f"{quote_name(c.name)} {_COLUMN_TYPES[c.type]}" for c in self.job.schema.columns]
+        columns = list(map(_define_column, self.job.schema.row))
         constraint = self.options.primary_key_constraint
         if key_type:
             columns.insert(0, f"id {key_type}")
@@ -181,26 +218,28 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         return [*columns, constraint] if constraint else columns
 
     def prepare_queries(self) -> None:
-        table = self.job.schema.table
-        if self._session.ask("SELECT to_regclass(%s)", [quote_name(table)])[0][0] is None:
-            raise nothing_to_query(table, self.job)
+        schema = self.job.schema
+        tables = [schema.table, *([schema.tags_table] if schema.tags is Tags.TABLE else [])]
+        for table in tables:
+            if self._session.ask("SELECT to_regclass(%s)", [quote_name(table)])[0][0] is None:
+                raise nothing_to_query(table, self.job)
+        self._check_columns([schema.table], "give the options")
         if self.options.create_indices:
             for statement in self._indices():
                 self._session.execute(statement)
-            self._session.execute(f"ANALYZE {quote_name(table)}")
+            for table in tables:
+                self._session.execute(f"ANALYZE {quote_name(table)}")
 
     def _indices(self) -> list[str]:
         """The statements that make them. Each is named after its table: names are the schema's, and one
         that there is already, on whichever table, would pass for the one asked for."""
         schema = self.job.schema
-        device = quote_name(schema.device)
-        if schema.device_path:
-            device = f"({device} ->> '{schema.device_path}')"
+        apart = schema.tags is Tags.TABLE
+        name = f"({self.SQL.device(schema)})" if schema.device_path else quote_name(schema.device)
+        device = quote_name(ID) if apart else name
         # YugabyteDB would hash the first column if nothing were said of its order: no help for a
         # minimum or a range.
-        values = [
-            f"{quote_name(c.name)} ASC" for c in schema.columns if c.type is ColumnType.FLOAT32
-        ]
+        values = [f"{quote_name(c.name)} ASC" for c in schema.row if c.type is ColumnType.FLOAT32]
         columns = {
             "device_ts": [
                 f"{device} ASC",
@@ -209,12 +248,32 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
             ],
             "temp": values,
         }
-        return [
-            f"CREATE INDEX IF NOT EXISTS {quote_name(f'{schema.table}_{name}')}"
+        found = [
+            f"CREATE INDEX IF NOT EXISTS {quote_name(f'{schema.table}_{index}')}"
             f" ON {quote_name(schema.table)} ({', '.join(indexed)})"
-            for name, indexed in columns.items()
+            for index, indexed in columns.items()
             if indexed
         ]
+        if apart:
+            found.append(
+                f"CREATE INDEX IF NOT EXISTS {quote_name(f'{schema.tags_table}_device')}"
+                f" ON {quote_name(schema.tags_table)} ({name} ASC)"
+            )
+        return found
+
+    def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+        schema = self.job.schema
+        names = ", ".join(quote_name(column.name) for column in schema.tags_row)
+        insert = f"INSERT INTO {quote_name(schema.tags_table)} ({names}) VALUES "
+        for columns in rows:
+            for values in value_rows((schema.tags_row, columns), _DEVICES_AT_ONCE, b"", b","):
+                self._session.execute(f"{insert}{values.decode()} ON CONFLICT DO NOTHING")
+
+    def count_devices(self) -> int | None:
+        schema = self.job.schema
+        if schema.tags is Tags.ROW:
+            return None
+        return int(self._session.ask(f"SELECT count(*) FROM {quote_name(schema.tags_table)}")[0][0])
 
     def count(self) -> int:
         counts = [
@@ -230,9 +289,9 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
             if (query := schema.description(name)) is not None and not query.is_drawn
         }
         if self.options.create_indices:
-            for name, statement in {**self.TUNED_QUERIES, **self._dialect.QUERIES}.items():
+            for name, statements in {**self.TUNED_QUERIES, **self._dialect.QUERIES}.items():
                 if name.removesuffix(TUNED) in schema.queries:
-                    found[name] = partial(self._session.ask, statement)
+                    found[name] = partial(self._session.ask, statements[schema.tags])
         return found
 
     def compile(self, bound: Bound) -> Query:
@@ -249,6 +308,10 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
 
     def server_info(self) -> dict[str, Any]:
         return describe(self._session, self._dialect)
+
+
+def _define_column(column: Column) -> str:
+    return f"{quote_name(column.name)} {_COLUMN_TYPES[column.type]}"
 
 
 def _make_encoder(options: EncodingOptions, job: Job, mode: InsertMode) -> PostgresEncoder:

@@ -15,6 +15,7 @@ import psycopg2
 import psycopg2.extensions
 
 from ...errors import OptionError, Retryable
+from ...workloads.tags import Tags
 from .encoding import InsertMode
 
 Connection = psycopg2.extensions.connection
@@ -37,8 +38,8 @@ class Dialect:
     COPY_IS_ATOMIC: ClassVar[bool] = True
     """Whether a COPY without BEGIN is stored as a whole or not at all."""
     ADVISORY_LOCKS: ClassVar[bool] = True
-    QUERIES: ClassVar[Mapping[str, str]] = {}
-    """More than those for all."""
+    QUERIES: ClassVar[Mapping[str, Mapping[Tags, str]]] = {}
+    """More than those for all: name -> statement, by where tags are."""
     SETTINGS: ClassVar[Sequence[str]] = ()
     """More than those of PostgreSQL that `server_info` tells."""
     FACTS: ClassVar[Mapping[str, str]] = {}
@@ -118,8 +119,10 @@ class YugabyteDB(Dialect):
     name = DialectName.YUGABYTEDB
     # A loose index scan, https://wiki.postgresql.org/wiki/Loose_indexscan: with the index on device
     # and time, two look-ups per device instead of a pass over all events.
+    # A table of tags names the devices: one look-up for each.
     QUERIES: ClassVar = {
-        "newest-per-device-tuned": """
+        "newest-per-device-tuned": {
+            Tags.ROW: """
         WITH RECURSIVE devices AS (
             (SELECT device_id FROM events ORDER BY device_id LIMIT 1)
             UNION ALL
@@ -130,7 +133,13 @@ class YugabyteDB(Dialect):
         FROM devices AS d CROSS JOIN LATERAL (
             SELECT e.temperature FROM events AS e
             WHERE e.device_id = d.device_id ORDER BY e."timestamp" DESC LIMIT 1) AS newest
-        WHERE d.device_id IS NOT NULL"""
+        WHERE d.device_id IS NOT NULL""",
+            Tags.TABLE: """
+        SELECT d.device_id, newest.temperature
+        FROM events_tags AS d CROSS JOIN LATERAL (
+            SELECT e.temperature FROM events AS e
+            WHERE e.tags_id = d.tags_id ORDER BY e."timestamp" DESC LIMIT 1) AS newest""",
+        }
     }
     SETTINGS = (
         "yb_enable_upsert_mode", "yb_disable_transactional_writes", "yb_enable_expression_pushdown",

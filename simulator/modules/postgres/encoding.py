@@ -108,8 +108,8 @@ class PostgresEncoder(Encoder):
         )
         self._tables = job.table_names
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
-        names = [column.name for column in job.schema.columns]
-        self._types = [_OIDS[column.type] for column in job.schema.columns]
+        names = [column.name for column in job.schema.row]
+        self._types = [_OIDS[column.type] for column in job.schema.row]
         if self._client_key:
             names.insert(0, KEY_COLUMN)
             self._types.insert(0, _OIDS[ColumnType.TEXT])
@@ -197,7 +197,7 @@ class PostgresEncoder(Encoder):
     def _parts(self, block: EventBlock, size: int, table: int) -> Sequence[bytes]:
         """The messages that insert the block's rows into one table, `size` rows each."""
         columns: Columns = (
-            with_client_key(block) if self._client_key else (block.schema.columns, block.columns)
+            with_client_key(block) if self._client_key else (block.schema.row, block.row_columns)
         )
         if self.mode is InsertMode.COPY:
             statement = self.copy_statement(table).encode()

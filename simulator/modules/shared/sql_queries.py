@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
 from ...workloads.base import ColumnType, Schema
-from ...workloads.queries import Aggregate, Bound, Every, Function, Shape, Where
+from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
+from ...workloads.tags import ID, Tags
 from .sql import quote_name
 
 
@@ -68,28 +69,15 @@ def compile_query(
     """The statement that asks what is bound, its parameters in it as they would be in an application
     that puts its own together."""
     query = bound.query
-    table, device = quote_name(schema.table), dialect.device(schema)
     conditions = _list_conditions(bound, schema, dialect)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     if query.newest:
         statement = _ask_newest(bound, schema, dialect, where, newest)
     elif query.events:
         columns = ", ".join(_name_column(name, schema, dialect) for name in query.events)
-        statement = f"SELECT {columns} FROM {table}{where}"
+        statement = f"SELECT {columns} FROM {_name_tables(query.events, schema)}{where}"
     else:
-        per = [
-            dialect.bucket(quote_name(schema.time), part.every)
-            if isinstance(part, Every)
-            else device
-            if part == schema.device
-            else quote_name(part)
-            for part in query.per
-        ]
-        values = [dialect.aggregate(one, schema) for one in query.compute]
-        grouped = ", ".join(str(place) for place in range(1, len(per) + 1))
-        statement = f"SELECT {', '.join([*per, *values])} FROM {table}{where}"
-        if grouped:
-            statement += f" GROUP BY {grouped}"
+        statement = _compute(query, schema, dialect, where)
     if query.order:
         if query.newest:
             statement = f"SELECT * FROM ({statement}) AS newest"
@@ -105,7 +93,8 @@ def _list_conditions(bound: Bound, schema: Schema, dialect: SqlDialect) -> list[
     if bound.devices is not None:
         names = [quote_text(name) for name in bound.devices]
         among = f"= {names[0]}" if len(names) == 1 else f"IN ({', '.join(names)})"
-        found.append(f"{dialect.device(schema)} {among}")
+        sign = "=" if len(names) == 1 else "IN"
+        found.append(_find_devices(f"{dialect.device(schema)} {among}", sign, schema))
     time = quote_name(schema.time)
     if bound.start_ms is not None and bound.end_ms is not None:
         if bound.end_ms == bound.start_ms + 1:
@@ -113,8 +102,20 @@ def _list_conditions(bound: Bound, schema: Schema, dialect: SqlDialect) -> list[
         else:
             found.append(f"{time} >= {bound.start_ms} AND {time} < {bound.end_ms}")
     if bound.query.where is not None:
-        found.append(_compare(bound.query.where, schema, dialect))
+        where = bound.query.where
+        comparison = _compare(where, schema, dialect)
+        apart = schema.is_apart(where.column)
+        found.append(_find_devices(comparison, "IN", schema) if apart else comparison)
     return found
+
+
+def _find_devices(condition: str, sign: str, schema: Schema) -> str:
+    """A condition on names or tags as one on events: with a tags' table, on the ids that it finds there."""
+    if schema.tags is Tags.ROW:
+        return condition
+    key = quote_name(ID)
+    found = f"SELECT {key} FROM {quote_name(schema.tags_table)} WHERE {condition}"
+    return f"{key} {sign} ({found})"
 
 
 def _compare(where: Where, schema: Schema, dialect: SqlDialect) -> str:
@@ -124,16 +125,91 @@ def _compare(where: Where, schema: Schema, dialect: SqlDialect) -> str:
     return f"{quote_name(where.column)} {sign} {dialect.number(value, kind)}"
 
 
+def _compute(query: Query, schema: Schema, dialect: SqlDialect, where: str) -> str:
+    per = [
+        dialect.bucket(quote_name(schema.time), part.every)
+        if isinstance(part, Every)
+        else _name_column(part, schema, dialect)
+        for part in query.per
+    ]
+    values = [dialect.aggregate(one, schema) for one in query.compute]
+    named = [part for part in query.per if isinstance(part, str)]
+    computed = [one.column for one in query.compute if one.column is not None]
+    by_id = schema.is_apart(schema.device) and schema.device in named
+    if by_id and not any(map(schema.is_apart, computed)):
+        # By id first: names are looked up for groups, of which there are fewer than events.
+        apart = [isinstance(part, str) for part in query.per] + [False] * len(values)
+        inner, asked = _split([*per, *values], apart)
+        return _join_tags(
+            f"SELECT {_list_aliased(inner)} FROM {quote_name(schema.table)}{where}"
+            f" GROUP BY {_list_places(1 + len(per) - len(named))}",
+            asked,
+            schema,
+        )
+    tables = _name_tables([*named, *computed], schema)
+    statement = f"SELECT {', '.join([*per, *values])} FROM {tables}{where}"
+    return f"{statement} GROUP BY {_list_places(len(per))}" if per else statement
+
+
+def _list_places(count: int) -> str:
+    return ", ".join(str(place) for place in range(1, count + 1))
+
+
+_ALIAS = '"_v%d"'
+"""Names a value in a statement around the one that asks for it; no column has such a name."""
+
+
+def _list_aliased(values: Sequence[str]) -> str:
+    return ", ".join(f"{value} AS {_ALIAS % place}" for place, value in enumerate(values))
+
+
+def _split(values: Sequence[str], apart: Sequence[bool]) -> tuple[list[str], list[str]]:
+    """Of values of which some are in the tags' table: those to ask of events, the id first, and those to
+    ask of that and the tags."""
+    inner, asked = [quote_name(ID)], []
+    for value, is_apart in zip(values, apart, strict=True):
+        asked.append(value if is_apart else _ALIAS % len(inner))
+        inner += [] if is_apart else [value]
+    return inner, asked
+
+
+def _join_tags(statement: str, asked: Sequence[str], schema: Schema) -> str:
+    """What is asked, of a statement whose values are aliased, the first an id, and of its tags."""
+    tags = quote_name(schema.tags_table)
+    return (
+        f"SELECT {', '.join(asked)} FROM ({statement}) AS e"
+        f" JOIN {tags} ON {tags}.{quote_name(ID)} = {_ALIAS % 0}"
+    )
+
+
+def _name_tables(columns: Iterable[str], schema: Schema) -> str:
+    """The events' table, joined with that of the tags if one of the columns is there."""
+    table = quote_name(schema.table)
+    if not any(map(schema.is_apart, columns)):
+        return table
+    return f"{table} JOIN {quote_name(schema.tags_table)} USING ({quote_name(ID)})"
+
+
 def _ask_newest(
     bound: Bound, schema: Schema, dialect: SqlDialect, where: str, newest: Newest
 ) -> str:
-    table, device, time = (
-        quote_name(schema.table),
-        dialect.device(schema),
-        quote_name(schema.time),
-    )
-    columns = [_name_column(name, schema, dialect) for name in bound.query.events]
-    asked = ", ".join([device, *columns])
+    names = bound.query.events
+    columns = [_name_column(name, schema, dialect) for name in names]
+    if not schema.is_apart(schema.device):
+        device = dialect.device(schema)
+        return _find_newest(bound, schema, [device, *columns], where, newest)
+    # By id first: names are looked up for those that were found.
+    inner, asked = _split(columns, [schema.is_apart(name) for name in names])
+    statement = _find_newest(bound, schema, inner, where, newest)
+    return _join_tags(statement, [dialect.device(schema), *asked], schema)
+
+
+def _find_newest(
+    bound: Bound, schema: Schema, values: Sequence[str], where: str, newest: Newest
+) -> str:
+    """Of each device's newest event these values, the first of which tells devices apart."""
+    table, device, time = quote_name(schema.table), values[0], quote_name(schema.time)
+    asked = _list_aliased(values)
     if bound.devices is not None and len(bound.devices) == 1:
         return f"SELECT {asked} FROM {table}{where} ORDER BY {time} DESC LIMIT 1"
     if newest is Newest.DISTINCT_ON:
@@ -141,12 +217,9 @@ def _ask_newest(
             f"SELECT DISTINCT ON ({device}) {asked} FROM {table}{where}"
             f" ORDER BY {device}, {time} DESC"
         )
-    names = [f"v{number}" for number in range(len(columns) + 1)]
-    inner = ", ".join(
-        f"{column} AS {name}" for column, name in zip([device, *columns], names, strict=True)
-    )
+    names = ", ".join(_ALIAS % place for place in range(len(values)))
     return (
-        f"SELECT {', '.join(names)} FROM (SELECT {inner}, {time} AS happened,"
+        f"SELECT {names} FROM (SELECT {asked}, {time} AS happened,"
         f" max({time}) OVER (PARTITION BY {device}) AS newest FROM {table}{where}) AS e"
         " WHERE happened = newest"
     )

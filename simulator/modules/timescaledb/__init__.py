@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 from ...contract import PrimaryKey
 from ...errors import SimulatorError
+from ...workloads.tags import ID, Tags
 from ..base import Job, Support
 from ..postgres import Postgres
 from ..postgres.encoding import PostgresEncoder
@@ -59,7 +60,7 @@ class Timescaledb(Postgres):
         },
         queries=dict.fromkeys([*Postgres.CAPABILITIES.queries, *TUNED_QUERIES], Support.FULL),
     )
-    TUNED_QUERIES: ClassVar[Mapping[str, str]] = TUNED_QUERIES
+    TUNED_QUERIES: ClassVar[Mapping[str, Mapping[Tags, str]]] = TUNED_QUERIES
     TIME_ORDER = "DESC"
     KEY_CONSTRAINT = None
 
@@ -114,10 +115,11 @@ class Timescaledb(Postgres):
             raise
         if self.options.columnstore:
             # https://www.tigerdata.com/docs/api/latest/hypercore/alter_table/
+            apart = schema.tags is Tags.TABLE
             by_device = (
                 ""
-                if schema.device_path
-                else f" timescaledb.segmentby = '{quote_name(schema.device)}',"
+                if schema.device_path and not apart
+                else f" timescaledb.segmentby = '{quote_name(ID if apart else schema.device)}',"
             )
             self._session.execute(
                 f"ALTER TABLE {quote_name(table)} SET (timescaledb.enable_columnstore = true,{by_device}"

@@ -15,6 +15,7 @@ from ...workloads.comparing import compare_answers
 from ...workloads.cpu import Cpu
 from ...workloads.queries import Query, Shape, draw
 from ...workloads.stored import Stored, StoredPart
+from ...workloads.tags import Tags
 from ...workloads.temperature import Temperature
 from ..server import ServerUnderTest, new_job
 from .test_queries import DEVICES, PARTS, SEED, fill, prepare_queries
@@ -74,7 +75,12 @@ WORKLOADS = [
     Cpu(seed=SEED, device_spread=10),
     load_workload("machines")(seed=SEED, device_spread=10, late=0.1),
 ]
-names = pytest.mark.parametrize("workload", WORKLOADS, ids=[one.name for one in WORKLOADS])
+APART = load_workload("machines")(seed=SEED, device_spread=10, late=0.1, tags="table")
+names = pytest.mark.parametrize(
+    "workload",
+    [*WORKLOADS, APART],
+    ids=[*(one.name for one in WORKLOADS), f"{APART.name}-tags=table"],
+)
 
 
 @names
@@ -83,6 +89,8 @@ def test_answers_to_described_queries(server: ServerUnderTest, workload: Workloa
     can = server.module_type.CAPABILITIES
     if can.workload(workload.schema) is not Support.FULL:
         pytest.skip("the module doesn't store it")
+    if workload.schema.tags is Tags.TABLE and can.tags_table is not Support.FULL:
+        pytest.skip("tags are in rows only")
     shapes = frozenset(can.shapes)
     queries = [q for q in list_queries(workload) if q.shapes(workload.schema) <= shapes]
     if not queries:

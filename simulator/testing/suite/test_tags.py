@@ -1,0 +1,134 @@
+"""Tags in a table of their own: the same events come out of fewer bytes, in every way of sending."""
+
+from __future__ import annotations
+
+import pytest
+
+from ...contract import PrimaryKey
+from ...errors import OptionError, SimulatorError
+from ...modules.base import Encoding, Support
+from ...workloads.base import Workload
+from ...workloads.cpu import Cpu
+from ...workloads.tags import number_devices
+from ...workloads.temperature import Temperature
+from ..events import TESTED, Sundry, rows_of
+from ..inserting import insert_with
+from ..server import Fault, ServerUnderTest, as_observer, batch_of, key_modes, new_job, table_modes
+from .test_inserts import stored_as_generated
+from .test_queries import EXPECTED, assert_same, fill, prepare_queries, workload_of
+from .test_recovery import BATCH, insert_during
+
+DEVICES = 3
+
+
+def need_table(server: ServerUnderTest) -> None:
+    """Skip the test if the module has no table of tags: then it is to say so."""
+    support = server.module_type.CAPABILITIES.tags_table
+    if support is Support.FULL:
+        return
+    with pytest.raises(OptionError, match=r"joins, for tags=table"):
+        server.module(new_job(Temperature(tags="table").schema))
+    pytest.skip("refuses it")
+
+
+def test_every_way_of_inserting_stores_events_without_their_tags(
+    server: ServerUnderTest, encoding: Encoding
+) -> None:
+    """In turn of all workloads, with all key modes, with one table and several."""
+    need_table(server)
+    module = server.module_type
+    keys, tables = key_modes(module), table_modes(module)
+    number = [one.label for one in module.ENCODINGS].index(encoding.label)
+    kinds = list(TESTED.values())
+    workload = kinds[number % len(kinds)](seed=5, device_spread=DEVICES, tags="table")
+    schema = workload.schema
+    key = keys[number % len(keys)]
+    job = new_job(
+        schema,
+        batch=batch_of(encoding, 5),
+        primary_key=key,
+        tables=tables[number % len(tables)],
+    )
+    blocks = stored_as_generated(server, job, workload, encoding)
+    assert server.tables() == {*job.table_names, schema.tags_table}
+    assert count_devices(server, workload) == 2 * DEVICES
+    columns = set(server.columns(job.table_names[0])) - {"id"}
+    assert columns == {column.name for column in schema.row}
+    if key is PrimaryKey.CLIENT:
+        stored = [one for table in job.table_names for one in server.keys(table)]
+        ids = [one for block in blocks for one in number_devices(block.devices).tolist()]
+        assert sorted(int(one[:11]) for one in stored) == sorted(ids)
+
+
+def count_devices(server: ServerUnderTest, workload: Workload) -> int | None:
+    module = server.module(as_observer(new_job(workload.schema)))
+    module.open()
+    try:
+        return module.count_devices()
+    finally:
+        module.close()
+
+
+def test_exactly_once_by_the_id(server: ServerUnderTest, thorough_fault: Fault) -> None:
+    """The look-up of an event goes by its device's id, in every key mode and encoding in turn."""
+    need_table(server)
+    module = server.module_type
+    keys = key_modes(module)
+    for number, encoding in enumerate(module.ENCODINGS):
+        workload = (Temperature, Cpu)[number % 2](seed=1, device_spread=2, tags="table")
+        job = new_job(
+            workload.schema,
+            batch=batch_of(encoding, BATCH),
+            primary_key=keys[number % len(keys)],
+        )
+        insert_during(server, thorough_fault, job, workload, encoding)
+
+
+def test_a_run_goes_on_with_the_devices_that_are_there(server: ServerUnderTest) -> None:
+    """Their ids are those of the run before, and more devices find their place beside them."""
+    need_table(server)
+    for devices, first in ((2, 0), (2, 8), (4, 16)):
+        workload = Sundry(seed=2, device_spread=devices, tags="table")
+        job = new_job(workload.schema, batch=4, clean=not first)
+        observer = server.module(as_observer(job, clean=not first))
+        observer.open()
+        observer.prepare()
+        insert_with(server.module(job), workload, 8, worker=1, first=first)
+        assert observer.count() == first + 8
+        assert observer.count_devices() == devices
+        observer.close()
+    old, new = (Sundry(seed=2, device_spread=devices, tags="table") for devices in (2, 4))
+    blocks = [old.block(1, 0, 16), new.block(1, 16, 8)]
+    assert server.rows(new.schema, new.schema.table) == sorted(rows_of(*blocks))
+
+
+def test_tables_with_tags_elsewhere_are_told_apart(server: ServerUnderTest) -> None:
+    """Before anything is inserted or asked."""
+    need_table(server)
+    for before, after in (("row", "table"), ("table", "row")):
+        fill(server, Temperature(tags=before), [(0, 0, 5)])
+        schema = Temperature(tags=after).schema
+        module = server.module(new_job(schema, clean=False))
+        module.open()
+        for prepare in (module.prepare, module.prepare_queries):
+            with pytest.raises(SimulatorError, match=r"tags=row or table|no table events_tags"):
+                prepare()
+        module.close()
+
+
+def test_own_queries_have_the_same_answers(server: ServerUnderTest) -> None:
+    """Also those that are tuned for indices, which come last."""
+    need_table(server)
+    names = server.queries_of(server.module_type)
+    for kind in (Temperature, Cpu):
+        own = [name for name in names if name.removesuffix("-tuned") in kind.schema.queries]
+        devices = workload_of(own[0]).device_spread
+        workload = kind(seed=workload_of(own[0]).seed, device_spread=devices, tags="table")
+        fill(server, workload)
+        for indexed in (False, True):
+            with prepare_queries(server, workload, {"create_indices": indexed}) as module:
+                queries = module.queries()
+                assert list(queries) == (own if indexed else list(kind.schema.queries))
+                for name, ask in queries.items():
+                    assert name.removesuffix("-tuned") in EXPECTED
+                    assert_same(ask(), name)
