@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..conditions import Condition
 from ..contract import Load, PrimaryKey, Role, RunSettings, Tables
 from ..errors import OptionError, did_you_mean
+from ..workloads import WORKLOADS
 from ..workloads.base import ColumnType, EventBlock, Schema
 from ..workloads.queries import Bound, Shape, bind
 from ..workloads.queries import Query as Description
@@ -84,6 +85,18 @@ class Capabilities:
         """OptionError if tags are to be in a table of their own, and the module can't join it."""
         if schema.tags is Tags.TABLE:
             require(self.tags_table, "joins, for tags=table", module)
+
+
+def claim_queries(shapes: Collection[Shape]) -> dict[str, Support]:
+    """Which of the workloads' own queries a module can be asked that compiles these shapes."""
+    return {
+        name: Support.FULL
+        if query.shapes(workload.schema) <= frozenset(shapes)
+        else Support.MISSING
+        for workload in WORKLOADS.values()
+        for name in workload.schema.queries
+        if (query := workload.schema.description(name)) is not None
+    }
 
 
 class Options(BaseModel):
@@ -425,10 +438,10 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         None from a module that stores nothing: then nothing can be verified.
         """
 
-    @abstractmethod
     def workload_queries(self) -> Mapping[str, Query]:
-        """The queries that are asked of the job's workload unless others are named, in the schema's order,
-        but for those with drawn parameters."""
+        """Queries of the job's workload that aren't compiled from a description: the module's own texts, or
+        variants that suit the database better."""
+        return {}
 
     def compile(self, bound: Bound) -> Query:
         """What is bound in the database's language, ready to be asked. Only called with what is made of

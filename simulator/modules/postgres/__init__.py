@@ -51,11 +51,10 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...errors import OptionError, SimulatorError
-from ...workloads import WORKLOADS
 from ...workloads.base import Column, ColumnType
-from ...workloads.queries import Bound, bind
+from ...workloads.queries import Bound
 from ...workloads.tags import ID, Tags
-from ..base import Capabilities, Encoding, Job, Module, Query, Support
+from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..shared.errors import nothing_to_query
 from ..shared.sql import quote_name
 from ..shared.sql_queries import SqlDialect
@@ -103,10 +102,7 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
         multiple_tables=Support.FULL,
-        queries=dict.fromkeys(
-            (name for workload in WORKLOADS.values() for name in workload.schema.queries),
-            Support.FULL,
-        ),
+        queries=claim_queries(SqlDialect.SHAPES),
         shapes=SqlDialect.SHAPES,
         indices=Support.FULL,
         column_types=_COLUMN_TYPES,
@@ -282,17 +278,15 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         return sum(int(rows[0][0]) for rows in counts)
 
     def workload_queries(self) -> Mapping[str, Query]:
+        if not self.options.create_indices:
+            return {}
         schema = self.job.schema
-        found = {
-            name: self.compile(bind(query, schema.epoch_ms))
-            for name in schema.queries
-            if (query := schema.description(name)) is not None and not query.is_drawn
+        tuned = {**self.TUNED_QUERIES, **self._dialect.QUERIES}
+        return {
+            name: partial(self._session.ask, statements[schema.tags])
+            for name, statements in tuned.items()
+            if name.removesuffix(TUNED) in schema.queries
         }
-        if self.options.create_indices:
-            for name, statements in {**self.TUNED_QUERIES, **self._dialect.QUERIES}.items():
-                if name.removesuffix(TUNED) in schema.queries:
-                    found[name] = partial(self._session.ask, statements[schema.tags])
-        return found
 
     def compile(self, bound: Bound) -> Query:
         return partial(self._session.ask, compile_statement(bound, self.job.schema, self.SQL))

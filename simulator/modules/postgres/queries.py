@@ -15,5 +15,5 @@ NEWEST = {"newest-per-device": Newest.WINDOW}
 
 def compile_statement(bound: Bound, schema: Schema, dialect: SqlDialect) -> str:
     """The statement that asks what is bound."""
-    newest = NEWEST.get(bound.query.name, Newest.DISTINCT_ON)
+    newest = NEWEST.get(bound.query.name, Newest.DIALECT)
     return compile_query(bound, schema, dialect, newest)

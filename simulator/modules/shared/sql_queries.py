@@ -16,8 +16,8 @@ class Newest(Enum):
 
     WINDOW = "window"
     """By a window function; it gives all events of a device at its newest time."""
-    DISTINCT_ON = "distinct on"
-    """By PostgreSQL's DISTINCT ON; an index on device and time can make it fast."""
+    DIALECT = "dialect"
+    """As the dialect says it."""
 
 
 class SqlDialect:
@@ -62,9 +62,18 @@ class SqlDialect:
             column = f"CAST({column} AS {self.NUMBERS[ColumnType.FLOAT64]})"
         return f"{one.function}({column})"
 
+    def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
+        """Of each device's newest event these values, the first of which tells devices apart. `source` is
+        what follows FROM, conditions included."""
+        # An index on device and time can make it fast.
+        return (
+            f"SELECT DISTINCT ON ({values[0]}) {list_aliased(values)} FROM {source}"
+            f" ORDER BY {values[0]}, {time} DESC"
+        )
+
 
 def compile_query(
-    bound: Bound, schema: Schema, dialect: SqlDialect, newest: Newest = Newest.DISTINCT_ON
+    bound: Bound, schema: Schema, dialect: SqlDialect, newest: Newest = Newest.DIALECT
 ) -> str:
     """The statement that asks what is bound, its parameters in it as they would be in an application
     that puts its own together."""
@@ -141,7 +150,7 @@ def _compute(query: Query, schema: Schema, dialect: SqlDialect, where: str) -> s
         apart = [isinstance(part, str) for part in query.per] + [False] * len(values)
         inner, asked = _split([*per, *values], apart)
         return _join_tags(
-            f"SELECT {_list_aliased(inner)} FROM {quote_name(schema.table)}{where}"
+            f"SELECT {list_aliased(inner)} FROM {quote_name(schema.table)}{where}"
             f" GROUP BY {_list_places(1 + len(per) - len(named))}",
             asked,
             schema,
@@ -159,7 +168,13 @@ _ALIAS = '"_v%d"'
 """Names a value in a statement around the one that asks for it; no column has such a name."""
 
 
-def _list_aliased(values: Sequence[str]) -> str:
+def list_aliases(count: int) -> str:
+    """The first names that `list_aliased` gives."""
+    return ", ".join(_ALIAS % place for place in range(count))
+
+
+def list_aliased(values: Sequence[str]) -> str:
+    """Values with the names by which `compile_query` asks for them."""
     return ", ".join(f"{value} AS {_ALIAS % place}" for place, value in enumerate(values))
 
 
@@ -197,29 +212,30 @@ def _ask_newest(
     columns = [_name_column(name, schema, dialect) for name in names]
     if not schema.is_apart(schema.device):
         device = dialect.device(schema)
-        return _find_newest(bound, schema, [device, *columns], where, newest)
+        return _find_newest(bound, schema, dialect, [device, *columns], where, newest)
     # By id first: names are looked up for those that were found.
     inner, asked = _split(columns, [schema.is_apart(name) for name in names])
-    statement = _find_newest(bound, schema, inner, where, newest)
+    statement = _find_newest(bound, schema, dialect, inner, where, newest)
     return _join_tags(statement, [dialect.device(schema), *asked], schema)
 
 
 def _find_newest(
-    bound: Bound, schema: Schema, values: Sequence[str], where: str, newest: Newest
+    bound: Bound,
+    schema: Schema,
+    dialect: SqlDialect,
+    values: Sequence[str],
+    where: str,
+    newest: Newest,
 ) -> str:
     """Of each device's newest event these values, the first of which tells devices apart."""
     table, device, time = quote_name(schema.table), values[0], quote_name(schema.time)
-    asked = _list_aliased(values)
+    asked = list_aliased(values)
     if bound.devices is not None and len(bound.devices) == 1:
         return f"SELECT {asked} FROM {table}{where} ORDER BY {time} DESC LIMIT 1"
-    if newest is Newest.DISTINCT_ON:
-        return (
-            f"SELECT DISTINCT ON ({device}) {asked} FROM {table}{where}"
-            f" ORDER BY {device}, {time} DESC"
-        )
-    names = ", ".join(_ALIAS % place for place in range(len(values)))
+    if newest is Newest.DIALECT:
+        return dialect.select_newest(values, time, f"{table}{where}")
     return (
-        f"SELECT {names} FROM (SELECT {asked}, {time} AS happened,"
+        f"SELECT {list_aliases(len(values))} FROM (SELECT {asked}, {time} AS happened,"
         f" max({time}) OVER (PARTITION BY {device}) AS newest FROM {table}{where}) AS e"
         " WHERE happened = newest"
     )
