@@ -18,6 +18,8 @@ the event; later, the count after the run shows such events.
 What can't be promised without a client's key: that a node which had received the request, but not begun
 with it for a second, or a proxy on the way doesn't begin with it after that. The count after the run
 shows such copies.
+
+Queries use `date_bin` (4.7 and later), and for the newest events `max_by` (5.2 and later).
 """
 
 from __future__ import annotations
@@ -31,12 +33,14 @@ from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN
 from ...errors import SimulatorError
 from ...workloads.base import ColumnType, Schema
-from ..base import Capabilities, Encoding, Job, Module, Query, Support
+from ...workloads.queries import Bound
+from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..shared.errors import MissingTable, nothing_to_query
 from ..shared.sql import quote_name
+from ..shared.sql_queries import compile_query
 from .encoding import InsertMode, StatementEncoder, is_object
 from .options import CratedbOptions, EncodingOptions
-from .queries import QUERIES
+from .queries import CratedbDialect
 from .server import Connection, describe
 from .writer import CratedbWriter
 
@@ -80,7 +84,8 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
             PrimaryKey.UUID: Support.UNSUPPORTED,
         },
         multiple_tables=Support.FULL,
-        queries=dict.fromkeys(QUERIES, Support.FULL),
+        queries=claim_queries(CratedbDialect.SHAPES),
+        shapes=CratedbDialect.SHAPES,
         # Every column is indexed anyway.
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
@@ -172,9 +177,8 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
             counts.append(self._ask(f"SELECT count(*) FROM {quote_name(table)}")[0][0])
         return sum(counts)
 
-    def workload_queries(self) -> Mapping[str, Query]:
-        names = [name for name in self.job.schema.queries if name in QUERIES]
-        return {name: partial(self._ask, QUERIES[name]) for name in names}
+    def compile(self, bound: Bound) -> Query:
+        return partial(self._ask, compile_query(bound, self.job.schema, CratedbDialect()))
 
     def server_info(self) -> dict[str, Any]:
         return describe(self._connect(), self.options.default_schema, self.job.table_names[0])

@@ -1,34 +1,51 @@
-"""The workloads' queries in CrateDB's SQL."""
+"""Described queries in CrateDB's SQL."""
 
 from __future__ import annotations
 
-from ...workloads.base import FIRST_TIMESTAMP_MS
-from ...workloads.cpu import (
-    HIGH_CPU_ABOVE,
-    HIGH_CPU_UNTIL_MS,
-    MAX_ALL_HOSTS,
-    MAX_ALL_UNTIL_MS,
-    METRICS,
-)
+from collections.abc import Sequence
 
-_HOST = "tags['hostname']"
-_HOSTS = ", ".join(f"'{host}'" for host in MAX_ALL_HOSTS)
+from ...workloads.base import Schema
+from ...workloads.queries import Aggregate, Function
+from ..shared.sql import quote_name
+from ..shared.sql_queries import SqlDialect, list_aliased, quote_text
 
-# `max_by` (CrateDB 5.2 and later) finds the newest row's value in one pass.
-QUERIES = {
-    "count-events": "SELECT count(*) FROM events",
-    "temperature-min-max": "SELECT min(temperature), max(temperature) FROM events",
-    "temperature-stats": "SELECT min(temperature), avg(temperature), max(temperature) FROM events",
-    "temperature-stats-per-device": "SELECT device_id, min(temperature), avg(temperature),"
-    " max(temperature) FROM events GROUP BY device_id",
-    "newest-per-device": 'SELECT device_id, max_by(temperature, "timestamp") FROM events'
-    " GROUP BY device_id",
-    "cpu-max-all": f"SELECT date_trunc('hour', ts), {', '.join(f'max({m})' for m in METRICS)}"
-    f" FROM cpu WHERE {_HOST} IN ({_HOSTS})"
-    f" AND ts >= {FIRST_TIMESTAMP_MS} AND ts < {MAX_ALL_UNTIL_MS} GROUP BY date_trunc('hour', ts)",
-    "high-cpu": f"SELECT {_HOST}, ts, {', '.join(METRICS)} FROM cpu"
-    f" WHERE usage_user > {HIGH_CPU_ABOVE}"
-    f" AND ts >= {FIRST_TIMESTAMP_MS} AND ts < {HIGH_CPU_UNTIL_MS}",
-    "last-point": f"SELECT {_HOST}, max(ts), {', '.join(f'max_by({m}, ts)' for m in METRICS)}"
-    f" FROM cpu GROUP BY {_HOST}",
-}
+_UNITS_MS = (("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000))
+
+
+class CratedbDialect(SqlDialect):
+    """https://cratedb.com/docs/crate/reference/en/latest/sql/statements/select.html"""
+
+    def device(self, schema: Schema) -> str:
+        column, path = quote_name(schema.device), schema.device_path
+        return f"{column}[{quote_text(path)}]" if path else column
+
+    def bucket(self, time: str, every_ms: int) -> str:
+        # The origin 0 is 1970. https://cratedb.com/docs/crate/reference/en/latest/general/builtins/scalar-functions.html#date-bin
+        return f"date_bin('{_say_interval(every_ms)}'::INTERVAL, {time}, 0)"
+
+    def aggregate(self, one: Aggregate, schema: Schema) -> str:
+        if one.function is Function.LAST:
+            return _last(quote_name(one.column or ""), quote_name(schema.time))
+        return super().aggregate(one, schema)
+
+    def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
+        # There is no DISTINCT ON. `max_by` finds the newest event's values in one pass, without sorting.
+        device, *others = values
+        found = [
+            value if value == device else f"max({time})" if value == time else _last(value, time)
+            for value in others
+        ]
+        return f"SELECT {list_aliased([device, *found])} FROM {source} GROUP BY 1"
+
+
+def _last(value: str, time: str) -> str:
+    """Of the newest event; NULL if that has no value. Since CrateDB 5.2."""
+    return f"max_by({value}, {time})"
+
+
+def _say_interval(span_ms: int) -> str:
+    """A span of time as CrateDB reads intervals."""
+    for unit, unit_ms in _UNITS_MS:
+        if span_ms % unit_ms == 0:
+            return f"{span_ms // unit_ms} {unit}"
+    return f"{span_ms / 1000:.3f} seconds"
