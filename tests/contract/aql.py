@@ -5,15 +5,25 @@ https://docs.arangodb.com/stable/aql/
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<string>"[^"\\]*")|(?P<quoted>`[^`]+`)|(?P<bind>@@?\w+)|(?P<number>\d+(?:\.\d+)?)"""
-    r"""|(?P<word>[A-Za-z_]\w*)|(?P<symbol>==|!=|>=|<=|[-\[\](),.+*%<>=]))"""
+    r"""\s*(?:(?P<string>"(?:[^"\\]|\\.)*")|(?P<quoted>`[^`\\]+`)|(?P<bind>@@?\w+)"""
+    r"""|(?P<number>(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w))"""
+    r"""|(?P<word>[A-Za-z_]\w*)|(?P<symbol>==|!=|>=|<=|[-\[\](),.+*%<>=?:]))"""
 )
-_KEYWORDS = {"FOR", "IN", "FILTER", "COLLECT", "AGGREGATE", "RETURN", "AND"}
+# https://docs.arangodb.com/stable/aql/fundamentals/syntax/#keywords: as names they have to be quoted.
+_KEYWORDS = {
+    "AGGREGATE", "ALL", "ALL_SHORTEST_PATHS", "AND", "ANY", "ASC", "COLLECT", "DESC", "DISTINCT",
+    "FALSE", "FILTER", "FOR", "GRAPH", "IN", "INBOUND", "INSERT", "INTO", "K_PATHS",
+    "K_SHORTEST_PATHS", "LET", "LIKE", "LIMIT", "NONE", "NOT", "NULL", "OR", "OUTBOUND", "REMOVE",
+    "REPLACE", "RETURN", "SHORTEST_PATH", "SORT", "TRUE", "UPDATE", "UPSERT", "WINDOW", "WITH",
+}  # fmt: skip
+_CONSTANTS = {"NULL": None, "TRUE": True, "FALSE": False}
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": lambda a, b: order(a) == order(b),
     "!=": lambda a, b: order(a) != order(b),
@@ -24,6 +34,13 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "IN": lambda a, b: any(order(a) == order(item) for item in b),
 }
 
+_ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": lambda a, b: _number(a) + _number(b),
+    "-": lambda a, b: _number(a) - _number(b),
+    "*": lambda a, b: _number(a) * _number(b),
+    "%": lambda a, b: _remainder(_number(a), _number(b)),
+}
+
 Row = dict[str, Any]
 Expression = Callable[[Row], Any]
 
@@ -32,8 +49,11 @@ class AqlError(Exception):
     """The query is none, or none that is known here."""
 
 
-def order(value: Any) -> Any:
-    """The order of values: https://docs.arangodb.com/stable/aql/fundamentals/type-and-value-order/"""
+def order(value: Any) -> tuple[Any, ...]:
+    """The order of values, but for texts, which ArangoDB compares by the rules of a language.
+
+    https://docs.arangodb.com/stable/aql/fundamentals/type-and-value-order/
+    """
     if value is None:
         return (0,)
     if isinstance(value, bool):
@@ -43,17 +63,54 @@ def order(value: Any) -> Any:
     if isinstance(value, str):
         return (3, value)
     if isinstance(value, list):
-        return (4, [order(item) for item in value])
+        return (4, tuple(order(item) for item in value))
     raise AqlError("objects are not compared here")
 
 
-def _average(values: Sequence[Any]) -> Any:
-    return sum(values) / len(values) if values else None
+def is_true(value: Any) -> bool:
+    """https://docs.arangodb.com/stable/aql/functions/type-check-and-cast/#to_bool"""
+    return value not in (None, False, 0, "")
 
 
+def _number(value: Any) -> Any:
+    """An operand of arithmetic: `null` is 0."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value or 0
+    raise AqlError(f"no arithmetic with {value!r} here")
+
+
+def _remainder(dividend: Any, divisor: Any) -> Any:
+    """As of doubles, with the dividend's sign; none of a division by zero."""
+    return math.fmod(dividend, divisor) if divisor else None
+
+
+def _numbers(values: Sequence[Any]) -> list[Any] | None:
+    """Those that are computed with; None if there is something else than numbers and `null`."""
+    some = [value for value in values if value is not None]
+    wrong = [v for v in some if isinstance(v, bool) or not isinstance(v, (int, float))]
+    return None if wrong else some
+
+
+def _sum(values: Sequence[Any]) -> float | None:
+    """None without any event, and 0 of events whose values are all `null`."""
+    some = _numbers(values)
+    return None if some is None or not values else math.fsum(some)
+
+
+def _average(values: Sequence[Any]) -> float | None:
+    some = _numbers(values)
+    return math.fsum(some) / len(some) if some else None
+
+
+# What a group's values, `null` among them, come to.
+# https://docs.arangodb.com/stable/aql/high-level-operations/collect/#aggregation
 _AGGREGATES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
-    "MIN": lambda values: min(values, key=order, default=None),
+    "COUNT": len,
+    "MIN": lambda values: min(
+        (value for value in values if value is not None), key=order, default=None
+    ),
     "MAX": lambda values: max(values, key=order, default=None),
+    "SUM": _sum,
     "AVERAGE": _average,
 }
 
@@ -77,7 +134,9 @@ class _Parser:
             if not found or found.lastgroup is None:
                 raise AqlError(f"syntax error near {text[position : position + 20]!r}")
             kind, token = found.lastgroup, found[found.lastgroup]
-            self._tokens.append(("keyword" if token in _KEYWORDS else kind, token))
+            if kind == "word" and token.upper() in _KEYWORDS:
+                kind, token = "keyword", token.upper()
+            self._tokens.append((kind, token))
             position = found.end()
         self._tokens.append(("end", ""))
         self._next = 0
@@ -94,11 +153,15 @@ class _Parser:
                 name = self._name()
                 self._expect("IN")
                 items = self._operand_of_for()
-                self._known.add(name)
+                self._declare(name)
                 rows = [{**row, name: item} for row in rows for item in items(row)]
             elif self._accept("FILTER"):
                 condition = self._expression()
-                rows = [row for row in rows if condition(row)]
+                rows = [row for row in rows if is_true(condition(row))]
+            elif self._accept("SORT"):
+                self._sort(rows)
+            elif self._accept("LIMIT"):
+                rows = rows[: self._limit()]
             else:
                 self._expect("COLLECT")
                 rows = self._collected(rows)
@@ -111,8 +174,8 @@ class _Parser:
         kind, token = self._take()
         if kind == "bind" and token.startswith("@@"):
             name = self._bound(token[1:])
-        elif kind == "word" and token not in self._known:
-            name = token
+        elif kind in ("word", "quoted") and token.strip("`") not in self._known:
+            name = token.strip("`")
         else:
             raise AqlError(f"no collection: {token}")
         documents = self._collections[name]
@@ -125,22 +188,43 @@ class _Parser:
         aggregates = {}
         if self._accept("AGGREGATE"):
             aggregates = dict(self._assignments(self._aggregate))
-        groups: dict[str, tuple[Row, list[Row]]] = {}
+        groups: dict[tuple[Any, ...], tuple[Row, list[Row]]] = {}
         for row in rows:
             values = {name: key(row) for name, key in keys.items()}
-            groups.setdefault(repr(values), (values, []))[1].append(row)
+            same = tuple(order(value) for value in values.values())
+            groups.setdefault(same, (values, []))[1].append(row)
         if not keys:
             # Without rows there is still one group.
-            groups = groups or {"": ({}, [])}
-        self._known = {*keys, *aggregates}
+            groups = groups or {(): ({}, [])}
+        self._known = set()
+        for name in (*keys, *aggregates):
+            self._declare(name)
         return [
             values
             | {
-                name: combine([value for row in members if (value := each(row)) is not None])
+                name: combine([each(row) for row in members])
                 for name, (combine, each) in aggregates.items()
             }
             for values, members in groups.values()
         ]
+
+    def _sort(self, rows: list[Row]) -> None:
+        places: list[tuple[Expression, bool]] = []
+        while not places or self._accept(","):
+            place = self._expression()
+            descending = self._accept("DESC")
+            if not descending:
+                self._accept("ASC")
+            places.append((place, descending))
+        for place, descending in reversed(places):
+            # Stable, also if reversed.
+            rows.sort(key=_ordered(place), reverse=descending)
+
+    def _limit(self) -> int:
+        kind, token = self._take()
+        if kind != "number" or not token.isdecimal():
+            raise AqlError(f"LIMIT takes a number, not {token}")
+        return int(token)
 
     def _assignments(self, right: Callable[[], Any]) -> list[tuple[str, Any]]:
         found = []
@@ -163,6 +247,15 @@ class _Parser:
     # --- expressions ------------------------------------------------------------------------------
 
     def _expression(self) -> Expression:
+        condition = self._conjunction()
+        if not self._accept("?"):
+            return condition
+        then = self._expression()
+        self._expect(":")
+        otherwise = self._expression()
+        return lambda row: then(row) if is_true(condition(row)) else otherwise(row)
+
+    def _conjunction(self) -> Expression:
         left = self._comparison()
         while self._accept("AND"):
             left = _both(left, self._comparison())
@@ -177,20 +270,22 @@ class _Parser:
     def _sum(self) -> Expression:
         left = self._product()
         while self._peek() in ("+", "-"):
-            plus = self._take()[1] == "+"
-            left = _applied(
-                (lambda a, b: a + b) if plus else (lambda a, b: a - b), left, self._product()
-            )
+            function = _ARITHMETIC[self._take()[1]]
+            left = _applied(function, left, self._product())
         return left
 
     def _product(self) -> Expression:
-        left = self._path()
+        left = self._signed()
         while self._peek() in ("*", "%"):
-            times = self._take()[1] == "*"
-            left = _applied(
-                (lambda a, b: a * b) if times else (lambda a, b: a % b), left, self._path()
-            )
+            function = _ARITHMETIC[self._take()[1]]
+            left = _applied(function, left, self._signed())
         return left
+
+    def _signed(self) -> Expression:
+        if not self._accept("-"):
+            return self._path()
+        value = self._path()
+        return lambda row: -_number(value(row))
 
     def _path(self) -> Expression:
         value = self._primary()
@@ -206,16 +301,23 @@ class _Parser:
     def _primary(self) -> Expression:
         kind, token = self._take()
         if kind == "number":
-            number = float(token) if "." in token else int(token)
+            number = int(token) if token.isdecimal() else float(token)
             return lambda row: number
         if kind == "string":
-            return lambda row: token[1:-1]
+            text = _read_text(token)
+            return lambda row: text
+        if kind == "keyword" and token in _CONSTANTS:
+            return lambda row: _CONSTANTS[token]
         if kind == "bind" and not token.startswith("@@"):
             bound = self._bound(token[1:])
             return lambda row: bound
         if token == "[":
             items = self._list("]")
             return lambda row: [item(row) for item in items]
+        if token == "(" and kind == "symbol":
+            inner = self._expression()
+            self._expect(")")
+            return inner
         if kind == "word" and self._accept("("):
             return self._function(token)
         if kind == "word" and token in self._known:
@@ -224,15 +326,12 @@ class _Parser:
 
     def _function(self, name: str) -> Expression:
         if name == "LENGTH":
-            kind, collection = self._take()
+            collection = self._name()
             self._expect(")")
-            if kind != "word" or collection in self._known:
+            if collection in self._known:
                 raise AqlError("LENGTH of a collection only")
             count = len(self._collections[collection])
             return lambda row: count
-        if name == "APPEND":
-            first, second = self._list(")")
-            return _applied(lambda a, b: [*a, *b], first, second)
         raise AqlError(f"unknown function {name}")
 
     def _list(self, end: str) -> list[Expression]:
@@ -243,6 +342,11 @@ class _Parser:
                 self._expect(end)
                 break
         return items
+
+    def _declare(self, name: str) -> None:
+        if name in self._known:
+            raise AqlError(f"variable {name} is assigned multiple times")
+        self._known.add(name)
 
     # --- tokens -----------------------------------------------------------------------------------
 
@@ -277,14 +381,27 @@ class _Parser:
             raise AqlError(f"expected {token}, not {self._tokens[self._next][1]}")
 
 
+def _read_text(token: str) -> str:
+    """A text in double quotes, which has JSON's escapes."""
+    try:
+        # Line breaks may stand in it as they are.
+        return str(json.loads(token, strict=False))
+    except ValueError as error:
+        raise AqlError(f"no text: {token}") from error
+
+
 def _applied(
     function: Callable[[Any, Any], Any], left: Expression, right: Expression
 ) -> Expression:
     return lambda row: function(left(row), right(row))
 
 
+def _ordered(value: Expression) -> Expression:
+    return lambda row: order(value(row))
+
+
 def _both(left: Expression, right: Expression) -> Expression:
-    return lambda row: left(row) and right(row)
+    return lambda row: right(row) if is_true(left(row)) else left(row)
 
 
 def _member(value: Expression, name: str) -> Expression:

@@ -8,11 +8,13 @@ longer than `busy_timeout_s` is rolled back and sent again.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from simulator.conditions import Condition
@@ -30,25 +32,24 @@ from simulator.modules.base import (
     Query,
     Support,
     Writer,
+    claim_queries,
 )
 from simulator.modules.shared.errors import missing_table, nothing_to_query, stored_by_earlier_run
 from simulator.modules.shared.sql import quote_name
+from simulator.modules.shared.sql_queries import compile_query
 from simulator.modules.shared.tables import deal_rows
-from simulator.workloads.base import FIRST_TIMESTAMP_MS, ColumnType, EventBlock
-from simulator.workloads.cpu import (
-    HIGH_CPU_ABOVE,
-    HIGH_CPU_UNTIL_MS,
-    HOUR_MS,
-    MAX_ALL_HOSTS,
-    MAX_ALL_UNTIL_MS,
-    METRICS,
-)
+from simulator.workloads.base import Column, ColumnType, EventBlock
+from simulator.workloads.queries import Bound
+
+from .queries import SqliteDialect
 
 COLUMN_TYPES = {
     ColumnType.TIMESTAMP_MS: "INTEGER",
     ColumnType.INT64: "INTEGER",
     ColumnType.INT32: "INTEGER",
     ColumnType.FLOAT32: "REAL",
+    ColumnType.FLOAT64: "REAL",
+    ColumnType.BOOL: "INTEGER",
     ColumnType.TEXT: "TEXT",
     ColumnType.JSON: "TEXT",
 }
@@ -58,27 +59,6 @@ KEYS = {
     PrimaryKey.DB: f"{KEY_COLUMN} INTEGER PRIMARY KEY, ",
     PrimaryKey.CLIENT: f"{KEY_COLUMN} TEXT PRIMARY KEY, ",
     PrimaryKey.NONE: "",
-}
-
-_HOST = "json_extract(tags, '$.hostname')"
-_METRICS = ", ".join(METRICS)
-QUERIES = {
-    "count-events": "SELECT count(*) FROM events",
-    "temperature-min-max": "SELECT min(temperature), max(temperature) FROM events",
-    "temperature-stats": "SELECT min(temperature), avg(temperature), max(temperature) FROM events",
-    "temperature-stats-per-device": "SELECT device_id, min(temperature), avg(temperature),"
-    " max(temperature) FROM events GROUP BY device_id",
-    # SQLite promises that the other columns come from the row of the maximum.
-    "newest-per-device": "SELECT device_id, temperature FROM"
-    " (SELECT device_id, temperature, max(timestamp) FROM events GROUP BY device_id)",
-    "cpu-max-all": f"SELECT ts / {HOUR_MS} * {HOUR_MS} AS hour,"
-    f" {', '.join(f'max({name})' for name in METRICS)} FROM cpu"
-    f" WHERE {_HOST} IN ({', '.join(map(repr, MAX_ALL_HOSTS))})"
-    f" AND ts >= {FIRST_TIMESTAMP_MS} AND ts < {MAX_ALL_UNTIL_MS} GROUP BY hour",
-    "high-cpu": f"SELECT {_HOST}, ts, {_METRICS} FROM cpu WHERE usage_user > {HIGH_CPU_ABOVE}"
-    f" AND ts >= {FIRST_TIMESTAMP_MS} AND ts < {HIGH_CPU_UNTIL_MS}",
-    "last-point": f"SELECT host, newest, {_METRICS} FROM"
-    f" (SELECT {_HOST} AS host, max(ts) AS newest, {_METRICS} FROM cpu GROUP BY host)",
 }
 
 
@@ -104,12 +84,7 @@ class SqliteEncoder(Encoder):
         columns, values = (
             with_client_key(block) if self._with_key else (block.schema.columns, block.columns)
         )
-        lists = [
-            [text.decode() for text in values[column.name].tolist()]
-            if column.type in _TEXTS
-            else values[column.name].tolist()
-            for column in columns
-        ]
+        lists = [_list_values(column, values[column.name], block) for column in columns]
         rows = list(zip(*lists, strict=True))
         names = ", ".join(quote_name(column.name) for column in columns)
         marks = ", ".join("?" * len(columns))
@@ -122,6 +97,16 @@ class SqliteEncoder(Encoder):
             ]  # fmt: skip
             requests.append(Payload(statements, stop - start, block, stop - 1))
         return requests
+
+
+def _list_values(column: Column, values: NDArray[Any], block: EventBlock) -> list[Any]:
+    """A column as SQLite takes it: None where an event has no value."""
+    found: list[Any] = values.tolist()
+    if column.type in _TEXTS:
+        found = [text.decode() for text in found]
+    for row in np.flatnonzero(block.missing[column.name]) if column.name in block.missing else ():
+        found[row] = None
+    return found
 
 
 @contextmanager
@@ -207,11 +192,13 @@ class Sqlite(Module[SqliteOptions, Options]):
             PrimaryKey.UUID: Support.UNSUPPORTED,
         },
         multiple_tables=Support.FULL,
-        queries=dict.fromkeys(QUERIES, Support.FULL),
+        queries=claim_queries(SqliteDialect.SHAPES),
+        shapes=SqliteDialect.SHAPES,
         indices=Support.MISSING,
         column_types=frozenset(COLUMN_TYPES),
         # A connection does one thing after the other, and the file takes one writer at a time.
         in_flight=dict.fromkeys(("batch", "single"), Support.UNSUPPORTED),
+        missing_values=True,
     )
     ENCODINGS = (Encoding("batch", {}), Encoding("single", {}, batched=False))
 
@@ -260,9 +247,8 @@ class Sqlite(Module[SqliteOptions, Options]):
             int(self._rows(f"SELECT count(*) FROM {table}")[0][0]) for table in self.job.table_names
         )
 
-    def workload_queries(self) -> Mapping[str, Query]:
-        names: Sequence[str] = [name for name in self.job.schema.queries if name in QUERIES]
-        return {name: partial(self._rows, QUERIES[name]) for name in names}
+    def compile(self, bound: Bound) -> Query:
+        return partial(self._rows, compile_query(bound, self.job.schema, SqliteDialect()))
 
     def server_info(self) -> dict[str, Any]:
         settings = {

@@ -57,7 +57,7 @@ class SqliteUnderTest(ServerUnderTest):
         is_json = [column.type is ColumnType.JSON for column in schema.columns]
         return [
             [
-                json.loads(value) if parse else value
+                json.loads(value) if parse and value is not None else value
                 for value, parse in zip(row, is_json, strict=True)
             ]
             for row in self._rows(f"SELECT {names} FROM {table}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -13,7 +13,6 @@ from arango.http import HTTPClient
 from arango.response import Response
 
 from ...errors import Retryable, SimulatorError, one_line
-from ...workloads.base import Schema
 from ..base import Job
 from ..shared.errors import missing_table, stored_by_earlier_run, unreachable
 from ..shared.http import (
@@ -208,10 +207,3 @@ class Connection:
 def read_error_number(answer: object) -> Any:
     """ArangoDB's number of an error; None without one."""
     return answer.get("errorNum") if isinstance(answer, dict) else None
-
-
-def name_fields(schema: Schema, names: Sequence[str]) -> Iterator[str]:
-    """How AQL names these columns of event e; the device's by its id."""
-    for name in names:
-        path = schema.device_path if name == schema.device else None
-        yield f"e.`{name}`.`{path}`" if path else f"e.`{name}`"

@@ -13,7 +13,8 @@ from ..shared.exactly_once import Span, Wanted, find_missing, settle
 from ..shared.http import parse_body
 from .encoding import DocumentEncoder, InsertMethod, Request
 from .options import ArangoOptions
-from .server import SHOWN, TOO_MANY_REQUESTS, UNIQUE, Connection, name_fields, read_error_number
+from .queries import name_field
+from .server import SHOWN, TOO_MANY_REQUESTS, UNIQUE, Connection, read_error_number
 
 # How far apart the two look-ups are that must agree on what a lost request has stored.
 _SETTLE_S = 0.3
@@ -133,7 +134,7 @@ class ArangoWriter(Writer):
         connection, schema = self._connection, self._job.schema
         assert connection is not None
         table = self._job.table_names[request.table]
-        paths = dict(zip(schema.key, name_fields(schema, schema.key), strict=True))
+        paths = {name: name_field(schema, name) for name in schema.key}
 
         def find(wanted: Wanted) -> list[tuple[Any, ...]]:
             conditions: list[str] = []
