@@ -22,17 +22,28 @@ from cryptography.hazmat.primitives.serialization import (
 from simulator.contract import PrimaryKey
 from simulator.errors import SimulatorError
 from simulator.modules.base import AnyModule, Job
-from simulator.modules.cassandra import Cassandra, queries
+from simulator.modules.cassandra import Cassandra, reading
 from simulator.modules.cassandra import wire as cassandra_wire
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.shared.http import SOCKET_OPTIONS
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert, requests_at_once
 from simulator.testing.server import as_observer, new_job
-from simulator.testing.suite.test_queries import assert_same, fill, prepare_queries, workload_of
+from simulator.testing.suite.test_described import MACHINES_PARTS, list_queries
+from simulator.testing.suite.test_queries import (
+    SEED,
+    assert_same,
+    fill,
+    prepare_queries,
+    workload_of,
+)
 from simulator.worker import connect
+from simulator.workloads import load_workload
+from simulator.workloads.answers import answer_all, compare_answers
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.queries import draw
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually
@@ -532,11 +543,11 @@ def test_ranges_that_take_too_long_are_asked_in_slices_of_time(
     fill(cassandra, workload)
     answered: list[int] = []
 
-    def late(answer: Any, rows: Any = queries.take_rows) -> Any:
+    def late(answer: Any, rows: Any = reading.take_rows) -> Any:
         answered.append(len(answered))
         return None if len(answered) <= 6 else rows(answer)
 
-    monkeypatch.setattr(queries, "take_rows", late)
+    monkeypatch.setattr(reading, "take_rows", late)
     with prepare_queries(cassandra, workload, {"flavor": flavor}) as module:
         assert_same(module.queries()[query](), query)
         assert len(answered) > 16
@@ -558,3 +569,27 @@ def test_ycqls_way_of_asking_has_the_same_answers(
     fill(cassandra, workload)
     with prepare_queries(cassandra, workload, {"flavor": "ycql"}) as module:
         assert_same(module.queries()[query](), query)
+
+
+@pytest.mark.parametrize(("flavor", "late"), [("cassandra", 6), ("ycql", 0)])
+def test_described_queries_whatever_the_server_lacks(
+    cassandra: CassandraUnderTest, monkeypatch: pytest.MonkeyPatch, flavor: str, late: int
+) -> None:
+    """Their answers are right though the first ones come too late, or nothing is grouped."""
+    workload = load_workload("machines")(seed=SEED, device_spread=10, late=0.1)
+    fill(cassandra, workload, MACHINES_PARTS)
+    stored = Stored(workload, [StoredPart(*part) for part in MACHINES_PARTS])
+    queries = [query for query in list_queries(workload) if query.compute or flavor == "ycql"]
+    bounds = [draw(query, stored, 0, 0) for query in queries]
+    answered = 0
+
+    def take(answer: Any, rows: Any = reading.take_rows) -> Any:
+        nonlocal answered
+        answered += 1
+        return None if answered <= late else rows(answer)
+
+    monkeypatch.setattr(reading, "take_rows", take)
+    with prepare_queries(cassandra, workload, {"flavor": flavor}) as module:
+        for bound, right in zip(bounds, answer_all(bounds, stored), strict=True):
+            answered = 0
+            assert compare_answers(right, module.compile(bound)()) is None, bound

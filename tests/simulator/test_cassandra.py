@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -21,11 +23,14 @@ from simulator.contract import Load, PrimaryKey, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.cassandra import Cassandra
+from simulator.modules.cassandra.computing import Computation, compare, put_in_order
 from simulator.modules.cassandra.errors import explain_failure, translate
 from simulator.modules.cassandra.options import CassandraOptions
-from simulator.modules.cassandra.queries import combine_statistics, cut_ring, cut_time
+from simulator.modules.cassandra.reading import cut_buckets, cut_ring, cut_time
 from simulator.modules.options import parse_options
+from simulator.workloads.base import Column, ColumnType
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.queries import Bound, Query, Where
 from simulator.workloads.temperature import Temperature
 
 SECRET = "hush-hush"
@@ -140,10 +145,92 @@ def test_slices_cover_the_time_once(
     assert cut_time(first, last, count) == slices
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "buckets"),
+    [
+        (10, 19, [(10, 19)]),
+        (0, 20, [(0, 9), (10, 19), (20, 20)]),
+        (13, 25, [(13, 19), (20, 25)]),
+    ],
+)
+def test_buckets_cover_the_time_once(first: int, last: int, buckets: list[tuple[int, int]]) -> None:
+    assert cut_buckets(first, last, 10) == buckets
+
+
+def computation(**query: Any) -> Computation:
+    asked = Query.model_validate({"name": "asked", **query})
+    return Computation(Bound(asked), Temperature.schema, is_ycql=False)
+
+
+STATISTICS = [{"function": name, "column": "temperature"} for name in ("min", "avg", "max")]
+
+
 def test_statistics_of_parts() -> None:
-    parts = [(1.0, 4.0, 10.0, 4), (None, None, 0, 0), (-2.0, 2.0, 0.0, 2)]
-    assert combine_statistics(parts) == (-2.0, pytest.approx(10 / 6), 4.0)
-    assert combine_statistics([(None, None, 0, 0)]) == (None, None, None)
+    what = computation(compute=STATISTICS)
+    assert what.computed == [
+        "count(*)", 'min("temperature")', 'sum(CAST("temperature" AS double))', 'max("temperature")',
+    ]  # fmt: skip
+    parts = [(4, 1.0, 10.0, 4.0), (0, None, 0.0, None), (2, -2.0, 0.0, 2.0)]
+    found = what.put_together((None, None, *part) for part in parts)
+    assert found == [(-2.0, pytest.approx(10 / 6), 4.0)]
+    assert what.put_together([]) == [(None, None, None)]
+
+
+def test_parts_of_groups() -> None:
+    """Those without events are no groups; times are numbers."""
+    newest = {"function": "last", "column": "temperature"}
+    first = {"function": "min", "column": "timestamp"}
+    what = computation(compute=[newest, first], per=["device_id"])
+    assert what.newest == ['"temperature"', 'tounixtimestamp("timestamp")']
+    times = [datetime(1970, 1, 1, 0, 0, 0, number * 1000) for number in (7, 3)]  # noqa: DTZ001
+    parts = [
+        ("a", None, 1.5, 9, 2, times[0]),
+        ("b", None, None, None, 0, None),
+        ("a", None, 0.5, 5, 3, times[1]),
+    ]
+    assert what.put_together(parts) == [("a", 1.5, 3)]
+    assert computation(compute=[first], per=["device_id"]).put_together([]) == []
+
+
+def test_buckets_within_buckets() -> None:
+    per = [{"every": "15s"}, {"every": "10s"}]
+    what = computation(compute=[{"function": "count"}], per=per)
+    assert what.every_ms == 5000
+    assert what.bucket_of(29_999) == 25_000
+    parts = [("a", 5000, 1), ("a", 10_000, 2), ("b", 25_000, 4), ("a", 20_000, 8)]
+    assert what.put_together(parts) == [(0, 0, 1), (0, 10_000, 2), (15_000, 20_000, 12)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "condition"),
+    [
+        (ColumnType.INT32, {"above": 12.5}, (">", 12)),
+        (ColumnType.INT32, {"below": 12.5}, ("<", 13)),
+        (ColumnType.INT32, {"below": -12.5}, ("<", -12)),
+        (ColumnType.INT32, {"above": 1e10}, (">", 2**31 - 1)),
+        (ColumnType.INT32, {"below": 1e10}, ("<=", 2**31 - 1)),
+        (ColumnType.INT32, {"above": -1e10}, (">=", -(2**31))),
+        (ColumnType.INT32, {"below": -1e10}, ("<", -(2**31))),
+        (ColumnType.INT64, {"above": 1e10}, (">", 10**10)),
+        (ColumnType.FLOAT32, {"above": 0.1}, (">", 0.10000000149011612)),
+        (ColumnType.FLOAT64, {"above": 0.1}, (">", 0.1)),
+    ],
+)
+def test_conditions_are_in_the_columns_type(
+    kind: ColumnType, where: dict[str, float], condition: tuple[str, float]
+) -> None:
+    schema = replace(Temperature.schema, columns=(Column("value", kind),))
+    assert compare(Where(column="value", **where), schema) == condition
+
+
+def test_rows_in_order() -> None:
+    """Equal ones by their keys, those without a value last."""
+    order = {"by": 1, "descending": True}
+    query = computation(
+        compute=STATISTICS[1:2], per=["device_id"], order=order, limit=4
+    ).bound.query
+    rows = [("d", None), ("c", 1.0), ("b", 2.0), ("e", None), ("a", 1.0)]
+    assert put_in_order(query, rows) == [("b", 2.0), ("a", 1.0), ("c", 1.0), ("d", None)]
 
 
 def no_host(*causes: Exception) -> NoHostAvailable:

@@ -20,18 +20,35 @@ An INSERT with all key columns given writes the same row however often it is sen
 whose fate is not known (a lost connection, a write timeout, which may have been written nevertheless)
 is simply sent again, and every failure is counted. The driver's own retries are off.
 
-Full scans
-----------
-Counts and statistics over all events are asked range by range of the token ring, several at once:
-one query for all would be one coordinator's work, and exceed its timeouts. The timeout is for a whole
-aggregate, however it is paged, so a range with large partitions may still exceed it: that is asked
-again partition by partition in slices of time, and a slice that exceeds it in two halves.
+Queries
+-------
+All that can be described can be asked, part of it as an application would have to do it. The client's
+part is in a query's time.
 
-YCQL (`flavor: ycql`) differs, by YugabyteDB's documentation; nothing of it was run on a YugabyteDB:
-no PER PARTITION LIMIT and no GROUP BY (devices are listed by DISTINCT, then asked one by one), no
-compaction strategies, `tablets` instead, no virtual tables with the server's settings, and
-replication is a matter of the cluster and not of the keyspace.
+- Of some devices: a statement for each of them, 16 at once (`device_id = ?`, and a range of times).
+- Of all devices: a statement for each of `scan_ranges` ranges of the token ring, several at once, since
+  one for all would be one coordinator's work and exceed its timeouts. With a window they say ALLOW
+  FILTERING: every partition is looked into, and only the window is read.
+- A condition on a value is ALLOW FILTERING, too: all of the window is read. There is no index on values.
+- Groups by device and bucket of time are the server's (GROUP BY; of buckets since Cassandra 4.1, before
+  that by a statement for each). A bucket or tag of all devices together is put together here, of a row
+  for each device.
+- CQL's sum and average are of the type of the column, whole numbers' too. So sums are of what CAST makes
+  of it (double, bigint, varint), and the client divides.
+- The newest event of each device is the first of its partition (PER PARTITION LIMIT 1).
+- Rows are put in order here: CQL orders within a partition only. Of the newest of a window, no more are
+  fetched of each partition than are wanted of all.
+
+The server's timeout is for a whole aggregate, however it is paged, so one over large partitions may exceed
+it. That is asked again partition by partition in slices of time, and a slice that exceeds it in two halves.
+
+YCQL (`flavor: ycql`) differs, by YugabyteDB's documentation and source; nothing of it was run on a
+YugabyteDB: no PER PARTITION LIMIT and no GROUP BY (devices are listed by DISTINCT, then asked one by one,
+buckets of time, too), no sums of CASTs (so those of 32-bit numbers have 32 bits), no compaction
+strategies, `tablets` instead, no virtual tables with the server's settings, and replication is a matter
+of the cluster and not of the keyspace.
 https://docs.yugabyte.com/stable/api/ycql/dml_select/
+https://github.com/yugabyte/yugabyte-db/issues/2333
 https://github.com/yugabyte/yugabyte-db/issues/13956
 """
 
@@ -44,13 +61,15 @@ from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN
 from ...errors import SimulatorError
+from ...workloads import WORKLOADS
 from ...workloads.base import ColumnType
+from ...workloads.queries import Bound, Shape, bind
 from ..base import Capabilities, Encoding, Job, Module, Query, Support
 from ..shared.errors import nothing_to_query
 from ..shared.sql import quote_name
 from .encoding import CassandraEncoder, has_key_column
 from .options import CassandraOptions, EncodingOptions, Flavor, InsertMode, ReplicationStrategy
-from .queries import QUERIES, CassandraQueries
+from .queries import CassandraQueries
 from .server import ClusterSession
 from .writer import CassandraWriter
 
@@ -112,13 +131,17 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
             PrimaryKey.NONE: Support.FULL,
         },
         multiple_tables=Support.FULL,
-        queries=dict.fromkeys(QUERIES, Support.FULL),
+        queries=dict.fromkeys(
+            (name for workload in WORKLOADS.values() for name in workload.schema.queries),
+            Support.FULL,
+        ),
         # The table's key is in the order that the queries need; no other index would serve them.
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
         tags_table=Support.UNSUPPORTED,
+        shapes=frozenset(Shape),
     )
     ENCODINGS = (
         Encoding("batch", {"insert_mode": "batch"}),
@@ -245,7 +268,15 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
         return sum(self._queries.count(table) for table in self.job.table_names)
 
     def workload_queries(self) -> Mapping[str, Query]:
-        return self._queries.of_workload()
+        schema = self.job.schema
+        return {
+            name: self.compile(bind(query, schema.epoch_ms))
+            for name in schema.queries
+            if (query := schema.description(name)) is not None and not query.is_drawn
+        }
+
+    def compile(self, bound: Bound) -> Query:
+        return self._queries.compile(bound)
 
     def server_info(self) -> dict[str, Any]:
         [(version,)] = self._ask("SELECT release_version FROM system.local")

@@ -1,41 +1,56 @@
-"""How Cassandra is asked: range by range of the token ring, several at once."""
+"""Described queries in CQL: each is several statements of a kind, and what they find is put together.
+
+CQL asks about one partition (a device), or about a range of the token ring; so that is what is asked, at
+once, as an application would. Groups other than a device's, means, order and limit are made here.
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
-
-from cassandra import ReadFailure, ReadTimeout
-from cassandra.concurrent import execute_concurrent_with_args
+from itertools import chain
 
 from ...errors import Retryable
-from ...workloads.base import FIRST_TIMESTAMP_MS, Schema
-from ...workloads.cpu import (
-    HIGH_CPU_ABOVE,
-    HIGH_CPU_UNTIL_MS,
-    HOUR_MS,
-    MAX_ALL_HOSTS,
-    MAX_ALL_UNTIL_MS,
-    METRICS,
-)
+from ...workloads.base import Schema
+from ...workloads.queries import Aggregate, Bound, Function
+from ...workloads.queries import Query as Description
 from ..base import Query
 from ..shared.sql import quote_name
-from .errors import ERRORS
+from .computing import Computation, compare, put_in_order, read_column
 from .options import CassandraOptions, Flavor
+from .reading import Reader, Row, cut_buckets, cut_ring, cut_time
 from .server import ClusterSession
 
-_FIRST_TOKEN, _TOKENS = -(2**63), 2**64
-_QUERIES_AT_ONCE = 16
 _SLICES = 16
+"""Parts of a partition's time that are asked about, if all of it takes the server too long."""
+_BUCKETS_SINCE = (4, 1)
+"""The Cassandra that can group by buckets of time."""
+
+Slice = tuple[str, int, int]
+"""A device, and the first and last time of what is asked about."""
 
 
-Rows = Sequence[tuple[Any, ...]]
+@dataclass(frozen=True)
+class _Source:
+    """Which events a statement asks about."""
+
+    table: str
+    one_device: bool
+    """Of one device; or of a range of tokens."""
+    in_time: bool
+    """Of a span of time."""
+    bound: Bound
+    """It may have a condition on a value."""
+
+    @property
+    def needs_filtering(self) -> bool:
+        """Whether more is read than is found, which CQL wants to be agreed to."""
+        return self.bound.query.where is not None or (self.in_time and not self.one_device)
 
 
 class CassandraQueries:
-    """Counts and asks the queries of a schema's workload."""
+    """Asks a schema's queries, and counts."""
 
     def __init__(
         self, options: CassandraOptions, schema: Schema, connect: Callable[[], ClusterSession]
@@ -43,230 +58,224 @@ class CassandraQueries:
         """`connect`: the session, once a node answers; Retryable if none does."""
         self._options = options
         self._schema = schema
-        self._connect = connect
-        self._large: set[str] = set()
-        """Tables that proved to be too large to be asked range by range."""
+        self._reader = Reader(connect)
+        self._is_ycql = options.flavor is Flavor.YCQL
+        self._ring = cut_ring(options.scan_ranges)
+        self._device = quote_name(schema.device_path or schema.device)
+        self._time = quote_name(schema.time)
+        self._late: set[str] = set()
+        """Statements that proved to take the server too long."""
 
-    def of_workload(self) -> Mapping[str, Query]:
-        """All queries of the schema's workload, in its order."""
-        names = [name for name in self._schema.queries if name in QUERIES]
-        return {name: partial(QUERIES[name], self) for name in names}
+    def compile(self, bound: Bound) -> Query:
+        """What is bound, ready to be asked."""
+        if bound.query.newest:
+            return partial(self._ask_newest, bound)
+        if bound.query.events:
+            return partial(self._ask_events, bound)
+        return partial(self._ask_computed, Computation(bound, self._schema, self._is_ycql))
 
     def count(self, table: str) -> int:
         """The events in a table."""
-        return sum(row[0] for _, *row in self._aggregate("count(*)", table))
+        query = Description(name="count", compute=(Aggregate(function=Function.COUNT),))
+        counting = Computation(Bound(query), self._schema, self._is_ycql)
+        [(events,)] = counting.put_together(self._ask_parts(counting, table))
+        return int(events)
 
-    def _count_events(self) -> Rows:
-        return [(self.count("events"),)]
+    # --- events -----------------------------------------------------------------------------------
 
-    def _temperature_min_max(self) -> Rows:
-        rows = self._aggregate("min(temperature), max(temperature)", "events")
-        return [combine_extremes(row for _, *row in rows)]
+    def _ask_events(self, bound: Bound) -> list[Row]:
+        query, order = bound.query, bound.query.order
+        first = None
+        if order and order.descending and query.events[order.by] == self._schema.time:
+            # A partition is in this order, so no more of it are needed.
+            first = query.limit
+        return put_in_order(query, self._ask_rows(bound, query.events, first))
 
-    def _temperature_stats(self) -> Rows:
-        return [combine_statistics(row for _, *row in self._aggregate(self._selected, "events"))]
+    def _ask_newest(self, bound: Bound) -> list[Row]:
+        names = (self._schema.device, *bound.query.events)
+        return put_in_order(bound.query, self._ask_rows(bound, names, 1))
 
-    def _temperature_stats_per_device(self) -> Rows:
-        by_device: dict[str, list[Sequence[Any]]] = {}
-        for device, *row in self._aggregate(self._selected, "events", by_device=True):
-            by_device.setdefault(device, []).append(row)
-        return [(device, *combine_statistics(rows)) for device, rows in by_device.items()]
-
-    @property
-    def _selected(self) -> str:
-        """What `combine_statistics` is computed from. As float, a sum would lose digits."""
-        total = "temperature" if self._ycql else "CAST(temperature AS double)"
-        return f"min(temperature), max(temperature), sum({total}), count(*)"
-
-    @property
-    def _ycql(self) -> bool:
-        return self._options.flavor is Flavor.YCQL
-
-    def _newest_temperature(self) -> Rows:
-        return self._newest("temperature")
-
-    def _last_point(self) -> Rows:
-        return self._newest(", ".join(("tounixtimestamp(ts)", *METRICS)))
-
-    def _newest(self, values: str) -> Rows:
-        """Each device's newest event."""
+    def _ask_rows(self, bound: Bound, names: Sequence[str], first: int | None) -> list[Row]:
+        """These columns of the events; `first`: of so many newest ones of each device only."""
         table = self._schema.table
-        if not self._ycql:
-            return self._scan(f"{self._device}, {values}", table, "PER PARTITION LIMIT 1")
-        return self._ask_all(
-            f"SELECT {self._device}, {values} FROM {self._name(table)}"
-            f" WHERE {self._device} = ? LIMIT 1",
-            self._scan(f"DISTINCT {self._device}", table),
+        devices: Sequence[str] | None = bound.devices
+        if devices is None and first and self._is_ycql:
+            devices = self._list_devices(table, self._ring)
+        source = _Source(table, devices is not None, bound.start_ms is not None, bound)
+        limit = f" LIMIT {first}" if first else ""
+        if limit and not source.one_device:
+            limit = " PER PARTITION" + limit
+        columns = ", ".join(read_column(name, self._schema) for name in names)
+        found = self._reader.ask(
+            self._select(columns, source, limit), self._list_asked(source, devices)
         )
+        return list(chain.from_iterable(found))
 
-    def _cpu_max_all(self) -> Rows:
-        hours = range(FIRST_TIMESTAMP_MS, MAX_ALL_UNTIL_MS, HOUR_MS)
-        asked = [(host, hour, hour + HOUR_MS) for host in MAX_ALL_HOSTS for hour in hours]
-        answers = self._ask_all(
-            f"SELECT {', '.join(f'max({name})' for name in METRICS)} FROM {self._name('cpu')}"
-            f" WHERE {self._device} = ? AND ts >= ? AND ts < ?",
-            asked,
-        )
-        maxima: dict[int, list[int]] = {}
-        for (_, hour, _), found in zip(asked, answers, strict=True):
-            if found[0] is not None:
-                maxima[hour] = list(map(max, maxima.get(hour, found), found))
-        return [(hour, *values) for hour, values in sorted(maxima.items())]
+    # --- computed values --------------------------------------------------------------------------
 
-    def _high_cpu(self) -> Rows:
-        return self._scan(
-            f"{self._device}, tounixtimestamp(ts), {', '.join(METRICS)}",
-            "cpu",
-            f"AND ts >= {FIRST_TIMESTAMP_MS} AND ts < {HIGH_CPU_UNTIL_MS}"
-            f" AND usage_user > {HIGH_CPU_ABOVE} ALLOW FILTERING",
-        )
+    def _ask_computed(self, what: Computation) -> list[Row]:
+        found = what.put_together(self._ask_parts(what, self._schema.table))
+        return put_in_order(what.bound.query, found)
 
-    def _scan(self, select: str, table: str, suffix: str = "") -> list[tuple[Any, ...]]:
-        """The rows of a query that is asked for each range of tokens, several at once."""
-        return self._ask_all(
-            f"SELECT {select} FROM {self._name(table)}"
-            f" WHERE token({self._device}) >= ? AND token({self._device}) <= ? {suffix}",
-            cut_ring(self._options.scan_ranges),
-        )
-
-    def _aggregate(self, select: str, table: str, by_device: bool = False) -> list[tuple[Any, ...]]:
-        """Device (or None, unless `by_device`) and aggregates of parts that together are the table."""
-        ranges = cut_ring(self._options.scan_ranges)
-        if table in self._large or (by_device and self._ycql):
-            return self._aggregate_slices(select, table, ranges)
-        group = f"GROUP BY {self._device}" if by_device else ""
-        answers = self._ask_in_time(
-            f"SELECT {f'{self._device}, ' * by_device}{select} FROM {self._name(table)}"
-            f" WHERE token({self._device}) >= ? AND token({self._device}) <= ? {group}",
-            ranges,
-        )
-        late = [asked for asked, rows in zip(ranges, answers, strict=True) if rows is None]
-        found = [row if by_device else (None, *row) for rows in answers for row in rows or ()]
-        if not late:
-            return found
-        self._large.add(table)
-        return found + self._aggregate_slices(select, table, late)
-
-    def _aggregate_slices(
-        self, select: str, table: str, ranges: Sequence[tuple[int, int]]
-    ) -> list[tuple[Any, ...]]:
-        """Device and aggregates of slices of time of each partition in these ranges of tokens."""
-        name, time_column = self._name(table), quote_name(self._schema.time)
-        devices = self._ask_all(
-            f"SELECT DISTINCT {self._device} FROM {name}"
-            f" WHERE token({self._device}) >= ? AND token({self._device}) <= ?",
-            ranges,
-        )
-        ends = [
-            self._ask_all(
-                f"SELECT tounixtimestamp({time_column}) FROM {name} WHERE {self._device} = ?"
-                f" ORDER BY {time_column} {order} LIMIT 1",
-                devices,
+    def _ask_parts(self, what: Computation, table: str) -> list[Row]:
+        """What is computed of parts of the events: of a device or range of tokens each, or of slices of
+        time if that takes too long, or if the server doesn't group."""
+        bound = what.bound
+        devices: Sequence[str] | None = bound.devices
+        grouping = self._groups(what)
+        if devices is None and what.by_device and not grouping:
+            devices = self._list_devices(table, self._ring)
+        if what.every_ms and not grouping:
+            return self._ask_slices(what, table, self._cut(what, table, devices or ()))
+        source = _Source(table, devices is not None, bound.start_ms is not None, bound)
+        asked = self._list_asked(source, devices)
+        statement = self._select(", ".join(what.computed), source)
+        answers: list[list[Row] | None] = [None] * len(asked)
+        if statement not in self._late:
+            answers = self._ask_groups(what, source, asked)
+        found = [row for rows in answers for row in rows or ()]
+        late = [part for part, rows in zip(asked, answers, strict=True) if rows is None]
+        if late:
+            self._late.add(statement)
+            names = (
+                [part[0] for part in late]
+                if source.one_device
+                else self._list_devices(table, [part[:2] for part in late])
             )
-            for order in ("ASC", "DESC")
-        ]
-        slices: list[tuple[str, int, int]] = []
-        for (device,), (first,), (last,) in zip(devices, *ends, strict=True):
-            slices += [(device, begin, end) for begin, end in cut_time(first, last, _SLICES)]
-        statement = (
-            f"SELECT {select} FROM {name}"
-            f" WHERE {self._device} = ? AND {time_column} >= ? AND {time_column} <= ?"
-        )
-        found: list[tuple[Any, ...]] = []
+            found += self._ask_slices(what, table, self._cut(what, table, names))
+        return found
+
+    def _groups(self, what: Computation) -> bool:
+        """Whether the server groups as is wanted."""
+        if self._is_ycql:
+            return False
+        return not what.every_ms or self._reader.release >= _BUCKETS_SINCE
+
+    def _ask_groups(
+        self, what: Computation, source: _Source, asked: Sequence[Row]
+    ) -> list[list[Row] | None]:
+        """Device, bucket of time (None: not told apart), and what is computed, with each of `asked`; None
+        where the server took too long."""
+        grouping = self._groups(what)
+        keys: list[str] = []
+        if grouping and what.by_device and (what.every_ms or not source.one_device):
+            keys.append(self._device)
+        if grouping and what.every_ms:
+            keys.append(f"floor({self._time}, {what.every_ms}ms)")
+        columns = [*keys[:1], *(f"tounixtimestamp({key})" for key in keys[1:])]
+        group = f" GROUP BY {', '.join(keys)}" if keys else ""
+        newest: list[list[Row]] = [[()]] * len(asked)
+        if what.newest and self._is_ycql:
+            # It computes of many rows or shows some, but not both at once.
+            statement = self._select(", ".join(what.newest), source, " LIMIT 1")
+            nothing = (None,) * len(what.newest)
+            newest = [rows or [nothing] for rows in self._reader.ask(statement, asked)]
+        else:
+            columns += what.newest
+        statement = self._select(", ".join([*columns, *what.computed]), source, group)
+        found: list[list[Row] | None] = []
+        for values, [last], rows in zip(
+            asked, newest, self._reader.ask_in_time(statement, asked), strict=True
+        ):
+            if rows is None or len(keys) == 2:
+                found.append(rows)
+            elif keys:
+                found.append([(row[0], None, *row[1:]) for row in rows])
+            else:
+                device = values[0] if source.one_device else None
+                bucket = what.bucket_of(values[1]) if what.every_ms else None
+                found.append([(device, bucket, *last, *row) for row in rows])
+        return found
+
+    def _ask_slices(self, what: Computation, table: str, slices: list[Slice]) -> list[Row]:
+        """As `_ask_groups`, of all slices: in halves what takes too long."""
+        source = _Source(table, True, True, what.bound)
+        found: list[Row] = []
         while slices:
-            late = []
-            for asked, rows in zip(slices, self._ask_in_time(statement, slices), strict=True):
-                if rows is None:
-                    device, begin, end = asked
-                    if begin == end:
-                        raise Retryable("read_timeout", f"{table}: too slow to be read")
-                    late += [(device, *half) for half in cut_time(begin, end, 2)]
-                else:
-                    found += [(asked[0], *row) for row in rows]
+            late: list[Slice] = []
+            asked = [(*part, *self._list_limits(what.bound)) for part in slices]
+            for part, rows in zip(slices, self._ask_groups(what, source, asked), strict=True):
+                if rows is not None:
+                    found += rows
+                    continue
+                device, begin, end = part
+                if begin == end:
+                    raise Retryable("read_timeout", f"{table}: too slow to be read")
+                late += [(device, *half) for half in cut_time(begin, end, 2)]
             slices = late
         return found
 
-    def _ask_all(self, statement: str, values: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-        """All rows of the statement with each of `values`, in their order."""
-        session = self._connect()
-        try:
-            answers = execute_concurrent_with_args(
-                session.driver, session.prepare(statement), values, _QUERIES_AT_ONCE
+    def _cut(self, what: Computation, table: str, devices: Sequence[str]) -> list[Slice]:
+        """The devices' time in slices, each in one bucket of time unless the server groups."""
+        slices: list[Slice] = []
+        for device, first, last in self._find_spans(what.bound, table, devices):
+            parts = (
+                cut_buckets(first, last, what.every_ms)
+                if what.every_ms and not self._groups(what)
+                else cut_time(first, last, _SLICES)
             )
-            return [row for answer in answers for row in answer.result_or_exc]
-        except ERRORS as error:
-            raise session.translate(error) from error
+            slices += [(device, *part) for part in parts]
+        return slices
 
-    def _ask_in_time(
-        self, statement: str, values: Sequence[Sequence[Any]]
-    ) -> list[list[tuple[Any, ...]] | None]:
-        """The rows with each of `values`; None where the server took too long."""
-        session = self._connect()
-        try:
-            answers = execute_concurrent_with_args(
-                session.driver, session.prepare(statement), values, _QUERIES_AT_ONCE,
-                raise_on_first_error=False,
-            )  # fmt: skip
-            return [take_rows(answer.result_or_exc) for answer in answers]
-        except ERRORS as error:
-            raise session.translate(error) from error
+    def _find_spans(self, bound: Bound, table: str, devices: Sequence[str]) -> list[Slice]:
+        """The time that is asked about, of each device; all of its own if there is no window."""
+        if bound.start_ms is not None and bound.end_ms is not None:
+            return [(device, bound.start_ms, bound.end_ms - 1) for device in devices]
+        ends = [
+            self._reader.ask(
+                f"SELECT tounixtimestamp({self._time}) FROM {self._name(table)}"
+                f" WHERE {self._device} = ? ORDER BY {self._time} {order} LIMIT 1",
+                [(device,) for device in devices],
+            )
+            for order in ("ASC", "DESC")
+        ]
+        return [
+            (device, first[0][0], last[0][0])
+            for device, first, last in zip(devices, *ends, strict=True)
+            if first and last
+        ]
+
+    def _list_devices(self, table: str, ranges: Sequence[Row]) -> list[str]:
+        """The devices in these ranges of tokens."""
+        found = self._reader.ask(
+            f"SELECT DISTINCT {self._device} FROM {self._name(table)}"
+            f" WHERE token({self._device}) >= ? AND token({self._device}) <= ?",
+            ranges,
+        )
+        return [device for rows in found for (device,) in rows]
+
+    # --- statements -------------------------------------------------------------------------------
+
+    def _select(self, columns: str, source: _Source, rest: str = "") -> str:
+        """The statement; it takes what `_list_asked` has."""
+        token = f"token({self._device})"
+        conditions = [
+            f"{self._device} = ?" if source.one_device else f"{token} >= ? AND {token} <= ?"
+        ]
+        if source.in_time:
+            conditions.append(f"{self._time} >= ? AND {self._time} <= ?")
+        if where := source.bound.query.where:
+            sign, _ = compare(where, self._schema)
+            conditions.append(f"{quote_name(where.column)} {sign} ?")
+        filtering = " ALLOW FILTERING" if source.needs_filtering else ""
+        return (
+            f"SELECT {columns} FROM {self._name(source.table)}"
+            f" WHERE {' AND '.join(conditions)}{rest}{filtering}"
+        )
+
+    def _list_asked(self, source: _Source, devices: Sequence[str] | None) -> list[Row]:
+        """What is asked: devices or ranges of tokens, each with the window and the value's limit."""
+        bound = source.bound
+        window: Row = ()
+        if bound.start_ms is not None and bound.end_ms is not None:
+            window = (bound.start_ms, bound.end_ms - 1)
+        parts = self._ring if devices is None else [(device,) for device in devices]
+        return [(*part, *window, *self._list_limits(bound)) for part in parts]
+
+    def _list_limits(self, bound: Bound) -> tuple[float, ...]:
+        """What the condition on a value compares with."""
+        where = bound.query.where
+        return (compare(where, self._schema)[1],) if where else ()
 
     def _name(self, table: str) -> str:
         return f"{quote_name(self._options.keyspace)}.{quote_name(table)}"
-
-    @property
-    def _device(self) -> str:
-        """The partition key."""
-        return quote_name(self._schema.device_path or self._schema.device)
-
-
-QUERIES: Mapping[str, Callable[[CassandraQueries], Rows]] = {
-    "count-events": CassandraQueries._count_events,
-    "temperature-min-max": CassandraQueries._temperature_min_max,
-    "temperature-stats": CassandraQueries._temperature_stats,
-    "temperature-stats-per-device": CassandraQueries._temperature_stats_per_device,
-    "newest-per-device": CassandraQueries._newest_temperature,
-    "cpu-max-all": CassandraQueries._cpu_max_all,
-    "high-cpu": CassandraQueries._high_cpu,
-    "last-point": CassandraQueries._last_point,
-}
-"""How each is asked."""
-
-
-def cut_ring(count: int) -> list[tuple[int, int]]:
-    """The token ring in `count` parts: first and last token of each."""
-    begins = [_FIRST_TOKEN + part * _TOKENS // count for part in range(count + 1)]
-    return [(begin, after - 1) for begin, after in itertools.pairwise(begins)]
-
-
-def cut_time(first: int, last: int, count: int) -> list[tuple[int, int]]:
-    """The times from `first` to `last` in `count` parts, or as many as there are: ends of each."""
-    count = min(count, last - first + 1)
-    begins = [first + part * (last - first + 1) // count for part in range(count + 1)]
-    return [(begin, after - 1) for begin, after in itertools.pairwise(begins)]
-
-
-def take_rows(answer: Any) -> list[tuple[Any, ...]] | None:
-    """The rows, or None if the server took too long; raises what else went wrong.
-
-    A replica that gives up a read says so by a failure for no reason, the coordinator by a timeout.
-    """
-    if isinstance(answer, (ReadTimeout, ReadFailure)):
-        return None
-    if isinstance(answer, Exception):
-        raise answer
-    return list(answer)
-
-
-def combine_extremes(rows: Iterable[Sequence[Any]]) -> tuple[Any, Any]:
-    """Of (minimum, maximum, …) of parts, of which some may be empty."""
-    full = [row for row in rows if row[0] is not None]
-    return min((row[0] for row in full), default=None), max((row[1] for row in full), default=None)
-
-
-def combine_statistics(rows: Iterable[Sequence[Any]]) -> tuple[Any, Any, Any]:
-    """Minimum, mean, maximum, from (minimum, maximum, sum, number) of parts."""
-    full = [row for row in rows if row[3]]
-    minimum, maximum = combine_extremes(full)
-    number = sum(row[3] for row in full)
-    return minimum, (sum(row[2] for row in full) / number if number else None), maximum

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -99,6 +100,13 @@ class ClusterSession:
     def version(self) -> int:
         """Of the protocol."""
         return int(self._cluster.protocol_version)
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """The version of the nodes, as (5, 0): the oldest, while they are being upgraded."""
+        found = [str(host.release_version) for host in self._cluster.metadata.all_hosts()]
+        numbers = [re.match(r"(\d+)\.(\d+)", version) for version in found]
+        return min(((int(n[1]), int(n[2])) for n in numbers if n), default=(0, 0))
 
     def close(self) -> None:
         self._cluster.shutdown()
