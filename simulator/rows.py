@@ -205,7 +205,7 @@ def format_rows(row: bytes, separator: bytes, columns: Sequence[NDArray[Any]]) -
     """`row` % the values, once per row, joined by `separator`.
 
     `row` has %b for texts, %d for integers, %.2f or the like for floats. All columns are of the same
-    length. Texts are UTF-8 without NUL characters.
+    length. Texts are UTF-8 without NUL characters, or those of `text_values`.
     """
     (text,) = format_requests(row, separator, columns, max(1, len(columns[0]))) or [b""]
     return text
@@ -228,17 +228,39 @@ def text_values(
     missing: NDArray[np.bool_] | None,
     null: bytes,
 ) -> NDArray[Any]:
-    """A column's values for `text_form`: of a nullable one texts, `null` where a value is missing."""
+    """A column's values for `text_form`: of a nullable one texts, `null` where a value is missing. They
+    are of numpy's type `V` if NUL characters among their bytes are none of the texts'."""
     if column.type is ColumnType.BOOL:
         data = bool_texts(data)
     if not column.nullable or not len(data):
         return data
-    texts = np.array(format_singles(form, [data]))
-    if missing is not None and missing.any():
-        if texts.dtype.itemsize < len(null):
-            texts = texts.astype(f"S{len(null)}")
-        texts[missing] = null
+    texts = _pad(form, data)
+    if texts is None:
+        texts = np.array(format_singles(form, [data]))
+    if missing is None or not missing.any():
+        return texts
+    if texts.dtype.itemsize < len(null):
+        texts = texts.astype(f"{texts.dtype.kind}{len(null)}")
+    texts[missing] = null if texts.dtype.kind == "S" else np.void(null.ljust(texts.itemsize, b"\0"))
     return texts
+
+
+def _pad(form: bytes, data: NDArray[Any]) -> NDArray[np.void] | None:
+    """`form` % each value, of numpy's type `V`: NUL characters among its bytes are none of the text's.
+    None if only Python can format them."""
+    (before, behind), (spec,) = _parse(form)
+    texts = _texts(spec, data)
+    if texts is None:
+        return None
+    run = _Run()
+    run.keep(before)
+    for text in texts:
+        run.take(text.dtype.str, text)
+    run.keep(behind)
+    records = run.new_records(len(data))
+    for name, values in run.moving:
+        records[name] = values
+    return records.view(f"V{run.bytes}")
 
 
 def format_requests(
@@ -249,7 +271,12 @@ def format_requests(
     rows = TextRows.of(row, separator, columns) if len(columns[0]) >= _FEW_ROWS else None
     if rows is not None:
         return [rows.join(start, stop) for start, stop in spans]
-    lists = [column.tolist() for column in columns]
+    lists = [
+        [text.translate(None, _PADDING) for text in column.tolist()]
+        if column.dtype.kind == "V"
+        else column.tolist()
+        for column in columns
+    ]
     return [
         separator.join(
             _format_some(row, separator, [values[start:stop][first:last] for values in lists])
@@ -329,6 +356,9 @@ class TextRows:
             field[:count] = data[start : start + count]
 
 
+_DECIMALS = {b".%df" % places: places for places in range(7)}
+"""Formats of floats that numpy can do, and how many places each has."""
+
 _SPEC = re.compile(rb"%(b|d|\.[0-9]+[fg]|%)")
 
 
@@ -350,28 +380,56 @@ def _parse(row: bytes) -> tuple[list[bytes], list[bytes]]:
 
 def _texts(spec: bytes, data: NDArray[Any]) -> list[NDArray[Any]] | None:
     """What each value is as text, one behind the other and padded; None if numpy can't tell."""
-    if spec == b"b" and data.dtype.kind == "S":
+    if spec == b"b" and data.dtype.kind in "SV":
         return [data]
-    if spec == b"d" and data.dtype.kind == "i" and data.min() >= 0:
-        return [_digits(data)]
-    if spec in (b".1f", b".2f") and data.dtype == np.float32:
-        return _decimals(data, int(spec[1:2]))
+    if spec == b"d" and data.dtype.kind == "i":
+        return _integers(data)
+    if spec in _DECIMALS and data.dtype in (np.float32, np.float64):
+        return _decimals(data, _DECIMALS[spec])
     return None
 
 
-def _decimals(data: NDArray[np.float32], places: int) -> list[NDArray[Any]] | None:
-    """Floats with one or two places, rounded as `%` does it.
+def _integers(data: NDArray[np.integer[Any]]) -> list[NDArray[Any]] | None:
+    least = int(data.min())
+    if least >= 0:
+        return [_digits(data)]
+    # This number's opposite isn't one of 64 bits.
+    if least == -(2**63):
+        return None
+    return [_sign(data < 0), _digits(np.abs(data.astype(np.int64)))]
 
-    A float32 has 24 bits, so its product with 100 is exact in a float64, and `rint` decides ties as `%`
-    does: for the even one.
+
+def _decimals(data: NDArray[np.floating[Any]], places: int) -> list[NDArray[Any]] | None:
+    """Floats with so many places, rounded as `%` does it.
+
+    A float32 has 24 bits, so its product with 10**places is exact in a float64, and `rint` decides ties
+    as `%` does: for the even one. The product of a float64 is rounded itself, by half of its last bit at
+    most: where that might matter, nothing is decided here.
     """
     unit = 10**places
-    units = np.rint(np.abs(data).astype(np.float64) * unit)
-    if not units.max() < 2**53:
+    exact = np.abs(data).astype(np.float64, copy=False) * unit
+    units = np.rint(exact)
+    most = float(units.max())
+    if not most < 2**53:
         return None
-    whole, part = np.divmod(units.astype(np.int64), unit)
-    sign = np.signbit(data).astype(np.uint8) * np.uint8(ord("-"))
-    return [sign, _digits(whole), _fractions(places)[part]]
+    if data.dtype != np.float32 and places:
+        # The last bit of the largest is worth most * 2**-52.
+        off = np.abs(exact - units)
+        if float(off.max()) >= 0.5 - most * 2.0**-52:
+            return None
+    signs = _sign(np.signbit(data))
+    whole = units.astype(np.int64)
+    if not places:
+        return [signs, _digits(whole)]
+    whole, part = np.divmod(whole, unit)
+    if places <= 3:
+        return [signs, _digits(whole), _fractions(places)[part]]
+    above, below = np.divmod(part, 10 ** (places - 3))
+    return [signs, _digits(whole), _fractions(3)[above], _leading_zeros(places - 3)[below]]
+
+
+def _sign(negative: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    return negative.view(np.uint8) * np.uint8(ord("-"))
 
 
 def _digits(numbers: NDArray[np.integer[Any]]) -> NDArray[np.void]:
@@ -404,10 +462,16 @@ def _triples(are_last: bool) -> NDArray[np.uint32]:
     return _table([*(b"%03d" % number for number in range(1000)), *begins])
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def _fractions(places: int) -> NDArray[np.uint32]:
-    """The point and so many decimals."""
+    """The point and so many decimals, three at most."""
     return _table([b".%0*d" % (places, number) for number in range(10**places)])
+
+
+@lru_cache(maxsize=3)
+def _leading_zeros(places: int) -> NDArray[np.uint32]:
+    """Numbers with so many digits, three at most."""
+    return _table([b"%0*d" % (places, number) for number in range(10**places)])
 
 
 def _table(texts: Sequence[bytes]) -> NDArray[np.uint32]:
@@ -444,13 +508,21 @@ class _Run:
     def records(self, count: int, place: int) -> NDArray[np.void]:
         """Records in which everything is filled in that is the same in each row; `place`: the run's among
         those of the rows, which may have the same fields."""
-        return _records(tuple(self._fields), count, place, get_ident())
+        return _kept_records(tuple(self._fields), count, place, get_ident())
+
+    def new_records(self, count: int) -> NDArray[np.void]:
+        """As `records`, but an array of its own."""
+        return _make_records(self._fields, count)
 
 
 @lru_cache(maxsize=64)
-def _records(
+def _kept_records(
     fields: tuple[tuple[str, bytes], ...], count: int, _place: int, _thread: int
 ) -> NDArray[np.void]:
+    return _make_records(fields, count)
+
+
+def _make_records(fields: Sequence[tuple[str, bytes]], count: int) -> NDArray[np.void]:
     records = np.zeros(count, dtype=[(f"f{n}", kind) for n, (kind, _) in enumerate(fields)])
     for number, (_, constant) in enumerate(fields):
         if constant:

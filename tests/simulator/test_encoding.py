@@ -12,6 +12,7 @@ import pytest
 from simulator import rows as rows_module
 from simulator.encoding import (
     all_alike,
+    bool_texts,
     bounds,
     client_keys,
     digits,
@@ -22,7 +23,15 @@ from simulator.encoding import (
     text_format,
     with_client_key,
 )
-from simulator.rows import BinaryRows, TextRows, format_requests, format_rows, format_singles
+from simulator.rows import (
+    BinaryRows,
+    TextRows,
+    format_requests,
+    format_rows,
+    format_singles,
+    text_form,
+    text_values,
+)
 from simulator.testing.events import rows_of
 from simulator.workloads.base import Column, ColumnType
 from simulator.workloads.cpu import Cpu
@@ -259,12 +268,27 @@ def floats(most: float) -> Any:
     return np.resize(found, 3000).astype(np.float32)
 
 
+def exact(most: float) -> Any:
+    """In float64."""
+    random = np.random.default_rng(2).uniform(-most, most, 2990)
+    return np.concatenate(
+        ([0.0, -0.0, -0.001, 0.05, 9.995, 99.999, 1e-300, most, -most, 7], random)
+    )
+
+
 TEXT_COLUMNS = [
     *((b"%d", integers(most)) for most in (0, 9, 999, 1000, 999_999, 10**6, 10**13, 2**63 - 1)),
     (b"%d", integers(100).astype(np.int32)),
     (b"%d", integers(10**9) + 10**12),
-    (b"%d", integers(100) * -1),
+    *((b"%d", integers(most) * -1) for most in (100, 2**63 - 1)),
+    (b"%d", integers(10**9).astype(np.int32) - 10**8),
+    (b"%d", np.resize(np.array([-(2**63), 5]), 3000)),
     *((form, floats(most)) for form in (b"%.1f", b"%.2f", b"%.3f") for most in (99.0, 1e5, 3e38)),
+    *((b"%%.%df" % places, floats(1e5)) for places in (0, 4, 5, 6, 7)),
+    # Those that decimals of the column would leave, and some that need all digits to be rounded.
+    *((b"%%.%df" % places, np.round(exact(1e4), places)) for places in range(7)),
+    *((b"%%.%df" % places, exact(most)) for places in (0, 1, 3, 6) for most in (99.0, 1e12)),
+    (b"%.2f", np.resize(np.array([1.005, 0.125, 2.675, 0.045, 1e15 / 3]), 3000)),
     (b"%.2f", np.resize(np.array([np.nan, np.inf, -1.0], dtype=np.float32), 3000)),
     (b"%.9g", floats(1e5)),
     (b"%b", np.resize(np.array([b"", b"a %d", "Grüße".encode()]), 3000)),
@@ -301,10 +325,42 @@ def test_rows_of_text_in_windows_of_any_size(monkeypatch: pytest.MonkeyPatch, wi
 
 def test_what_only_python_can_format() -> None:
     for form, data, is_known in (
-        (b"%d", integers(9), True), (b"%d", -integers(9), False), (b"%.9g", floats(9.0), False),
+        (b"%d", integers(9), True), (b"%d", -integers(9), True), (b"%.9g", floats(9.0), False),
+        (b"%d", np.array([-(2**63)]), False), (b"%.17g", exact(9.0), False),
         (b"%.2f", floats(9.0), True), (b"%.2f", floats(3e38), False), (b"%.7f", floats(9.0), False),
+        (b"%.2f", np.round(exact(9.0), 2), True), (b"%.2f", exact(9.0), False),
         (b"%b", np.array([b"a"]), True),
     ):  # fmt: skip
         assert (TextRows.of(form, b"", [data]) is not None) == is_known
     with pytest.raises(AssertionError):
         TextRows.of(b"%5d", b"", [integers(9)])
+
+
+@pytest.mark.parametrize("count", [3, 3000])
+@pytest.mark.parametrize(
+    ("kind", "form", "data"),
+    [
+        (ColumnType.FLOAT64, b"%.3f", exact(1e4)),
+        (ColumnType.FLOAT32, b",heat=%.1f", floats(99.0)),
+        (ColumnType.FLOAT64, b"%.17g", exact(1e4)),
+        (ColumnType.INT32, b"%di", integers(9) - 5),
+        (ColumnType.TEXT, b'"%b"', np.resize(np.array([b"", b"x", b"longer"]), 3000)),
+        (ColumnType.BOOL, b"%b", integers(1) > 0),
+    ],
+)
+def test_nullable_columns_have_null_where_a_value_is_missing(
+    count: int, kind: ColumnType, form: bytes, data: Any
+) -> None:
+    """However long it is; both for few rows and for many, and for every fourth."""
+    column = Column("a", kind, nullable=True)
+    data, missing = data[:count], np.arange(count) % 3 == 1
+    texts = [
+        form % value for value in (bool_texts(data) if kind is ColumnType.BOOL else data).tolist()
+    ]
+    for null in (b"", b"null", b"-- nothing there --"):
+        expected = [null if gone else text for text, gone in zip(texts, missing, strict=True)]
+        values = text_values(column, form, data, missing, null)
+        row = b"<" + text_form(column, form) + b">"
+        assert format_singles(row, [values]) == [b"<%b>" % text for text in expected]
+        assert format_rows(b"%b", b",", [values[1::4]]) == b",".join(expected[1::4])
+    assert format_singles(b"%b", [text_values(column, form, data, None, b"")]) == texts
