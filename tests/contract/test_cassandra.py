@@ -40,8 +40,8 @@ from simulator.testing.suite.test_queries import (
 from simulator.worker import connect
 from simulator.workloads import load_workload
 from simulator.workloads.answers import answer_all
-from simulator.workloads.comparing import compare_answers
 from simulator.workloads.base import Workload
+from simulator.workloads.comparing import compare_answers
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import draw
 from simulator.workloads.stored import Stored, StoredPart
