@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # 1 µs to 1 h with three digits. The same in every process: only equal histograms merge.
 _LOWEST_US, _HIGHEST_US, _DIGITS = 1, 3_600_000_000, 3
 
+_PENDING = 512
+"""Latencies recorded at once: by numpy each costs 0.1 µs instead of 2, and all together less than 50."""
+
 _COARSE_PARTS = 16
 """Parts of each power of two in coarse counts. A percentile from them is at most 3 % off."""
 
@@ -31,6 +34,46 @@ there are in each part from it on."""
 def new_histogram() -> HdrHistogram:
     """An empty latency histogram in µs."""
     return HdrHistogram(_LOWEST_US, _HIGHEST_US, _DIGITS)
+
+
+class LatencyRecorder:
+    """Records latencies into a histogram, many at a time. One thread records."""
+
+    def __init__(self) -> None:
+        self._histogram = new_histogram()
+        self._pending: list[float] = []
+
+    def record(self, latency_s: float) -> None:
+        """Note one latency. In the hot path."""
+        self._pending.append(latency_s)
+        if len(self._pending) >= _PENDING:
+            self._record_pending()
+
+    def record_us(self, latency_us: float, count: int) -> None:
+        """Note a latency of so many requests."""
+        self._histogram.record_value(max(_LOWEST_US, latency_us), count)
+
+    def _record_pending(self) -> None:
+        import numpy as np
+
+        pending, self._pending = self._pending, []
+        values_us = _clip_us(pending)
+        histogram = self._histogram
+        np.add.at(np.frombuffer(histogram.counts, np.int64), _find_places(values_us), 1)
+        histogram.total_count += len(values_us)
+        histogram.min_value = min(histogram.min_value, int(values_us.min()))
+        histogram.max_value = max(histogram.max_value, int(values_us.max()))
+
+    def finish(self) -> HdrHistogram:
+        """The histogram of all that was recorded."""
+        if self._pending:
+            self._record_pending()
+        return self._histogram
+
+    def coarsen(self) -> CoarseCounts:
+        """What was recorded so far, in coarse parts. May be called in another thread, and then miss or
+        have twice what is being recorded."""
+        return coarsen_histogram(self._histogram, self._pending)
 
 
 def merge_histograms(encoded: Iterable[str]) -> HdrHistogram:
@@ -69,13 +112,15 @@ def latency_ms(histogram: HdrHistogram) -> LatencyMs | None:
     return LatencyMs(p50=at(50), p90=at(90), p99=at(99), p99_9=at(99.9), max=at(100))
 
 
-def coarsen_histogram(histogram: HdrHistogram) -> CoarseCounts:
-    """The same in so few numbers that a thousand workers can send them every second. May be called
-    while another thread records."""
+def coarsen_histogram(histogram: HdrHistogram, pending_s: Sequence[float] = ()) -> CoarseCounts:
+    """A histogram, and latencies that aren't in it yet, in so few numbers that a thousand workers can send
+    them every second."""
     import numpy as np
 
     first, _ = _make_parts()
-    counts = np.add.reduceat(np.frombuffer(histogram.counts, np.int64), first)
+    fine = np.frombuffer(histogram.counts, np.int64).copy()
+    np.add.at(fine, _find_places(_clip_us(pending_s)), 1)
+    counts = np.add.reduceat(fine, first)
     found = counts.nonzero()[0]
     if not len(found):
         return 0, []
@@ -97,13 +142,37 @@ def find_percentile_ms(coarse: Iterable[CoarseCounts], percentile: float) -> flo
     return float(middle_us[up_to.searchsorted(wanted)]) / 1000
 
 
+def _clip_us(latencies_s: Sequence[float]) -> IntArray:
+    """Whole µs within the histogram's range."""
+    import numpy as np
+
+    return np.clip(np.array(latencies_s) * 1e6, _LOWEST_US, _HIGHEST_US).astype(np.int64)
+
+
+def _find_places(values_us: IntArray) -> IntArray:
+    """The places of values among a histogram's counts, as `HdrHistogram.record_value` finds them: below
+    2,048 each value has its own, from there on each power of two has 1,024."""
+    import numpy as np
+
+    half = _layout().sub_bucket_half_count
+    _, bits = np.frexp(values_us)
+    shift = np.maximum(0, bits.astype(np.int64) - half.bit_length())
+    return (shift << (half.bit_length() - 1)) + (values_us >> shift)
+
+
+@cache
+def _layout() -> HdrHistogram:
+    """A histogram that nothing is recorded in, to ask how it is laid out."""
+    return new_histogram()
+
+
 @cache
 def _make_parts() -> tuple[IntArray, IntArray]:
     """Where each part begins among a histogram's counts, and the latency in its middle."""
     import numpy as np
 
     # The lowest value of each count, as `HdrHistogram.get_value_from_index` has it of one.
-    fine = new_histogram()
+    fine = _layout()
     index, half = np.arange(fine.counts_len), fine.sub_bucket_half_count
     values = np.where(index < half, index, index % half + half << np.maximum(index // half - 1, 0))
     _, exponents = np.frexp(values)

@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 
 from ..contract import WorkerInsert, WorkerOffer, WorkerQuery, WorkerReads
-from ..histograms import CoarseCounts, coarsen_histogram, encode_histogram, new_histogram
+from ..histograms import CoarseCounts, LatencyRecorder, encode_histogram
 from .schedule import ClosedLoop, Schedule
 
 
@@ -22,7 +22,7 @@ class Recorder:
     histograms have the requests that were due within it (sent, in a closed loop), whenever they were
     answered: those that a stall holds up beyond the end are the ones that matter.
 
-    `record` is in the hot path of single-row inserts: it costs about 1 µs, mostly the histogram.
+    `record` is in the hot path of single-row inserts: it costs about 0.5 µs.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class Recorder:
         self._cpu_end: float | None = None
         self._throttling_begin: tuple[int, int] | None = None
         self._clock: _WindowClock | None = None
-        self._latency = new_histogram()
+        self._latency = LatencyRecorder()
         """Of an open loop: the response times; else the service times."""
-        self._service = new_histogram()
-        self._own_delay = new_histogram()
+        self._service = LatencyRecorder()
+        self._own_delay = LatencyRecorder()
         self._due_seconds: Counter[int] = Counter()
         self._due = self._unsent = 0
         self.latency_so_far()  # What that makes once is made now, and not while requests are sent.
@@ -79,7 +79,7 @@ class Recorder:
     def record(self, sent: float, answered: float, events: int) -> None:
         """One request of a closed loop: submitted and acknowledged at these `perf_counter` times."""
         if sent >= self._from:
-            self._latency.record_value((answered - sent) * 1e6 or 1)
+            self._latency.record(answered - sent)
         self._count(answered, events)
 
     def record_due(
@@ -89,9 +89,9 @@ class Recorder:
         self._due_seconds[int(due - self._origin)] += events
         if due >= self._from:
             self._due += events
-            self._latency.record_value((answered - due) * 1e6 or 1)
-            self._service.record_value((answered - sent) * 1e6 or 1)
-            self._own_delay.record_value(max(1, (sent - max(due, free)) * 1e6))
+            self._latency.record(answered - due)
+            self._service.record(answered - sent)
+            self._own_delay.record(sent - max(due, free))
         self._count(answered, events)
 
     def _count(self, answered: float, events: int) -> None:
@@ -118,7 +118,7 @@ class Recorder:
             unit = 10 ** np.maximum(0, np.floor(np.log10(np.maximum(waited, 1))) - 3)
             values, counts = np.unique(np.round(waited / unit) * unit, return_counts=True)
             for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-                self._latency.record_value(max(1, value), count)
+                self._latency.record_us(value, count)
 
     def end(self) -> None:
         """Close the window."""
@@ -133,7 +133,7 @@ class Recorder:
 
     def latency_so_far(self) -> CoarseCounts:
         """Of the requests of the window that were answered. May be asked in another thread."""
-        return coarsen_histogram(self._latency)
+        return self._latency.coarsen()
 
     def backlog(self, events_per_request: int, most: int | None = None) -> int | None:
         """Events of an open loop, `most` of them in all, that are due and not acknowledged; None of a closed
@@ -158,7 +158,7 @@ class Recorder:
             generate_s=generate_s,
             encode_s=encode_s,
             ceiling_per_s=ceiling_per_s,
-            histogram=encode_histogram(self._latency),
+            histogram=encode_histogram(self._latency.finish()),
             service=self.service(),
             offer=self.offer(),
             timeline=self.timeline(),
@@ -177,7 +177,7 @@ class Recorder:
             measured=self.measured,
             cpu_s=self.cpu_s(),
             queries=queries,
-            histogram=encode_histogram(self._latency),
+            histogram=encode_histogram(self._latency.finish()),
             service=self.service(),
             offer=self.offer(),
             timeline=self.timeline(),
@@ -200,7 +200,7 @@ class Recorder:
 
     def service(self) -> str | None:
         """The service times of an open loop."""
-        return encode_histogram(self._service) if self._schedule.is_open else None
+        return encode_histogram(self._service.finish()) if self._schedule.is_open else None
 
     def offer(self) -> WorkerOffer | None:
         """How an open loop kept to its schedule."""
@@ -210,7 +210,7 @@ class Recorder:
             due=self._due,
             unsent=self._unsent,
             due_timeline=sorted(self._due_seconds.items()),
-            own_delay=encode_histogram(self._own_delay),
+            own_delay=encode_histogram(self._own_delay.finish()),
         )
 
 
