@@ -9,8 +9,9 @@ from typing import Any
 
 from simulator.contract import InsertRun, Report, RunSettings
 
-from .errors import EXIT_FAILED, RunFailed
+from .errors import RunFailed
 from .executors.base import Series
+from .making import Making, make_all
 from .output import say
 from .plan import (
     PlannedRun,
@@ -30,10 +31,10 @@ from .session import (
     open_session,
 )
 from .show.notes import list_notes
-from .show.progress import Display, make_display
+from .show.progress import Display
 from .show.stored import tabulate_figures
 from .show.tables import describe_load
-from .signals import Interrupted, Interrupts
+from .signals import Interrupts
 
 
 def run_inserts(sweep: Sweep, request: Request, interrupts: Interrupts) -> int:
@@ -43,48 +44,34 @@ def run_inserts(sweep: Sweep, request: Request, interrupts: Interrupts) -> int:
     sweep = replace(sweep, data=sweep.data.model_copy(update=options))
     plan = plan_inserts(sweep)
     check_capabilities(sweep, session.module, session.options)
-    made = _Made(sweep, session)
-    stopped: RunFailed | Interrupted | None = None
-    loads = [planned.load for planned in plan]
-    with session.start("insert", interrupts) as running, make_display(loads) as display:
-        try:
-            running.executor.check_capacity([planned.workers for planned in plan])
-            for name, series in by_workers(plan):
-                made.run_series(name, series, running, display)
-        except (RunFailed, Interrupted) as error:
-            stopped = error
-        with interrupts.shield():
-            result = made.result(running, complete=stopped is None)
-            unwritten = running.write(result) if result.runs else None
-    if result.runs:
-        if any(run.inserts_per_s is not None for run in made.runs):
-            _print(result, sweep)
-        if unwritten is None:
-            say(f"\nResult: {running.folder.path}")
-    if isinstance(stopped, Interrupted):
-        raise stopped
-    if unwritten:
-        raise unwritten
-    if stopped:
-        raise stopped
-    return 0 if all(run.valid for run in made.runs) else EXIT_FAILED
+    lengths = [planned.load for planned in plan]
+    return make_all(_InsertRuns(sweep, plan, session), "insert", session, lengths, interrupts)
 
 
-class _Made:
+class _InsertRuns(Making):
     """The runs made so far, and what the next one needs to know of the last."""
 
-    def __init__(self, sweep: Sweep, session: Session) -> None:
+    def __init__(self, sweep: Sweep, plan: Sequence[PlannedRun], session: Session) -> None:
         self._sweep = sweep
+        self._plan = plan
         self._session = session
-        self.runs: list[InsertRun] = []
+        self._runs: list[InsertRun] = []
         self._environment: dict[str, Any] = {}
         self._last: Report | None = None
 
-    def run_series(
+    @property
+    def count(self) -> int:
+        return len(self._runs)
+
+    def make(self, running: Running, display: Display) -> None:
+        running.executor.check_capacity([planned.workers for planned in self._plan])
+        for name, series in by_workers(self._plan):
+            self._make_series(name, series, running, display)
+
+    def _make_series(
         self, name: str, series: Sequence[PlannedRun], running: Running, display: Display
     ) -> None:
-        """The runs of one worker count. RunFailed if one gave no figures; it is in `runs` all the
-        same."""
+        """The runs of one worker count."""
         token = new_token()
         settings = [
             running.make_settings(planned.data, planned.load, token=token) for planned in series
@@ -113,7 +100,7 @@ class _Made:
             report = series.run(settings, running.request.timeout_s, display.update)
         except RunFailed as error:
             display.end("failed")
-            self.runs.append(
+            self._runs.append(
                 InsertRun(
                     workers=planned.workers,
                     run=planned.run,
@@ -126,14 +113,13 @@ class _Made:
         assert report.insert is not None
         run = report.insert
         run.run, run.phases_s = planned.run, report.phases_s
-        self.runs.append(run)
+        self._runs.append(run)
         self._last = report
         self._environment = join_environments(self._environment, report.environment)
         rate = f"{run.inserts_per_s:,.0f} inserts/s" if run.inserts_per_s else "no figure"
         display.end(rate if run.valid else f"invalid ({'; '.join(run.invalid_reasons)}): {rate}")
 
     def result(self, running: Running, complete: bool) -> Result:
-        """All runs so far."""
         sweep, session = self._sweep, self._session
         return running.make_result(
             "insert",
@@ -145,9 +131,23 @@ class _Made:
             self._environment,
             complete=complete,
             cost_per_hour=session.target.cost_per_hour,
-            runs=self.runs,
-            summary=summarize_inserts(self.runs, by_fill_level=sweep.steps > 0),
+            runs=self._runs,
+            summary=summarize_inserts(self._runs, by_fill_level=sweep.steps > 0),
         )
+
+    def show(self, result: Result) -> None:
+        if all(run.inserts_per_s is None for run in self._runs):
+            return
+        sweep = self._sweep
+        terminal = sys.stdout.isatty()
+        if sweep.steps and sweep.load.duration_s is None:
+            say(f"Stepsize: {sweep.workers[0] * sweep.load.events:,}")
+        say(tabulate_figures(result, terminal).text())
+        said = describe_load(sweep.load)
+        if said:
+            say(said)
+        for note in list_notes(result, terminal):
+            say(note)
 
 
 def join_environments(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,15 +168,3 @@ def _label(planned: PlannedRun, sweep: Sweep) -> str:
     if sweep.steps:
         return f"{workers}, step {planned.run} of {sweep.steps}"
     return f"{workers}, run {planned.run} of {sweep.runs}"
-
-
-def _print(result: Result, sweep: Sweep) -> None:
-    terminal = sys.stdout.isatty()
-    if sweep.steps and sweep.load.duration_s is None:
-        say(f"Stepsize: {sweep.workers[0] * sweep.load.events:,}")
-    say(tabulate_figures(result, terminal).text())
-    said = describe_load(sweep.load)
-    if said:
-        say(said)
-    for note in list_notes(result, terminal):
-        say(note)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from simulator.contract import InsertRun, ReadRun, Report
 
-from .errors import EXIT_FAILED, RunFailed
+from .errors import RunFailed
 from .inserting import join_environments
+from .making import Making, make_all
 from .output import say
 from .plan import (
     Arm,
@@ -28,9 +30,9 @@ from .results.reads import summarize_reads
 from .results.statistics import summarize_inserts
 from .session import Request, Running, Session, new_token, open_session
 from .show.notes import list_notes
-from .show.progress import make_display
+from .show.progress import Display
 from .show.stored import tabulate_figures, tabulate_readers
-from .signals import Interrupted, Interrupts
+from .signals import Interrupts
 
 
 def run_mixed(mix: Mix, request: Request, interrupts: Interrupts) -> int:
@@ -43,49 +45,17 @@ def run_mixed(mix: Mix, request: Request, interrupts: Interrupts) -> int:
     sweep = Sweep(mix.writers, data, [mix.writers.workers], given=mix.given)
     check_capabilities(sweep, session.module, session.options)
     check_query(mix.readers, data, session.module, session.options)
-    made = _Made(mix, session)
-    stopped: RunFailed | Interrupted | None = None
     # Of each run one load, since both groups go on for as long.
     lengths = [planned.loads[0] for planned in plan]
-    with session.start("mixed", interrupts) as running, make_display(lengths) as display:
-        try:
-            running.executor.check_capacity([mix.workers])
-            token = new_token()
-            settings = [running.make_settings(data, *one.loads, token=token) for one in plan]
-            display.begin(_label(plan[0], mix))
-            with running.series("mixed", settings) as series:
-                for planned, one in zip(plan, settings, strict=True):
-                    display.begin(_label(planned, mix))
-                    try:
-                        report = series.run(one, request.timeout_s, display.update)
-                    except RunFailed as error:
-                        display.end("failed")
-                        made.add_failure(planned, error)
-                        raise
-                    display.end(made.add(planned, report))
-        except (RunFailed, Interrupted) as error:
-            stopped = error
-        with interrupts.shield():
-            result = made.result(running, complete=stopped is None)
-            unwritten = running.write(result) if made.count else None
-    if made.count:
-        _print(result)
-        if unwritten is None:
-            say(f"\nResult: {running.folder.path}")
-    if isinstance(stopped, Interrupted):
-        raise stopped
-    if unwritten:
-        raise unwritten
-    if stopped:
-        raise stopped
-    return 0 if result.valid else EXIT_FAILED
+    return make_all(_MixedRuns(mix, plan, session), "mixed", session, lengths, interrupts)
 
 
-class _Made:
+class _MixedRuns(Making):
     """The runs made so far, by what was at work."""
 
-    def __init__(self, mix: Mix, session: Session) -> None:
+    def __init__(self, mix: Mix, plan: Sequence[PlannedMix], session: Session) -> None:
         self._mix = mix
+        self._plan = plan
         self._session = session
         self._runs: dict[Arm, list[InsertRun]] = {arm: [] for arm in Arm}
         self._reads: dict[Arm, list[ReadRun]] = {arm: [] for arm in Arm}
@@ -93,11 +63,27 @@ class _Made:
 
     @property
     def count(self) -> int:
-        """Of runs of any kind."""
         runs = sum(len(runs) for runs in self._runs.values())
         return runs + sum(len(reads) for reads in self._reads.values())
 
-    def add(self, planned: PlannedMix, report: Report) -> str:
+    def make(self, running: Running, display: Display) -> None:
+        mix, plan = self._mix, self._plan
+        running.executor.check_capacity([mix.workers])
+        token = new_token()
+        settings = [running.make_settings(mix.data, *one.loads, token=token) for one in plan]
+        display.begin(_label(plan[0], mix))
+        with running.series("mixed", settings) as series:
+            for planned, one in zip(plan, settings, strict=True):
+                display.begin(_label(planned, mix))
+                try:
+                    report = series.run(one, running.request.timeout_s, display.update)
+                except RunFailed as error:
+                    display.end("failed")
+                    self._keep_failure(planned, error)
+                    raise
+                display.end(self._keep(planned, report))
+
+    def _keep(self, planned: PlannedMix, report: Report) -> str:
         """Keep a run; its outcome in a few words."""
         self._environment = join_environments(self._environment, report.environment)
         said = []
@@ -115,7 +101,7 @@ class _Made:
         reasons = "; ".join(report.invalid_reasons)
         return f"invalid ({reasons}): {outcome}" if reasons else outcome
 
-    def add_failure(self, planned: PlannedMix, error: RunFailed) -> None:
+    def _keep_failure(self, planned: PlannedMix, error: RunFailed) -> None:
         """Keep that a run gave no figures, and why."""
         failed = {"run": planned.run, "valid": False, "invalid_reasons": [error.message]}
         writers, readers = planned.loads
@@ -129,7 +115,6 @@ class _Made:
             )
 
     def result(self, running: Running, complete: bool) -> Result:
-        """All runs so far."""
         mix, session = self._mix, self._session
         runs, reads = self._runs[Arm.MIXED], self._reads[Arm.MIXED]
         baseline = Baseline(runs=self._runs[Arm.WRITERS], reads=self._reads[Arm.READERS])
@@ -150,6 +135,17 @@ class _Made:
             query_summary_beside=summarize_reads(reads),
         )
 
+    def show(self, result: Result) -> None:
+        terminal = sys.stdout.isatty()
+        if any(run.inserts_per_s is not None for run in result.insert_runs):
+            say(f"Inserts per second\n{tabulate_figures(result, terminal).text()}")
+        for title, table in tabulate_readers(result, terminal).items():
+            if table.rows:
+                say(f"\n{title}\n{table.text()}")
+        say("")
+        for note in list_notes(result, terminal):
+            say(note)
+
 
 def _label(planned: PlannedMix, mix: Mix) -> str:
     writers, readers = planned.loads
@@ -160,15 +156,3 @@ def _label(planned: PlannedMix, mix: Mix) -> str:
         Arm.READERS: f"{format_workers(readers.workers, 'reader')} alone",
     }
     return f"{who[planned.arm]}, run {planned.run} of {mix.runs}"
-
-
-def _print(result: Result) -> None:
-    terminal = sys.stdout.isatty()
-    if any(run.inserts_per_s is not None for run in result.insert_runs):
-        say(f"Inserts per second\n{tabulate_figures(result, terminal).text()}")
-    for title, table in tabulate_readers(result, terminal).items():
-        if table.rows:
-            say(f"\n{title}\n{table.text()}")
-    say("")
-    for note in list_notes(result, terminal):
-        say(note)

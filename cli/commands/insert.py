@@ -8,7 +8,15 @@ import click
 
 from simulator.contract import MAX_WORKERS, DataSet, Load, Role
 
-from .options import WorkerCounts, common, fill_model, on_command_line, options_of, request_of
+from .options import (
+    WorkerCounts,
+    common,
+    fill_model,
+    on_command_line,
+    options_of,
+    request_of,
+    runs_option,
+)
 
 
 @click.command()
@@ -21,14 +29,7 @@ from .options import WorkerCounts, common, fill_model, on_command_line, options_
     type=WorkerCounts(MAX_WORKERS),
     help="Worker counts to try, separated by commas.",
 )
-@click.option(
-    "-r",
-    "--runs",
-    default=3,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Runs per worker count.",
-)
+@runs_option("Runs per worker count.")
 @options_of(
     (Load, "primary_key"),
     (Load, "tables"),

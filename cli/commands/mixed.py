@@ -9,26 +9,22 @@ import click
 from simulator.contract import MAX_WORKERS, DataSet, Load, Role
 
 from .options import (
-    WeightedQueries,
     common,
     fill_model,
     on_command_line,
     option_of,
     options_of,
+    queries_option,
     request_of,
+    runs_option,
+    take_queries,
+    workers_option,
 )
 
 
 @click.command()
 @common
-@click.option(
-    "-w",
-    "--workers",
-    default=1,
-    show_default=True,
-    type=click.IntRange(1, MAX_WORKERS),
-    help="Workers that insert.",
-)
+@workers_option("Workers that insert.")
 @click.option(
     "--readers",
     default=1,
@@ -36,14 +32,7 @@ from .options import (
     type=click.IntRange(1, MAX_WORKERS),
     help="Workers that ask at the same time.",
 )
-@click.option(
-    "-r",
-    "--runs",
-    default=3,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="How often the run is made.",
-)
+@runs_option("How often the run is made.")
 @option_of(Load, "duration_s", default=60.0, show_default="60s")
 @option_of(Load, "warm_up_s")
 @option_of(
@@ -55,12 +44,7 @@ from .options import (
     help="Queries per second of all readers together; without it: at once.",
 )
 @option_of(Load, "arrivals")
-@click.option(
-    "--queries",
-    type=WeightedQueries(),
-    help="The queries to ask, and how often in proportion to each other, as in"
-    " newest-per-device=3,temperature-stats. Default: the target's, or else the workload's own.",
-)
+@queries_option
 @click.option(
     "--baseline",
     is_flag=True,
@@ -88,8 +72,7 @@ def mixed(ctx: click.Context, /, **given: Any) -> None:
     from ..mixing import run_mixed
     from ..plan import Mix
 
-    weights, runs = given.pop("queries"), given.pop("runs")
-    chosen = {"weights": weights, "queries": list(weights)} if weights else {}
+    chosen, runs = take_queries(given), given.pop("runs")
     times = {name: given[name] for name in ("duration_s", "warm_up_s", "arrivals")}
     readers = Load(
         role=Role.READ,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 from pydantic import BaseModel
 
-from simulator.contract import DataSet
+from simulator.contract import MAX_WORKERS, DataSet
 
 from ..installation import CONFIG_FILE
 
@@ -94,6 +94,35 @@ class WeightedQueries(click.ParamType[dict[str, float]]):
         if not any(found.values()):
             self.fail(f"{value!r}: one weight at least must be above 0", param, ctx)
         return found
+
+
+def workers_option(text: str) -> Callable[[Function], Function]:
+    """How many workers take part."""
+    return click.option(
+        "-w", "--workers", default=1, show_default=True, type=click.IntRange(1, MAX_WORKERS), help=text,
+    )  # fmt: skip
+
+
+def runs_option(text: str) -> Callable[[Function], Function]:
+    """How often something is done."""
+    return click.option(
+        "-r", "--runs", default=3, show_default=True, type=click.IntRange(min=1), help=text,
+    )  # fmt: skip
+
+
+def queries_option(function: Function) -> Function:
+    """The queries that readers ask, with their weights."""
+    return click.option(
+        "--queries", type=WeightedQueries(),
+        help="The queries to ask; with --duration also how often in proportion to each other, as in"
+        " newest-per-device=3,temperature-stats. Default: the target's, or else the workload's own.",
+    )(function)  # fmt: skip
+
+
+def take_queries(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of `Load` that `queries_option` fills; its value is taken out of `given`."""
+    weights = given.pop("queries")
+    return {"weights": weights, "queries": list(weights)} if weights else {}
 
 
 class Duration(click.ParamType[float]):

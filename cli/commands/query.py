@@ -6,42 +6,26 @@ from typing import Any
 
 import click
 
-from simulator.contract import MAX_WORKERS, DataSet, Load, Role
+from simulator.contract import DataSet, Load, Role
 
 from .options import (
-    WeightedQueries,
     common,
     fill_model,
     on_command_line,
     options_of,
+    queries_option,
     request_of,
+    runs_option,
+    take_queries,
+    workers_option,
 )
 
 
 @click.command()
 @common
-@click.option(
-    "-w",
-    "--workers",
-    default=1,
-    show_default=True,
-    type=click.IntRange(1, MAX_WORKERS),
-    help="Workers that ask at the same time.",
-)
-@click.option(
-    "-r",
-    "--runs",
-    default=3,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="How often each worker asks each query.",
-)
-@click.option(
-    "--queries",
-    type=WeightedQueries(),
-    help="The queries to ask; with --duration also how often in proportion to each other, as in"
-    " newest-per-device=3,temperature-stats. Default: the target's, or else the workload's own.",
-)
+@workers_option("Workers that ask at the same time.")
+@runs_option("How often each worker asks each query.")
+@queries_option
 @options_of(
     (Load, "duration_s"),
     (Load, "warm_up_s"),
@@ -59,8 +43,7 @@ def query(ctx: click.Context, /, **given: Any) -> None:
     """  # fmt: skip
     from ..querying import run_queries
 
-    weights = given.pop("queries")
-    chosen = {"weights": weights, "queries": list(weights)} if weights else {}
+    chosen = take_queries(given)
     load = fill_model(Load, given, role=Role.READ, **chosen)
     data = fill_model(DataSet, given)
     ctx.exit(run_queries(load, data, request_of(given), on_command_line(ctx), ctx.obj))

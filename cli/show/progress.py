@@ -6,8 +6,8 @@ import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from simulator.contract import QUIET_S, Load, Phase, Status
 
@@ -32,7 +32,7 @@ _DUMB_TERMINALS = ("dumb", "unknown")
 
 
 class Display(ABC):
-    """Shows the runs of a command. Use as a context manager."""
+    """Shows the runs of a command."""
 
     def __init__(self, plan: Sequence[Load]) -> None:
         """`plan`: for each run of the command, the load that says how long it goes on."""
@@ -60,22 +60,15 @@ class Display(ABC):
     def _show(self, status: Status, left: list[str]) -> None:
         """Show where the run is, and what there is to say of the time that is left."""
 
-    def __enter__(self) -> Display:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
-
-
-def make_display(plan: Sequence[Load]) -> Display:
+@contextmanager
+def make_display(plan: Sequence[Load]) -> Iterator[Display]:
     """A display for a terminal or a pipe, of the runs that `plan` has a load for each."""
-    drawable = sys.stderr.isatty() and os.environ.get("TERM", "") not in _DUMB_TERMINALS
-    return TerminalDisplay(plan) if drawable else PlainDisplay(plan)
+    if sys.stderr.isatty() and os.environ.get("TERM", "") not in _DUMB_TERMINALS:
+        with Block() as block:
+            yield TerminalDisplay(plan, block)
+    else:
+        yield PlainDisplay(plan)
 
 
 class PlainDisplay(Display):
@@ -105,21 +98,9 @@ class PlainDisplay(Display):
 class TerminalDisplay(Display):
     """A few lines that follow the current run; a line stays for each run that ended."""
 
-    def __init__(self, plan: Sequence[Load]) -> None:
+    def __init__(self, plan: Sequence[Load], block: Block) -> None:
         super().__init__(plan)
-        self._block = Block()
-
-    def __enter__(self) -> Display:
-        self._block.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._block.__exit__(kind, error, trace)
+        self._block = block
 
     def begin(self, label: str) -> None:
         super().begin(label)

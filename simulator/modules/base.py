@@ -446,7 +446,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
     def compile(self, bound: Bound) -> Query:
         """What is bound in the database's language, ready to be asked. Only called with what is made of
         `CAPABILITIES.shapes`; of the parameters of an execution, this is no part of its time."""
-        raise NotImplementedError(f"module {self.name} compiles no queries")
+        raise OptionError(f"module {self.name} compiles no queries")
 
     def queries(self) -> Mapping[str, Query]:
         """The queries to ask that are the same in each execution.

@@ -51,11 +51,11 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_a_line_for_each_phase(capsys: pytest.CaptureFixture[str]) -> None:
-    with PlainDisplay(PLAN) as display:
-        display.begin("4 workers, run 1 of 3")
-        for phase in (Phase.START, Phase.PREPARE, Phase.PREPARE, Phase.VERIFY, Phase.VERIFY):
-            display.update(status(phase))
-        display.end("1,000 inserts/s")
+    display = PlainDisplay(PLAN)
+    display.begin("4 workers, run 1 of 3")
+    for phase in (Phase.START, Phase.PREPARE, Phase.PREPARE, Phase.VERIFY, Phase.VERIFY):
+        display.update(status(phase))
+    display.end("1,000 inserts/s")
     assert lines(capsys) == [
         "4 workers, run 1 of 3: starting",
         "4 workers, run 1 of 3: preparing the database",
@@ -425,7 +425,8 @@ def test_notes_stand_above_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_pipe_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", io.StringIO())
-    assert isinstance(make_display(PLAN), PlainDisplay)
+    with make_display(PLAN) as display:
+        assert isinstance(display, PlainDisplay)
 
 
 @pytest.mark.parametrize("kind", ["dumb", "unknown"])
@@ -434,4 +435,5 @@ def test_a_terminal_that_can_not_draw_gets_lines(
 ) -> None:
     attach(monkeypatch)
     monkeypatch.setenv("TERM", kind)
-    assert isinstance(make_display(PLAN), PlainDisplay)
+    with make_display(PLAN) as display:
+        assert isinstance(display, PlainDisplay)

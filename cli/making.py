@@ -1,0 +1,67 @@
+"""The runs of a command, whatever they are: made one after the other, kept when one fails, shown."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from simulator.contract import Load
+
+from .errors import EXIT_FAILED, RunFailed
+from .output import say
+from .results.model import Result
+from .session import Running, Session
+from .show.progress import Display, make_display
+from .signals import Interrupted, Interrupts
+
+
+class Making(ABC):
+    """The runs that a command makes, and what they have given so far."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """How many runs there are to show."""
+
+    @abstractmethod
+    def make(self, running: Running, display: Display) -> None:
+        """Make all runs. RunFailed if one gave no figures; it is kept all the same."""
+
+    @abstractmethod
+    def result(self, running: Running, complete: bool) -> Result:
+        """All runs so far; `complete`: none is missing."""
+
+    @abstractmethod
+    def show(self, result: Result) -> None:
+        """Print the tables."""
+
+
+def make_all(
+    making: Making,
+    command: str,
+    session: Session,
+    lengths: Sequence[Load],
+    interrupts: Interrupts,
+) -> int:
+    """Make the runs, write the result and show it; the exit status. What was done when something goes
+    wrong is kept. `lengths`: for each run the load that says how long it goes on."""
+    stopped: RunFailed | Interrupted | None = None
+    with session.start(command, interrupts) as running, make_display(lengths) as display:
+        try:
+            making.make(running, display)
+        except (RunFailed, Interrupted) as error:
+            stopped = error
+        with interrupts.shield():
+            result = making.result(running, complete=stopped is None)
+            unwritten = running.write(result) if making.count else None
+    if making.count:
+        making.show(result)
+        if unwritten is None:
+            say(f"\nResult: {running.folder.path}")
+    if isinstance(stopped, Interrupted):
+        raise stopped
+    if unwritten:
+        raise unwritten
+    if stopped:
+        raise stopped
+    return 0 if result.valid else EXIT_FAILED
