@@ -42,6 +42,7 @@ from .options import (
     (Load, "duration_s"),
     (Load, "warm_up_s"),
     (DataSet, "clean"),
+    (DataSet, "compact"),
 )
 @click.option(
     "--steps",

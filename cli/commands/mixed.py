@@ -58,6 +58,7 @@ from .options import (
     (Load, "tables"),
     (DataSet, "prefill"),
     (DataSet, "clean"),
+    (DataSet, "compact"),
     (DataSet, "timestamps"),
     (DataSet, "seed"),
     (Load, "redraw"),

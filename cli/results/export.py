@@ -68,6 +68,8 @@ COLUMNS: dict[str, str] = {
     "busy_share": "DOUBLE", "steal_share": "DOUBLE", "others_share": "DOUBLE",
     "retries": "BIGINT", "errors": "VARCHAR", "stored": "BIGINT",
     "queryable_lag_s": "DOUBLE", "queryable_events_per_s": "DOUBLE",
+    "storage_bytes": "BIGINT", "storage_index_bytes": "BIGINT", "storage_copies": "BIGINT",
+    "storage_compacted_bytes": "BIGINT", "bytes_per_event": "DOUBLE",
     "insert_mode": "VARCHAR", **OPTION_COLUMNS, "cost_per_hour": "DOUBLE",
     "events_per_cost": "DOUBLE",
     # Of queries.
@@ -148,6 +150,11 @@ def _list_insert_cells(run: InsertRun, cost_per_hour: float | None) -> dict[str,
         "stored": run.verification and run.verification.stored,
         "queryable_lag_s": run.queryable and run.queryable.lag_s,
         "queryable_events_per_s": run.queryable and run.queryable.events_per_s,
+        "storage_bytes": run.storage and run.storage.total_bytes,
+        "storage_index_bytes": run.storage and run.storage.index_bytes,
+        "storage_copies": run.storage and run.storage.copies,
+        "storage_compacted_bytes": run.storage_compacted and run.storage_compacted.total_bytes,
+        "bytes_per_event": run.storage and run.storage.bytes_per_event,
         "events_per_cost": count_events_per_cost(rate, cost_per_hour) if rate and cost_per_hour else None,
     }  # fmt: skip
 

@@ -52,6 +52,7 @@ class Kind(StrEnum):
     APART = "apart"
     UNSTABLE = "unstable"
     FEW_RUNS = "few runs"
+    NOT_KNOWN = "not known"
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,15 @@ def _find_in_inserts(result: Result) -> Iterator[Weakness]:
     yield from _find_short(result)
     yield from _find_unstable(result.insert_summary)
     yield from _find_few(result)
+    yield from _find_unknown_sizes(runs)
+
+
+def _find_unknown_sizes(runs: Sequence[InsertRun]) -> Iterator[Weakness]:
+    """Each reason once: it is the same in all runs."""
+    sizes = [(run.storage, "what is on disk") for run in runs]
+    sizes += [(run.storage_compacted, "what is on disk once compacted") for run in runs]
+    said = {f"{what}: {size.reason}" for size, what in sizes if size and size.reason}
+    yield from (Weakness(Kind.NOT_KNOWN, text) for text in sorted(said))
 
 
 def _describe_saturation(offered: Offered, unit: str = "events") -> str:

@@ -13,7 +13,7 @@ from ..results.naming import format_value
 from ..results.reads import list_queries
 from ..results.statistics import MOST_RUNS, count_events_per_cost
 from ..results.verdicts import summarize_doubts
-from .tables import COST_HEADER, Table
+from .tables import COST_HEADER, Table, format_bytes_per_event, weigh_event
 from .words import name_database
 
 
@@ -22,6 +22,7 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
     if results[0].command == "query":
         return _tabulate_queries(names, results)
     costs = any(result.cost_per_hour for result in results)
+    sizes = any(weigh_event(run) for result in results for run in result.insert_runs)
     rows = []
     for name, result in zip(names, results, strict=True):
         best = result.best
@@ -41,16 +42,33 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
                 load.primary_key if "primary_key" in load.model_fields_set else "-",
             ]
         )
+        if sizes:
+            rows[-1].append(_format_size(result))
         if costs:
             cost = result.cost_per_hour
             paid = f"{count_events_per_cost(best.avg, cost):,.0f}" if best and cost else "-"
             rows[-1].append(paid)
     headers = [
         "Database (version)", "Inserts/s", "95% interval", "Workers", "Runs", "Insert mode",
-        "Primary-key mode", *([COST_HEADER] if costs else []),
+        "Primary-key mode", *(["B/event"] if sizes else []), *([COST_HEADER] if costs else []),
     ]  # fmt: skip
     left = ("Database (version)", "Insert mode", "Primary-key mode")
     return Table(headers, rows, left)
+
+
+def _format_size(result: Result) -> str:
+    """Mean bytes on disk per event, and after compaction if that was asked for."""
+    runs = [run for run in result.insert_runs if run.valid]
+    now = [size for run in runs if (size := weigh_event(run)) is not None]
+    later = [
+        size
+        for run in runs
+        if run.storage_compacted and (size := run.storage_compacted.bytes_per_event) is not None
+    ]
+    text = format_bytes_per_event(sum(now) / len(now)) if now else "-"
+    return (
+        f"{text} ({format_bytes_per_event(sum(later) / len(later))} compacted)" if later else text
+    )
 
 
 def _tabulate_queries(names: Sequence[str], results: Sequence[Result]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from simulator.contract import InsertRun, LatencyMs, Machine, ReadRun
+from simulator.contract import InsertRun, LatencyMs, Machine, ReadRun, Storage
 
 from ..results.model import Baseline, Result
 from ..results.naming import find_differing_options, format_options, format_value
@@ -18,6 +18,7 @@ from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
 from .tables import (
     Table,
     describe_load,
+    format_bytes_per_event,
     strike,
     tabulate_inserts,
     tabulate_queries,
@@ -89,6 +90,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         ),
         "Service times of a request, ms": tabulate_service_times(runs, terminal),
         "What was due": tabulate_offers(runs),
+        "On disk": tabulate_storage(runs),
         "Spread of the workers": tabulate_workers(runs),
         "Time and machine": tabulate_machines(result),
         "Retries and errors": tabulate_errors(runs),
@@ -197,6 +199,33 @@ def tabulate_offers(runs: Sequence[InsertRun]) -> Table:
         "Growth", "Client late p99 ms",
     ]  # fmt: skip
     return Table(headers, rows)
+
+
+def tabulate_storage(runs: Sequence[InsertRun]) -> Table:
+    """What the tables took after each run, in all copies, and after they were compacted."""
+    compacted = any(run.storage_compacted for run in runs)
+    rows = []
+    for run in runs:
+        if run.storage is None:
+            continue
+        cells = [*_locate(run), *_list_sizes(run.storage)]
+        if compacted:
+            cells += _list_sizes(run.storage_compacted or Storage())[:2]
+        rows.append([*cells, f"{run.storage.copies:,}", run.storage.source or "-"])
+    after = ["Compacted MB", "Compacted B/event"] if compacted else []
+    headers = [
+        "Workers", "Run", "Level", "MB", "B/event", "of it indexes", *after, "Copies", "By",
+    ]  # fmt: skip
+    return Table(headers, rows, left=("By",))
+
+
+def _list_sizes(storage: Storage) -> list[str]:
+    size, index = storage.bytes_per_event, storage.index_bytes_per_event
+    return [
+        "-" if storage.total_bytes is None else f"{storage.total_bytes / 1e6:,.1f}",
+        "-" if size is None else format_bytes_per_event(size),
+        "-" if index is None else format_bytes_per_event(index),
+    ]
 
 
 def tabulate_workers(runs: Sequence[InsertRun]) -> Table:

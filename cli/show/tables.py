@@ -227,20 +227,21 @@ def _limit_text(runs: Sequence[InsertRun]) -> str:
 
 
 def _list_more_headers(all_runs: Sequence[InsertRun]) -> list[str]:
-    """Columns that only some tables need: for events with several metrics, and for databases that
-    acknowledge events before they can be queried."""
+    """Columns that only some tables need: for events with several metrics, for databases that
+    acknowledge events before they can be queried, and for those that tell what they take on disk."""
     metrics = any(run.metrics_per_s != run.inserts_per_s for run in all_runs if run.metrics_per_s)
     queryable = any(run.queryable for run in all_runs)
     return [
         *(["Metrics/s"] if metrics else []),
         *(["Queryable/s", "Lag s"] if queryable else []),
+        *(["B/event"] if any(weigh_event(run) for run in all_runs) else []),
     ]
 
 
 def _list_more(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list[str]:
-    """The cells of these columns over some runs: the mean of the valid runs' metrics, and the valid run
-    whose events took longest to appear."""
-    shown = {"Metrics/s": "-", "Queryable/s": "-", "Lag s": "-"}
+    """The cells of these columns over some runs: the mean of the valid runs' metrics and bytes, and the
+    valid run whose events took longest to appear."""
+    shown = {"Metrics/s": "-", "Queryable/s": "-", "Lag s": "-", "B/event": "-"}
     metrics = [run.metrics_per_s for run in runs if run.valid and run.metrics_per_s]
     if metrics:
         shown["Metrics/s"] = format_rate(sum(metrics) / len(metrics))
@@ -248,7 +249,20 @@ def _list_more(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list
     if found:
         slowest = max(found, key=lambda queryable: queryable.lag_s)
         shown |= {"Queryable/s": format_rate(slowest.events_per_s), "Lag s": f"{slowest.lag_s:.1f}"}
+    sizes = [size for run in runs if run.valid and (size := weigh_event(run)) is not None]
+    if sizes:
+        shown["B/event"] = format_bytes_per_event(sum(sizes) / len(sizes))
     return [shown[header] for header in _list_more_headers(all_runs)]
+
+
+def weigh_event(run: InsertRun) -> float | None:
+    """Bytes on disk per event after a run."""
+    return run.storage.bytes_per_event if run.storage else None
+
+
+def format_bytes_per_event(value: float) -> str:
+    """A digit behind the point below 100."""
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def _list_figures(entry: InsertSummary) -> list[str]:

@@ -17,12 +17,14 @@ from ..contract import (
     RunSettings,
     Stage,
     Status,
+    Storage,
     WorkerResult,
 )
 from ..errors import Retryable, SimulatorError
 from ..logs import redact
 from .barrier import HOLD_S, Barrier
 from .database import DatabaseThread, Preparation
+from .disk import measure_storage
 from .status import Course
 from .verification import make_report
 
@@ -116,6 +118,7 @@ class Collector:
                 prepared.module.options.database_timeout_s,
                 "counting the events",
             )
+            await self._measure_storage(report)
         except SimulatorError as error:
             self.fail(str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, the executor must be told
@@ -125,6 +128,21 @@ class Collector:
                 self._course.enter(Phase.DONE)
                 self.report = report.with_phases(self._course.phases_s)
                 self._notify()
+
+    async def _measure_storage(self, report: Report) -> None:
+        prepared, run = self._preparation, report.insert
+        if prepared is None or run is None or self.failure is not None:
+            return
+        module = prepared.module
+        try:
+            found = await self._database.call(
+                lambda: measure_storage(module, run, self.settings.data.compact),
+                module.options.database_timeout_s,
+                "asking what is on disk",
+            )
+        except SimulatorError as error:
+            found = {"storage": Storage(reason=str(error))}
+        report.insert = run.model_copy(update=found)
 
     def close(self) -> None:
         """Disconnect from the database."""

@@ -68,6 +68,7 @@ from .settings import (
     share,
     split_list,
 )
+from .storage import Storage
 
 __all__ = [
     "FAILURE_PREFIX",
@@ -107,6 +108,7 @@ __all__ = [
     "RunSettings",
     "Stage",
     "Status",
+    "Storage",
     "StoredEvents",
     "Tables",
     "Timestamps",

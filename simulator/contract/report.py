@@ -9,6 +9,7 @@ from pydantic import Field
 
 from .message import Message
 from .settings import Carried
+from .storage import Storage
 
 
 class QueryRun(Message):
@@ -179,6 +180,10 @@ class InsertRun(Message):
     retries: int = 0
     errors: dict[str, int] = Field(default_factory=dict)
     verification: Verification | None = None
+    storage: Storage | None = None
+    """What the tables take on disk after the run."""
+    storage_compacted: Storage | None = None
+    """The same after `--compact`."""
     queryable: Queryable | None = None
     """Only for a database in which events can be queried later than they are acknowledged."""
     timeline: list[tuple[int, int]] = Field(default_factory=list)

@@ -167,6 +167,11 @@ class DataSet(Message):
     )
     prefill: int = _option(0, "Insert this many events before the measured run, in batches.", ge=0)
     clean: bool = _option(True, "Drop and recreate the tables before each run.")
+    compact: bool = _option(
+        False,
+        "After each run, have the database also do what a night would do (vacuum, merge, compress) and"
+        " show what is on disk before and after.",
+    )
     timestamps: Timestamps = _option(
         Timestamps.CONTINUE,
         "On existing data: go on in time, or start again at the first timestamp.",

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..conditions import Condition
-from ..contract import Load, PrimaryKey, Role, RunSettings, Tables
+from ..contract import Load, PrimaryKey, Role, RunSettings, Storage, Tables
 from ..errors import OptionError, did_you_mean
 from ..workloads import WORKLOADS
 from ..workloads.base import ColumnType, EventBlock, Schema
@@ -437,6 +437,17 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
 
         None from a module that stores nothing: then nothing can be verified.
         """
+
+    def storage(self) -> Storage:
+        """What the job's tables take on disk, after whatever makes that figure true (a flush, a
+        checkpoint); `events` is filled in by the caller. Raises Retryable or SimulatorError if the
+        database doesn't say."""
+        return Storage(reason=f"module {self.name} doesn't tell yet")
+
+    def compact(self) -> bool:
+        """Have the database do what a night would do for the job's tables, and wait for it; False if
+        there is nothing of the kind."""
+        return False
 
     def workload_queries(self) -> Mapping[str, Query]:
         """Queries of the job's workload that aren't compiled from a description: the module's own texts, or

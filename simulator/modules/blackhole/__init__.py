@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ...contract import PrimaryKey
+from ...contract import PrimaryKey, Storage
 from ...errors import OptionError
 from ...workloads.base import ColumnType
 from ..base import Capabilities, Encoder, Job, Module, Query, Support, require
@@ -70,6 +70,9 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
 
     def count(self) -> None:
         """Nothing is stored, so nothing can be counted."""
+
+    def storage(self) -> Storage:
+        return Storage(reason="nothing is stored")
 
     def workload_queries(self) -> Mapping[str, Query]:
         return {}

@@ -49,7 +49,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from ...conditions import Condition
-from ...contract import PrimaryKey
+from ...contract import PrimaryKey, Storage
 from ...errors import OptionError, SimulatorError
 from ...workloads.base import Column, ColumnType
 from ...workloads.queries import Bound
@@ -62,6 +62,7 @@ from .encoding import InsertMode, PostgresEncoder, value_rows
 from .options import DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
 from .queries import TUNED, compile_statement
 from .server import UNDEFINED_COLUMN, Session, code_of, describe
+from .storage import read_storage
 from .writer import PostgresWriter
 
 _COLUMN_TYPES = {
@@ -276,6 +277,23 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
             self._session.ask(f"SELECT count(*) FROM {quote_name(t)}") for t in self.job.table_names
         ]
         return sum(int(rows[0][0]) for rows in counts)
+
+    def storage(self) -> Storage:
+        return read_storage(self._session, self._dialect, self._tables())
+
+    def _tables(self) -> list[str]:
+        """Those of the job, the tags' with them."""
+        schema = self.job.schema
+        apart = [schema.tags_table] if schema.tags is Tags.TABLE else []
+        return [*self.job.table_names, *apart]
+
+    def compact(self) -> bool:
+        statement = self._dialect.COMPACTION
+        if statement is None:
+            return False
+        for table in self._tables():
+            self._session.execute(f"{statement} {quote_name(table)}")
+        return True
 
     def workload_queries(self) -> Mapping[str, Query]:
         if not self.options.create_indices:

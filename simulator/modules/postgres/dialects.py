@@ -45,6 +45,19 @@ class Dialect:
     FACTS: ClassVar[Mapping[str, str]] = {}
     """Name -> statement whose answer `server_info` tells, if the user may ask it."""
 
+    STORAGE: ClassVar[str] = (
+        "SELECT pg_total_relation_size({text}::regclass), pg_indexes_size({text}::regclass), 1"
+    )
+    """What says how many bytes a table takes in all, how many of them its indexes, and how many copies
+    are in that: `{name}` is the table's name, `{text}` the same as a text."""
+    STORED: ClassVar[str] = (
+        "pg_total_relation_size: the table's files with TOAST and indexes, on the server that was asked;"
+        " without the write-ahead log, and without standbys"
+    )
+    """Where these figures come from, and what they leave out."""
+    COMPACTION: ClassVar[str | None] = "VACUUM (ANALYZE)"
+    """What a night would do for a table, as the beginning of a statement."""
+
     def table_suffix(self, tablets: int | None, colocation: bool | None) -> str:
         """What follows the columns in CREATE TABLE; OptionError if there is no such thing."""
         if tablets is not None or colocation is not None:
@@ -94,6 +107,17 @@ class CockroachDB(Dialect):
     FACTS: ClassVar = {
         "zone_configuration": "SELECT raw_config_sql FROM [SHOW ZONE CONFIGURATION FROM RANGE default]"
     }
+
+    # https://www.cockroachlabs.com/docs/stable/show-ranges
+    STORAGE = (
+        "SELECT sum(range_size * cardinality(replicas)), NULL, max(cardinality(replicas))"
+        " FROM [SHOW RANGES FROM TABLE {name} WITH DETAILS]"
+    )
+    STORED = (
+        "SHOW RANGES WITH DETAILS: keys and values of all versions and replicas, before Pebble compresses"
+        " them; indexes are in it"
+    )
+    COMPACTION = None
 
     def backend(self, connection: Connection) -> Any:
         """The id of the session: sessions are known in the whole cluster, pg_stat_activity is empty."""
@@ -146,6 +170,17 @@ class YugabyteDB(Dialect):
         "yb_effective_transaction_isolation_level", "ysql_session_max_batch_size",
     )  # fmt: skip
     FACTS: ClassVar = {"tablet_servers": "SELECT count(*) FROM yb_servers()"}
+    # https://dev.to/yugabyte/yugabytedb-in-database-visible-object-sizes-1clg
+    STORAGE = (
+        "SELECT pg_table_size({text}::regclass) + coalesce(sum(pg_table_size(indexrelid)), 0),"
+        " coalesce(sum(pg_table_size(indexrelid)), 0), 1"
+        " FROM pg_index WHERE indrelid = {text}::regclass AND NOT indisprimary"
+    )
+    STORED = (
+        "pg_table_size: SST files and write-ahead log of the tablets' leaders, so of one copy; a"
+        " colocated table tells nothing of its own"
+    )
+    COMPACTION = None
 
     # A transaction without heartbeats ends after 5 s (10 periods of 500 ms):
     # https://docs.yugabyte.com/stable/architecture/transactions/transactional-io-path/

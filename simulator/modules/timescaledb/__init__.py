@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ...contract import PrimaryKey
+from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.tags import ID, Tags
 from ..base import Job, Support
@@ -39,6 +39,7 @@ from .server import (
     read_licence,
     read_version,
 )
+from .storage import read_hypertables
 
 _NO_SUCH_FUNCTION = "42883"
 
@@ -128,12 +129,25 @@ class Timescaledb(Postgres):
 
     def prepare_queries(self) -> None:
         super().prepare_queries()
-        if not self.options.columnstore:
-            return
-        table = quote_name(self.job.schema.table)
-        for (chunk,) in self._session.ask("SELECT show_chunks(%s::regclass)::text", [table]):
-            # https://www.tigerdata.com/docs/reference/timescaledb/hypercore/convert_to_columnstore
+        if self.options.columnstore:
+            self._convert_chunks(self.job.schema.table)
+
+    def _convert_chunks(self, table: str) -> None:
+        """https://www.tigerdata.com/docs/reference/timescaledb/hypercore/convert_to_columnstore"""
+        name = quote_name(table)
+        for (chunk,) in self._session.ask("SELECT show_chunks(%s::regclass)::text", [name]):
             self._session.ask("CALL convert_to_columnstore(%s::regclass)", [chunk])
+
+    def storage(self) -> Storage:
+        plain = [table for table in self._tables() if table not in self.job.table_names]
+        return read_hypertables(self._session, self.job.table_names, plain)
+
+    def compact(self) -> bool:
+        if not self.options.columnstore:
+            return super().compact()
+        for table in self.job.table_names:
+            self._convert_chunks(table)
+        return True
 
     def server_info(self) -> dict[str, Any]:
         info = super().server_info()
