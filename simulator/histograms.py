@@ -146,7 +146,9 @@ def _clip_us(latencies_s: Sequence[float]) -> IntArray:
     """Whole µs within the histogram's range."""
     import numpy as np
 
-    return np.clip(np.array(latencies_s) * 1e6, _LOWEST_US, _HIGHEST_US).astype(np.int64)
+    values_us = np.array(latencies_s, np.float64) * 1e6
+    clipped: IntArray = np.clip(values_us, _LOWEST_US, _HIGHEST_US).astype(np.int64)
+    return clipped
 
 
 def _find_places(values_us: IntArray) -> IntArray:
@@ -157,7 +159,8 @@ def _find_places(values_us: IntArray) -> IntArray:
     half = _layout().sub_bucket_half_count
     _, bits = np.frexp(values_us)
     shift = np.maximum(0, bits.astype(np.int64) - half.bit_length())
-    return (shift << (half.bit_length() - 1)) + (values_us >> shift)
+    places: IntArray = (shift << (half.bit_length() - 1)) + (values_us >> shift)
+    return places
 
 
 @cache
