@@ -29,6 +29,7 @@ from ..workloads.base import ColumnType, EventBlock, Schema
 from ..workloads.queries import Bound, Shape, bind
 from ..workloads.queries import Query as Description
 from ..workloads.tags import Tags
+from .shared.arrival import find_arrival
 
 _COUNT_INTERVAL_S = 0.25
 
@@ -197,6 +198,11 @@ class Job:
         )
 
     @property
+    def stamps_arrivals(self) -> bool:
+        """Whether the kernel is to say when answers arrive (`shared.arrival`)."""
+        return self.load.rate_per_s is not None
+
+    @property
     def table_names(self) -> list[str]:
         """The tables written to; event i goes to table i modulo their number."""
         if self.load.tables is Tables.MULTIPLE:
@@ -312,7 +318,7 @@ class Writer(ABC):
             result = self.send(payload)
         except BaseException as error:  # noqa: BLE001 - whoever takes the outcome raises it
             return Outcome(request, time.perf_counter(), error, sent_s)
-        return Outcome(request, time.perf_counter(), result, sent_s)
+        return Outcome(request, find_arrival(sent_s), result, sent_s)
 
     def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
         """Wait until at least one request has ended, `timeout_s` at most (None: no limit), and tell how

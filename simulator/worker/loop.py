@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ..errors import Retryable, SimulatorError
 from ..modules.base import Outcome, Payload, Writer
+from ..modules.shared.arrival import find_arrival
 from .measure import Recorder
 from .schedule import ClosedLoop, Schedule
 
@@ -64,11 +65,13 @@ def insert_all(
             stored = writer.send(payload)
         except Retryable as error:
             stored = _retry(payload, error, writer, recorder, max_retries, abort)
+            answered = clock()
+        else:
+            answered = find_arrival(sent) if is_open else clock()
         _check(payload, stored)
-        answered = clock()
         if is_open:
             recorder.record_due(due, free, sent, answered, stored)
-            free = answered
+            free = clock()
         else:
             recorder.record(sent, answered, stored)
 

@@ -70,6 +70,7 @@ class ArangoHttp(HTTPClient):
             headers,
             options.request_timeout_s,
             options.make_tls_context(),
+            job.stamps_arrivals,
         )
         self._database = f"/_db/{quote(options.database, safe='')}"
 

@@ -34,6 +34,7 @@ from cassandra.protocol import (
 )
 from cassandra.segment import compute_crc24
 
+from ..shared.arrival import find_arrival, receive_stamped, stamp_arrivals
 from ..shared.http import SOCKET_OPTIONS
 from .encoding import Prepared
 
@@ -79,6 +80,7 @@ class Connection:
         """Whom it leads to."""
         self._stream = stream
         self._is_tls = isinstance(stream, ssl.SSLSocket)
+        self._stamped = False
         self._version = version
         self._segmented = False
         self._buffer = bytearray(_PIECE)
@@ -125,6 +127,10 @@ class Connection:
     def use_segments(self) -> None:
         """From the answer to STARTUP on, if the version has them."""
         self._segmented = self._version >= _SEGMENTS_SINCE
+
+    def stamp_arrivals(self) -> None:
+        """From here on the kernel says when answers arrive, if it can."""
+        self._stamped = not self._is_tls and stamp_arrivals(self._stream)
 
     def stop_blocking(self) -> None:
         """From here on nothing waits for the node."""
@@ -201,10 +207,14 @@ class Connection:
 
     def _read_frames(self) -> Iterator[tuple[int, int, int, bytes]]:
         """Flags, number, operation and body of each message that is complete by now. Reads once."""
-        size = self._stream.recv_into(self._buffer)
+        if self._stamped:
+            size = receive_stamped(self._stream, self._buffer)
+            self.heard_s = find_arrival(self.heard_s)
+        else:
+            size = self._stream.recv_into(self._buffer)
+            self.heard_s = time.perf_counter()
         if not size:
             raise ConnectionResetError("the node closed the connection")
-        self.heard_s = time.perf_counter()
         data = bytes(memoryview(self._buffer)[:size])
         data = self._frame + (self._unpack(data) if self._segmented else data)
         at = 0

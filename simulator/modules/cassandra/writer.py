@@ -72,6 +72,8 @@ class CassandraWriter(Writer):
             raise ConnectionException(
                 "the node calls prepared statements otherwise than the others"
             )
+        if self._job.stamps_arrivals:
+            connection.stamp_arrivals()
         return connection
 
     def close(self) -> None:

@@ -55,6 +55,7 @@ class Connection:
             headers,
             options.request_timeout_s,
             options.make_tls_context(),
+            job.stamps_arrivals,
         )
 
     def check(self) -> None:

@@ -60,7 +60,12 @@ class Connection:
         """The name under which the server lists the requests."""
         login, tls = options.login(), options.make_tls_context()
         self._pool = HttpPool(
-            options.endpoint, options.DEFAULT_PORT, login, options.request_timeout_s, tls
+            options.endpoint,
+            options.DEFAULT_PORT,
+            login,
+            options.request_timeout_s,
+            tls,
+            job.stamps_arrivals,
         )
         # Whether a request may be sent again isn't for the client to decide.
         once: dict[str, Any] = {"max_retries": 0, "retry_on_status": ()}

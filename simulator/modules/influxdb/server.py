@@ -83,6 +83,7 @@ class Connection:
             make_tls_context_for(
                 [options.endpoint], options.ssl_ca_cert or certifi.where(), options.verify_ssl
             ),
+            job.stamps_arrivals,
         )
 
     def close(self) -> None:

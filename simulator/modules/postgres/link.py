@@ -146,7 +146,7 @@ class Link:
 
     def _take_over(self, connection: Connection) -> None:
         """Prepare the statements; from here on requests go by the wire."""
-        wire = self.wire = Wire(connection)
+        wire = self.wire = Wire(connection, self._job.stamps_arrivals)
         if not self._preparation:
             return
         try:

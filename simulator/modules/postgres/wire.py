@@ -17,11 +17,13 @@ import select
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
 from ...errors import SimulatorError
+from ..shared.arrival import receive_stamped, stamp_arrivals
 from .dialects import Connection
 from .protocol import Answer, AnswerReader
 
@@ -35,9 +37,12 @@ _WANT_READ, _WANT_WRITE, _SYSCALL, _ZERO_RETURN = 2, 3, 5, 6
 class Wire:
     """A connection by which requests may be under way. For one thread; sending and receiving never wait."""
 
-    def __init__(self, connection: Connection) -> None:
-        """Take a connection over. SimulatorError if it is encrypted in a way that isn't known here."""
-        self._transport = _find_transport(connection)
+    def __init__(self, connection: Connection, stamped: bool) -> None:
+        """Take a connection over; `stamped`: the kernel is to say when answers arrive, if it can.
+
+        SimulatorError if it is encrypted in a way that isn't known here.
+        """
+        self._transport = _find_transport(connection, stamped)
         self._send, self._receive = self._transport.send, self._transport.receive
         self._reader = AnswerReader()
         self._unsent: deque[memoryview] = deque()
@@ -157,12 +162,18 @@ class _Transport(Protocol):
 class _Plain:
     """The socket itself. libpq has told it not to block."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, stamped: bool) -> None:
         # libpq will close its own descriptor.
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
         self.fileno = self._socket.fileno
         self.send = self._socket.send
-        self.receive = partial(self._socket.recv, _PIECE)
+        self.receive: Callable[[], bytes] = partial(self._socket.recv, _PIECE)
+        if stamped and stamp_arrivals(self._socket):
+            self._buffer = memoryview(bytearray(_PIECE))
+            self.receive = self._receive_stamped
+
+    def _receive_stamped(self) -> bytes:
+        return bytes(self._buffer[: receive_stamped(self._socket, self._buffer)])
 
     def close(self, *, cut: bool) -> None:
         if cut:
@@ -255,7 +266,7 @@ def _find_library() -> ctypes.CDLL:
     return library
 
 
-def _find_transport(connection: Connection) -> _Transport:
+def _find_transport(connection: Connection, stamped: bool) -> _Transport:
     library = _find_library()
     if connection.info.ssl_in_use:
         ssl = None
@@ -272,4 +283,4 @@ def _find_transport(connection: Connection) -> _Transport:
             "inserts can't be sent over a connection that GSSAPI encrypts: set gssencmode=disable in"
             " connection_string, and sslmode=require if it must be encrypted"
         )
-    return _Plain(connection)
+    return _Plain(connection, stamped)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ...contract import MAX_IN_FLIGHT
 from ...errors import Retryable
 from ..base import Job, Outcome, Payload, Writer
+from ..shared.arrival import find_arrival
 from ..shared.errors import CONNECTION_LOST, connection_lost
 from ..shared.polling import Poll
 from .dialects import Dialect
@@ -168,7 +169,6 @@ class PostgresWriter(Writer):
         except OSError as error:
             self._end(link, wire, connection_lost(error), [])
             return
-        answered_s = time.perf_counter()
         doubtful: list[_Sent] = []
         for sent, answer in answers:
             result = _judge(link, answer)
@@ -176,7 +176,7 @@ class PostgresWriter(Writer):
                 doubtful.append(sent)
                 reason = result
             else:
-                self._found.append(Outcome(sent[1], answered_s, result))
+                self._found.append(Outcome(sent[1], find_arrival(sent[2]), result))
         if doubtful:
             self._end(link, wire, reason, doubtful)
         elif answers and not wire.under_way:

@@ -102,14 +102,16 @@ class HttpPool:
         headers: Mapping[str, str],
         timeout_s: float,
         tls: ssl.SSLContext | None = None,
+        stamped: bool = False,
     ) -> None:
         """Connects to nothing yet. `headers`: of each request; `timeout_s`: how long to wait for a
-        server to take a request or to answer; `tls`: for the https:// among `urls`.
+        server to take a request or to answer; `tls`: for the https:// among `urls`; `stamped`: the
+        kernel is to say when answers arrive.
 
         Raises SimulatorError if a header holds a line break, as a secret does that was read from a
         file with one, or what is not ASCII.
         """
-        self._nodes = [_Node(url, default_port, tls) for url in urls]
+        self._nodes = [_Node(url, default_port, tls, stamped) for url in urls]
         self._live = tuple(self._nodes)
         self._turn = itertools.count()
         self._headers = _lines(headers)
@@ -265,7 +267,10 @@ def _lines(headers: Mapping[str, str]) -> str:
 class _Node:
     """One server's address and the connections to it that nobody uses."""
 
-    def __init__(self, url: str, default_port: int, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, url: str, default_port: int, tls: ssl.SSLContext | None, stamped: bool
+    ) -> None:
+        self._stamped = stamped
         parts = urlsplit(url)
         assert parts.hostname is not None
         self._host = parts.hostname
@@ -285,7 +290,7 @@ class _Node:
             connection.close()
         limit_s = min(timeout_s, CONNECT_TIMEOUT_S)
         try:
-            found = connect(self._host, self._port, self._tls, limit_s)
+            found = connect(self._host, self._port, self._tls, limit_s, self._stamped)
         except HungUpInTls as error:
             # A server that was talked to and hangs up now is one that ends.
             if self._reached:

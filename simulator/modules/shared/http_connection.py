@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from httptools import HttpParserError, HttpResponseParser
 
 from ...errors import one_line
+from .arrival import receive_stamped, stamp_arrivals
 
 SOCKET_OPTIONS = [
     # Nagle's algorithm holds back the end of a request until the server has confirmed what came before,
@@ -75,8 +76,11 @@ class Answer:
         return None
 
 
-def connect(host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float) -> Connection:
-    """A new connection, over TLS if there is a context for it.
+def connect(
+    host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float, stamped: bool = False
+) -> Connection:
+    """A new connection, over TLS if there is a context for it. `stamped`: the kernel is to say when answers
+    arrive, if it can.
 
     Raises NotConnected, or TlsRefused: in either case the server has nothing of a request. A server
     that hangs up in the handshake is one that ends, or one that doesn't speak TLS (`HungUpInTls`).
@@ -88,7 +92,7 @@ def connect(host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float) 
     for option in SOCKET_OPTIONS:
         stream.setsockopt(*option)
     if tls is None:
-        return Connection(stream)
+        return Connection(stream, stamped and stamp_arrivals(stream))
     try:
         return Connection(tls.wrap_socket(stream, server_hostname=host))
     except ssl.SSLEOFError as error:
@@ -105,8 +109,9 @@ def connect(host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float) 
 class Connection:
     """One connection, with one request under way at most; also the parser's way to tell what it found."""
 
-    def __init__(self, stream: socket.socket) -> None:
+    def __init__(self, stream: socket.socket, stamped: bool = False) -> None:
         self._stream = stream
+        self._stamped = stamped
         self._is_tls = isinstance(stream, ssl.SSLSocket)
         self._events = select.poll()
         self._events.register(stream, select.POLLIN)
@@ -168,7 +173,10 @@ class Connection:
 
     def _receive(self) -> Answer:
         while self._answer is None:
-            size = self._stream.recv_into(self._buffer)
+            if self._stamped:
+                size = receive_stamped(self._stream, self._buffer)
+            else:
+                size = self._stream.recv_into(self._buffer)
             if not size:
                 raise ConnectionLost("the server hung up without an answer")
             try:

@@ -1,0 +1,163 @@
+"""Answers count from when they arrived, as the kernel says, and not from when they were read."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from simulator.histograms import merge_histograms
+from simulator.modules.base import Payload, Writer
+from simulator.modules.cassandra.wire import Connection, Pending
+from simulator.modules.postgres.wire import _Plain
+from simulator.modules.shared.arrival import find_arrival, receive_stamped, stamp_arrivals
+from simulator.modules.shared.http import HttpPool
+from simulator.worker.loop import insert_all
+from simulator.worker.measure import Recorder
+from simulator.worker.schedule import OpenLoop
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import NumberEncoder, eventually
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps what arrives")
+
+LATE_S = 0.05
+"""How much later an answer is read than it arrives."""
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@contextmanager
+def connect() -> Iterator[Pair]:
+    """Two ends of a TCP connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _stamping() -> Iterator[None]:
+    """The kernel begins to stamp some time after it was first asked to, as long as anybody asks."""
+    with connect() as (ours, theirs):
+        stamp_arrivals(ours)
+
+        def is_stamped() -> bool:
+            sent = time.perf_counter()
+            theirs.sendall(b"answer")
+            read = time.perf_counter()
+            time.sleep(0.001)
+            receive_stamped(ours, bytearray(100))
+            return find_arrival(sent) < read + 0.001
+
+        eventually(is_stamped, "the kernel stamps what arrives")
+        yield
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Two ends of a TCP connection."""
+    with connect() as found:
+        yield found
+
+
+def read_late(theirs: socket.socket, answer: bytes, read: Callable[[], object]) -> None:
+    """An answer that is read late has come when it came."""
+    sent = time.perf_counter()
+    theirs.sendall(answer)
+    arrived_by = time.perf_counter()
+    time.sleep(LATE_S)
+    read()
+    assert sent <= find_arrival(sent) <= arrived_by + LATE_S / 2
+
+
+def test_what_is_read_late_has_come_when_it_came(pair: Pair) -> None:
+    ours, theirs = pair
+    assert stamp_arrivals(ours)
+    read_late(theirs, b"answer", lambda: receive_stamped(ours, bytearray(100)))
+
+
+def test_without_a_stamp_an_answer_has_come_when_it_was_read() -> None:
+    before = time.perf_counter()
+    assert find_arrival(before) >= before
+
+
+def test_a_connection_to_postgresql_is_stamped(pair: Pair) -> None:
+    ours, theirs = pair
+    wire = _Plain(ours, stamped=True)  # type: ignore[arg-type]  # of psycopg2's only its descriptor
+    read_late(theirs, b"answer", wire.receive)
+    wire.close(cut=False)
+
+
+def test_a_connection_to_cassandra_is_stamped(pair: Pair) -> None:
+    ours, theirs = pair
+    connection = Connection(ours, 4, "node")
+    connection.stop_blocking()
+    connection.stamp_arrivals()
+    connection.send(0x0A, b"body", Pending("request", 1, time.perf_counter()))
+    answer = b"\x84\0\0\0\x08\0\0\0\x04\0\0\0\1"
+    read_late(theirs, answer, connection.receive)
+    assert connection.heard_s < time.perf_counter() - LATE_S / 2
+
+
+def test_a_connection_by_http_is_stamped() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            stream, _ = listener.accept()
+            with stream:
+                stream.recv(1000)
+                stream.sendall(b"HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with closing(HttpPool([url], 80, {}, 10, stamped=True)) as pool:
+            sent = time.perf_counter()
+            pool.request("GET", "/")
+            read = time.perf_counter()
+        assert sent < find_arrival(sent) < read
+        thread.join()
+
+
+class LateReader(Writer):
+    """Is answered at once, and reads it late."""
+
+    def __init__(self, pair: Pair, max_in_flight: int) -> None:
+        super().__init__(NumberEncoder())
+        self._ours, self._theirs = pair
+        self.max_in_flight = max_in_flight
+        assert stamp_arrivals(self._ours)
+
+    def open(self) -> None:
+        """Connected already."""
+
+    def close(self) -> None:
+        """The test does it."""
+
+    def send(self, payload: Payload) -> int:
+        self._theirs.sendall(b"answer")
+        time.sleep(LATE_S)
+        receive_stamped(self._ours, bytearray(100))
+        return payload.events
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_an_open_loop_leaves_out_how_late_an_answer_is_read(pair: Pair, in_flight: int) -> None:
+    writer = LateReader(pair, in_flight)
+    schedule = OpenLoop(gap_s=0.1)
+    recorder = Recorder(schedule)
+    recorder.begin(time.perf_counter())
+    block = Temperature().block(0, 0, 3)
+    payloads = writer.encoder.encode(block, 0)
+    insert_all(payloads, writer, recorder, 0, lambda: None, schedule)
+    recorder.end()
+    service = merge_histograms(filter(None, [recorder.service()]))
+    assert service.get_total_count() == 3
+    assert service.get_max_value() < LATE_S * 1e6 / 2
