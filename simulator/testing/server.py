@@ -91,6 +91,9 @@ class ServerUnderTest(ABC):
     keyless: ClassVar[frozenset[PrimaryKey]] = frozenset({PrimaryKey.NONE})
     """Modes in which the tables have no key beside the events' own columns."""
 
+    tells_size: ClassVar[bool] = True
+    """It says, as the database does, what a table takes on disk."""
+
     def __init__(self, module: str, options: Mapping[str, Any]) -> None:
         self.module_type = load_module(module)
         self.options = dict(options)
@@ -147,6 +150,11 @@ class ServerUnderTest(ABC):
     def extensions(self, which: Literal["available", "installed"]) -> list[str]:
         """Extensions of the server, where there is such a thing."""
         return []
+
+    def size_on_disk(self, table: str) -> int | None:
+        """What the server says by another way than the module's of a table's bytes with its indexes; None
+        if there is no other."""
+        return None
 
     @abstractmethod
     def clear(self) -> None:

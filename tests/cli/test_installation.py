@@ -114,7 +114,7 @@ def test_a_run_in_a_folder_that_has_nothing_but_a_config_file(
     (tmp_path / "simulator" / "__init__.py").write_text("raise ImportError('the wrong one')")
     done = _run(
         installed, tmp_path,
-        "insert", "--target", "embedded", "--workers", "2", "--runs", "1", "--num-inserts", "500",
+        "insert", "--target", "embedded", "--workers", "2", "--runs", "1", "--duration", "1s",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "Workers" in done.stdout

@@ -115,6 +115,7 @@ class CockroachStandIn(PostgresUnderTest):
     OPTIONS = {"dialect": "cockroachdb"}  # noqa: RUF012
     locks = False
     extensible = False
+    tells_size = False
 
     def __init__(self, module: str, dsn: str, data: Path | None) -> None:
         super().__init__(module, dsn, data)

@@ -133,6 +133,20 @@ class PostgresUnderTest(ServerUnderTest):
             return []
         return [str(row[0]) for row in self.ask(f"SELECT id FROM {quoted(table)}")]
 
+    def size_on_disk(self, table: str) -> int | None:
+        """All forks of the table, of its TOAST table and of the indexes of both."""
+        statement = """
+            WITH relations AS (
+                SELECT oid FROM pg_class WHERE oid = %s::regclass
+                UNION SELECT reltoastrelid FROM pg_class WHERE oid = %s::regclass),
+            files AS (
+                SELECT oid FROM relations
+                UNION SELECT indexrelid FROM pg_index WHERE indrelid IN (SELECT oid FROM relations))
+            SELECT sum(pg_relation_size(oid, fork))
+            FROM files, unnest(ARRAY['main', 'fsm', 'vm', 'init']) AS fork WHERE oid <> 0"""
+        [[size]] = self.ask(statement, quoted(table), quoted(table))
+        return int(size)
+
     def tables(self) -> set[str]:
         return {
             row[0]
