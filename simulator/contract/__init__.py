@@ -49,6 +49,7 @@ from .report import (
     WorkerSpan,
     WorkerTimeline,
 )
+from .resources import Mark, Outage, Resources
 from .settings import (
     MAX_IN_FLIGHT,
     MAX_WORKERS,
@@ -93,8 +94,10 @@ __all__ = [
     "LatencyMs",
     "Load",
     "Machine",
+    "Mark",
     "Message",
     "Offered",
+    "Outage",
     "Phase",
     "PrimaryKey",
     "Progress",
@@ -104,6 +107,7 @@ __all__ = [
     "ReadRun",
     "Ready",
     "Report",
+    "Resources",
     "Role",
     "RunSettings",
     "Stage",

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from .message import Message
+from .resources import Mark, Outage, Resources
 from .settings import Carried
 from .storage import Storage
 
@@ -180,6 +181,12 @@ class InsertRun(Message):
     retries: int = 0
     errors: dict[str, int] = Field(default_factory=dict)
     verification: Verification | None = None
+    resources: Resources | None = None
+    """What the database used meanwhile."""
+    marks: list[Mark] = Field(default_factory=list)
+    """What was done to the database meanwhile."""
+    outages: list[Outage] = Field(default_factory=list)
+    """What each of the marks did."""
     storage: Storage | None = None
     """What the tables take on disk after the run."""
     storage_compacted: Storage | None = None
@@ -233,6 +240,8 @@ class ReadRun(Message):
     ended_at: str | None = None
     machines: list[Machine] = Field(default_factory=list)
     """These three as in `InsertRun`."""
+    resources: Resources | None = None
+    """As in `InsertRun`; beside writers it is the same."""
     warm_up_s: float = 0.0
     queries: list[QueryFigures] = Field(default_factory=list)
     latency_ms: LatencyMs | None = None
@@ -258,6 +267,8 @@ class Report(Message):
     ended_at: str | None = None
     machines: list[Machine] = Field(default_factory=list)
     """Of queries, these three as in `InsertRun`."""
+    resources: Resources | None = None
+    """Of queries."""
 
     insert: InsertRun | None = None
     queries: list[QueryRun] | None = None

@@ -1,0 +1,63 @@
+"""What the database's own processes or pods used while it was measured."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from .message import Message
+
+
+class Resources(Message):
+    """Use in the measured window, of all processes or pods together. None for what could not be seen."""
+
+    source: str = ""
+    """By what they were seen: the kubelets, the metrics API, this machine's processes."""
+    names: list[str] = Field(default_factory=list)
+    """The pods, or the processes."""
+    cpu_s: float | None = None
+    cpus: float | None = None
+    """What they may use: the sum of their limits, or the CPUs of their machines."""
+    cpu_share: float | None = None
+    """CPU seconds ÷ (window × `cpus`)."""
+    cpu_us_per_event: float | None = None
+    """CPU ÷ events acknowledged in the window."""
+    memory_peak_bytes: int | None = None
+    disk_read_bytes: int | None = None
+    disk_written_bytes: int | None = None
+    disk_busy_share: float | None = None
+    """Share of the window in which the busiest of their disks was at work."""
+    received_bytes: int | None = None
+    sent_bytes: int | None = None
+    """By the network."""
+    restarts: int = 0
+    """How often one of them began anew meanwhile: its counters began at 0 again."""
+    timeline: list[tuple[int, float, int]] = Field(default_factory=list)
+    """(second since the common start, CPUs in use in it, bytes of memory at its end)."""
+    reason: str | None = None
+    """Why there is nothing here."""
+
+
+class Mark(Message):
+    """Something that was done to the database in mid-run."""
+
+    at_s: float
+    """When it began, since the common start."""
+    ended_s: float | None = None
+    """When it was done; None if it was still under way at the run's end."""
+    action: str
+    """What was asked for, as in `30s delete-pods app=postgresql`."""
+    ok: bool = True
+    said: str | None = None
+    """What it said if it failed, or how it was ended."""
+
+
+class Outage(Message):
+    """What a mark did to the rate of acknowledged events."""
+
+    gap_s: float
+    """The longest time after it without an acknowledged event."""
+    gap_began_s: float
+    """When that began, since the common start."""
+    recovered_after_s: float | None
+    """From the mark until 90 % of the rate before it (median of the ten seconds before) was reached again;
+    None if it never was."""
