@@ -10,10 +10,11 @@ from tabulate import tabulate
 
 from simulator.contract import Load
 from simulator.modules import load_module, module_names
-from simulator.modules.base import AnyModule, Job, Support
+from simulator.modules.base import AnyModule, Encoding, Job, Support
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload, workload_names
 from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
+from simulator.workloads.tags import Tags
 
 EVENTS = 3
 """Shown of a workload."""
@@ -43,7 +44,7 @@ def describe_workload(kind: type[Workload], seed: int) -> str:
     parts = {
         f"Workload {workload.name}, table {schema.table}": _tabulate_columns(block),
         "Types": _tabulate_types(schema),
-        f"Bytes per event, in requests of {BATCH:,}": _tabulate_bytes(schema, block),
+        f"Bytes per event, in requests of {BATCH:,}": _tabulate_bytes(workload, block),
         "Queries": ", ".join(schema.queries) or "none",
     }
     return "\n\n".join(f"{title}\n{text}" for title, text in parts.items())
@@ -108,19 +109,34 @@ def _type_name(types: Collection[ColumnType] | Mapping[ColumnType, str], kind: C
     return types[kind] if isinstance(types, Mapping) else "yes"
 
 
-def _tabulate_bytes(schema: Schema, block: EventBlock) -> str:
+def _tabulate_bytes(workload: Workload, block: EventBlock) -> str:
+    schema = workload.schema
     own = sum(block.columns[column.name].dtype.itemsize for column in schema.columns)
-    rows = [["as generated", "", f"{own:,}"]]
+    rows = [["as generated", "", f"{own:,}", ""]]
+    apart = type(workload)(workload.seed, tags=Tags.TABLE).block(0, 0, len(block))
     for module in _modules():
-        if module.CAPABILITIES.workload(schema) is not Support.FULL:
+        can = module.CAPABILITIES
+        if can.workload(schema) is not Support.FULL:
             continue
         for encoding in module.ENCODINGS:
             if encoding.batched:
-                options = parse_options(module.encoding_options_model, encoding.options, str)
-                encoder = module.encoder(options, Job(schema, Load(batch=BATCH)), BATCH)
-                octets = sum(_size(payload.data) for payload in encoder.encode(block, BATCH))
-                rows.append([module.name, encoding.label, f"{octets / len(block):,.0f}"])
-    return _table(["Module", "Mode", "Bytes"], rows, ["left", "left", "right"])
+                octets = [_count_bytes(module, encoding, block), "-"]
+                if can.tags_table is Support.FULL:
+                    octets[1] = _count_bytes(module, encoding, apart)
+                rows.append([module.name, encoding.label, *octets])
+    headers = ["Module", "Mode", "tags=row", "tags=table"]
+    columns = ", ".join(column.name for column in apart.schema.tags_row[1:])
+    table = _table(headers, rows, ["left", "left", "right", "right"])
+    return (
+        f"{table}\ntags=table: {columns} are stored once per device, in table {schema.tags_table}"
+    )
+
+
+def _count_bytes(module: type[AnyModule], encoding: Encoding, block: EventBlock) -> str:
+    options = parse_options(module.encoding_options_model, encoding.options, str)
+    encoder = module.encoder(options, Job(block.schema, Load(batch=BATCH)), BATCH)
+    octets = sum(_size(payload.data) for payload in encoder.encode(block, BATCH))
+    return f"{octets / len(block):,.0f}"
 
 
 def _size(data: Any) -> int:

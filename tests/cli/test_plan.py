@@ -247,6 +247,10 @@ def test_a_default_that_the_database_has_no_notion_of_is_no_error() -> None:
         ),
         ({"tables": Tables.MULTIPLE}, "module limited can't do --tables multiple yet"),
         ({"workload": "cpu"}, "module limited can't do workload cpu yet"),
+        (
+            {"workload_options": {"tags": "table"}},
+            "module limited can't do joins, for tags=table yet",
+        ),
     ],
 )
 def test_what_is_not_supported_is_named(changes: dict[str, Any], text: str) -> None:

@@ -34,6 +34,9 @@ def test_one_is_shown_with_columns_types_bytes_and_events() -> None:
     # Two bytes for the number of columns, four for each one's length, and nothing for missing values.
     copy = next(line for line in octets.splitlines() if line.startswith("postgres  "))
     assert copy.split()[1:3] == ["copy", "binary"] and 110 < int(copy.split()[3]) < 125
+    # An id of eight bytes instead of three texts, each with its length.
+    assert int(copy.split()[4]) < int(copy.split()[3]) - 20
+    assert "machine, hall, model are stored once per device, in table machines_tags" in octets
     assert "last-values" in queries
 
 

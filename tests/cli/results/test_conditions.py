@@ -224,6 +224,14 @@ def test_a_workloads_option_is_not_the_databases(option: str) -> None:
         assert find(results) == {option: Condition.WORKLOAD}
 
 
+def test_where_tags_are_is_a_condition_that_older_results_do_not_state() -> None:
+    old, row, table = (
+        of_module("postgres", options) for options in ({}, {"tags": "row"}, {"tags": "table"})
+    )
+    assert find([old, row]) == {}
+    assert find([old, table]) == find([row, table]) == {"tags": Condition.WORKLOAD}
+
+
 def test_the_modules_batch_is_not_the_commands() -> None:
     """Azure Data Explorer has an option of the same name: one hid the other."""
     results = [of_module("azure_data_explorer", {"batch": True}) for _ in range(2)]
