@@ -72,6 +72,8 @@ class HttpProxy:
     denial: Refuse = UNAUTHORIZED
     fate: Fate | None = None
     """What happens to the next request that writes; None again afterwards."""
+    instead: Callable[[HttpRequest], Refuse | None] = lambda request: None
+    """An answer in the server's place to what it doesn't know; None: the server is asked."""
     refused_connections: int = 0
     """So many connections more are closed at once."""
     delay_s: float = 0.0
@@ -223,6 +225,9 @@ class _Line:
             return False
         if isinstance(fate, Refuse):
             return self._refuse(fate)
+        instead = proxy.instead(request)
+        if instead is not None:
+            return self._refuse(instead)
         self._server.request(
             request.method, request.target, request.body or None, _kept(request.headers.items())
         )

@@ -39,7 +39,7 @@ class HttpServerUnderTest(ServerUnderTest):
         self._real_urls = urls
         self._writes = writes
         self._stack = stack
-        self.proxy = stack.enter_context(http_proxy(HttpProxy(urls, writes)))
+        self.proxy = self.another_proxy()
         super().__init__(module, options(self.proxy.endpoints))
         self._silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         """Takes connections and never answers."""
@@ -60,13 +60,19 @@ class HttpServerUnderTest(ServerUnderTest):
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.authority.issue_cert("localhost").configure_cert(tls)
         proxy = HttpProxy(
-            self._real_urls, self._writes, tls=tls, authorization=authorization, denial=denial
-        )
+            self._real_urls, self._writes, tls=tls, authorization=authorization, denial=denial,
+            instead=self.answer_instead,
+        )  # fmt: skip
         return self._stack.enter_context(http_proxy(proxy))
 
     def another_proxy(self) -> HttpProxy:
         """A proxy to the same nodes, to be struck, or to die, alone."""
-        return self._stack.enter_context(http_proxy(HttpProxy(self._real_urls, self._writes)))
+        proxy = HttpProxy(self._real_urls, self._writes, instead=self.answer_instead)
+        return self._stack.enter_context(http_proxy(proxy))
+
+    def answer_instead(self, request: HttpRequest) -> Refuse | None:
+        """An answer to what a stand-in doesn't know; None: it is asked."""
+        return None
 
     @property
     def refusing(self) -> str:

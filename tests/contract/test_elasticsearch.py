@@ -16,8 +16,13 @@ from simulator.modules.elasticsearch.writer import ElasticsearchWriter
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert, insert_with
 from simulator.testing.server import ServerUnderTest, as_observer, new_job
+from simulator.testing.suite.test_described import list_queries
 from simulator.worker import connect
+from simulator.workloads import load_workload
+from simulator.workloads.answers import answer_all, compare_answers
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.queries import Query, draw
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually
@@ -279,6 +284,61 @@ def test_all_pages_of_an_answer_are_fetched(
         for name, rows in answers.items():
             assert len(asked[name]()) == rows, name
         module.close()
+
+
+def test_a_page_may_end_amid_events_that_nothing_tells_apart(
+    search: SearchUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "_PAGE", 4)
+    workload = Cpu(device_spread=10)
+    job = new_job(workload.schema, batch=50)
+    prepared(search, job)
+    for _ in range(3):
+        insert_with(search.module(job), workload, 50)
+    module = search.module(job)
+    module.open()
+    module.prepare_queries()
+    assert len(module.queries()["high-cpu"]()) == 3 * 6
+    monkeypatch.setattr(queries, "_PAGE", 3)
+    with pytest.raises(SimulatorError, match="at least 3 events are alike in their key"):
+        module.queries()["high-cpu"]()
+    module.close()
+
+
+def test_described_queries_of_several_shards_and_by_pages(
+    search: SearchUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "_PAGE", 7)
+    monkeypatch.setattr(queries, "_MOST_DOCVALUE_FIELDS", 5)
+    workload = load_workload("machines")(seed=4, device_spread=10, late=0.1)
+    schema = workload.schema
+    job = new_job(schema, batch=200)
+    prepared(search, job, shards=3)
+    insert_with(search.module(job), workload, 400)
+    # What is beyond a field's range, the server would refuse to compare with.
+    limits = [
+        ("errors", "above", 2.0**31),
+        ("errors", "below", 2.0**31),
+        ("pieces", "below", -1e19),
+    ]
+    beyond = [
+        Query.model_validate(
+            {"name": "q", "compute": [{"function": "count"}], "where": {"column": name, how: limit}}
+        )
+        for name, how, limit in limits
+    ]
+    stored = Stored(workload, [StoredPart(0, 0, 400)])
+    bounds = [draw(query, stored, 0, 0) for query in (*list_queries(workload), *beyond)]
+    module = search.module(job)
+    module.open()
+    module.prepare_queries()
+    wrong = {}
+    for bound, right in zip(bounds, answer_all(bounds, stored), strict=True):
+        problem = compare_answers(right, module.compile(bound)())
+        if problem:
+            wrong[bound] = problem
+    module.close()
+    assert not wrong
 
 
 @pytest.mark.parametrize("kind", [Temperature, Cpu])

@@ -36,7 +36,7 @@ from simulator.modules.azure_data_explorer.ingestion import (
     read_refusal,
 )
 from simulator.modules.azure_data_explorer.options import AdxOptions
-from simulator.modules.azure_data_explorer.queries import QUERIES, select_newest_times
+from simulator.modules.azure_data_explorer.queries import compile_query, select_newest_times
 from simulator.modules.azure_data_explorer.server import Connection
 from simulator.modules.base import Job, await_count
 from simulator.modules.options import parse_options
@@ -44,9 +44,13 @@ from simulator.modules.shared.http import Answer
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert
 from simulator.testing.server import as_observer, new_job
+from simulator.testing.suite.test_described import WORKLOADS as DESCRIBED
+from simulator.testing.suite.test_described import list_queries
 from simulator.worker import connect
-from simulator.workloads import WORKLOADS
+from simulator.workloads.base import Column, ColumnType, Schema, Workload
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.queries import Bound, Query, draw
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..contract.entries import ENTRIES
@@ -230,6 +234,14 @@ def test_a_message_is_that_of_microsofts_client() -> None:
 # --- KQL ------------------------------------------------------------------------------------------
 
 
+def compile_all(workload: Workload) -> list[str]:
+    """Queries of every shape, each with parameters of an execution."""
+    stored = Stored(workload, [StoredPart(0, 0, 500)])
+    schema = workload.schema
+    bounds = [draw(query, stored, 0, 0) for query in list_queries(workload)]
+    return [compile_query(bound, schema).text for bound in bounds]
+
+
 def test_the_parser_of_microsoft_accepts_the_queries(tmp_path: Path) -> None:
     """Syntax, names and types, against the tables that `prepare` makes."""
     checker = os.environ.get("KQL_CHECK")
@@ -238,12 +250,13 @@ def test_the_parser_of_microsoft_accepts_the_queries(tmp_path: Path) -> None:
         assert "kql-check" not in required, "set KQL_CHECK (REQUIRE_SERVERS demands it)"
         pytest.skip("no checker of KQL: set KQL_CHECK")
     schemas = {}
-    queries = list(QUERIES.values())
-    for workload in WORKLOADS.values():
-        module = AzureDataExplorer(options(**HERE), Job(workload.schema))
-        create = module.table_commands(workload.schema.table)[0]
-        schemas[workload.schema.table] = create[create.index("(") :]
-        queries.append(select_newest_times(workload.schema, workload.schema.table))
+    queries = []
+    for workload in DESCRIBED:
+        schema = workload.schema
+        module = AzureDataExplorer(options(**HERE), Job(schema))
+        create = module.table_commands(schema.table)[0]
+        schemas[schema.table] = create[create.index("(") :]
+        queries += [*compile_all(workload), select_newest_times(schema, schema.table)]
     (tmp_path / "schema.json").write_text(json.dumps(schemas))
 
     def check(found: list[str]) -> subprocess.CompletedProcess[str]:
@@ -261,9 +274,43 @@ def test_the_parser_of_microsoft_accepts_the_queries(tmp_path: Path) -> None:
     assert check(["events | summarize max(temprature)"]).returncode == 1
 
 
-def test_every_query_of_the_workloads_is_there() -> None:
-    names = [name for workload in WORKLOADS.values() for name in workload.schema.queries]
-    assert list(QUERIES) == names
+FLOATS = Schema(
+    "t",
+    (
+        Column("at", ColumnType.TIMESTAMP_MS),
+        Column("device", ColumnType.TEXT),
+        Column("some", ColumnType.FLOAT32, decimals=2),
+        Column("all", ColumnType.FLOAT32),
+        Column("double", ColumnType.FLOAT64),
+    ),
+    "at",
+    "device",
+    ("device", "at"),
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "limit", "written"),
+    [
+        # What is stored of a float32 are the digits that were sent: two decimals, or nine digits.
+        ("some", 12.34, "12.34"),
+        ("some", 12.345, "12.3450003"),
+        ("all", 0.1, "0.100000001"),
+        ("all", -1e300, "real(-inf)"),
+        ("double", 0.1, "0.1"),
+        ("double", -3.0, "-3"),
+        ("double", 1e300, "1e+300"),
+        ("double", 1e-7, "1e-07"),
+    ],
+)
+def test_conditions_compare_in_the_precision_of_what_is_stored(
+    column: str, limit: float, written: str
+) -> None:
+    query = Query.model_validate(
+        {"name": "q", "events": ["at"], "where": {"column": column, "above": limit}}
+    )
+    found = compile_query(Bound(query), FLOATS).text
+    assert found == f"['t'] | where ['{column}'] > {written} | project v0 = ['at']"
 
 
 # --- a server -------------------------------------------------------------------------------------

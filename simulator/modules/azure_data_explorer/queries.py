@@ -1,67 +1,263 @@
-"""The workloads' queries in KQL, and what is read from the answers."""
+"""Described queries in KQL, and what is read from the answers.
+
+https://learn.microsoft.com/kusto/query/
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isinf
 from typing import Any
 
-from ...workloads.base import FIRST_TIMESTAMP_MS, Schema
-from ...workloads.cpu import (
-    HIGH_CPU_ABOVE,
-    HIGH_CPU_UNTIL_MS,
-    MAX_ALL_HOSTS,
-    MAX_ALL_UNTIL_MS,
-    METRICS,
-)
+import numpy as np
+
+from ...encoding import text_format
+from ...workloads.base import Column, ColumnType, Schema
+from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
+
+SHAPES = frozenset(Shape)
+
+_UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+
+# What `bin` counts from: the first of January of the year 1.
+_BINS_BEGIN_MS = -62_135_596_800_000
+
+_EXACT_INTEGERS = 2**53
+
+Row = tuple[Any, ...]
+Read = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A query's text, and how to read each value of a row of its answer."""
+
+    text: str
+    reads: Sequence[Read]
+
+    def read(self, rows: Sequence[Sequence[Any]]) -> list[Row]:
+        """The answer's rows."""
+        return [
+            tuple(read(value) for read, value in zip(self.reads, row, strict=True)) for row in rows
+        ]
+
+
+def compile_query(bound: Bound, schema: Schema) -> Compiled:
+    """What is bound in KQL, and how to read its answer. A row's values are called v0, v1, ..."""
+    query = bound.query
+    steps = [quote_name(schema.table), *_list_conditions(bound, schema)]
+    names = _name_values(0, query.width)
+    if query.newest:
+        steps += _ask_newest(query, schema)
+        reads = [_choose_read(schema, name) for name in (schema.device, *query.events)]
+    elif query.events:
+        values = (_name_column(name, schema) for name in query.events)
+        steps.append(f"project {_assign(names, values)}")
+        reads = [_choose_read(schema, name) for name in query.events]
+    else:
+        steps += _compute(query, schema)
+        reads = [_choose_read(schema, part) for part in query.per]
+        reads += [_choose_read_computed(schema, one) for one in query.compute]
+    if query.order is not None:
+        direction = "desc" if query.order.descending else "asc"
+        by = [f"{names[query.order.by]} {direction} nulls last"]
+        by += [f"{names[key]} asc" for key in range(query.keys) if key != query.order.by]
+        steps.append(f"sort by {', '.join(by)}")
+    if query.limit is not None:
+        steps.append(f"take {query.limit}")
+    return Compiled(" | ".join(steps), reads)
+
+
+# --- conditions -----------------------------------------------------------------------------------
+
+
+def _list_conditions(bound: Bound, schema: Schema) -> list[str]:
+    found = []
+    # Times first: they tell which extents needn't be looked into.
+    if bound.start_ms is not None and bound.end_ms is not None:
+        time = quote_name(schema.time)
+        start, end = _write_time(bound.start_ms), _write_time(bound.end_ms)
+        found.append(
+            f"where {time} == {start}"
+            if bound.end_ms == bound.start_ms + 1
+            else f"where {time} >= {start} and {time} < {end}"
+        )
+    if bound.devices is not None:
+        names = [quote_text(name) for name in bound.devices]
+        among = f"== {names[0]}" if len(names) == 1 else f"in ({', '.join(names)})"
+        found.append(f"where {_name_column(schema.device, schema)} {among}")
+    if bound.query.where is not None:
+        found.append(_compare(bound.query.where, schema))
+    return found
+
+
+def _compare(where: Where, schema: Schema) -> str:
+    sign, value = (">", where.above) if where.above is not None else ("<", where.below)
+    assert value is not None
+    limit = _write_number(value, schema.column(where.column))
+    return f"where {quote_name(where.column)} {sign} {limit}"
+
+
+def _write_number(value: float, column: Column) -> str:
+    """A number to compare a column's values with, in the column's precision."""
+    if column.type is ColumnType.FLOAT32:
+        # What is stored are the digits that were sent.
+        with np.errstate(over="ignore"):
+            single = np.float32(value)
+        text = (text_format(column) % single).decode()
+        value = float(text if np.float32(text) == single else f"{single:.9g}")
+    if isinf(value):
+        return "real(+inf)" if value > 0 else "real(-inf)"
+    if value.is_integer() and abs(value) < _EXACT_INTEGERS:
+        return str(int(value))
+    return repr(value)
 
 
 def _write_time(time_ms: int) -> str:
     """A datetime literal."""
-    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
-    return f"datetime({moment:%Y-%m-%dT%H:%M:%S}Z)"
+    moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    rest = f".{time_ms % 1000:03d}" if time_ms % 1000 else ""
+    return f"datetime({moment:%Y-%m-%dT%H:%M:%S}{rest}Z)"
 
 
-_BEGIN = _write_time(FIRST_TIMESTAMP_MS)
-_METRICS = ", ".join(METRICS)
-_HOSTS = ", ".join(f"'{host}'" for host in MAX_ALL_HOSTS)
+def _write_span(span_ms: int) -> str:
+    """A timespan literal, in the largest unit that fits."""
+    unit = next(unit for unit, size in _UNITS_MS.items() if span_ms % size == 0)
+    return f"{span_ms // _UNITS_MS[unit]}{unit}"
 
-QUERIES: Mapping[str, str] = {
-    "count-events": "events | count",
-    "temperature-min-max": "events | summarize min(temperature), max(temperature)",
-    "temperature-stats": "events | summarize min(temperature), avg(temperature), max(temperature)",
-    "temperature-stats-per-device": "events"
-    " | summarize min(temperature), avg(temperature), max(temperature) by device_id",
-    # `partition` would end at 64 devices, as it did in the reference.
-    "newest-per-device": "events | summarize arg_max(timestamp, temperature) by device_id"
-    " | project device_id, temperature",
-    "cpu-max-all": f"cpu | where ts >= {_BEGIN} and ts < {_write_time(MAX_ALL_UNTIL_MS)}"
-    f" | where tostring(tags.hostname) in ({_HOSTS})"
-    f" | summarize {', '.join(f'max({name})' for name in METRICS)} by hour = bin(ts, 1h)",
-    "high-cpu": f"cpu | where ts >= {_BEGIN} and ts < {_write_time(HIGH_CPU_UNTIL_MS)}"
-    f" | where usage_user > {HIGH_CPU_ABOVE}"
-    f" | project hostname = tostring(tags.hostname), ts, {_METRICS}",
-    "last-point": f"cpu | summarize arg_max(ts, {_METRICS}) by hostname = tostring(tags.hostname)",
-}
-"""Name -> query."""
+
+# --- what is asked for ----------------------------------------------------------------------------
+
+
+def _ask_newest(query: Query, schema: Schema) -> list[str]:
+    """By `arg_max`, as `partition` would end at 64 devices."""
+    newest, known = _ask_last(query.events, schema)
+    row = [known[name] for name in query.events]
+    return [
+        f"summarize {newest} by v0 = {_name_column(schema.device, schema)}",
+        f"project v0, {_assign(_name_values(1, query.width), row)}",
+    ]
+
+
+def _compute(query: Query, schema: Schema) -> list[str]:
+    names = _name_values(0, query.width)
+    keys = names[: query.keys]
+    last = [one.column for one in query.compute if one.column and one.function is Function.LAST]
+    newest, known = _ask_last(last, schema) if last else ("", {})
+    row, computed = list(keys), []
+    for name, one in zip(names[query.keys :], query.compute, strict=True):
+        if one.function is Function.LAST:
+            row.append(known[one.column or ""])
+            continue
+        row.append(name)
+        nothing = not query.per or (one.column is not None and schema.column(one.column).nullable)
+        computed.append(f"{name} = {_aggregate(one, schema, nothing)}")
+    step = f"summarize {', '.join([*computed, newest] if newest else computed)}"
+    if query.per:
+        step += f" by {_assign(keys, (_name_group(part, schema) for part in query.per))}"
+    return [step, f"project {_assign(names, row)}"] if last else [step]
+
+
+def _ask_last(names: Iterable[str], schema: Schema) -> tuple[str, dict[str, str]]:
+    """What finds these columns of the newest event of a group, and what each is called there."""
+    known = {schema.time: "happened"}
+    for name in names:
+        known.setdefault(name, f"c{len(known)}")
+    time, *others = (_name_column(name, schema) for name in known)
+    if not others:
+        return f"happened = max({time})", known
+    return f"({', '.join(known.values())}) = arg_max({', '.join([time, *others])})", known
+
+
+def _aggregate(one: Aggregate, schema: Schema, nothing: bool) -> str:
+    """What computes a value of a group's events; `nothing`: there may be no values."""
+    if one.column is None:
+        return "count()"
+    column = quote_name(one.column)
+    found = f"{one.function}({column})"
+    if one.function is Function.SUM and nothing:
+        # It would be 0.
+        real = schema.column(one.column).type in (ColumnType.FLOAT32, ColumnType.FLOAT64)
+        return f"iff(isnull(min({column})), {'real' if real else 'long'}(null), {found})"
+    return found
+
+
+def _name_group(part: str | Every, schema: Schema) -> str:
+    if not isinstance(part, Every):
+        return _name_column(part, schema)
+    time, span = quote_name(schema.time), _write_span(part.every)
+    if _BINS_BEGIN_MS % part.every:
+        return f"bin_at({time}, {span}, {_write_time(0)})"
+    return f"bin({time}, {span})"
+
+
+def _name_column(name: str, schema: Schema) -> str:
+    column = quote_name(name)
+    if name == schema.device and schema.device_path:
+        return f"tostring({column}{quote_name(schema.device_path)})"
+    return column
+
+
+def _name_values(first: int, end: int) -> list[str]:
+    return [f"v{place}" for place in range(first, end)]
+
+
+def _assign(names: Iterable[str], values: Iterable[str]) -> str:
+    pairs = zip(names, values, strict=True)
+    return ", ".join(name if name == value else f"{name} = {value}" for name, value in pairs)
 
 
 def quote_name(name: str) -> str:
     """The name of a table or column, quoted."""
-    escaped = name.replace("\\", "\\\\").replace("'", "\\'")
-    return f"['{escaped}']"
+    return f"[{quote_text(name)}]"
+
+
+def quote_text(text: str) -> str:
+    """A string literal."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def select_newest_times(schema: Schema, table: str) -> str:
     """KQL for the time of each device's newest event."""
-    device = quote_name(schema.device)
-    if schema.device_path:
-        device = f"device = tostring({device}{quote_name(schema.device_path)})"
-    return f"{quote_name(table)} | summarize max({quote_name(schema.time)}) by {device}"
+    device = _name_column(schema.device, schema)
+    return f"{quote_name(table)} | summarize max({quote_name(schema.time)}) by device = {device}"
 
 
-def read_value(value: Any) -> Any:
-    """A value of an answer; times in ms since 1970."""
-    if isinstance(value, str) and value.endswith("Z") and value[4:5] == "-":
-        return round(datetime.fromisoformat(value).timestamp() * 1000)
+# --- answers --------------------------------------------------------------------------------------
+
+
+def read_time(value: str | None) -> int | None:
+    """Milliseconds since 1970."""
+    return None if value is None else round(datetime.fromisoformat(value).timestamp() * 1000)
+
+
+def _read_text(value: str | None) -> str | None:
+    # There is no null.
+    return value or None
+
+
+def _read_mean(value: float | str | None) -> float | str | None:
+    # The mean of nothing.
+    return None if value == "NaN" else value
+
+
+def _read_as_it_is(value: Any) -> Any:
     return value
+
+
+def _choose_read(schema: Schema, part: str | Every) -> Read:
+    if isinstance(part, Every):
+        return read_time
+    column = schema.column(part)
+    if column.type is ColumnType.TIMESTAMP_MS:
+        return read_time
+    return _read_text if column.type is ColumnType.TEXT and column.nullable else _read_as_it_is
+
+
+def _choose_read_computed(schema: Schema, one: Aggregate) -> Read:
+    if one.function is Function.AVG:
+        return _read_mean
+    return _read_as_it_is if one.column is None else _choose_read(schema, one.column)

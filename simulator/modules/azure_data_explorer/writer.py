@@ -9,7 +9,7 @@ from ..base import Job, Payload, Writer
 from ..shared.errors import CONNECTION_LOST
 from .encoding import CsvEncoder, Part
 from .options import AdxOptions
-from .queries import read_value, select_newest_times
+from .queries import read_time, select_newest_times
 from .server import Connection, connect
 
 _UNCLEAR = (CONNECTION_LOST, "timeout")
@@ -78,8 +78,8 @@ class AdxWriter(Writer):
         query = select_newest_times(self._job.schema, part.table)
         deadline = time.monotonic() + STREAMED_VISIBLE_S
         while True:
-            newest = {str(row[0]): read_value(row[1]) for row in connection.ask(query)}
-            if newest.get(part.device, -1) >= part.time_ms:
+            newest = {row[0]: read_time(row[1]) for row in connection.ask(query)}
+            if (newest.get(part.device) or -1) >= part.time_ms:
                 return True
             if time.monotonic() > deadline:
                 return False

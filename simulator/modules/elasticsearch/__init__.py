@@ -37,12 +37,14 @@ from typing import Any, ClassVar
 from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...errors import Retryable
+from ...workloads import WORKLOADS
 from ...workloads.base import Column, ColumnType, Schema
+from ...workloads.queries import Bound, bind
 from ..base import Capabilities, Encoding, Job, Module, Query, Support
 from ..shared.errors import MissingTable, nothing_to_query
 from .encoding import DocumentEncoder, InsertMode
 from .options import ElasticsearchOptions, EncodingOptions, Flavor
-from .queries import QUERIES, Queries
+from .queries import SHAPES, compile_query
 from .server import Connection
 from .writer import ElasticsearchWriter
 
@@ -99,7 +101,11 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
             PrimaryKey.NONE: Support.UNSUPPORTED,
         },
         multiple_tables=Support.FULL,
-        queries=dict.fromkeys(QUERIES, Support.FULL),
+        queries=dict.fromkeys(
+            (name for workload in WORKLOADS.values() for name in workload.schema.queries),
+            Support.FULL,
+        ),
+        shapes=SHAPES,
         # Every field is indexed anyway.
         indices=Support.UNSUPPORTED,
         column_types={kind: mapped["type"] for kind, mapped in _FIELD_TYPES.items()},
@@ -116,6 +122,7 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         super().__init__(options, job)
         self.options.mode(job.load.batch)
         self._connection: Connection | None = None
+        self._shards: int | None = None
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> DocumentEncoder:
@@ -224,8 +231,26 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         }
 
     def workload_queries(self) -> Mapping[str, Query]:
-        index = self.options.index(self.job.schema.table)
-        return Queries(self._connect, index, self.job.schema).of_workload()
+        schema = self.job.schema
+        return {
+            name: self.compile(bind(query, schema.epoch_ms))
+            for name in schema.queries
+            if (query := schema.description(name)) is not None and not query.is_drawn
+        }
+
+    def compile(self, bound: Bound) -> Query:
+        schema = self.job.schema
+        index = self.options.index(schema.table)
+        return compile_query(bound, schema, index, self._connect, self._find_shards(index))
+
+    def _find_shards(self, index: str) -> int | None:
+        """How many shards the index has; None if that can't be asked yet."""
+        if self._shards is None and self._connection is not None:
+            with suppress(MissingTable):
+                path = "*.settings.index.number_of_shards"
+                found = self._ask("GET", f"/{index}/_settings?filter_path={path}")
+                self._shards = int(found[index]["settings"]["index"]["number_of_shards"])
+        return self._shards
 
     def _connect(self) -> Connection:
         if self._connection is None:

@@ -1,161 +1,96 @@
-"""The workloads' queries in the servers' query language."""
+"""Described queries in the servers' query language: what both Elasticsearch and OpenSearch have.
+
+Groups whose number is known beforehand (buckets of a window, some devices) are asked for by `terms` and
+`date_histogram`, large enough to hold all of them. All others come by `composite`, page by page: `terms`
+over several shards would be approximate. Only of an index with a single shard the first few groups by some
+value are asked for as such; otherwise all groups are fetched and put in order here. Each device's newest
+event is a `top_hits`, not the cheaper `top_metrics`, which only Elastic's own distribution has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf, prod
 from typing import Any
 
-from ...workloads.base import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
-from ...workloads.cpu import (
-    HIGH_CPU_ABOVE,
-    HIGH_CPU_UNTIL_MS,
-    HOUR_MS,
-    MAX_ALL_HOSTS,
-    MAX_ALL_UNTIL_MS,
-    METRICS,
-)
-from ..base import Query
+from ...errors import SimulatorError
+from ...workloads.base import ColumnType, Schema
+from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
+from ..base import Query as Ask
+from ..shared.row_order import Row, put_in_order
 from .server import Connection
+
+SHAPES = frozenset(Shape)
 
 # Buckets or documents in one page of an answer: the default of index.max_result_window, and well
 # below that of search.max_buckets (65,536).
 _PAGE = 10_000
 
+# The default of index.max_docvalue_fields_search.
+_MOST_DOCVALUE_FIELDS = 100
+
+# What a field can be compared with, the end excluded: for floats it is what would be rounded to infinity.
+_RANGES = {
+    ColumnType.INT32: (-(2.0**31), 2.0**31),
+    ColumnType.INT64: (-(2.0**63), 2.0**63),
+    ColumnType.FLOAT32: (2.0**103 - 2.0**128, 2.0**128 - 2.0**103),
+}
+
 # Without it, an answer from some of the shards would look like one from all.
 _WHOLE = "allow_partial_search_results=false"
 
-
-class Queries:
-    """What is asked of one index."""
-
-    def __init__(self, connect: Callable[[], Connection], index: str, schema: Schema) -> None:
-        """`connect` is called when something is asked."""
-        self._connect = connect
-        self._index = index
-        self._schema = schema
-
-    def of_workload(self) -> Mapping[str, Query]:
-        """Those of the schema's workload, in its order."""
-        return {
-            name: partial(QUERIES[name], self) for name in self._schema.queries if name in QUERIES
-        }
-
-    def count_events(self) -> list[tuple[Any, ...]]:
-        """How many events there are."""
-        answer = self._search({"size": 0, "track_total_hits": True})
-        return [(answer["hits"]["total"]["value"],)]
-
-    def stats(self, wanted: Sequence[str]) -> list[tuple[Any, ...]]:
-        """The statistics of these names, over all temperatures."""
-        asked = {name: {name: {"field": "temperature"}} for name in wanted}
-        found = self._search({"size": 0, "track_total_hits": False, "aggs": asked})["aggregations"]
-        return [tuple(found[name]["value"] for name in wanted)]
-
-    def stats_per_device(self) -> list[tuple[Any, ...]]:
-        """Device, least, mean and greatest temperature."""
-        stats = {"temperature": {"stats": {"field": "temperature"}}}
-        return [
-            (bucket["key"]["device_id"], *(bucket["temperature"][n] for n in ("min", "avg", "max")))
-            for bucket in self._buckets(["device_id"], stats)
-        ]
-
-    def newest_per_device(self) -> list[tuple[Any, ...]]:
-        """Each device's newest temperature."""
-        return [
-            (device, *values)
-            for device, values in self._newest(Column("temperature", ColumnType.FLOAT32))
-        ]
-
-    def _newest(self, *columns: Column) -> Iterator[tuple[str, list[Any]]]:
-        """Each device and these columns of its newest event.
-
-        By top_hits, not the cheaper top_metrics, which only Elastic's own distribution has.
-        """
-        schema = self._schema
-        names = [column.name for column in columns]
-        newest = {
-            "size": 1,
-            "sort": [{schema.time: "desc"}],
-            "_source": False,
-            "docvalue_fields": names,
-        }
-        for bucket in self._buckets([schema.device], {"newest": {"top_hits": newest}}):
-            [hit] = bucket["newest"]["hits"]["hits"]
-            yield bucket["key"][schema.device], _read_values(hit, names)
-
-    def cpu_max_all(self) -> list[tuple[Any, ...]]:
-        """The greatest value of each metric per hour, over some hosts."""
-        hours = {
-            "date_histogram": {"field": "ts", "fixed_interval": f"{HOUR_MS}ms", "min_doc_count": 1},
-            "aggs": {name: {"max": {"field": name}} for name in METRICS},
-        }
-        answer = self._search(
-            {
-                "size": 0,
-                "track_total_hits": False,
-                "query": require_all(
-                    {"terms": {"tags.hostname": MAX_ALL_HOSTS}},
-                    {"range": {"ts": {"gte": FIRST_TIMESTAMP_MS, "lt": MAX_ALL_UNTIL_MS}}},
-                ),
-                "aggs": {"hours": hours},
-            }
-        )
-        return [
-            (bucket["key"], *(bucket[name]["value"] for name in METRICS))
-            for bucket in answer["aggregations"]["hours"]["buckets"]
-        ]
-
-    def high_cpu(self) -> list[tuple[Any, ...]]:
-        """All events of hosts that were busy."""
-        names = ["tags.hostname", "ts", *METRICS]
-        question = {
-            "size": _PAGE,
-            "sort": ["_doc"],
-            "_source": False,
-            "docvalue_fields": names,
-            "query": require_all(
-                {"range": {"usage_user": {"gt": HIGH_CPU_ABOVE}}},
-                {"range": {"ts": {"gte": FIRST_TIMESTAMP_MS, "lt": HIGH_CPU_UNTIL_MS}}},
-            ),
-        }
-        return [tuple(_read_values(hit, names)) for hit in self._scroll(question)]
-
-    def last_point(self) -> list[tuple[Any, ...]]:
-        """Each host's newest event."""
-        columns = [self._schema.column(name) for name in ("ts", *METRICS)]
-        return [(host, *values) for host, values in self._newest(*columns)]
-
-    def _search(self, question: Mapping[str, Any]) -> Any:
-        return search(self._connect(), self._index, question)
-
-    def _buckets(self, columns: Sequence[str], aggregations: Mapping[str, Any]) -> Iterator[Any]:
-        return group_events(self._connect(), self._index, self._schema, columns, aggregations)
-
-    def _scroll(self, question: Mapping[str, Any]) -> Iterator[Any]:
-        """All hits, page by page (a scroll is never answered from the request cache)."""
-        answer = self._connect().ask("POST", f"/{self._index}/_search?scroll=1m&{_WHOLE}", question)
-        try:
-            while hits := answer["hits"]["hits"]:
-                yield from hits
-                more = {"scroll": "1m", "scroll_id": answer["_scroll_id"]}
-                answer = self._connect().ask("POST", "/_search/scroll", more)
-        finally:
-            self._connect().ask("DELETE", "/_search/scroll", {"scroll_id": answer["_scroll_id"]})
+Question = dict[str, Any]
+Bucket = Mapping[str, Any]
+"""A group's part of an answer."""
 
 
-Rows = Sequence[tuple[Any, ...]]
+def compile_query(
+    bound: Bound,
+    schema: Schema,
+    index: str,
+    connect: Callable[[], Connection],
+    shards: int | None = None,
+) -> Ask:
+    """What is bound, ready to be asked of an index.
 
-QUERIES: Mapping[str, Callable[[Queries], Rows]] = {
-    "count-events": Queries.count_events,
-    "temperature-min-max": lambda queries: queries.stats(("min", "max")),
-    "temperature-stats": lambda queries: queries.stats(("min", "avg", "max")),
-    "temperature-stats-per-device": Queries.stats_per_device,
-    "newest-per-device": Queries.newest_per_device,
-    "cpu-max-all": Queries.cpu_max_all,
-    "high-cpu": Queries.high_cpu,
-    "last-point": Queries.last_point,
-}
+    `connect` is called when it is asked; `shards`: how many the index has, None if that isn't known.
+    """
+    query = bound.query
+    ask_index = partial(_search_later, connect, index)
+    question = {"track_total_hits": False, **_say_which(bound, schema)}
+    if query.newest:
+        return _compile_newest(bound, schema, question, ask_index)
+    if query.events:
+        return _compile_events(query, schema, question, ask_index)
+    computed = _Computed(query.compute, schema)
+    question["size"] = 0
+    if not query.per:
+        question |= {"track_total_hits": computed.counts, "aggs": computed.aggregations}
+        return partial(_fetch_total, ask_index, question, computed)
+    groups = [_count_groups(part, bound, schema) for part in query.per]
+    sizes = [size for size in groups if size is not None]
+    if len(sizes) == len(groups) and prod(sizes) <= _PAGE:
+        question["aggs"] = _nest(query, sizes, schema, computed)
+        return partial(_fetch_nested, ask_index, question, query, computed)
+    order = computed.order_terms(query, shards)
+    if order is not None:
+        question["aggs"] = _nest(query, [query.limit or _PAGE], schema, computed, order)
+        return partial(_fetch_nested, ask_index, question, query, computed)
+    sources = {str(place): _group_by(part, schema) for place, part in enumerate(query.per)}
+    return partial(_fetch_groups, ask_index, question, query, sources, computed)
+
+
+Search = Callable[[Question], Any]
+
+
+def _search_later(connect: Callable[[], Connection], index: str, question: Question) -> Any:
+    return search(connect(), index, question)
+
+
+def search(connection: Connection, names: str, question: Question) -> Any:
+    """Search without the request cache, whose answers would measure nothing."""
+    return connection.ask("POST", f"/{names}/_search?request_cache=false&{_WHOLE}", question)
 
 
 def find_field(schema: Schema, name: str) -> str:
@@ -165,45 +100,300 @@ def find_field(schema: Schema, name: str) -> str:
     return name
 
 
-def require_all(*conditions: Mapping[str, Any]) -> dict[str, Any]:
+def require_all(*conditions: Mapping[str, Any]) -> Question:
     """A query for what fits all conditions, unranked."""
     return {"bool": {"filter": list(conditions)}}
 
 
-def _read_values(hit: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    """The values of a hit's docvalue_fields; dates come as text and become numbers."""
-    fields = hit["fields"]
-    return [int(v) if name == "ts" else v for name in names for v in fields[name]]
+# --- conditions -----------------------------------------------------------------------------------
 
 
-def search(connection: Connection, names: str, question: Mapping[str, Any]) -> Any:
-    """Search without the request cache, whose answers would measure nothing."""
-    return connection.ask("POST", f"/{names}/_search?request_cache=false&{_WHOLE}", question)
+def _say_which(bound: Bound, schema: Schema) -> Question:
+    """The part of a question that says which events it is about."""
+    conditions: list[Question] = []
+    if bound.devices is not None:
+        conditions.append({"terms": {find_field(schema, schema.device): list(bound.devices)}})
+    if bound.start_ms is not None and bound.end_ms is not None:
+        window = {"gte": bound.start_ms, "lt": bound.end_ms}
+        conditions.append({"range": {schema.time: window}})
+    if bound.query.where is not None:
+        conditions.append(_compare(bound.query.where, schema))
+    return {"query": require_all(*conditions)} if conditions else {}
 
 
-def group_events(
-    connection: Connection,
-    names: str,
-    schema: Schema,
-    columns: Sequence[str],
-    aggregations: Mapping[str, Any],
-    query: Mapping[str, Any] | None = None,
-) -> Iterator[Any]:
-    """The events grouped by columns, all groups, page by page."""
-    groups: dict[str, Any] = {
-        "size": _PAGE,
-        "sources": [{name: {"terms": {"field": find_field(schema, name)}}} for name in columns],
-    }
-    question: dict[str, Any] = {"size": 0, "track_total_hits": False}
-    if query:
-        question["query"] = query
+def _compare(where: Where, schema: Schema) -> Question:
+    value = where.above if where.above is not None else where.below
+    assert value is not None
+    least, end = _RANGES.get(schema.column(where.column).type, (-inf, inf))
+    if least <= value < end:
+        # The server compares in the field's own precision.
+        sign = "lt" if where.above is None else "gt"
+        return {"range": {where.column: {sign: value}}}
+    # It refuses what the field can't hold, though all values are below it, or above.
+    all_fit = (value < 0) == (where.above is not None)
+    return {"exists": {"field": where.column}} if all_fit else {"match_none": {}}
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+class _Columns:
+    """Columns of single events: how to ask for them, and to read them from hits."""
+
+    def __init__(self, names: Sequence[str], schema: Schema) -> None:
+        self._fields = [find_field(schema, name) for name in names]
+        self._times = {
+            column.name for column in schema.columns if column.type is ColumnType.TIMESTAMP_MS
+        }
+        fields = list(dict.fromkeys(self._fields))
+        by = "docvalue_fields" if len(fields) <= _MOST_DOCVALUE_FIELDS else "fields"
+        self.question: Question = {"_source": False, by: fields}
+
+    def read(self, hit: Mapping[str, Any]) -> Row:
+        """The columns' values, None where there is none."""
+        found = hit.get("fields", {})
+        return tuple(self._read(name, found.get(name)) for name in self._fields)
+
+    def _read(self, name: str, values: Sequence[Any] | None) -> Any:
+        if values is None:
+            return None
+        # Times come as text.
+        return int(values[0]) if name in self._times else values[0]
+
+
+def _compile_events(query: Query, schema: Schema, question: Question, ask_index: Search) -> Ask:
+    columns = _Columns(query.events, schema)
+    sort: dict[str, Any] = {find_field(schema, name): "asc" for name in (schema.time, *schema.key)}
+    if query.order is not None:
+        direction = "desc" if query.order.descending else "asc"
+        by = find_field(schema, query.events[query.order.by])
+        sort = {by: {"order": direction, "missing": "_last"}} | {
+            name: how for name, how in sort.items() if name != by
+        }
+    asked = question | columns.question | {"sort": [{name: how} for name, how in sort.items()]}
+    return partial(_fetch_events, ask_index, asked, columns, query.limit)
+
+
+def _fetch_events(
+    search: Search, question: Question, columns: _Columns, limit: int | None
+) -> Sequence[Row]:
+    """Page by page, without a context that the server would have to keep meanwhile."""
+    rows: list[Row] = []
+    after: Question = {}
     while True:
-        grouping: dict[str, Any] = {"composite": groups}
-        if aggregations:
-            grouping["aggs"] = aggregations
-        answer = search(connection, names, question | {"aggs": {"groups": grouping}})
+        size = _PAGE if limit is None else min(_PAGE, limit - len(rows))
+        hits = search(question | after | {"size": size})["hits"]["hits"]
+        if len(hits) < size or len(rows) + size == limit:
+            rows += map(columns.read, hits)
+            return rows
+        # The page may end amid events that nothing tells apart: those come with the next one.
+        last = hits[-1]["sort"]
+        whole = [hit for hit in hits if hit["sort"] != last]
+        if not whole:
+            raise SimulatorError(f"at least {size:,} events are alike in their key: {last}")
+        rows += map(columns.read, whole)
+        after = {"search_after": whole[-1]["sort"]}
+
+
+def _compile_newest(bound: Bound, schema: Schema, question: Question, ask_index: Search) -> Ask:
+    columns = _Columns((schema.device, *bound.query.events), schema)
+    newest = _ask_newest(columns, schema)
+    if bound.devices is not None and len(bound.devices) == 1:
+        return partial(_fetch_events, ask_index, question | newest, columns, 1)
+    aggregations = {"newest": {"top_hits": newest}}
+    sources = {"device": _group_by(schema.device, schema)}
+    asked = question | {"size": 0}
+    return partial(_fetch_newest, ask_index, asked, sources, aggregations, columns, bound.query)
+
+
+def _ask_newest(columns: _Columns, schema: Schema) -> Question:
+    return {"size": 1, "sort": [{schema.time: "desc"}], **columns.question}
+
+
+def _fetch_newest(
+    search: Search,
+    question: Question,
+    sources: Mapping[str, Question],
+    aggregations: Question,
+    columns: _Columns,
+    query: Query,
+) -> Sequence[Row]:
+    groups = fetch_groups(search, question, sources, aggregations)
+    rows = (columns.read(hit) for group in groups for hit in group["newest"]["hits"]["hits"])
+    return put_in_order(rows, query)
+
+
+# --- computed values ------------------------------------------------------------------------------
+
+
+class _Computed:
+    """What is computed of a group of events: as aggregations, and read from their answer."""
+
+    def __init__(self, compute: Sequence[Aggregate], schema: Schema) -> None:
+        self._compute = compute
+        self._schema = schema
+        self.counts = any(one.function is Function.COUNT for one in compute)
+        """Whether the number of events is asked for."""
+        self.aggregations: Question = {}
+        self._places: list[tuple[str, str]] = []
+        """Of each value: which aggregation, and which of its members."""
+        last = [one.column for one in compute if one.column and one.function is Function.LAST]
+        self._last = _Columns(last, schema)
+        if last:
+            self.aggregations["last"] = {"top_hits": _ask_newest(self._last, schema)}
+        by_column: dict[str, set[Function]] = {}
+        for one in compute:
+            if one.column is not None:
+                by_column.setdefault(one.column, set()).add(one.function)
+        for one in compute:
+            together = by_column.get(one.column or "", set()) - {Function.LAST}
+            self._places.append(self._aggregate(one, together))
+
+    def _aggregate(self, one: Aggregate, together: Collection[Function]) -> tuple[str, str]:
+        """`together`: all that is computed of the column."""
+        if one.column is None or one.function is Function.LAST:
+            return "", ""
+        # One pass for all statistics of a column. Least and greatest alone can take a short cut, and a
+        # sum needs the number of its values: that of none is 0.
+        if Function.SUM in together or (Function.AVG in together and len(together) > 1):
+            return self._name({"stats": {"field": one.column}}), one.function.value
+        return self._name({one.function.value: {"field": one.column}}), "value"
+
+    def _name(self, aggregation: Question) -> str:
+        """What an aggregation is called, which is asked for once."""
+        for name, known in self.aggregations.items():
+            if known == aggregation:
+                return name
+        name = f"c{len(self.aggregations)}"
+        self.aggregations[name] = aggregation
+        return name
+
+    def read(self, bucket: Bucket) -> Row:
+        """The values of a group, in the order in which they were asked for."""
+        hits = bucket["last"]["hits"]["hits"] if "last" in self.aggregations else []
+        last = iter(self._last.read(hits[0]) if hits else ())
+        found: list[Any] = []
+        for one, (name, member) in zip(self._compute, self._places, strict=True):
+            if one.column is None:
+                found.append(bucket["doc_count"])
+            elif one.function is Function.LAST:
+                found.append(next(last, None))
+            else:
+                statistics = bucket[name]
+                found.append(None if statistics.get("count") == 0 else statistics[member])
+        return tuple(found)
+
+    def order_terms(self, query: Query, shards: int | None) -> list[Question] | None:
+        """How to let the server find the first few groups; None if it couldn't do so exactly."""
+        order = query.order
+        if order is None or query.limit is None or query.limit > _PAGE or len(query.per) > 1:
+            return None
+        if isinstance(query.per[0], Every):
+            return None
+        direction = "desc" if order.descending else "asc"
+        if order.by == 0:
+            return [{"_key": direction}]
+        one = self._compute[order.by - 1]
+        if shards != 1 or one.function is Function.LAST:
+            return None
+        if one.column is None:
+            return [{"_count": direction}, {"_key": "asc"}]
+        # Of no values, the greatest and the like are some number, which would not come last.
+        if one.function is not Function.AVG and self._schema.column(one.column).nullable:
+            return None
+        path = ".".join(self._places[order.by - 1])
+        return [{path: direction}, {"_key": "asc"}]
+
+
+def _fetch_total(search: Search, question: Question, computed: _Computed) -> Sequence[Row]:
+    answer = search(question)
+    bucket = dict(answer.get("aggregations", {}))
+    if computed.counts:
+        bucket["doc_count"] = answer["hits"]["total"]["value"]
+    return [computed.read(bucket)]
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+def _count_groups(part: str | Every, bound: Bound, schema: Schema) -> int | None:
+    """How many groups there can be of a part of `per`; None: nobody knows."""
+    if isinstance(part, Every):
+        if bound.start_ms is None or bound.end_ms is None:
+            return None
+        return (bound.end_ms - 1) // part.every - bound.start_ms // part.every + 1
+    return len(bound.devices) if part == schema.device and bound.devices is not None else None
+
+
+def _group_by(part: str | Every, schema: Schema) -> Question:
+    if isinstance(part, Every):
+        return {"date_histogram": {"field": schema.time, "fixed_interval": f"{part.every}ms"}}
+    return {"terms": {"field": find_field(schema, part)}}
+
+
+def _nest(
+    query: Query,
+    sizes: Sequence[int],
+    schema: Schema,
+    computed: _Computed,
+    order: Sequence[Question] = (),
+) -> Question:
+    """Groups within groups, so many at most, that hold what is computed."""
+    found = computed.aggregations
+    for part, size in zip(reversed(query.per), reversed(sizes), strict=True):
+        [(kind, grouping)] = _group_by(part, schema).items()
+        grouping |= {"min_doc_count": 1} if isinstance(part, Every) else {"size": size}
+        grouping |= {"order": order} if order else {}
+        found = {"groups": {kind: grouping, "aggs": found}}
+    return found
+
+
+def _fetch_nested(
+    search: Search, question: Question, query: Query, computed: _Computed
+) -> Sequence[Row]:
+    answer = search(question)["aggregations"]
+    return put_in_order(_unnest(answer, (), len(query.per), computed), query)
+
+
+def _unnest(answer: Bucket, key: Row, depth: int, computed: _Computed) -> Iterator[Row]:
+    if not depth:
+        yield (*key, *computed.read(answer))
+        return
+    for bucket in answer["groups"]["buckets"]:
+        yield from _unnest(bucket, (*key, bucket["key"]), depth - 1, computed)
+
+
+def _fetch_groups(
+    search: Search,
+    question: Question,
+    query: Query,
+    sources: Mapping[str, Question],
+    computed: _Computed,
+) -> Sequence[Row]:
+    groups = fetch_groups(search, question, sources, computed.aggregations)
+    rows = (
+        (*(bucket["key"][name] for name in sources), *computed.read(bucket)) for bucket in groups
+    )
+    return put_in_order(rows, query)
+
+
+def fetch_groups(
+    search: Search,
+    question: Question,
+    sources: Mapping[str, Question],
+    aggregations: Mapping[str, Any],
+) -> Iterator[Any]:
+    """All groups of the events that a question is about, page by page. `sources`: what they are grouped
+    by, by name."""
+    composite: Question = {
+        "size": _PAGE,
+        "sources": [{name: source} for name, source in sources.items()],
+    }
+    while True:
+        groups = {"composite": composite, "aggs": aggregations}
+        answer = search(question | {"aggs": {"groups": groups}})
         found = answer["aggregations"]["groups"]
         yield from found["buckets"]
         if len(found["buckets"]) < _PAGE:
             return
-        groups["after"] = found["after_key"]
+        composite["after"] = found["after_key"]

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -18,7 +19,7 @@ from ..shared.exactly_once import Span, Wanted, find_missing, keep_refused, sett
 from ..shared.http import parse_body
 from .encoding import DocumentEncoder, InsertMode, Request
 from .options import ElasticsearchOptions
-from .queries import find_field, group_events, require_all
+from .queries import fetch_groups, find_field, require_all, search
 from .server import CONFLICT, CREATED, OK, SERVER_ERROR, Connection, describe_error
 
 # How long a request whose answer was lost may go on before the next try.
@@ -148,6 +149,7 @@ class ElasticsearchWriter(Writer):
         assert connection is not None
         names = ",".join(map(self._options.index, self._job.table_names))
         connection.refresh(names)
+        key = {name: {"terms": {"field": find_field(schema, name)}} for name in schema.key}
 
         def find(wanted: Wanted) -> set[tuple[Any, ...]]:
             conditions: list[dict[str, Any]] = []
@@ -158,11 +160,14 @@ class ElasticsearchWriter(Writer):
                     conditions.append({"range": {field: span}})
                 else:
                     conditions.append({"terms": {field: values}})
+            question = {
+                "size": 0,
+                "track_total_hits": False,
+                "query": require_all(*conditions),
+            }
             return {
                 tuple(bucket["key"][name] for name in schema.key)
-                for bucket in group_events(
-                    connection, names, schema, schema.key, {}, require_all(*conditions)
-                )
+                for bucket in fetch_groups(partial(search, connection, names), question, key, {})
             }
 
         return find_missing(request, payload, find)
