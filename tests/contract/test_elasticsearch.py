@@ -19,7 +19,8 @@ from simulator.testing.server import ServerUnderTest, as_observer, new_job
 from simulator.testing.suite.test_described import list_queries
 from simulator.worker import connect
 from simulator.workloads import load_workload
-from simulator.workloads.answers import answer_all, compare_answers
+from simulator.workloads.answers import answer_all
+from simulator.workloads.comparing import compare_answers
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import Query, draw
 from simulator.workloads.stored import Stored, StoredPart

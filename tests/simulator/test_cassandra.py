@@ -23,11 +23,12 @@ from simulator.contract import Load, PrimaryKey, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.cassandra import Cassandra
-from simulator.modules.cassandra.computing import Computation, compare, put_in_order
+from simulator.modules.cassandra.computing import Computation, compare
 from simulator.modules.cassandra.errors import explain_failure, translate
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.cassandra.reading import cut_buckets, cut_ring, cut_time
 from simulator.modules.options import parse_options
+from simulator.modules.shared.row_order import put_in_order
 from simulator.workloads.base import Column, ColumnType
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import Bound, Query, Where

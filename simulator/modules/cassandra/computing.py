@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...workloads.base import ColumnType, Schema
-from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Where
+from ...workloads.queries import Aggregate, Bound, Every, Function, Where
 from ..shared.sql import quote_name
 from .reading import Row
 
@@ -154,15 +154,3 @@ class Computation:
     def _add_up(self, selected: str, rows: list[Row]) -> Any:
         place = self._places[selected]
         return sum(row[place] for row in rows)
-
-
-def put_in_order(query: Query, rows: list[Row]) -> list[Row]:
-    """An answer's rows as the query wants them."""
-    order = query.order
-    if order is None:
-        return rows
-    by = order.by
-    some = sorted((row for row in rows if row[by] is not None), key=lambda row: row[: query.keys])
-    # Stable, so that equal rows stay in the order of their keys.
-    some.sort(key=itemgetter(by), reverse=order.descending)
-    return [*some, *(row for row in rows if row[by] is None)][: query.limit]

@@ -16,8 +16,9 @@ from ...workloads.base import Schema
 from ...workloads.queries import Aggregate, Bound, Function
 from ...workloads.queries import Query as Description
 from ..base import Query
+from ..shared.row_order import put_in_order
 from ..shared.sql import quote_name
-from .computing import Computation, compare, put_in_order, read_column
+from .computing import Computation, compare, read_column
 from .options import CassandraOptions, Flavor
 from .reading import Reader, Row, cut_buckets, cut_ring, cut_time
 from .server import ClusterSession

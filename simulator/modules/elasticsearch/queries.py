@@ -220,7 +220,7 @@ def _fetch_newest(
 ) -> Sequence[Row]:
     groups = fetch_groups(search, question, sources, aggregations)
     rows = (columns.read(hit) for group in groups for hit in group["newest"]["hits"]["hits"])
-    return put_in_order(rows, query)
+    return put_in_order(query, rows)
 
 
 # --- computed values ------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def _fetch_nested(
     search: Search, question: Question, query: Query, computed: _Computed
 ) -> Sequence[Row]:
     answer = search(question)["aggregations"]
-    return put_in_order(_unnest(answer, (), len(query.per), computed), query)
+    return put_in_order(query, _unnest(answer, (), len(query.per), computed))
 
 
 def _unnest(answer: Bucket, key: Row, depth: int, computed: _Computed) -> Iterator[Row]:
@@ -374,7 +374,7 @@ def _fetch_groups(
     rows = (
         (*(bucket["key"][name] for name in sources), *computed.read(bucket)) for bucket in groups
     )
-    return put_in_order(rows, query)
+    return put_in_order(query, rows)
 
 
 def fetch_groups(

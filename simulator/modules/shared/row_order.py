@@ -10,7 +10,7 @@ from ...workloads.queries import Query
 Row = tuple[Any, ...]
 
 
-def put_in_order(rows: Iterable[Row], query: Query) -> list[Row]:
+def put_in_order(query: Query, rows: Iterable[Row]) -> list[Row]:
     """The rows in the query's order and within its limit: nothing comes last, and equal ones in the order
     of what tells them apart."""
     found = list(rows)
