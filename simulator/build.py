@@ -18,7 +18,7 @@ def build(settings: RunSettings) -> tuple[Workload, AnyModule]:
         module_type.options_model, settings.options, lambda _: f"target {settings.target}"
     )
     hide([*options.secrets(), settings.token])
-    workload_type = load_workload(settings.data.workload)
+    workload_type = load_workload(settings.data.workload, settings.data.definition)
     workload_options = parse_options(
         workload_type.options_model, settings.data.workload_options, lambda _: "workload"
     )

@@ -32,6 +32,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def list_names(names: Iterable[str], at_most: int = 20) -> str:
+    """The names for a message; of many, the first."""
+    shown = list(names)
+    more = len(shown) - at_most
+    return ", ".join(shown[:at_most]) + (f" and {more} more" if more > 0 else "")
+
+
 def unknown_option(key: str, known: Iterable[str]) -> str:
     """What is said about an option that there isn't: the nearest one, and all."""
     names = sorted(known)

@@ -66,7 +66,7 @@ def _tell_reads(
             raise SimulatorError(
                 f"there is nothing to query: the tables of workload {settings.data.workload} are"
                 f" empty; run insert first: {settings.program} insert --target {settings.target}"
-                f" --workload {settings.data.workload}"
+                f" --workload {settings.data.workload_argument}"
             )
     if load.duration_s is None:
         asked = {w: result.queries for w, result in results.items() if result.queries}

@@ -160,8 +160,16 @@ class Load(Message):
 class DataSet(Message):
     """Which events are generated, and what they are added to."""
 
-    workload: str = _option("temperature", "What is generated.")
+    workload: str = _option(
+        "temperature",
+        "What is generated: the name of a workload, of this tool or below `workloads` in the config file,"
+        " or a file with a definition (.yaml).",
+    )
     workload_options: dict[str, Any] = Field(default_factory=dict)
+    definition: dict[str, Any] | None = None
+    """The workload's definition as JSON, if it is the user's own: who builds it needs no file."""
+    workload_file: str | None = None
+    """The file that it was read from, as the user named it."""
     seed: int = _option(
         0, "Other events of the same kind; the same seed gives the same events.", ge=0, le=2**64 - 1
     )
@@ -176,6 +184,11 @@ class DataSet(Message):
         Timestamps.CONTINUE,
         "On existing data: go on in time, or start again at the first timestamp.",
     )
+
+    @property
+    def workload_argument(self) -> str:
+        """What --workload says of it, for messages that advise a command."""
+        return self.workload_file or self.workload
 
 
 class Carried(Message):

@@ -66,6 +66,9 @@ class Capabilities:
     """Whether a device may have several events at one time, as with `--timestamps restart`."""
     int64_range: tuple[int, int] = (-(2**63), 2**63 - 1)
     """The smallest and the largest number that the type for INT64 holds."""
+    most_columns: int | None = None
+    """How many columns of a workload a table of the database can have, if that is less than a definition
+    may have."""
     missing_values: bool = False
     """Whether events without a value in a nullable column can be stored."""
     tags_table: Support = Support.MISSING
@@ -80,7 +83,28 @@ class Capabilities:
             column.type in self.column_types and (self.missing_values or not column.nullable)
             for column in schema.columns
         )
-        return Support.FULL if known else Support.MISSING
+        return Support.FULL if known and self._fits(schema) else Support.MISSING
+
+    def _fits(self, schema: Schema) -> bool:
+        return self.most_columns is None or len(schema.columns) <= self.most_columns
+
+    def require_workload(self, schema: Schema, name: str, module: str) -> None:
+        """OptionError, which says why, if its events can't be stored."""
+        if not self._fits(schema):
+            raise OptionError(
+                f"workload {name} has {len(schema.columns):,} columns, but a table of module {module}"
+                f" {self.most_columns:,} at most"
+            )
+        for column in schema.columns:
+            lacking = None
+            if column.type not in self.column_types:
+                lacking = f"no type for {column.type}"
+            elif column.nullable and not self.missing_values:
+                lacking = "nothing for a missing value"
+            if lacking:
+                raise OptionError(
+                    f"module {module} can't do workload {name} yet: it has {lacking} ({column.name})"
+                )
 
     def require_tags(self, schema: Schema, module: str) -> None:
         """OptionError if tags are to be in a table of their own, and the module can't join it."""
@@ -193,7 +217,7 @@ class Job:
             settings.run_id,
             data.clean,
             settings.target,
-            data.workload,
+            data.workload_argument,
             settings.program,
         )
 

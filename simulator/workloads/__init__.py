@@ -7,11 +7,16 @@ name is what `--workload` says, its object the workload's class.
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
-from ..errors import OptionError, did_you_mean
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from ..errors import OptionError, did_you_mean, one_line
 from .base import Workload
 from .cpu import Cpu
 from .temperature import Temperature
@@ -32,8 +37,13 @@ def workload_names() -> list[str]:
     return [*WORKLOADS, *SHIPPED, *sorted(point.name for point in entry_points(group=ENTRY_POINTS))]
 
 
-def load_workload(name: str) -> type[Workload]:
-    """The class of a workload; OptionError if there is none of that name."""
+def load_workload(name: str, definition: Mapping[str, Any] | None = None) -> type[Workload]:
+    """The class of a workload: of its definition, if it has one of its own, or else the one of that name.
+
+    OptionError if there is none of that name.
+    """
+    if definition is not None:
+        return _define(to_json(definition))
     if name in WORKLOADS:
         return WORKLOADS[name]
     if name in SHIPPED:
@@ -49,10 +59,23 @@ def load_workload(name: str) -> type[Workload]:
     )
 
 
+@lru_cache(maxsize=8)
+def _define(document: bytes) -> type[Workload]:
+    from .defined import define
+    from .definition import Definition
+
+    try:
+        return define(Definition.read(from_json(document)))
+    except ValidationError as error:
+        problem = "the workload's definition is none that this version understands"
+        raise OptionError(f"{problem}: {one_line(error)}") from error
+
+
 @cache
 def _load_shipped(name: str) -> type[Workload]:
     # Only who needs one pays for reading YAML.
     from .defined import define
-    from .yaml_source import read_definition
+    from .definition import Definition
+    from .yaml_source import read_document
 
-    return define(read_definition(_FOLDER / f"{name}.yaml"))
+    return define(Definition.read(read_document(_FOLDER / f"{name}.yaml")))

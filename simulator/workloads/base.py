@@ -278,6 +278,16 @@ class Workload(ABC):
                 f"workload {self.name} has a column {ID}, which tags=table makes: call it something else"
             )
 
+    @classmethod
+    def begins_now(cls, options: WorkloadOptions) -> bool:
+        """Whether its first event is to have the time of the command that inserts it."""
+        return False
+
+    @classmethod
+    def begin_at(cls, options: WorkloadOptions, now_ms: int) -> WorkloadOptions:
+        """The options of one that begins now, for this time."""
+        raise NotImplementedError(f"workload {cls.name} doesn't begin now")
+
     @property
     def device_interval_ms(self) -> float:
         """The mean time from one event of a device to the next."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from ..errors import OptionError
 from . import signals
 from .base import (
     MAX_DEVICES,
-    Column,
     ColumnType,
     EventBlock,
     Schema,
@@ -24,21 +24,9 @@ from .base import (
     WorkloadOptions,
     device_ids,
 )
-from .definition import (
-    Choice,
-    ColumnDefinition,
-    Constant,
-    Counter,
-    Cycle,
-    Definition,
-    Delay,
-    Hold,
-    Late,
-    Normal,
-    Uniform,
-    Wander,
-)
+from .definition import NOW, ColumnDefinition, Definition, Delay, Late, read_epoch
 from .queries import describe_queries
+from .signal_kinds import Choice, Constant, Counter, Cycle, Hold, Normal, Uniform, Wander
 from .signals import Points
 from .tags import LazyColumns, Tags
 
@@ -66,6 +54,18 @@ Maker = Callable[[Points], NDArray[Any]]
 """The values of a column."""
 
 
+def _read_epoch(value: object) -> str:
+    """In one form, to the millisecond at most."""
+    found = value if value == "" else read_epoch(value)
+    return _format_epoch(found) if isinstance(found, int) else str(found)
+
+
+def _format_epoch(epoch_ms: int) -> str:
+    moment = datetime.fromtimestamp(epoch_ms / 1000, UTC)
+    unit = "milliseconds" if epoch_ms % 1000 else "seconds"
+    return moment.isoformat(timespec=unit).replace("+00:00", "Z")
+
+
 class DefinedOptions(WorkloadOptions):
     """Options of a workload that is made from a definition."""
 
@@ -80,6 +80,9 @@ class DefinedOptions(WorkloadOptions):
     )
     late: float | None = Field(
         None, ge=0, le=1, description="share of events that are sent late (0.02), if any are"
+    )
+    epoch: Annotated[str, BeforeValidator(_read_epoch)] = Field(
+        "", description="the first time (2024-01-01T00:00:00Z), or now"
     )
 
 
@@ -113,7 +116,7 @@ class Defined(Workload):
     definition: ClassVar[Definition]
     window: ClassVar[int] = WINDOW
     options_model = DefinedOptions
-    _makers: ClassVar[dict[str, Maker]]
+    _makers: dict[str, Maker]
     _tag_makers: ClassVar[dict[str, Maker]]
     _masks: ClassVar[dict[str, tuple[int, float]]]
 
@@ -138,6 +141,7 @@ class Defined(Workload):
                 )
             self.device_spread = -(-self._in_all // self._sharing)
         self.schema = replace(self.schema, devices_per_worker=self.device_spread)
+        self._begin_at(given.epoch or definition.epoch)
         self._late = definition.late
         if given.late is not None:
             # Without a definition of delays: up to ten intervals.
@@ -162,7 +166,25 @@ class Defined(Workload):
     @property
     def epoch_ms(self) -> int:
         """The time from which on there are events."""
-        return self.definition.epoch
+        return self.schema.epoch_ms
+
+    @classmethod
+    def begins_now(cls, options: WorkloadOptions) -> bool:
+        assert isinstance(options, DefinedOptions)
+        return (options.epoch or cls.definition.epoch) == NOW
+
+    @classmethod
+    def begin_at(cls, options: WorkloadOptions, now_ms: int) -> WorkloadOptions:
+        return options.model_copy(update={"epoch": _format_epoch(now_ms)})
+
+    def _begin_at(self, epoch: str | int) -> None:
+        """Let events begin at this time, which may be another than the definition's."""
+        epoch_ms = read_epoch(epoch) if isinstance(epoch, str) else epoch
+        if epoch_ms == NOW:
+            raise OptionError(f"workload {self.name} begins now: give the time as its option epoch")
+        if epoch_ms != self.schema.epoch_ms:
+            self.schema = replace(self.schema, epoch_ms=epoch_ms)
+            self._makers = _make_makers(self.definition, epoch_ms)
 
     def devices(self, worker: int) -> NDArray[np.bytes_]:
         fleet = self._fleet(worker, 0)
@@ -308,32 +330,18 @@ def _delays_ms(points: Points, late: Late) -> NDArray[np.float64]:
 def define(definition: Definition) -> type[Defined]:
     """The class of a workload."""
     columns = dict(definition.each_column())
-    makers = {
-        name: _make_maker(name, column, definition)
-        for name, column in columns.items()
-        if column.signal
-    }
-    schema = Schema(
-        table=definition.table,
-        columns=tuple(
-            Column(name, one.type, one.decimals, nullable=one.missing > 0, tag=one.tag)
-            for name, one in columns.items()
-        ),
-        time=definition.time,
-        device=definition.device,
-        key=(definition.device, definition.time),
-        devices_per_worker=definition.devices.in_all or definition.devices.per_worker or 1,
-        epoch_ms=definition.epoch,
-    )
+    makers = _make_makers(definition, definition.epoch_ms)
+    tags = [name for name, column in columns.items() if column.tag]
+    schema = definition.make_schema()
     high = _find_high(schema, makers, definition)
     members = {
         "__doc__": definition.about,
         "name": definition.name,
         "definition": definition,
         "schema": schema,
-        "queries": describe_queries((), schema, definition.interval, high),
-        "_makers": {name: make for name, make in makers.items() if not columns[name].tag},
-        "_tag_makers": {name: make for name, make in makers.items() if columns[name].tag},
+        "queries": describe_queries(definition.queries, schema, definition.interval, high),
+        "_makers": makers,
+        "_tag_makers": {name: _make_maker(name, columns[name], schema.epoch_ms) for name in tags},
         "_masks": {
             name: (signals.salt(name, "missing"), column.missing)
             for name, column in columns.items()
@@ -343,12 +351,21 @@ def define(definition: Definition) -> type[Defined]:
     return type(definition.name.title().replace("_", ""), (Defined,), members)
 
 
+def _make_makers(definition: Definition, epoch_ms: int) -> dict[str, Maker]:
+    """Those of all columns with a signal but tags, for events from this time on."""
+    return {
+        name: _make_maker(name, column, epoch_ms)
+        for name, column in definition.each_column()
+        if column.signal and not column.tag
+    }
+
+
 def _find_high(
     schema: Schema, makers: Mapping[str, Maker], definition: Definition
 ) -> tuple[str, float] | None:
     """The first field whose values differ, and a value that about a tenth of them exceed."""
     numbers = np.arange(_SAMPLED, dtype=np.int64)
-    times = definition.epoch + numbers * int(definition.interval) * _SAMPLED_TICKS
+    times = schema.epoch_ms + numbers * int(definition.interval) * _SAMPLED_TICKS
     points = Points(times, *signals.device_keys(0, 0, numbers))
     for name in schema.fields:
         values = makers[name](points).astype(np.float64)
@@ -358,7 +375,7 @@ def _find_high(
     return None
 
 
-def _make_maker(name: str, column: ColumnDefinition, definition: Definition) -> Maker:
+def _make_maker(name: str, column: ColumnDefinition, epoch_ms: int) -> Maker:
     signal, salt = column.signal, signals.salt(name)
     if isinstance(signal, Choice | Hold | Constant):
         return _make_picker(salt, column, signal)
@@ -372,7 +389,7 @@ def _make_maker(name: str, column: ColumnDefinition, definition: Definition) -> 
     # Float32 holds whole numbers to 2**24: as far as that, rounding to decimals is right in it.
     reach = max(abs(low), abs(high)) * 10 ** (column.decimals or 0)
     exact = column.type is not ColumnType.FLOAT32 or reach >= 2**23
-    numbers = _make_numbers(salt, signal, exact, definition.epoch)
+    numbers = _make_numbers(salt, signal, exact, epoch_ms)
     return lambda points: _finish(numbers(points), column)
 
 

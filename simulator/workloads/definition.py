@@ -7,27 +7,45 @@ from __future__ import annotations
 
 import math
 import re
-from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from .base import FIRST_TIMESTAMP_MS, MAX_DEVICES, NUMBERS, ColumnType
+from ..errors import did_you_mean
+from .base import FIRST_TIMESTAMP_MS, MAX_DEVICES, NUMBERS, Column, ColumnType, Schema
+from .queries import WRITTEN, Query
+from .signal_kinds import (
+    SIGNALS,
+    Choice,
+    Constant,
+    Counter,
+    Cycle,
+    DurationMs,
+    DurationOrNoneMs,
+    Normal,
+    Numbers,
+    Part,
+    Share,
+    Signal,
+    Uniform,
+    Wander,
+)
 
-MAX_COLUMNS = 1000
-MAX_VALUES = 1000
+MAX_COLUMNS = 2000
 
+NOW: Literal["now"] = "now"
+"""The epoch of a workload that begins when it is inserted."""
+
+_LAST_EPOCH_MS = 4_102_444_800_000
+"""2100-01-01."""
+_YEAR_MS = 366 * 86_400_000
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,57}")
 _TAKEN = ("id", "time")
 """`id` is the key that a worker or a database makes; InfluxDB has a `time` of its own."""
-
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"(-?\d+(?:\.\d+)?) ?(ms|s|m|h|d)")
-_SHARE = re.compile(r"(-?\d+(?:\.\d+)?) ?%")
 
 _FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
 _NUMERIC = (*NUMBERS, ColumnType.TIMESTAMP_MS)
@@ -41,21 +59,8 @@ _RANGES: dict[ColumnType, tuple[float, float]] = {
 }
 
 
-def _read_duration(value: object) -> object:
-    """Milliseconds of a text such as 450ms, 10s or 1.5h."""
-    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found is None:
-        raise ValueError("write a duration with its unit: 450ms, 10s, 5m, 1h or 1d")
-    return float(found[1]) * _UNITS_MS[found[2]]
-
-
-def _read_share(value: object) -> object:
-    """A part of one: a number, or a text such as 2%."""
-    found = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
-    return float(found[1]) / 100 if found else value
-
-
-def _read_name(value: object) -> str:
+def read_name(value: object) -> str:
+    """A name that every database takes; ValueError if it's none."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError(
             f"{value!r} is no name for all databases: take small letters a to z, digits and _, 58 at"
@@ -66,190 +71,36 @@ def _read_name(value: object) -> str:
     return value
 
 
-def _read_epoch(value: object) -> object:
-    """Milliseconds since 1970 of a date or time, UTC unless it says otherwise."""
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError as error:
-            raise ValueError("write a time as 2024-01-01T00:00:00Z") from error
-    if isinstance(value, date):
-        if not isinstance(value, datetime):
-            value = datetime.combine(value, time())
-        value = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return round(value.timestamp() * 1000)
-    raise ValueError("write a time as 2024-01-01T00:00:00Z")
+class MisplacedError(ValueError):
+    """Something further below is wrong: `way` leads there."""
+
+    def __init__(self, problem: object, *way: str | int) -> None:
+        super().__init__(str(problem))
+        self.way = way
+
+
+def read_epoch(value: object) -> int | Literal["now"]:
+    """Milliseconds since 1970 of a date or time, UTC unless it says otherwise; ValueError if it's none."""
+    if value == NOW:
+        return NOW
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        found = None
+    if found is None:
+        raise ValueError("write a time as 2024-01-01T00:00:00Z, or now")
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    epoch_ms = round(found.timestamp() * 1000)
+    if not 0 <= epoch_ms <= _LAST_EPOCH_MS:
+        raise ValueError("the epoch must be from 1970 to 2100")
+    return epoch_ms
 
 
 def _read_devices(value: object) -> object:
-    return {"in_all": value} if isinstance(value, int) else value
+    return value if isinstance(value, Mapping) else {"in_all": value}
 
 
-Name = Annotated[str, BeforeValidator(_read_name)]
-DurationMs = Annotated[float, BeforeValidator(_read_duration), Field(gt=0)]
-DurationOrNoneMs = Annotated[float, BeforeValidator(_read_duration), Field(ge=0)]
-Share = Annotated[float, BeforeValidator(_read_share), Field(ge=0, le=1)]
-
-
-class Part(BaseModel):
-    """A part of a definition: whatever isn't known is an error, and so is NaN."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-# --- signals --------------------------------------------------------------------------------------
-
-
-class Numbers(Part):
-    """A signal of numbers."""
-
-    @property
-    @abstractmethod
-    def span(self) -> tuple[float, float]:
-        """The lowest and the highest value that it may take."""
-
-
-class _Between(Numbers):
-    low: float
-    high: float
-
-    @property
-    def span(self) -> tuple[float, float]:
-        return self.low, self.high
-
-    @model_validator(mode="after")
-    def _ascend(self) -> Self:
-        if self.low >= self.high:
-            raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g})")
-        return self
-
-
-class Uniform(_Between):
-    """Evenly spread noise."""
-
-    kind: Literal["uniform"]
-
-
-class Normal(Numbers):
-    """Normally distributed noise."""
-
-    kind: Literal["normal"]
-    mean: float
-    deviation: float = Field(gt=0)
-
-    @property
-    def span(self) -> tuple[float, float]:
-        # The smallest random number that is drawn gives 5.9 deviations.
-        return self.mean - 6 * self.deviation, self.mean + 6 * self.deviation
-
-
-class Wander(_Between):
-    """Drifts up and down, as most sensors' values do; see `signals.wander`."""
-
-    kind: Literal["wander"]
-    period: DurationMs
-    roughness: float = Field(0.5, ge=0, le=1)
-    octaves: int = Field(4, ge=1, le=12)
-
-    @model_validator(mode="after")
-    def _periods_are_seconds(self) -> Self:
-        shortest_ms = self.period / 2 ** (self.octaves - 1)
-        if shortest_ms < 1000:
-            raise ValueError(
-                f"the shortest of its waves lasts period / 2**(octaves - 1) = {shortest_ms:g} ms: a"
-                " second is the least, so take fewer octaves or a longer period"
-            )
-        return self
-
-
-class Cycle(_Between):
-    """A sine, lowest at the beginning of each period, plus noise."""
-
-    kind: Literal["cycle"]
-    period: DurationMs = Field(86_400_000.0, ge=1000)
-    shift: Share = 0
-    noise: float = Field(0, ge=0)
-
-    @property
-    def span(self) -> tuple[float, float]:
-        return self.low - self.noise, self.high + self.noise
-
-
-class Counter(Numbers):
-    """Rises by `step` each `every`; devices begin up to `spread` above `start`."""
-
-    kind: Literal["counter"]
-    start: float = 0
-    step: float = Field(1, gt=0)
-    every: DurationMs
-    spread: float = Field(0, ge=0)
-
-    @property
-    def span(self) -> tuple[float, float]:
-        century_ms = 100 * 365.25 * 86_400_000
-        return self.start, self.start + self.spread + self.step / self.every * century_ms
-
-
-class _Several(Part):
-    values: tuple[Any, ...] = Field(min_length=1, max_length=MAX_VALUES)
-    weights: tuple[float, ...] | None = None
-
-    @model_validator(mode="after")
-    def _weigh_each(self) -> Self:
-        weights = self.weights
-        if weights is None:
-            return self
-        if len(weights) != len(self.values):
-            raise ValueError(f"{len(self.values)} values need as many weights, not {len(weights)}")
-        if min(weights) < 0 or not sum(weights):
-            raise ValueError("weights must be 0 or more, and not all of them 0")
-        return self
-
-    @property
-    def shares(self) -> Sequence[float]:
-        """A weight for each value."""
-        return self.weights or [1.0] * len(self.values)
-
-
-class Choice(_Several):
-    """One of several values; of a tag, the device's for good."""
-
-    kind: Literal["choice"]
-
-
-class Hold(_Several):
-    """One of several values, drawn anew every `lasts`."""
-
-    kind: Literal["hold"]
-    lasts: DurationMs = Field(ge=1000)
-
-
-class Constant(Part):
-    """The same value in all events."""
-
-    kind: Literal["constant"]
-    value: Any
-
-    @property
-    def values(self) -> tuple[Any, ...]:
-        """As those of `Choice`."""
-        return (self.value,)
-
-    @property
-    def shares(self) -> Sequence[float]:
-        """As those of `Choice`."""
-        return (1.0,)
-
-
-Picked = Choice | Hold | Constant
-Signal = Uniform | Normal | Wander | Cycle | Counter | Choice | Hold | Constant
-SIGNALS: dict[str, type[Part]] = {
-    "uniform": Uniform, "normal": Normal, "wander": Wander, "cycle": Cycle, "choice": Choice,
-    "hold": Hold, "counter": Counter, "constant": Constant,
-}  # fmt: skip
-
-
-# --- columns --------------------------------------------------------------------------------------
+Name = Annotated[str, BeforeValidator(read_name)]
 
 
 class ColumnDefinition(Part):
@@ -311,7 +162,7 @@ class ColumnDefinition(Part):
             least, most = _RANGES[kind]
             fits = fits and math.isfinite(value) and least <= value <= most
         elif kind is ColumnType.TEXT:
-            fits = isinstance(value, str) and "\0" not in value
+            fits = isinstance(value, str) and "\0" not in value and _is_unicode(value)
         elif kind is ColumnType.BOOL:
             fits = isinstance(value, bool)
         else:
@@ -325,6 +176,15 @@ class ColumnDefinition(Part):
             if kind is ColumnType.TEXT and not isinstance(value, str):
                 hint = ": put it into quotes"
             raise ValueError(f"{value!r} is no value of type {kind}{hint}")
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it can be written as UTF-8: half of a surrogate pair can't."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Devices(Part):
@@ -371,13 +231,23 @@ class Definition(Part):
     time: Name
     device: Name
     devices: Annotated[Devices, BeforeValidator(_read_devices)]
-    interval: DurationMs = Field(ge=1)
+    interval: DurationMs = Field(ge=1, le=_YEAR_MS)
     jitter: DurationOrNoneMs = 0
     late: Late | None = None
-    epoch: Annotated[int, BeforeValidator(_read_epoch), Field(ge=0, le=4_102_444_800_000)] = (
-        FIRST_TIMESTAMP_MS
-    )
+    epoch: Annotated[int | Literal["now"], BeforeValidator(read_epoch)] = FIRST_TIMESTAMP_MS
     columns: tuple[ColumnDefinition, ...] = Field(min_length=3)
+    queries: tuple[Query, ...] = ()
+    """What is asked beside the queries that all workloads with numbers have."""
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """The definition of a document as YAML or JSON has it; pydantic's ValidationError if it's wrong."""
+        return cls.model_validate(document, context=WRITTEN)
+
+    @property
+    def epoch_ms(self) -> int:
+        """The first timestamp. One that is `now` stands at the default until a command says which."""
+        return FIRST_TIMESTAMP_MS if self.epoch == NOW else self.epoch
 
     def each_column(self) -> Iterator[tuple[str, ColumnDefinition]]:
         """Name and definition of each column, repeated ones one by one."""
@@ -385,36 +255,70 @@ class Definition(Part):
             for name in column.names:
                 yield name, column
 
+    def make_schema(self) -> Schema:
+        """The table, without queries."""
+        return Schema(
+            table=self.table,
+            columns=tuple(
+                Column(name, one.type, one.decimals, nullable=one.missing > 0, tag=one.tag)
+                for name, one in self.each_column()
+            ),
+            time=self.time,
+            device=self.device,
+            key=(self.device, self.time),
+            devices_per_worker=self.devices.in_all or self.devices.per_worker or 1,
+            epoch_ms=self.epoch_ms,
+        )
+
     @model_validator(mode="after")
     def _name_what_is_there(self) -> Self:
-        columns = dict(self.each_column())
-        names = [name for name, _ in self.each_column()]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"there are two columns {twice[0]!r}: give one another name")
-        if len(names) > MAX_COLUMNS:
-            raise ValueError(f"{len(names)} columns are too many: {MAX_COLUMNS} at most")
-        for key, kind in (("time", ColumnType.TIMESTAMP_MS), ("device", ColumnType.TEXT)):
-            self._check_key(key, columns.get(getattr(self, key)), kind)
-        for name, column in columns.items():
-            if column.signal is None and name not in (self.time, self.device):
-                raise ValueError(f"column {name!r} needs a signal: one of {', '.join(SIGNALS)}")
-        if self.interval % 1 or self.jitter % 1:
-            raise ValueError("interval and jitter must be whole milliseconds")
+        columns: dict[str, ColumnDefinition] = {}
+        for number, column in enumerate(self.columns):
+            for name in column.names:
+                if name in columns:
+                    problem = f"there are two columns {name!r}: give one another name"
+                    raise MisplacedError(problem, "columns", number)
+                columns[name] = column
+        if len(columns) > MAX_COLUMNS:
+            problem = f"{len(columns)} columns are too many: {MAX_COLUMNS} at most"
+            raise MisplacedError(problem, "columns")
+        self._check_key("time", columns.get(self.time), ColumnType.TIMESTAMP_MS)
+        self._check_key("device", columns.get(self.device), ColumnType.TEXT)
+        for number, column in enumerate(self.columns):
+            if column.signal is None and column.name not in (self.time, self.device):
+                problem = f"column {column.name!r} needs a signal: one of {', '.join(SIGNALS)}"
+                raise MisplacedError(problem, "columns", number)
+        for key in ("interval", "jitter"):
+            if getattr(self, key) % 1:
+                raise MisplacedError("must be whole milliseconds", key)
         if self.jitter >= self.interval:
-            raise ValueError(
+            problem = (
                 f"jitter ({self.jitter:g} ms) must be below the interval ({self.interval:g} ms), so"
                 " that a device's events are in order"
             )
+            raise MisplacedError(problem, "jitter")
+        self._check_queries()
         return self
 
     def _check_key(self, key: str, column: ColumnDefinition | None, kind: ColumnType) -> None:
         name = getattr(self, key)
         if column is None:
-            raise ValueError(f"{key} names a column {name!r} that isn't among the columns")
+            problem = f"{key} names a column {name!r} that isn't among the columns"
+            raise MisplacedError(problem + did_you_mean(name, dict(self.each_column())), key)
+        number = self.columns.index(column)
         if column.type is not kind:
-            raise ValueError(f"column {name!r} must be of type {kind}, as it is the {key}")
+            problem = f"column {name!r} must be of type {kind}, as it is the {key}"
+            raise MisplacedError(problem, "columns", number, "type")
         if column.signal or column.missing or column.tag:
-            raise ValueError(
-                f"column {name!r} is the {key}: no signal, missing or tag goes with it"
-            )
+            problem = f"column {name!r} is the {key}: no signal, missing or tag goes with it"
+            raise MisplacedError(problem, "columns", number)
+
+    def _check_queries(self) -> None:
+        schema, names = self.make_schema(), set()
+        for number, query in enumerate(self.queries):
+            if query.name in names:
+                problem = f"there are two queries {query.name!r}: give one another name"
+                raise MisplacedError(problem, "queries", number)
+            names.add(query.name)
+            for way, problem in query.find_problems(schema):
+                raise MisplacedError(problem, "queries", number, *way)

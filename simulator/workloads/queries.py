@@ -15,30 +15,40 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 from zlib import crc32
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    model_validator,
+)
 
-from ..errors import OptionError, did_you_mean
+from ..errors import OptionError, did_you_mean, list_names
+from .durations import parse_duration_ms
 
 if TYPE_CHECKING:
-    from .base import Column, Schema
+    from .base import Schema
+
+Problem = tuple[tuple[str | int, ...], str]
+"""The way to what is wrong with a query, and what that is."""
 
 HOUR_MS = 3_600_000
 
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": HOUR_MS, "d": 24 * HOUR_MS}
-_DURATION = re.compile(r"(\d+) ?(ms|s|m|h|d)")
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+WRITTEN = "written"
+"""The validation context of a query that people have written: durations have units."""
 
 
-def read_duration_ms(value: object) -> object:
-    """Milliseconds of a text such as 10s or 1h; a number is milliseconds already."""
-    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found:
-        return int(found[1]) * _UNITS_MS[found[2]]
-    if isinstance(value, str):
-        raise ValueError("write a duration with its unit: 450ms, 10s, 5m, 1h or 1d")
+def _read_span(value: object, info: ValidationInfo) -> object:
+    """Milliseconds. In code, a number is that already."""
+    if isinstance(value, str) or info.context == WRITTEN:
+        return parse_duration_ms(value)
     return value
 
 
-DurationMs = Annotated[int, BeforeValidator(read_duration_ms), Field(ge=1)]
+DurationMs = Annotated[int, BeforeValidator(_read_span), Field(ge=1)]
 
 
 class _Part(BaseModel):
@@ -137,13 +147,30 @@ class Shape(StrEnum):
     ORDER = "an order of the rows"
 
 
+def _read_name(value: object) -> object:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ValueError(
+            f"{value!r} is no name of a query: take small letters, digits and hyphens between them"
+        )
+    return value
+
+
+def _read_devices(value: object) -> object:
+    if value != "all" and (isinstance(value, bool) or not isinstance(value, int | list | tuple)):
+        raise ValueError("write all, how many are drawn (1), or a list of their names")
+    return value
+
+
 class Query(_Part):
     """What is asked, before the parameters of an execution are drawn."""
 
-    name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
+    name: Annotated[str, BeforeValidator(_read_name)]
     about: str = ""
     """What is asked, in a few words."""
-    devices: Literal["all"] | Annotated[int, Field(ge=1)] | tuple[str, ...] = "all"
+    devices: Annotated[
+        Literal["all"] | Annotated[int, Field(ge=1)] | tuple[str, ...],
+        BeforeValidator(_read_devices),
+    ] = "all"
     """All, so many drawn anew for each execution, or these."""
     window: Window | None = None
     """None: all time."""
@@ -215,47 +242,58 @@ class Query(_Part):
 
     def check(self, schema: Schema) -> None:
         """OptionError, which names what is wrong, if it can't be asked of such events."""
+        for way, problem in self.find_problems(schema):
+            raise OptionError(f"query {self.name}: {way[0]}: {problem}")
+
+    def find_problems(self, schema: Schema) -> Iterator[Problem]:
+        """All that keeps it from being asked of such events."""
         if self.where:
-            self._require_number(schema, self.where.column, "where")
-        for one in self.compute:
-            if one.column is None:
-                continue
-            if one.function in (Function.MIN, Function.MAX) and one.column == schema.time:
-                continue
-            self._require_number(schema, one.column, one.function)
-            alone = schema.device in self.per or self.devices == 1
-            if one.function is Function.LAST and not alone:
-                raise OptionError(
-                    f"query {self.name}: last goes with per: [{schema.device}] or devices: 1, since"
-                    " several devices may have an event at the newest time"
-                )
-        for name in self.events:
-            column = self._find(schema, name, "events")
-            if name != schema.device and column.type == "json":
-                raise OptionError(f"query {self.name}: events: {name} is a document, no value")
-        for part in self.per:
+            yield from self._require_number(schema, self.where.column, "where", "column")
+        for number, one in enumerate(self.compute):
+            yield from self._check_aggregate(schema, one, number)
+        for number, name in enumerate(self.events):
+            yield from _require_column(schema, name, "events", number)
+            known = next((column for column in schema.columns if column.name == name), None)
+            if known and name != schema.device and known.type == "json":
+                yield ("events", number), f"{name} is a document, no value"
+        for number, part in enumerate(self.per):
             if isinstance(part, Every) or part == schema.device:
                 continue
-            if not self._find(schema, part, "per").tag:
-                raise OptionError(
-                    f"query {self.name}: per: {part} is neither the device ({schema.device}) nor a tag"
+            yield from _require_column(schema, part, "per", number)
+            if not any(column.name == part and column.tag for column in schema.columns):
+                yield (
+                    ("per", number),
+                    f"{part} is neither the device ({schema.device}) nor a tag",
                 )
 
-    def _require_number(self, schema: Schema, name: str, key: str) -> None:
-        column = self._find(schema, name, key)
-        if not column.is_number:
-            raise OptionError(
-                f"query {self.name}: {key}: {name} is of type {column.type}, which is no number"
+    def _check_aggregate(self, schema: Schema, one: Aggregate, number: int) -> Iterator[Problem]:
+        if one.column is None:
+            return
+        if one.function in (Function.MIN, Function.MAX) and one.column == schema.time:
+            return
+        for way, problem in self._require_number(schema, one.column, "compute", number, "column"):
+            yield way, f"{one.function}: {problem}"
+        alone = schema.device in self.per or self.devices == 1
+        if one.function is Function.LAST and not alone:
+            problem = (
+                f"last goes with per: [{schema.device}] or devices: 1, since several devices may have"
+                " an event at the newest time"
             )
+            yield ("compute", number), problem
 
-    def _find(self, schema: Schema, name: str, key: str) -> Column:
-        names = [column.name for column in schema.columns]
-        if name not in names:
-            raise OptionError(
-                f"query {self.name}: {key}: there is no column {name!r}{did_you_mean(name, names)}"
-                f" (known: {', '.join(names)})"
-            )
-        return schema.column(name)
+    @staticmethod
+    def _require_number(schema: Schema, name: str, *way: str | int) -> Iterator[Problem]:
+        yield from _require_column(schema, name, *way)
+        for column in schema.columns:
+            if column.name == name and not column.is_number:
+                yield way, f"{name} is of type {column.type}, which is no number"
+
+
+def _require_column(schema: Schema, name: str, *way: str | int) -> Iterator[Problem]:
+    names = [column.name for column in schema.columns]
+    if name not in names:
+        known = f"{did_you_mean(name, names)} (known: {list_names(names)})"
+        yield way, f"there is no column {name!r}{known}"
 
 
 @dataclass(frozen=True)

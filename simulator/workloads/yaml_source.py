@@ -2,53 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json, to_json
 
-from ..errors import OptionError, did_you_mean, one_line
-from .definition import SIGNALS, ColumnDefinition, Definition, Devices, Late, Part
+from ..errors import OptionError, did_you_mean, list_names, one_line
+from .definition import ColumnDefinition, Definition, Devices, Late, MisplacedError
+from .queries import Aggregate, Every, Order, Query, Where, Window
+from .signal_kinds import SIGNALS
 
-_PARTS: dict[str, type[Part]] = {
+_PARTS: dict[str, type[BaseModel]] = {
     "": Definition, "columns": ColumnDefinition, "devices": Devices, "late": Late, **SIGNALS,
+    "queries": Query, "window": Window, "where": Where, "compute": Aggregate, "order": Order,
+    "Every": Every,
 }  # fmt: skip
 """What stands below a key, by the last word of the way there."""
 
+MOST_BYTES = 100_000
+"""Of a definition as JSON: the settings of all runs of a series go into one Kubernetes Secret, which
+holds 1 MiB (https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
 
-def read_definition(path: Path) -> Definition:
-    """The definition in a file; OptionError if there is anything wrong with it."""
+
+class PlainLoader(yaml.SafeLoader):
+    """YAML without dates: they stay the texts that they are, as in JSON."""
+
+
+PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def load_yaml(text: str) -> tuple[yaml.Node, Any]:
+    """A document as nodes, which know their lines, and as plain values: None if there is none.
+
+    yaml.YAMLError if the text is no YAML.
+    """
+    root = yaml.compose(text, Loader=PlainLoader)
+    if root is None:
+        return yaml.ScalarNode("tag:yaml.org,2002:null", "", yaml.Mark("", 0, 0, 0, "", 0)), None
+    return root, yaml.load(text, Loader=PlainLoader)  # noqa: S506 - it is a SafeLoader
+
+
+def read_document(path: Path, taken: Collection[str] = ()) -> dict[str, Any]:
+    """The definition in a file, as it is in JSON; OptionError if there is anything wrong with it, or if
+    its name is `taken`."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"{path} can't be read: {one_line(error)}") from error
-    return parse_definition(text, str(path))
+    return parse_document(text, str(path), taken)
+
+
+def parse_document(text: str, source: str, taken: Collection[str] = ()) -> dict[str, Any]:
+    """The definition that the text is; `source` is how errors call it."""
+    try:
+        root, document = load_yaml(text)
+    except RecursionError as error:
+        problem = "no part may contain itself, nor be nested as deep as this"
+        raise OptionError(f"{source}:1: {problem}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        said = one_line(getattr(error, "problem", None) or error)
+        raise OptionError(f"{source}:{line}: no valid YAML: {said}") from error
+    found = check_document(root, document, source)
+    if found["name"] in taken:
+        line, _ = _place(root, ["name"])
+        problem = f"{found['name']} is a workload of this tool: take another name"
+        raise OptionError(f"{source}:{line}: name: {problem}")
+    return found
 
 
 def parse_definition(text: str, source: str) -> Definition:
-    """The definition that the text is; `source` is how errors call it."""
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        problem = getattr(error, "problem", None) or error
-        raise OptionError(f"{source}:{line}: no valid YAML: {one_line(problem)}") from error
-    if not isinstance(root, yaml.MappingNode):
-        raise OptionError(f"{source}:1: a definition is keys with values, at least `name:`")
+    """As `parse_document`, typed."""
+    return Definition.read(parse_document(text, source))
+
+
+def check_document(
+    root: yaml.Node, document: Any, source: str, keys: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A definition that was read from these nodes of `source`, below `keys`, as it is in JSON.
+
+    OptionError, which names the line, if there is anything wrong with it.
+    """
+    if not isinstance(root, yaml.MappingNode) or not isinstance(document, Mapping):
+        where = ": ".join([f"{source}:{root.start_mark.line + 1}", *filter(None, [".".join(keys)])])
+        raise OptionError(f"{where}: a definition is keys with values, at least `name:`")
     _check_tree(root, source, [], set())
     try:
-        return Definition.model_validate(document)
+        Definition.read(document)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        # A key that there isn't comes before one that is missing: it may be that one, misspelt.
-        first = min(found, key=lambda each: each["type"] != "extra_forbidden")
-        way = first["loc"]
-        line, names = _place(root, way)
-        where = f"{source}:{line}: " + (f"{'.'.join(names)}: " if names else "")
-        raise OptionError(where + _describe(first["type"], way, first["msg"])) from error
+        raise OptionError(_locate(error, root, source, keys)) from error
+    octets = to_json(document)
+    if len(octets) > MOST_BYTES:
+        raise OptionError(
+            f"{source}: a definition of {len(octets):,} bytes is too large, {MOST_BYTES:,} are the most:"
+            " use `repeat` for columns that are alike"
+        )
+    found: dict[str, Any] = from_json(octets)
+    return found
+
+
+def _locate(
+    error: ValidationError, root: yaml.MappingNode, source: str, keys: Sequence[str]
+) -> str:
+    """The first of the problems, with file, line and key."""
+    # A key that there isn't comes before one that is missing: it may be that one, misspelt. Of a value that
+    # may be one of several things, what it isn't at all comes last.
+    weights = {"extra_forbidden": 0, "literal_error": 2, "string_type": 2}
+    found = error.errors(include_url=False, include_input=False)
+    first = min(found, key=lambda each: weights.get(each["type"], 1))
+    way, cause = tuple(first["loc"]), first.get("ctx", {}).get("error")
+    if isinstance(cause, MisplacedError):
+        way += cause.way
+    line, names = _place(root, way)
+    where = ".".join([*keys, *names])
+    where = f"{source}:{line}: " + (f"{where}: " if where else "")
+    return where + _describe(first["type"], way, first["msg"])
 
 
 def _describe(kind: str, way: Sequence[str | int], message: str) -> str:
@@ -57,7 +132,7 @@ def _describe(kind: str, way: Sequence[str | int], message: str) -> str:
     if kind == "extra_forbidden":
         part = _PARTS.get(parts[-2] if len(parts) > 1 else "")
         known = sorted(part.model_fields) if part else []
-        listed = f" (known: {', '.join(known)})" if known else ""
+        listed = f" (known: {list_names(known)})" if known else ""
         return f"unknown key{did_you_mean(parts[-1], known)}{listed}"
     if kind == "missing":
         return f"key `{parts[-1]}` is missing"

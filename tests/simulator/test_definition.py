@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from simulator.errors import OptionError
 from simulator.workloads.base import FIRST_TIMESTAMP_MS, ColumnType
+from simulator.workloads.defined import DefinedOptions, define
 from simulator.workloads.definition import Definition
-from simulator.workloads.yaml_source import parse_definition, read_definition
+from simulator.workloads.yaml_source import parse_definition, parse_document, read_document
 
 GOOD = """\
 name: boilers
@@ -60,16 +62,16 @@ def test_a_definition_is_read() -> None:
         ("devices: 10", "devices: {}", r":6: devices: say either in_all or per_worker"),
         ("interval: 1.5s", "interval: 10", r":7: interval: write a duration with its unit: 450ms"),
         ("interval: 1.5s", "interval: -1s", r":7: interval: .*greater than or equal to 1"),
-        ("interval: 1.5s", "interval: 1s\njitter: 1s", r":1: jitter \(1000 ms\) must be below the"),
+        ("interval: 1.5s", "interval: 1s\njitter: 1s", r":8: jitter: jitter \(1000 ms\) must be below the"),
         ("interval: 1.5s", "interval: 1s\nlate: {share: 2%, most: -5s}", r":8: late.most: .*greater"),
         ("interval: 1.5s", "interval: 1s\nlate: {share: 120%, most: 5s}", r":8: late.share: .*less"),
         ("interval: 1.5s", "interval: 1s\nepoch: soon", r":8: epoch: write a time as 2024-01-01T00"),
         ("table: boilers", "table: Boilers", r":3: table: 'Boilers' is no name for all databases"),
         ("name: heat", "name: Wärme", r":11: columns\[Wärme\].name: 'Wärme' is no name for all"),
         ("name: heat", "name: id", r":11: .*'id' is a name that a database makes itself"),
-        ("name: heat", "name: at", r":1: there are two columns 'at'"),
-        ("device: boiler", "device: pump", r":1: device names a column 'pump' that isn't among"),
-        ("time: at", "time: heat", r":1: column 'heat' must be of type timestamp_ms"),
+        ("name: heat", "name: at", r":11: columns\[at\]: there are two columns 'at'"),
+        ("device: boiler", "device: pump", r":5: device: device names a column 'pump' that isn't among"),
+        ("time: at", "time: heat", r":12: columns\[heat\].type: column 'heat' must be of type timestamp_ms"),
         ("decimals: 1", "tag: true", r":11: .*a tag is never missing"),
         ("period: 1h", "period: 3s", r":15: .*a second is the least"),
         ("type: float32", "type: bool", r":11: .*decimals are for float32 and float64, not for bool"),
@@ -101,13 +103,111 @@ def test_what_is_wrong_is_named(old: str, new: str, problem: str) -> None:
         ("type: text, signal: {kind: choice, values: [a, b], weights: [1]}", "need as many weights"),
         ("type: text, signal: {kind: choice, values: [a], weights: [0]}", "not all of them 0"),
         ("type: text, tag: true, signal: {kind: hold, lasts: 1h, values: [a]}", "choice or constant"),
-        ("type: float64, repeat: 999, signal: {kind: constant, value: 1}", "1002 columns are too many"),
+        ("type: float64, repeat: 1998, signal: {kind: constant, value: 1}", "2001 columns are too many"),
         ("type: float64, decimals: 99, signal: {kind: constant, value: 1}", "less than or equal to 15"),
     ],
 )  # fmt: skip
 def test_columns_that_make_no_sense(column: str, problem: str) -> None:
     with pytest.raises(OptionError, match=problem):
         read(f"{GOOD}  - {{name: other, {column}}}\n")
+
+
+QUERIES = """\
+queries:
+  - name: hottest
+    window: {span: 1h}
+    compute:
+      - {function: max, column: heat}
+    per: [boiler, {every: 10m}]
+  - {name: warm, events: [heat, at], where: {column: heat, above: 50}, devices: 2}
+"""
+
+
+def test_queries_are_read() -> None:
+    hottest, warm = read(GOOD + QUERIES).queries
+    assert hottest.window is not None and hottest.window.span == 3_600_000
+    assert (warm.devices, warm.events) == (2, ("heat", "at"))
+    kind = define(read(GOOD + QUERIES))
+    # The workload's own come first; one with the name of a common one takes its place.
+    assert kind.schema.queries[:3] == ("hottest", "warm", "point")
+    other = define(read(GOOD + QUERIES.replace("warm", "point"))).schema
+    assert other.queries.count("point") == 1 and other.description("point") == other.descriptions[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("max, column: heat", "max, column: het", r":20: .*compute\[0\].column: max: .* 'het'; did"),
+        ("max, column: heat", "sum, column: het", r".*mean heat\? \(known: at, boiler, heat\)"),
+        ("[heat, at]", "[heat, hat]", r":22: queries\[warm\].events\[1\]: there is no column 'hat'"),
+        ("max, column: heat", "avg, column: at", r":20: .*avg: at is of type timestamp_ms"),
+        ("function: max", "function: best", r":20: .*function: input should be 'count'"),
+        ("column: heat, above", "column: boiler, above", r":22: .*where.column: boiler is of type te"),
+        ("[boiler,", "[heat,", r":21: .*per\[0\]: heat is neither the device \(boiler\) nor a tag"),
+        ("every: 10m", "evry: 10m", r":21: .*per\[1\].evry: unknown key; did you mean every\?"),
+        ("span: 1h", "span: 3600", r":18: .*window.span: write a duration with its unit"),
+        ("span: 1h", "spam: 1h", r":18: .*window.spam: unknown key; did you mean span\?"),
+        ("every: 10m", "every: 0s", r":21: .*every: .*greater than or equal to 1"),
+        ("above: 50", "above: .nan", r":22: .*where.above: .*finite number"),
+        ("above: 50", "under: 50", r":22: .*where.under: unknown key"),
+        ("devices: 2", "devices: 0", r":22: .*devices: .*greater than or equal to 1"),
+        ("devices: 2", "devices: few", r":22: .*devices: write all, how many are drawn"),
+        ("devices: 2", "limit: 2", r":22: queries\[warm\]: a limit needs an order"),
+        ("name: warm", "name: hottest", r":22: queries\[hottest\]: there are two queries 'hottest'"),
+        ("name: warm", "name: So warm", r":22: .*name: 'So warm' is no name of a query"),
+        ("name: warm, ", "", r":22: queries\[1\]: key `name` is missing"),
+    ],
+)  # fmt: skip
+def test_queries_that_make_no_sense(old: str, new: str, problem: str) -> None:
+    assert old in QUERIES
+    with pytest.raises(OptionError, match=f"boilers.yaml{problem}"):
+        read(GOOD + QUERIES.replace(old, new, 1))
+
+
+def test_one_of_many_columns_is_not_found_among_the_first() -> None:
+    column = "{name: x, type: float64, repeat: 300, signal: {kind: uniform, low: 0, high: 1}}"
+    query = "queries: [{name: one, events: [x_3000]}]"
+    with pytest.raises(OptionError, match=r"did you mean x_000\? \(known: at, .* and 283 more\)"):
+        read(f"{GOOD}  - {column}\n{query}\n")
+
+
+@pytest.mark.parametrize("epoch", ["now", "2026-01-31T12:00:00.5+01:00", "1970-01-01"])
+def test_epochs(epoch: str) -> None:
+    definition = read(f"{GOOD}epoch: {epoch}\n")
+    options = DefinedOptions(epoch=epoch)
+    if epoch == "now":
+        assert definition.epoch == options.epoch == "now"
+        return
+    assert define(definition)().epoch_ms == define(read(GOOD))(epoch=options.epoch).epoch_ms
+    assert DefinedOptions(epoch=options.epoch) == options and options.epoch.endswith("Z")
+
+
+@pytest.mark.parametrize("epoch", ["1969-12-31", "2100-01-02", "yesterday", "12", "2024-13-01"])
+def test_epochs_that_are_none(epoch: str) -> None:
+    with pytest.raises(OptionError, match=r":16: epoch: "):
+        read(f"{GOOD}epoch: {epoch}\n")
+
+
+def test_a_definition_is_the_same_after_its_way_as_json() -> None:
+    column = "{name: order, type: json, signal: {kind: constant, value: {größe: [1, 2.5, null]}}}"
+    text = f"{GOOD}  - {column}\n{QUERIES}epoch: 2024-02-03\n"
+    document = parse_document(text, "boilers.yaml")
+    assert Definition.read(json.loads(json.dumps(document))) == read(text)
+
+
+def test_what_cannot_be_sent_is_refused() -> None:
+    about = "x" * 100_000
+    with pytest.raises(OptionError, match="is too large, 100,000 are the most: use `repeat`"):
+        read(GOOD.replace("Boilers of a house", about))
+    half = '{name: half, type: text, signal: {kind: constant, value: "\\ud800"}}'
+    with pytest.raises(OptionError, match="is no value of type text"):
+        read(f"{GOOD}  - {half}\n")
+
+
+@pytest.mark.parametrize("text", ["", "a: &a\n  <<: *a\n", "[" * 5000, "devices: &d {in_all: *d}"])
+def test_what_is_no_tree_of_keys_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match=r"^x.yaml:\d+: "):
+        parse_definition(text, "x.yaml")
 
 
 def test_a_reserved_word_is_a_name_like_others() -> None:
@@ -123,7 +223,7 @@ def test_repeated_columns_are_numbered() -> None:
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"none.yaml can't be read"):
-        read_definition(tmp_path / "none.yaml")
+        read_document(tmp_path / "none.yaml")
     (tmp_path / "one.yaml").write_text("[1, 2]")
     with pytest.raises(OptionError, match=r"one.yaml:1: a definition is keys with values"):
-        read_definition(tmp_path / "one.yaml")
+        read_document(tmp_path / "one.yaml")

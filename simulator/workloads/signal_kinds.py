@@ -1,0 +1,182 @@
+"""The signals of a definition: what a column's values are made of. `signals.py` computes them."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from .durations import parse_duration_ms
+
+MAX_VALUES = 1000
+
+_SHARE = re.compile(r"(-?\d+(?:\.\d+)?) ?%")
+
+
+def _read_share(value: object) -> object:
+    """A part of one: a number, or a text such as 2%."""
+    found = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return float(found[1]) / 100 if found else value
+
+
+DurationMs = Annotated[float, BeforeValidator(parse_duration_ms), Field(gt=0)]
+DurationOrNoneMs = Annotated[float, BeforeValidator(parse_duration_ms), Field(ge=0)]
+Share = Annotated[float, BeforeValidator(_read_share), Field(ge=0, le=1)]
+
+
+class Part(BaseModel):
+    """A part of a definition: whatever isn't known is an error, and so is NaN."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Numbers(Part):
+    """A signal of numbers."""
+
+    @property
+    @abstractmethod
+    def span(self) -> tuple[float, float]:
+        """The lowest and the highest value that it may take."""
+
+
+class _Between(Numbers):
+    low: float
+    high: float
+
+    @property
+    def span(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    @model_validator(mode="after")
+    def _ascend(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g})")
+        return self
+
+
+class Uniform(_Between):
+    """Evenly spread noise."""
+
+    kind: Literal["uniform"]
+
+
+class Normal(Numbers):
+    """Normally distributed noise."""
+
+    kind: Literal["normal"]
+    mean: float
+    deviation: float = Field(gt=0)
+
+    @property
+    def span(self) -> tuple[float, float]:
+        # The smallest random number that is drawn gives 5.9 deviations.
+        return self.mean - 6 * self.deviation, self.mean + 6 * self.deviation
+
+
+class Wander(_Between):
+    """Drifts up and down, as most sensors' values do; see `signals.wander`."""
+
+    kind: Literal["wander"]
+    period: DurationMs
+    roughness: float = Field(0.5, ge=0, le=1)
+    octaves: int = Field(4, ge=1, le=12)
+
+    @model_validator(mode="after")
+    def _periods_are_seconds(self) -> Self:
+        shortest_ms = self.period / 2 ** (self.octaves - 1)
+        if shortest_ms < 1000:
+            raise ValueError(
+                f"the shortest of its waves lasts period / 2**(octaves - 1) = {shortest_ms:g} ms: a"
+                " second is the least, so take fewer octaves or a longer period"
+            )
+        return self
+
+
+class Cycle(_Between):
+    """A sine, lowest at the beginning of each period, plus noise."""
+
+    kind: Literal["cycle"]
+    period: DurationMs = Field(86_400_000.0, ge=1000)
+    shift: Share = 0
+    noise: float = Field(0, ge=0)
+
+    @property
+    def span(self) -> tuple[float, float]:
+        return self.low - self.noise, self.high + self.noise
+
+
+class Counter(Numbers):
+    """Rises by `step` each `every`; devices begin up to `spread` above `start`."""
+
+    kind: Literal["counter"]
+    start: float = 0
+    step: float = Field(1, gt=0)
+    every: DurationMs
+    spread: float = Field(0, ge=0)
+
+    @property
+    def span(self) -> tuple[float, float]:
+        century_ms = 100 * 365.25 * 86_400_000
+        return self.start, self.start + self.spread + self.step / self.every * century_ms
+
+
+class _Several(Part):
+    values: tuple[Any, ...] = Field(min_length=1, max_length=MAX_VALUES)
+    weights: tuple[float, ...] | None = None
+
+    @model_validator(mode="after")
+    def _weigh_each(self) -> Self:
+        weights = self.weights
+        if weights is None:
+            return self
+        if len(weights) != len(self.values):
+            raise ValueError(f"{len(self.values)} values need as many weights, not {len(weights)}")
+        if min(weights) < 0 or not sum(weights):
+            raise ValueError("weights must be 0 or more, and not all of them 0")
+        return self
+
+    @property
+    def shares(self) -> Sequence[float]:
+        """A weight for each value."""
+        return self.weights or [1.0] * len(self.values)
+
+
+class Choice(_Several):
+    """One of several values; of a tag, the device's for good."""
+
+    kind: Literal["choice"]
+
+
+class Hold(_Several):
+    """One of several values, drawn anew every `lasts`."""
+
+    kind: Literal["hold"]
+    lasts: DurationMs = Field(ge=1000)
+
+
+class Constant(Part):
+    """The same value in all events."""
+
+    kind: Literal["constant"]
+    value: Any
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """As those of `Choice`."""
+        return (self.value,)
+
+    @property
+    def shares(self) -> Sequence[float]:
+        """As those of `Choice`."""
+        return (1.0,)
+
+
+Picked = Choice | Hold | Constant
+Signal = Uniform | Normal | Wander | Cycle | Counter | Choice | Hold | Constant
+SIGNALS: dict[str, type[Part]] = {
+    "uniform": Uniform, "normal": Normal, "wander": Wander, "cycle": Cycle, "choice": Choice,
+    "hold": Hold, "counter": Counter, "constant": Constant,
+}  # fmt: skip
