@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from simulator.errors import did_you_mean, unknown_option
+from simulator.errors import OptionError, did_you_mean, unknown_option
+from simulator.workloads import workload_names
 
 from .errors import ConfigError
 from .installation import program, shipped
@@ -27,7 +28,7 @@ class ExecutorName(StrEnum):
     KUBERNETES = "kubernetes"
 
 
-_TOP_KEYS = ("targets", "namespace", "kubernetes")
+_TOP_KEYS = ("targets", "namespace", "kubernetes", "workloads")
 _TARGET_KEYS = (
     "module", "executor", "start_server", "data_dir", "cost_per_hour", "recipe", "kubernetes",
 )  # fmt: skip
@@ -66,8 +67,16 @@ class Config:
     """A config file. Targets are checked when asked for, so that one with an unset variable or a
     module of another version doesn't keep the others from being used."""
 
-    def __init__(self, path: Path, document: Mapping[str, Any], lines: Mapping[Any, int]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        document: Mapping[str, Any],
+        lines: Mapping[Any, int],
+        root: yaml.MappingNode,
+    ) -> None:
         self.path = path
+        self._root = root
+        self._workloads: Mapping[str, Any] = document.get("workloads") or {}
         self._targets: Mapping[str, Any] = document["targets"]
         self._kubernetes: Any = document.get("kubernetes") or {}
         self.namespace = str(document.get("namespace") or "default")
@@ -78,6 +87,37 @@ class Config:
     def target_names(self) -> list[str]:
         """In the file's order."""
         return list(self._targets)
+
+    @property
+    def workload_names(self) -> list[str]:
+        """Names of the workloads that the file defines, in its order."""
+        return list(self._workloads)
+
+    def workload_definition(self, name: str) -> dict[str, Any]:
+        """One of them, as it is in JSON; ConfigError if anything is wrong with it."""
+        from simulator.workloads.definition import read_name
+        from simulator.workloads.yaml_source import check_document, read_document
+
+        keys = ("workloads", name)
+        value = self._replace_variables(self._workloads[name], keys)
+        try:
+            read_name(name)
+            if name in workload_names():
+                raise ValueError(f"{name} is a workload of this tool: take another name")
+            if isinstance(value, str):
+                found = read_document(self.path.parent / Path(value).expanduser())
+                return {**found, "name": name}
+            if isinstance(value, dict) and value.setdefault("name", name) != name:
+                raise ValueError("the key above is its name: remove `name`")
+        except (OptionError, ValueError) as error:
+            raise ConfigError(f"{self.where(*keys)}: {error}") from error
+        node: yaml.Node = self._root
+        for key in keys:
+            node = next(below for above, below in node.value if above.value == key)
+        try:
+            return check_document(node, value, str(self.path), keys)
+        except OptionError as error:
+            raise ConfigError(str(error)) from error
 
     def where(self, *keys: str) -> str:
         """`file:line: targets.x.key`, for the start of an error message."""
@@ -243,6 +283,8 @@ def merge_values(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str
 
 def load_config(path: Path) -> Config:
     """Read a config file; ConfigError with file, line and key if it can't be used."""
+    from simulator.workloads.yaml_source import load_yaml
+
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -253,8 +295,7 @@ def load_config(path: Path) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"can't read config file {path}: {error}") from error
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        document = yaml.safe_load(text)
+        root, document = load_yaml(text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = error.problem or "can't be read"
@@ -276,7 +317,14 @@ def load_config(path: Path) -> Config:
     if not isinstance(targets, dict) or not targets:
         line = lines.get(("targets",), 1)
         raise ConfigError(f"{path}:{line}: `targets` needs at least one target below it")
-    return Config(path, document, lines)
+    workloads = document.get("workloads") or {}
+    if not isinstance(workloads, dict):
+        line = lines.get(("workloads",), 1)
+        raise ConfigError(
+            f"{path}:{line}: `workloads` needs names below it, each with its definition"
+        )
+    assert isinstance(root, yaml.MappingNode)
+    return Config(path, document, lines, root)
 
 
 def _note_lines(

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.contract import DataSet, Load, Role
-from simulator.errors import one_line
+from simulator.errors import OptionError, one_line
 from simulator.machine import Reading, read_machine
 
 from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
 from .config import ExecutorName, load_config
-from .errors import EXIT_FAILED, CliError, RunFailed
+from .errors import EXIT_FAILED, CliError, ConfigError, RunFailed
 from .output import say
+from .plan import check_workload
 from .session import Request, make_settings, open_session
 from .signals import Interrupts
+from .workloads import begin, complete_data, make_workload
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -57,24 +59,21 @@ class Finding:
     remedy: str = ""
 
 
-def diagnose(
-    target_name: str | None,
-    config_file: Path,
-    extra_options: Sequence[str],
-    executor: str | None,
-    namespace: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-    interrupts: Interrupts,
-) -> int:
-    """Print each check's outcome; the exit status."""
-    config = load_config(config_file)
-    target = config.target(target_name) if target_name else None
+def diagnose(request: Request, interrupts: Interrupts) -> int:
+    """Print each check's outcome; the exit status. The request may be without a target.
+
+    ConfigError if the workload is wrong, or the module can't store it.
+    """
+    config = load_config(request.config_file)
+    target = config.target(request.target) if request.target else None
+    executor = request.executor
     if executor is None:
         executor = target.executor if target else ExecutorName.KUBERNETES
+    request = replace(request, executor=executor)
+    make_workload(request.workload, config, request.workload_options, seed=0)
     healthy = True
     if executor == ExecutorName.KUBERNETES:
-        place = Place(namespace or config.namespace, kubeconfig, context)
+        place = Place(request.namespace or config.namespace, request.kubeconfig, request.context)
         values = target.kubernetes if target else config.chart_values()
         for finding in check_cluster(place, values):
             healthy = _show(finding) and healthy
@@ -85,10 +84,6 @@ def diagnose(
     else:
         _show(judge_machine(read_machine()))
     if target and healthy:
-        request = Request(
-            target.name, config_file, extra_options, executor, 0, Path(), None,
-            namespace, kubeconfig, context,
-        )  # fmt: skip
         healthy = _show(check_database(request, interrupts))
     elif not target:
         say("      name a target with --target to check the way to its database")
@@ -236,10 +231,16 @@ def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
 def check_database(request: Request, interrupts: Interrupts) -> Finding:
     """A run of one worker that connects to the database and changes nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        session = open_session(Request(**{**vars(request), "output": Path(folder)}))
+        session = open_session(replace(request, output=Path(folder)))
+        options = begin(session.workload.kind, session.workload_options)
+        data = complete_data(DataSet(), session.workload, options, existing=False)
+        try:
+            check_workload(CHECK, data, session.module)
+        except OptionError as error:
+            raise ConfigError(str(error)) from error
         try:
             with session.start("doctor", interrupts) as running:
-                settings = running.make_settings(DataSet(), CHECK)
+                settings = running.make_settings(data, CHECK)
                 with running.series("check", [settings]) as series:
                     report = series.run(settings, _PODS_PATIENCE_S, lambda status: None)
         except RunFailed as error:

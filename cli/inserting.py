@@ -40,8 +40,7 @@ from .signals import Interrupts
 def run_inserts(sweep: Sweep, request: Request, interrupts: Interrupts) -> int:
     """Make all runs; the exit status. What is done when something goes wrong is kept."""
     session = open_session(request)
-    options = {"workload_options": session.workload_options}
-    sweep = replace(sweep, data=sweep.data.model_copy(update=options))
+    sweep = replace(sweep, data=session.complete(sweep.data, existing=not sweep.data.clean))
     plan = plan_inserts(sweep)
     check_capabilities(sweep, session.module, session.options)
     lengths = [planned.load for planned in plan]

@@ -38,7 +38,7 @@ from .signals import Interrupts
 def run_mixed(mix: Mix, request: Request, interrupts: Interrupts) -> int:
     """Make all runs; the exit status. What is done when something goes wrong is kept."""
     session = open_session(request)
-    data = mix.data.model_copy(update={"workload_options": session.workload_options})
+    data = session.complete(mix.data, existing=not mix.data.clean)
     data = share_devices(data, mix.writers.workers)
     mix = replace(mix, data=data, readers=choose_queries(mix.readers, session))
     plan = plan_mix(mix)

@@ -8,6 +8,8 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
+from pydantic_core import to_json
+
 from simulator.contract import (
     DataSet,
     Load,
@@ -21,10 +23,11 @@ from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Job, Options, Support, require
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload, workload_names
-from simulator.workloads.base import SHARING_WORKERS, Schema
+from simulator.workloads.base import SHARING_WORKERS, Schema, Workload
 
 from .config import Target
 from .errors import ConfigError
+from .workloads import parse_pairs
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Sweep:
             "runs": self.runs,
             "steps": self.steps,
             **public_load(self.load),
-            **public_fields(self.data),
+            **public_data(self.data),
         }
 
 
@@ -103,7 +106,7 @@ class Mix:
             "baseline": self.baseline,
             **public_load(self.writers),
             **({"arrivals": str(self.readers.arrivals)} if self.readers.rate_per_s else {}),
-            **public_fields(self.data),
+            **public_data(self.data),
         }
 
 
@@ -121,12 +124,20 @@ class PlannedMix:
 LONGEST_SERIES = 200
 """Runs: all their settings go into one Kubernetes Secret, which holds 1 MiB
 (https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
+_SERIES_BYTES, _RUN_BYTES = 700_000, 2_500
+"""The most of all their settings, and the most of a run's without the workload's definition."""
 
 
 def public_fields(model: Load | DataSet, role: Role | None = None) -> dict[str, Any]:
     """The fields that are options of the command line, by their names there."""
     names = fields_of(type(model), role)
     return model.model_dump(mode="json", by_alias=True, include=names)
+
+
+def public_data(data: DataSet) -> dict[str, Any]:
+    """The data set as it is kept in the result. The workload's options are among the module's."""
+    own = {} if data.definition is None else {"definition": data.definition}
+    return public_fields(data) | own
 
 
 def public_load(load: Load) -> dict[str, Any]:
@@ -144,20 +155,16 @@ def by_workers(plan: Sequence[PlannedRun]) -> Iterator[tuple[str, list[PlannedRu
     """The plan in series of one worker count each, in order, with a name for each."""
     for workers, runs in groupby(plan, key=lambda planned: planned.workers):
         series = list(runs)
-        for part, start in enumerate(range(0, len(series), LONGEST_SERIES), 1):
+        each = _RUN_BYTES + len(to_json(series[0].data.definition))
+        most = min(LONGEST_SERIES, _SERIES_BYTES // each)
+        for part, start in enumerate(range(0, len(series), most), 1):
             name = f"workers-{workers:02d}" + (f"-part-{part}" if part > 1 else "")
-            yield name, series[start : start + LONGEST_SERIES]
+            yield name, series[start : start + most]
 
 
 def merge_options(target: Target, extra_options: Sequence[str]) -> dict[str, Any]:
     """The target's options with `--extra-option key=value` on top."""
-    values = dict(target.options)
-    for option in extra_options:
-        key, equals, value = option.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"--extra-option {option!r}: write it as key=value")
-        values[key.strip()] = value
-    return values
+    return {**target.options, **parse_pairs("--extra-option", extra_options)}
 
 
 @dataclass(frozen=True)
@@ -190,18 +197,18 @@ QUERIES = "queries"
 
 
 def split_options(
-    values: Mapping[str, Any], workload: str, insisted: Collection[str]
+    values: Mapping[str, Any], workload: type[Workload], insisted: Collection[str]
 ) -> SplitOptions:
     """Sort a target's options: the module's, the workload's, and the readers'.
 
     An option of another workload is left out, since a target serves them all. OptionError if it is
     among those `insisted` upon (on the command line).
     """
-    own = load_workload(workload).options_model.model_fields
+    own = workload.options_model.model_fields
     owners = _find_workloads_of_options()
     others = set(owners) - set(own)
     for name in others & set(insisted):
-        raise OptionError(f"{name} is an option of workload {owners[name]}, not of {workload}")
+        raise OptionError(f"{name} is an option of workload {owners[name]}, not of {workload.name}")
     module = {
         name: value
         for name, value in values.items()
@@ -299,7 +306,7 @@ def _plan_run(sweep: Sweep, workers: int, run: int, goes_on: bool = False) -> Pl
 def share_devices(data: DataSet, workers: int) -> DataSet:
     """The data set with the devices that a workload has in all shared out over so many workers, unless
     the user says over how many."""
-    fields = load_workload(data.workload).options_model.model_fields
+    fields = load_workload(data.workload, data.definition).options_model.model_fields
     options = data.workload_options
     if SHARING_WORKERS not in fields or options.get(SHARING_WORKERS, 1) != 1:
         return data
@@ -308,9 +315,18 @@ def share_devices(data: DataSet, workers: int) -> DataSet:
 
 def job_of(load: Load, data: DataSet) -> Job:
     """The job of a run with this load, as far as it is known before the run."""
-    workload = load_workload(data.workload)
+    workload = load_workload(data.workload, data.definition)
     options = parse_options(workload.options_model, data.workload_options, str)
     return Job(workload(data.seed, **options.model_dump()).schema, load)
+
+
+def check_workload(load: Load, data: DataSet, module: type[AnyModule]) -> Job:
+    """The job of a run with this load; OptionError, which says why, if the module can't store the
+    workload."""
+    job = job_of(load, data)
+    module.CAPABILITIES.require_workload(job.schema, data.workload, module.name)
+    module.CAPABILITIES.require_tags(job.schema, module.name)
+    return job
 
 
 def check_capabilities(sweep: Sweep, module: type[AnyModule], settings: Options | None) -> None:
@@ -321,9 +337,7 @@ def check_capabilities(sweep: Sweep, module: type[AnyModule], settings: Options 
     can, load = module.CAPABILITIES, sweep.load
     data = share_devices(sweep.data, max(sweep.workers))
     try:
-        job = job_of(load, data)
-        require(can.workload(job.schema), f"workload {data.workload}", module.name)
-        can.require_tags(job.schema, module.name)
+        job = check_workload(load, data, module)
         if "primary_key" in sweep.given:
             key = load.primary_key
             require(can.primary_keys.get(key), f"--primary-key {key}", module.name)
@@ -354,13 +368,10 @@ def check_query(
     load: Load, data: DataSet, module: type[AnyModule], settings: Options | None
 ) -> None:
     """ConfigError if the module can't query the workload."""
-    can = module.CAPABILITIES
     try:
-        if not can.queries:
+        if not module.CAPABILITIES.queries:
             raise OptionError(f"module {module.name} stores nothing that could be queried")
-        job = job_of(load, data)
-        require(can.workload(job.schema), f"workload {data.workload}", module.name)
-        can.require_tags(job.schema, module.name)
+        job = check_workload(load, data, module)
         if settings is not None:
             module(settings, job).choose_queries()
     except OptionError as error:

@@ -9,7 +9,7 @@ from simulator.contract import DataSet, Load, Report
 
 from .errors import EXIT_FAILED, ConfigError, RunFailed
 from .output import say
-from .plan import check_load, check_query, public_load
+from .plan import check_load, check_query, public_data, public_load
 from .results.place import format_workers
 from .results.reads import summarize_reads
 from .results.statistics import summarize_queries
@@ -30,7 +30,7 @@ def run_queries(
         raise ConfigError("--rate and --warm-up need a --duration: say how long to ask")
     session = open_session(request)
     load = choose_queries(load, session)
-    data = data.model_copy(update={"workload_options": session.workload_options})
+    data = session.complete(data, existing=True)
     check_query(load, data, session.module, session.options)
 
     with session.start("query", interrupts) as running, make_display([load]) as display:
@@ -52,8 +52,7 @@ def run_queries(
                 {
                     "workers": load.workers,
                     **public_load(load),
-                    "workload": data.workload,
-                    "seed": data.seed,
+                    **list_asked(data),
                 },
                 report.environment,
                 fill_level=report.fill_level,
@@ -77,6 +76,12 @@ def run_queries(
         raise unwritten
     say(f"\nResult: {running.folder.path}")
     return EXIT_FAILED if report.invalid_reasons else 0
+
+
+def list_asked(data: DataSet) -> dict[str, object]:
+    """What the result keeps of the data set: which events were asked for."""
+    kept = public_data(data)
+    return {name: kept[name] for name in ("workload", "seed", "definition") if name in kept}
 
 
 def choose_queries(load: Load, session: Session) -> Load:

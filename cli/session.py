@@ -18,7 +18,7 @@ from simulator.logs import SHORTEST_WORD
 from simulator.modules import load_module
 from simulator.modules.base import AnyModule, Options
 from simulator.modules.options import parse_options
-from simulator.workloads import load_workload
+from simulator.workloads.base import WorkloadOptions
 
 from .cluster import Place
 from .config import ExecutorName, Target, load_config
@@ -32,6 +32,7 @@ from .plan import QUERIES, merge_options, option_names, split_options
 from .results.model import Result
 from .results.store import ResultFolder, now
 from .signals import Interrupts
+from .workloads import Chosen, choose_workload, complete_data, read_options
 
 # Stands for the connection string of a server that is not started yet.
 _NOT_STARTED = "host=/not-started"
@@ -52,6 +53,7 @@ class Request:
     kubeconfig: str | None = None
     context: str | None = None
     workload: str = "temperature"
+    workload_options: Sequence[str] = ()
 
 
 @dataclass
@@ -65,16 +67,25 @@ class Session:
     module: type[AnyModule]
     values: dict[str, Any]
     """Module options as given: what the processes are told."""
-    workload_options: dict[str, Any]
-    """The workload's options, validated."""
+    workload: Chosen
+    workload_options: WorkloadOptions
     queries: list[str] | None
     """What the target asks readers for; None: all queries."""
     options: Options | None
     """The same, validated; None if a Secret of the cluster holds some of them."""
 
+    def complete(self, data: DataSet, existing: bool = False) -> DataSet:
+        """The data set with the session's workload; `existing`: of events that are there already."""
+        completed = complete_data(data, self.workload, self.workload_options, existing)
+        self.workload_options = type(self.workload_options).model_validate(
+            completed.workload_options
+        )
+        return completed
+
     def public_options(self) -> dict[str, Any]:
         """The options of module and workload as they may be shown, for the result."""
-        shown = {**self.workload_options, **self._public_module_options()}
+        own = self.workload_options.model_dump(mode="json")
+        shown = {**own, **self._public_module_options()}
         return shown if self.queries is None else shown | {QUERIES: self.queries}
 
     def result_options(self, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,12 +239,9 @@ def open_session(request: Request) -> Session:
             )
         values["connection_string"] = _NOT_STARTED
     from_command_line = {option.partition("=")[0].strip() for option in request.extra_options}
+    workload = choose_workload(request.workload, config)
     try:
-        workload = load_workload(request.workload)
-    except OptionError as error:
-        raise ConfigError(f"--workload: {error}") from error
-    try:
-        split = split_options(values, request.workload, from_command_line)
+        split = split_options(values, workload.kind, from_command_line)
     except OptionError as error:
         raise ConfigError(str(error)) from error
 
@@ -243,10 +251,7 @@ def open_session(request: Request) -> Session:
         return config.where("targets", target.name, key)
 
     options = None
-    try:
-        workload_options = parse_options(workload.options_model, split.workload, where)
-    except OptionError as error:
-        raise ConfigError(str(error)) from error
+    workload_options = read_options(workload.kind, split.workload, request.workload_options, where)
     if executor is ExecutorName.LOCAL or not target.kubernetes.get("existingSecret"):
         try:
             options = parse_options(module.options_model, split.module, where, split.known)
@@ -263,7 +268,8 @@ def open_session(request: Request) -> Session:
         place,
         module,
         split.module,
-        workload_options.model_dump(mode="json"),
+        workload,
+        workload_options,
         split.queries,
         options,
     )

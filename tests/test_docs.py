@@ -13,6 +13,9 @@ import yaml
 from click.testing import CliRunner
 
 from cli.main import commands
+from simulator.workloads.definition import Definition
+from simulator.workloads.queries import Query
+from simulator.workloads.yaml_source import parse_definition
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
@@ -115,6 +118,17 @@ def test_every_option_of_insert_and_query_is_described() -> None:
     short = {"-t": "--target", "-c": "--config", "-w": "--workers", "-r": "--runs"}
     described = {short.get(word.strip("`."), word.strip("`.")) for word in asking.split()}
     assert _options("query") - {"--help"} <= described
+
+
+def test_the_definition_in_the_documents_is_one() -> None:
+    text = (ROOT / "docs" / "workloads.md").read_text()
+    own = text.split("```yaml\nname: boilers", 1)[1].split("```")[0]
+    definition = parse_definition(f"name: boilers{own}", "workloads.md")
+    assert [query.name for query in definition.queries] == ["hottest-per-house"]
+    for model, title in ((Definition, "The keys of a definition"), (Query, "The keys of a query")):
+        table = text.split(f"### {title}\n", 1)[1].split("\n\n")[0]
+        for key in model.model_fields:
+            assert re.search(rf"^\|[^|]*`{key}\b", table, re.MULTILINE), key
 
 
 def test_pre_commit_runs_what_make_lint_runs() -> None:

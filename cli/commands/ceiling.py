@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from simulator.contract import DataSet
 
-from .options import WorkerCounts, option_of
+from .options import WorkerCounts, config_option, option_of, workload_option
 
 if TYPE_CHECKING:
     from simulator.modules.base import Encoder
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--module", "chosen", help="Only this module; default: all that encode something.")
 @option_of(DataSet, "workload")
+@workload_option
+@config_option("Config file with further workloads.")
 @click.option(
     "--batch",
     "batches",
@@ -35,7 +38,13 @@ if TYPE_CHECKING:
 )
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
 def ceiling(
-    chosen: str | None, workload: str, batches: tuple[int, ...], events: int, debug: bool
+    chosen: str | None,
+    workload: str,
+    workload_pairs: tuple[str, ...],
+    config_file: Path,
+    batches: tuple[int, ...],
+    events: int,
+    debug: bool,
 ) -> None:
     """Print events per second and CPU per event of generating and encoding, on one core.
 
@@ -47,24 +56,23 @@ def ceiling(
     from simulator.contract import Load
     from simulator.errors import OptionError
     from simulator.modules import load_module, module_names
-    from simulator.modules.base import Job, Support, require
+    from simulator.modules.base import Job, Support
     from simulator.modules.options import parse_options
-    from simulator.workloads import load_workload
 
     from ..errors import ConfigError
     from ..output import say
+    from ..workloads import find_config, make_workload
 
     try:
         modules = [load_module(name) for name in ([chosen] if chosen else module_names())]
     except OptionError as error:
         raise ConfigError(f"--module: {error}") from error
-    try:
-        made = load_workload(workload)()
-        if chosen:
-            storing = modules[0].CAPABILITIES.workload(made.schema)
-            require(storing, f"workload {workload}", chosen)
-    except OptionError as error:
-        raise ConfigError(f"--workload: {error}") from error
+    made = make_workload(workload, find_config(config_file), workload_pairs, seed=0)
+    if chosen:
+        try:
+            modules[0].CAPABILITIES.require_workload(made.schema, made.name, chosen)
+        except OptionError as error:
+            raise ConfigError(f"--workload: {error}") from error
     rows: list[list[str]] = []
     for module in modules:
         if module.CAPABILITIES.workload(made.schema) is not Support.FULL:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from simulator.contract import DataSet
+
 from ..signals import Interrupts
-from .options import config_option, place_options
+from .options import config_option, option_of, place_options, request_of, workload_option
 
 
 @click.command()
@@ -22,6 +25,8 @@ from .options import config_option, place_options
     metavar="KEY=VALUE",
     help="Option for the database module, over the target's own; may be repeated.",
 )
+@option_of(DataSet, "workload")
+@workload_option
 @click.option(
     "--executor",
     type=click.Choice(["local", "kubernetes"]),
@@ -29,32 +34,19 @@ from .options import config_option, place_options
 )
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
 @click.pass_context
-def doctor(
-    ctx: click.Context,
-    /,
-    target: str | None,
-    config_file: Path,
-    extra_options: tuple[str, ...],
-    executor: str | None,
-    debug: bool,
-    kubeconfig: str | None,
-    context: str | None,
-    namespace: str | None,
-) -> None:
+def doctor(ctx: click.Context, /, **given: Any) -> None:
     """Check what a run needs, in order, and say what to do about what is missing.
 
     Cluster and context, helm, permissions, Pod Security, the image on the nodes; with --target
-    also name resolution and the database, by a run of one worker that changes nothing.
+    also name resolution and the database, by a run of one worker that changes nothing, and whether
+    the workload can be stored in it.
     """  # fmt: skip
     from ..diagnosis import diagnose
 
     interrupts = ctx.obj
     assert isinstance(interrupts, Interrupts)
-    ctx.exit(
-        diagnose(
-            target, config_file, extra_options, executor, namespace, kubeconfig, context, interrupts
-        )
-    )
+    unused = {"timeout_s": 0, "output": Path(), "json_file": None}
+    ctx.exit(diagnose(request_of(given | unused), interrupts))
 
 
 for _option in place_options():

@@ -212,6 +212,14 @@ def fill_model(model: type[Model], given: Mapping[str, Any], **more: Any) -> Mod
     return model(**(own | more))
 
 
+def workload_option(function: Function) -> Function:
+    """Options of the workload, of every command that has one."""
+    return click.option(
+        "--workload-option", "workload_pairs", multiple=True, metavar="KEY=VALUE",
+        help="Option of the workload, over the target's own; may be repeated.",
+    )(function)  # fmt: skip
+
+
 def common(function: Function) -> Function:
     """Options of every command that runs something against a target."""
     options = [
@@ -226,6 +234,7 @@ def common(function: Function) -> Function:
             help="Seconds that one run may take; 0: no limit.",
         ),
         option_of(DataSet, "workload"),
+        workload_option,
         click.option(
             "--executor", type=click.Choice(["local", "kubernetes"]),
             help="Where collector and workers run; default: the target's, or else kubernetes.",
@@ -290,4 +299,5 @@ def request_of(given: dict[str, Any]) -> Request:
         kubeconfig=given["kubeconfig"],
         context=given["context"],
         workload=given["workload"],
+        workload_options=given["workload_pairs"],
     )

@@ -2,33 +2,71 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from .options import debug_option
+from .options import (
+    Duration,
+    config_option,
+    debug_option,
+    on_command_line,
+    output_option,
+    workload_option,
+)
 
 
 @click.command()
 @click.argument("workload", required=False)
+@config_option("Config file with further workloads.")
+@workload_option
 @click.option("--seed", default=0, type=click.IntRange(0, 2**64 - 1), help="Of the events shown.")
+@click.option("--plot", is_flag=True, help="Draw the values of some devices over time instead.")
+@click.option(
+    "--span",
+    "span_s",
+    default="1h",
+    show_default=True,
+    type=Duration(above=True),
+    help="With --plot: how long a time is drawn.",
+)
+@output_option(None, "With --plot: file to write, .svg or .png. Default: NAME.svg here.")
 @debug_option
-def workloads(workload: str | None, seed: int, debug: bool) -> None:
-    """List the workloads.
+@click.pass_context
+def workloads(
+    ctx: click.Context,
+    workload: str | None,
+    config_file: Path,
+    workload_pairs: tuple[str, ...],
+    seed: int,
+    plot: bool,
+    span_s: float,
+    output: Path | None,
+    debug: bool,
+) -> None:
+    """List the workloads: those of this tool, and those below `workloads` in the config file.
 
-    With a WORKLOAD, show its columns with a few events, its types in each database, the bytes of an event
-    in each one's requests, and its queries.
+    With a WORKLOAD (a name, or a file with a definition), show its columns with a few events, its types in
+    each database, the bytes of an event in each one's requests, and its queries.
     """  # fmt: skip
-    from simulator.errors import OptionError
-    from simulator.workloads import load_workload
-
     from ..errors import ConfigError
-    from ..output import say
+    from ..output import note, say
     from ..show.workloads import describe_workload, list_workloads
+    from ..workloads import find_config, make_workload
 
-    try:
-        say(
-            list_workloads()
-            if workload is None
-            else describe_workload(load_workload(workload), seed)
-        )
-    except OptionError as error:
-        raise ConfigError(str(error)) from error
+    config = find_config(config_file)
+    about_plot = on_command_line(ctx) & {"span_s", "output"}
+    if about_plot and not plot:
+        raise ConfigError("--span and --output go with --plot")
+    if workload is None:
+        if plot or workload_pairs:
+            raise ConfigError("--plot and --workload-option need a WORKLOAD")
+        say(list_workloads(config))
+        return
+    made = make_workload(workload, config, workload_pairs, seed)
+    if not plot:
+        say(describe_workload(made))
+        return
+    from ..show.plotting import write_workload_plot
+
+    note(f"Written: {write_workload_plot(made, round(span_s * 1000), output)}")

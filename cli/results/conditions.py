@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import yaml
+
 from simulator.conditions import Condition, find_conditions
 from simulator.contract import DataSet, Load
 from simulator.errors import OptionError
@@ -111,7 +113,10 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
             found[Setting(name, origin)] = Stated(condition, value)
 
     for name, value in result.options.items():
-        if name != "module":
+        if name == "definition":
+            for part, text in flatten_definition(value).items():
+                add(Condition.WORKLOAD, part, Origin.COMMAND, text)
+        elif name != "module":
             add(_COMMAND.get(name, Condition.WORKLOAD), name, Origin.COMMAND, value)
     for name, value in result.settings.module.items():
         # Options that a target has and its module doesn't are the workload's.
@@ -133,6 +138,25 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
     for condition, name, value in _list_surroundings(result, client):
         add(condition, name, Origin.ENVIRONMENT, value)
     return found
+
+
+def flatten_definition(definition: Mapping[str, Any]) -> dict[str, str]:
+    """What a workload's definition says, as `definition.interval`, `definition.columns.heat`."""
+    found = {}
+    for key, value in definition.items():
+        named = isinstance(value, list) and all(_mapping(part).get("name") for part in value)
+        for part in value if named else ():
+            rest = {name: own for name, own in part.items() if name != "name"}
+            found[f"definition.{key}.{part['name']}"] = _write_flow(rest)
+        if not named:
+            found[f"definition.{key}"] = value if isinstance(value, str) else _write_flow(value)
+    return found
+
+
+def _write_flow(value: Any) -> str:
+    """As YAML in a line."""
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**9)
+    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def _list_surroundings(
@@ -196,6 +220,12 @@ def compare_conditions(results: Sequence[Result]) -> Conditions:
     nothing about the difference: the other database does the same by another name, or not at all."""
     declared = [find_declared(result) for result in results]
     found = [list_settings(*pair) for pair in zip(results, declared, strict=True)]
+    if len({result.settings.data.workload for result in results}) > 1:
+        # All of two workloads differs: their names say so.
+        found = [
+            {one: said for one, said in own.items() if not one.name.startswith("definition.")}
+            for own in found
+        ]
     _state_in_flight(results, declared, found)
     known: dict[str, set[Setting]] = {}
     for result, said, own in zip(results, declared, found, strict=True):

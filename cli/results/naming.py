@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from simulator.conditions import Condition, find_conditions
 
@@ -95,4 +97,6 @@ def _list_silent(model: type[BaseModel]) -> set[str]:
 
 def _join_options(result: Result) -> dict[str, Any]:
     own = {name: value for name, value in result.options.items() if name != "module"}
+    if "definition" in own:
+        own["definition"] = f"{crc32(to_json(own['definition'])):08x}"
     return own | result.settings.module

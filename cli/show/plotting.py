@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from simulator.workloads.base import Workload
 
 from ..errors import ConfigError
 from ..output import write_whole
@@ -11,6 +14,7 @@ from ..results.naming import name_results
 from ..results.store import StoredResult
 from .drawing import make_standalone_svg, to_png
 from .figures import KINDS, Figure, Named, add_title, name_sources
+from .workload_figure import draw_values
 
 ENDINGS = (".svg", ".png")
 
@@ -23,14 +27,28 @@ def write_plot(
     theme: str,
 ) -> Path:
     """Draw and write; the file. ConfigError if there is nothing to draw or the file's name is wrong."""
-    if output is not None and output.suffix.lower() not in ENDINGS:
-        raise ConfigError(f"--output {output}: name a file that ends in {' or '.join(ENDINGS)}")
+    _check_ending(output)
     named = [
         Named(name, one.result) for name, one in zip(name_results(stored), stored, strict=True)
     ]  # fmt: skip
     figure = _choose_figure(named, kind)
-    output = output or Path(f"{figure.kind}.svg")
     spec = add_title(figure, title or figure.title, name_sources(figure.kind, named))
+    return _write(spec, output or Path(f"{figure.kind}.svg"), theme)
+
+
+def write_workload_plot(workload: Workload, span_ms: int, output: Path | None) -> Path:
+    """Draw a workload's values and write them; the file. ConfigError as for `write_plot`."""
+    _check_ending(output)
+    figure = draw_values(workload, span_ms)
+    return _write(add_title(figure, figure.title), output or Path(f"{figure.kind}.svg"), "auto")
+
+
+def _check_ending(output: Path | None) -> None:
+    if output is not None and output.suffix.lower() not in ENDINGS:
+        raise ConfigError(f"--output {output}: name a file that ends in {' or '.join(ENDINGS)}")
+
+
+def _write(spec: dict[str, Any], output: Path, theme: str) -> Path:
     png = output.suffix.lower() == ".png"
     write_whole(output, to_png(spec, theme) if png else make_standalone_svg(spec, theme))
     return output

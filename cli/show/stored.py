@@ -7,6 +7,7 @@ from typing import Any
 
 from simulator.contract import InsertRun, LatencyMs, Machine, ReadRun, Storage
 
+from ..results.conditions import flatten_definition
 from ..results.model import Baseline, Result
 from ..results.naming import find_differing_options, format_options, format_value
 from ..results.reads import compare_with_alone
@@ -95,7 +96,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         "Time and machine": tabulate_machines(result),
         "Retries and errors": tabulate_errors(runs),
         "Phases, seconds": tabulate_phases(result),
-        "Options": _tabulate_pairs(flatten(result.options)),
+        "Options": _tabulate_pairs(_list_options(result)),
         "Environment": _tabulate_pairs(flatten(result.environment)),
     }
     return {title: found for title, found in tables.items() if found.rows}
@@ -323,6 +324,13 @@ def tabulate_phases(result: Result) -> Table:
     ]
     headers = ["Workers", "Run", "Level", *(name.replace("_", "-") for name in names)]
     return Table(headers, rows)
+
+
+def _list_options(result: Result) -> Iterable[tuple[str, str]]:
+    definition = result.settings.data.definition
+    shown = {name: value for name, value in result.options.items() if name != "definition"}
+    yield from flatten(shown)
+    yield from flatten_definition(definition or {}).items()
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:

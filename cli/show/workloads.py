@@ -12,9 +12,12 @@ from simulator.contract import Load
 from simulator.modules import load_module, module_names
 from simulator.modules.base import AnyModule, Encoding, Job, Support
 from simulator.modules.options import parse_options
-from simulator.workloads import load_workload, workload_names
+from simulator.workloads import workload_names
 from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
 from simulator.workloads.tags import Tags
+
+from ..config import Config
+from ..workloads import choose_workload
 
 EVENTS = 3
 """Shown of a workload."""
@@ -24,11 +27,12 @@ _WIDEST = 26
 _MOST_COLUMNS = 30
 
 
-def list_workloads() -> str:
-    """A line for each workload."""
+def list_workloads(config: Config | None) -> str:
+    """A line for each workload; ConfigError if one of the config file's is wrong."""
+    own = config.workload_names if config else []
     rows = []
-    for name in workload_names():
-        kind = load_workload(name)
+    for name in [*workload_names(), *own]:
+        kind = choose_workload(name, config).kind
         schema = kind.schema
         about = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
         rows.append([name, str(len(schema.columns)), str(schema.metrics), about])
@@ -36,9 +40,8 @@ def list_workloads() -> str:
     return _table(headers, rows, ["left", "right", "right", "left"])
 
 
-def describe_workload(kind: type[Workload], seed: int) -> str:
+def describe_workload(workload: Workload) -> str:
     """All that there is to say of one, with its first events."""
-    workload = kind(seed)
     block = workload.block(0, 0, BATCH)
     schema = workload.schema
     parts = {

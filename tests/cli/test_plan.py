@@ -29,6 +29,8 @@ from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.options import PostgresOptions
 from simulator.workloads.base import ColumnType
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.temperature import Temperature
 
 TARGET = Target("x", "postgres", ExecutorName.LOCAL, {"user": "me", "device_spread": 1})
 POSTGRES = parse_options(PostgresOptions, {"connection_string": "host=x"}, str)
@@ -180,7 +182,7 @@ def test_an_extra_option_needs_key_and_value(option: str) -> None:
 
 def test_a_targets_options_are_sorted_by_whom_they_concern() -> None:
     values = {"user": "me", "device_spread": 3, "extra_tags": 2, "queries": "a, b"}
-    cpu = split_options(values, "cpu", insisted=())
+    cpu = split_options(values, Cpu, insisted=())
     assert (cpu.module, cpu.workload) == ({"user": "me"}, {"device_spread": 3, "extra_tags": 2})
     assert cpu.queries == ["a", "b"]
 
@@ -188,9 +190,9 @@ def test_a_targets_options_are_sorted_by_whom_they_concern() -> None:
 def test_a_target_serves_all_workloads_but_a_command_line_means_one() -> None:
     """What the file says for another workload is left out; what was just typed is refused."""
     values = {"extra_tags": 2}
-    assert split_options(values, "temperature", insisted=()).module == {}
+    assert split_options(values, Temperature, insisted=()).module == {}
     with pytest.raises(OptionError, match="extra_tags is an option of workload cpu, not of temp"):
-        split_options(values, "temperature", insisted=["extra_tags"])
+        split_options(values, Temperature, insisted=["extra_tags"])
 
 
 # --- what a module can do -------------------------------------------------------------------------
@@ -246,10 +248,13 @@ def test_a_default_that_the_database_has_no_notion_of_is_no_error() -> None:
             "module limited can't do --primary-key uuid yet",
         ),
         ({"tables": Tables.MULTIPLE}, "module limited can't do --tables multiple yet"),
-        ({"workload": "cpu"}, "module limited can't do workload cpu yet"),
         (
             {"workload_options": {"tags": "table"}},
             "module limited can't do joins, for tags=table yet",
+        ),
+        (
+            {"workload": "cpu"},
+            "module limited can't do workload cpu yet: it has no type for json (tags)",
         ),
     ],
 )

@@ -1,0 +1,140 @@
+"""The workload that a command is about: the tool's, the config file's or that of a file of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.contract import DataSet
+from simulator.errors import OptionError, did_you_mean
+from simulator.modules.options import parse_options
+from simulator.workloads import load_workload, workload_names
+from simulator.workloads.base import Workload, WorkloadOptions
+
+from .config import Config, load_config
+from .errors import ConfigError
+from .installation import CONFIG_FILE
+from .output import note
+
+FLAG = "--workload-option"
+_ENDINGS = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A workload and where it comes from."""
+
+    kind: type[Workload]
+    definition: dict[str, Any] | None = None
+    """As JSON, unless it is one of the tool's own."""
+    file: str | None = None
+    """As it was named."""
+
+
+def choose_workload(given: str, config: Config | None) -> Chosen:
+    """What `--workload` names; ConfigError, which says where, if there is none or it is wrong."""
+    if config is not None and given in config.workload_names:
+        definition = config.workload_definition(given)
+        return Chosen(load_workload(given, definition), definition)
+    try:
+        if given in workload_names():
+            return Chosen(load_workload(given))
+        if Path(given).is_file() or given.endswith(_ENDINGS):
+            return _read_file(given)
+    except OptionError as error:
+        raise ConfigError(f"--workload: {error}") from error
+    known = [*workload_names(), *(config.workload_names if config else ())]
+    raise ConfigError(
+        f"--workload: there is no workload {given!r}{did_you_mean(given, known)} (known:"
+        f" {', '.join(known)}; or name a file that ends in .yaml)"
+    )
+
+
+def _read_file(given: str) -> Chosen:
+    from simulator.workloads.yaml_source import read_document
+
+    definition = read_document(Path(given).expanduser(), taken=workload_names())
+    return Chosen(load_workload(definition["name"], definition), definition, given)
+
+
+def find_config(file: Path) -> Config | None:
+    """The config file, of commands that need none: None if none is named and there is none here."""
+    if file == Path(CONFIG_FILE) and not file.exists():
+        return None
+    return load_config(file)
+
+
+def parse_pairs(flag: str, pairs: Sequence[str]) -> dict[str, Any]:
+    """The values of an option `flag` that is given as key=value, several times."""
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{flag} {pair!r}: write it as key=value")
+        found[key.strip()] = value
+    return found
+
+
+def read_options(
+    kind: type[Workload],
+    values: Mapping[str, Any],
+    pairs: Sequence[str],
+    where: Callable[[str], str] = str,
+) -> WorkloadOptions:
+    """The workload's options: `pairs` of the command line over `values`, which stand `where` it says."""
+    told = parse_pairs(FLAG, pairs)
+    try:
+        return parse_options(
+            kind.options_model,
+            {**values, **told},
+            lambda key: FLAG if key in told else where(key),
+        )
+    except OptionError as error:
+        raise ConfigError(str(error)) from error
+
+
+def make_workload(given: str, config: Config | None, pairs: Sequence[str], seed: int) -> Workload:
+    """A workload whose events are looked at here, with such options."""
+    kind = choose_workload(given, config).kind
+    options = begin(kind, read_options(kind, {}, pairs))
+    try:
+        return kind(seed, **options.model_dump())
+    except OptionError as error:
+        raise ConfigError(f"{FLAG}: {error}") from error
+
+
+def complete_data(
+    data: DataSet, chosen: Chosen, options: WorkloadOptions, existing: bool
+) -> DataSet:
+    """The data set with a workload, whose first event has this time if it begins now.
+
+    ConfigError if it is about `existing` events of such a workload: somebody must say when they began.
+    """
+    kind = chosen.kind
+    if kind.begins_now(options):
+        if existing:
+            raise ConfigError(
+                f"workload {kind.name} begins when it is inserted: give the time that the insert said"
+                f" and its result keeps, as in {FLAG} epoch=2026-01-31T12:00:00Z"
+            )
+        options = begin(kind, options)
+        epoch = options.model_dump()["epoch"]
+        note(f"events begin at {epoch}: query them with {FLAG} epoch={epoch}")
+    return data.model_copy(
+        update={
+            "workload": kind.name,
+            "workload_options": options.model_dump(mode="json"),
+            "definition": chosen.definition,
+            "workload_file": chosen.file,
+        }
+    )
+
+
+def begin(kind: type[Workload], options: WorkloadOptions) -> WorkloadOptions:
+    """The options, with this second for one that begins now."""
+    if not kind.begins_now(options):
+        return options
+    return kind.begin_at(options, int(time.time()) * 1000)
