@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...contract import PrimaryKey, Storage
 from ...errors import OptionError
 from ...workloads.base import ColumnType
-from ..base import Capabilities, Encoder, Job, Module, Query, Support, require
+from ..base import Capabilities, Encoder, Job, Module, Support, require
 from .options import BlackholeOptions
 from .writer import BlackholeWriter
 
@@ -73,9 +73,6 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
 
     def storage(self) -> Storage:
         return Storage(reason="nothing is stored")
-
-    def workload_queries(self) -> Mapping[str, Query]:
-        return {}
 
     def server_info(self) -> dict[str, Any]:
         return {"version": "none: payloads are discarded", "settings": {}}
