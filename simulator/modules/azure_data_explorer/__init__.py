@@ -32,10 +32,9 @@ from typing import Any, ClassVar
 from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...errors import SimulatorError, one_line
-from ...workloads import WORKLOADS
 from ...workloads.base import ColumnType
-from ...workloads.queries import Bound, bind
-from ..base import Capabilities, Encoding, Job, Module, Query, Support
+from ...workloads.queries import Bound
+from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..shared.errors import nothing_to_query
 from .encoding import CsvEncoder, InsertMode
 from .ingestion import MAPPING, SHOWN
@@ -77,10 +76,7 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
             for key in PrimaryKey
         },
         multiple_tables=Support.FULL,
-        queries=dict.fromkeys(
-            (name for workload in WORKLOADS.values() for name in workload.schema.queries),
-            Support.FULL,
-        ),
+        queries=claim_queries(SHAPES),
         shapes=SHAPES,
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
@@ -167,14 +163,6 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
             self.connection.ask(f"{quote_name(table)} | count") for table in self.job.table_names
         ]
         return sum(int(rows[0][0]) for rows in answers)
-
-    def workload_queries(self) -> Mapping[str, Query]:
-        schema = self.job.schema
-        return {
-            name: self.compile(bind(query, schema.epoch_ms))
-            for name in schema.queries
-            if (query := schema.description(name)) is not None and not query.is_drawn
-        }
 
     def compile(self, bound: Bound) -> Query:
         compiled = compile_query(bound, self.job.schema)

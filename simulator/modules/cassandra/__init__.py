@@ -61,10 +61,9 @@ from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads import WORKLOADS
 from ...workloads.base import ColumnType
-from ...workloads.queries import Bound, Shape, bind
-from ..base import Capabilities, Encoding, Job, Module, Query, Support
+from ...workloads.queries import Bound, Shape
+from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..shared.errors import nothing_to_query
 from ..shared.sql import quote_name
 from .encoding import CassandraEncoder, has_key_column
@@ -131,10 +130,7 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
             PrimaryKey.NONE: Support.FULL,
         },
         multiple_tables=Support.FULL,
-        queries=dict.fromkeys(
-            (name for workload in WORKLOADS.values() for name in workload.schema.queries),
-            Support.FULL,
-        ),
+        queries=claim_queries(frozenset(Shape)),
         # The table's key is in the order that the queries need; no other index would serve them.
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
@@ -266,14 +262,6 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
 
     def count(self) -> int:
         return sum(self._queries.count(table) for table in self.job.table_names)
-
-    def workload_queries(self) -> Mapping[str, Query]:
-        schema = self.job.schema
-        return {
-            name: self.compile(bind(query, schema.epoch_ms))
-            for name in schema.queries
-            if (query := schema.description(name)) is not None and not query.is_drawn
-        }
 
     def compile(self, bound: Bound) -> Query:
         return self._queries.compile(bound)

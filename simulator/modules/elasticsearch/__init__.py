@@ -37,10 +37,9 @@ from typing import Any, ClassVar
 from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...errors import Retryable
-from ...workloads import WORKLOADS
 from ...workloads.base import Column, ColumnType, Schema
-from ...workloads.queries import Bound, bind
-from ..base import Capabilities, Encoding, Job, Module, Query, Support
+from ...workloads.queries import Bound
+from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..shared.errors import MissingTable, nothing_to_query
 from .encoding import DocumentEncoder, InsertMode
 from .options import ElasticsearchOptions, EncodingOptions, Flavor
@@ -101,10 +100,7 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
             PrimaryKey.NONE: Support.UNSUPPORTED,
         },
         multiple_tables=Support.FULL,
-        queries=dict.fromkeys(
-            (name for workload in WORKLOADS.values() for name in workload.schema.queries),
-            Support.FULL,
-        ),
+        queries=claim_queries(SHAPES),
         shapes=SHAPES,
         # Every field is indexed anyway.
         indices=Support.UNSUPPORTED,
@@ -228,14 +224,6 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         return {
             "version": f"{name} {version['number']} (Lucene {version['lucene_version']})",
             "settings": settings,
-        }
-
-    def workload_queries(self) -> Mapping[str, Query]:
-        schema = self.job.schema
-        return {
-            name: self.compile(bind(query, schema.epoch_ms))
-            for name in schema.queries
-            if (query := schema.description(name)) is not None and not query.is_drawn
         }
 
     def compile(self, bound: Bound) -> Query:
