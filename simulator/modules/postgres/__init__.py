@@ -119,8 +119,6 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
-    SQL: ClassVar[SqlDialect] = SqlDialect()
-    """In which queries are asked."""
     TUNED_QUERIES: ClassVar[Mapping[str, Mapping[Tags, str]]] = {}
     """Name -> statement, by where tags are, of what is tuned for a server's indices, and called so
     (TUNED)."""
@@ -232,7 +230,11 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         that there is already, on whichever table, would pass for the one asked for."""
         schema = self.job.schema
         apart = schema.tags is Tags.TABLE
-        name = f"({self.SQL.device(schema)})" if schema.device_path else quote_name(schema.device)
+        name = (
+            f"({self._dialect.SQL.device(schema)})"
+            if schema.device_path
+            else quote_name(schema.device)
+        )
         device = quote_name(ID) if apart else name
         # YugabyteDB would hash the first column if nothing were said of its order: no help for a
         # minimum or a range.
@@ -307,7 +309,9 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         }
 
     def compile(self, bound: Bound) -> Query:
-        return partial(self._session.ask, compile_statement(bound, self.job.schema, self.SQL))
+        return partial(
+            self._session.ask, compile_statement(bound, self.job.schema, self._dialect.SQL)
+        )
 
     def choose_queries(self, own: Collection[str] | None = None) -> list[str]:
         for name in self.job.load.queries or ():

@@ -16,7 +16,9 @@ import psycopg2.extensions
 
 from ...errors import OptionError, Retryable
 from ...workloads.tags import Tags
+from ..shared.sql_queries import SqlDialect
 from .encoding import InsertMode
+from .queries import PostgresSql
 
 Connection = psycopg2.extensions.connection
 
@@ -38,6 +40,8 @@ class Dialect:
     COPY_IS_ATOMIC: ClassVar[bool] = True
     """Whether a COPY without BEGIN is stored as a whole or not at all."""
     ADVISORY_LOCKS: ClassVar[bool] = True
+    SQL: ClassVar[SqlDialect] = PostgresSql()
+    """In which queries are asked."""
     QUERIES: ClassVar[Mapping[str, Mapping[Tags, str]]] = {}
     """More than those for all: name -> statement, by where tags are."""
     SETTINGS: ClassVar[Sequence[str]] = ()
@@ -103,6 +107,8 @@ class CockroachDB(Dialect):
     COPY_IS_ATOMIC = False
     # They are there, but do nothing: https://github.com/cockroachdb/cockroach/issues/13546
     ADVISORY_LOCKS = False
+    # A lookup join goes through the index: https://www.cockroachlabs.com/docs/stable/joins#lookup-joins
+    SQL = SqlDialect()
     SETTINGS = ("copy_from_atomic_enabled", "default_int_size", "serial_normalization")
     FACTS: ClassVar = {
         "zone_configuration": "SELECT raw_config_sql FROM [SHOW ZONE CONFIGURATION FROM RANGE default]"

@@ -7,7 +7,7 @@ from enum import Enum
 
 from ...workloads.base import ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
-from ...workloads.tags import ID, Tags
+from ...workloads.tags import ID
 from .sql import quote_name
 
 
@@ -62,6 +62,10 @@ class SqlDialect:
             column = f"CAST({column} AS {self.NUMBERS[ColumnType.FLOAT64]})"
         return f"{one.function}({column})"
 
+    def among(self, column: str, statement: str, count: int | None) -> str:
+        """The condition that a statement finds a column's value, among `count` at most, if that is known."""
+        return f"{column} IN ({statement})"
+
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
         """Of each device's newest event these values, the first of which tells devices apart. `source` is
         what follows FROM, conditions included."""
@@ -102,8 +106,9 @@ def _list_conditions(bound: Bound, schema: Schema, dialect: SqlDialect) -> list[
     if bound.devices is not None:
         names = [quote_text(name) for name in bound.devices]
         among = f"= {names[0]}" if len(names) == 1 else f"IN ({', '.join(names)})"
-        sign = "=" if len(names) == 1 else "IN"
-        found.append(_find_devices(f"{dialect.device(schema)} {among}", sign, schema))
+        named = f"{dialect.device(schema)} {among}"
+        apart = schema.is_apart(schema.device)
+        found.append(_among_tags(named, len(names), schema, dialect) if apart else named)
     time = quote_name(schema.time)
     if bound.start_ms is not None and bound.end_ms is not None:
         if bound.end_ms == bound.start_ms + 1:
@@ -114,17 +119,15 @@ def _list_conditions(bound: Bound, schema: Schema, dialect: SqlDialect) -> list[
         where = bound.query.where
         comparison = _compare(where, schema, dialect)
         apart = schema.is_apart(where.column)
-        found.append(_find_devices(comparison, "IN", schema) if apart else comparison)
+        found.append(_among_tags(comparison, None, schema, dialect) if apart else comparison)
     return found
 
 
-def _find_devices(condition: str, sign: str, schema: Schema) -> str:
-    """A condition on names or tags as one on events: with a tags' table, on the ids that it finds there."""
-    if schema.tags is Tags.ROW:
-        return condition
+def _among_tags(condition: str, devices: int | None, schema: Schema, dialect: SqlDialect) -> str:
+    """A condition on names or tags, which so many devices fulfil at most, as one on the events' ids."""
     key = quote_name(ID)
     found = f"SELECT {key} FROM {quote_name(schema.tags_table)} WHERE {condition}"
-    return f"{key} {sign} ({found})"
+    return f"{key} = ({found})" if devices == 1 else dialect.among(key, found, devices)
 
 
 def _compare(where: Where, schema: Schema, dialect: SqlDialect) -> str:
