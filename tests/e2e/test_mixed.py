@@ -49,11 +49,11 @@ def test_writers_and_readers_at_once_and_alone(tool: Tool) -> None:
     ]  # fmt: skip
     # What is stored can be shown, compared with itself, and exported.
     name = tool.folder().name
-    shown = tool.run("results", "show", name).ok().out
+    shown = tool.run_here("results", "show", name).ok().out
     assert "Readers alone" in shown
     assert "Writers alone" in shown
-    assert "mixed" in tool.run("results").ok().out
-    compared = tool.run("compare", name, name).ok().out
+    assert "mixed" in tool.run_here("results").ok().out
+    compared = tool.run_here("compare", name, name).ok().out
     assert "newest-per-device" in compared
 
 

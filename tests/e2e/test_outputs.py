@@ -199,7 +199,7 @@ def test_no_process_shows_the_password(tool: Tool, server: Server, way: str) -> 
 def test_no_error_shows_the_password(tool: Tool, option: str) -> None:
     tool.add_target("x", module="postgres", connection_string="host=127.0.0.1 port=1")
     # With a traceback, which says more than the error alone.
-    done = tool.run(
+    done = tool.run_here(
         "insert", "-t", "x", "-w", 1, "-r", 1, "--batch", 10, "--debug",
         "--extra-option", option.format(PASSWORD),
     )  # fmt: skip

@@ -335,7 +335,7 @@ def test_a_plot_follows_the_browsers_colours(
     tool: Tool, kept: Kept, browser: Browser, tmp_path: Path
 ) -> None:
     file = tmp_path / "plot.svg"
-    tool.run("plot", kept["base"], "--output", file).ok()
+    tool.run_here("plot", kept["base"], "--output", file).ok()
     for scheme, dark in (("light", False), ("dark", True)):
         context = browser.new_context(color_scheme="dark" if dark else "light")
         page = Opened(context.new_page(), file)
@@ -356,7 +356,7 @@ def test_plot_needs_no_browser(
 ) -> None:
     file = tmp_path / name
     nothing = {"PATH": str(tmp_path), "BROWSER": ""}
-    done = tool.run("plot", kept["base"], kept["slow"], "--output", file, env=nothing).ok()
+    done = tool.run_here("plot", kept["base"], kept["slow"], "--output", file, env=nothing).ok()
     assert f"Written: {file}" in done.err
     assert file.read_bytes().startswith(start)
 
@@ -364,8 +364,8 @@ def test_plot_needs_no_browser(
 def test_plot_and_report_here_by_default(tool: Tool, kept: Kept) -> None:
     results = ("--results", kept["base"].parent)
     tool.run("plot", kept["levels"].name, *results).ok()
-    tool.run("plot", kept["base"].name, "--kind", "latency", *results).ok()
-    tool.run("report", kept["base"].name, *results).ok()
+    tool.run_here("plot", kept["base"].name, "--kind", "latency", *results).ok()
+    tool.run_here("report", kept["base"].name, *results).ok()
     for name in ("fill-level.svg", "latency.svg", "report.html"):
         assert (tool.place / name).stat().st_size > 1000
 
@@ -404,7 +404,7 @@ def test_an_older_report_is_kept_if_the_new_one_can_not_be_made(
     file = tmp_path / "report.html"
     file.write_text("old")
     (kept["base"] / "result.json").write_text("{")
-    error = tool.run("report", *kept.values(), "--output", file).error(2)
+    error = tool.run_here("report", *kept.values(), "--output", file).error(2)
     assert f"{kept['base']}/result.json" in error
     assert file.read_text() == "old"
 
@@ -427,7 +427,7 @@ def test_wrong_usage(
     tool: Tool, kept: Kept, arguments: Sequence[str], words: Sequence[str], status: int
 ) -> None:
     named = [kept["base"].name if word == "base" else word for word in arguments]
-    done = tool.run(*named, "--results", kept["base"].parent)
+    done = tool.run_here(*named, "--results", kept["base"].parent)
     error = done.error(status)
     assert [word for word in words if word not in error] == [], error
     assert done.out == ""

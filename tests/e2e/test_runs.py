@@ -608,7 +608,7 @@ def test_a_run_whose_count_is_wrong_is_invalid(tool: Tool, server: Server) -> No
 
 
 def test_targets_lists_what_each_can_do(tool: Tool) -> None:
-    done = tool.run("targets").ok()
+    done = tool.run_here("targets").ok()
     header, *table = rows(done.out, "Target")
     assert header[:3] == ["Target", "Module", "Executor"]
     names = {row[0]: row[1:] for row in table}
@@ -618,7 +618,7 @@ def test_targets_lists_what_each_can_do(tool: Tool) -> None:
 
 
 def test_targets_explains_the_options_of_one(tool: Tool) -> None:
-    done = tool.run("targets", "influxdb").ok()
+    done = tool.run_here("targets", "influxdb").ok()
     lines = {line.split()[0]: line for line in done.out.splitlines()[3:]}
     model = load_module("influxdb").options_model
     assert set(model.model_fields) <= set(lines)
@@ -632,7 +632,7 @@ def test_targets_explains_the_options_of_one(tool: Tool) -> None:
 
 
 def test_ceiling_prints_a_rate_for_each_way_to_encode(tool: Tool) -> None:
-    done = tool.run(
+    done = tool.run_here(
         "ceiling", "--module", "postgres", "--events", 20000, "--batch", "100,1000"
     ).ok()
     header, *table = rows(done.out, "Module")
@@ -662,7 +662,7 @@ def test_ceiling_prints_a_rate_for_each_way_to_encode(tool: Tool) -> None:
     ],
 )
 def test_help(tool: Tool, arguments: list[str], words: list[str]) -> None:
-    done = tool.run(*arguments).ok()
+    done = tool.run_here(*arguments).ok()
     assert done.err == ""
     assert [word for word in words if word not in done.out] == []
     assert not tool.folders()

@@ -1,4 +1,4 @@
-"""The commands that read stored results, as a user runs them."""
+"""The commands that read stored results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def place(kept: Kept) -> Sequence[object]:
 
 @pytest.mark.parametrize("words", [("results",), ("results", "list")])
 def test_list(tool: Tool, kept: Kept, words: Sequence[str]) -> None:
-    done = tool.run(*words, *place(kept)).ok()
+    done = tool.run_here(*words, *place(kept)).ok()
     lines = done.out.splitlines()
     assert lines[0].split()[:4] == ["ID", "When", "Command", "Target"]
     assert [line.split()[0] for line in lines[1:]] == [path.name for path in kept.values()]
@@ -69,8 +69,8 @@ def test_list_of_what_a_run_has_stored(tool: Tool) -> None:
     printed = tool.run("insert", *arguments)
     assert "Events/money" in printed.out
     assert tool.result()["cost_per_hour"] == 0.25
-    assert tool.folder().name in tool.run("results").ok().out
-    shown = tool.run("results", "show", tool.folder().name).ok().out
+    assert tool.folder().name in tool.run_here("results").ok().out
+    shown = tool.run_here("results", "show", tool.folder().name).ok().out
     # What was printed then is what is shown now.
     table = [
         line for line in printed.out.splitlines() if line.lstrip().startswith(("Workers", "2 "))
@@ -83,7 +83,7 @@ def test_a_single_run_prints_the_notes_that_are_shown_later(tool: Tool) -> None:
     """That a single run says nothing of its spread was said by `results show` alone."""
     arguments = ("-t", "blackhole", "-w", "1,2", "-r", "1", "--num-inserts", "1000")
     printed = tool.run("insert", *arguments).out.splitlines()
-    shown = tool.run("results", "show", tool.folder().name).ok().out.splitlines()
+    shown = tool.run_here("results", "show", tool.folder().name).ok().out.splitlines()
     kinds = ("invalid:", "client-bound:", "short:", "unstable:", "few runs:")
     notes = [line for line in printed if line.startswith(kinds)]
     assert [line for line in shown if line.startswith(kinds)] == notes
@@ -91,8 +91,10 @@ def test_a_single_run_prints_the_notes_that_are_shown_later(tool: Tool) -> None:
 
 
 def test_nothing_stored(tool: Tool, tmp_path: Path) -> None:
-    assert tool.run("results", "--results", tmp_path).ok().out == f"No results in {tmp_path}.\n"
-    error = tool.run("results").error(2)
+    assert (
+        tool.run_here("results", "--results", tmp_path).ok().out == f"No results in {tmp_path}.\n"
+    )
+    error = tool.run_here("results").error(2)
     assert "no folder results" in error
     assert "--results" in error
 
@@ -101,7 +103,7 @@ def test_a_damaged_file_is_named_and_skipped(tool: Tool, kept: Kept) -> None:
     (kept["slow"] / "result.json").write_text('{"format": 1, "comm')
     document = json.loads((kept["query"] / "result.json").read_text())
     (kept["query"] / "result.json").write_text(json.dumps(document | {"format": 2}))
-    done = tool.run("results", *place(kept))
+    done = tool.run_here("results", *place(kept))
     assert done.status == 0
     assert [line.split()[0] for line in done.out.splitlines()[1:]] == [
         kept["base"].name, kept["steps"].name,
@@ -109,6 +111,18 @@ def test_a_damaged_file_is_named_and_skipped(tool: Tool, kept: Kept) -> None:
     damaged, newer = done.err.splitlines()
     assert f"{kept['slow'].name}/result.json is damaged" in damaged
     assert "format 2, made by a newer version" in newer
+
+
+def test_as_a_program(tool: Tool, kept: Kept) -> None:
+    """What the other tests do in this process."""
+    for arguments in (
+        ("results", "show", kept["query"].name),
+        ("compare", kept["base"].name, kept["slow"].name),
+        ("compare",),
+    ):
+        done = tool.run(*arguments, *place(kept))
+        here = tool.run_here(*arguments, *place(kept))
+        assert (done.status, done.out, done.err) == (here.status, here.out, here.err)
 
 
 @pytest.mark.parametrize("way", ["id", "beginning", "folder", "file", "copy"])
@@ -122,7 +136,7 @@ def test_show(tool: Tool, kept: Kept, tmp_path: Path, way: str) -> None:
         "file": kept["base"] / "result.json",
         "copy": copy,
     }[way]
-    done = tool.run("results", "show", name, *place(kept)).ok()
+    done = tool.run_here("results", "show", name, *place(kept)).ok()
     for text in ("Most with 4 workers: 300 inserts/s", "Phases, seconds", "Spread of the workers",
                  "Latencies of a request", "Environment", "Some CPU"):  # fmt: skip
         assert text in done.out
@@ -130,13 +144,13 @@ def test_show(tool: Tool, kept: Kept, tmp_path: Path, way: str) -> None:
 
 
 def test_export(tool: Tool, kept: Kept, tmp_path: Path) -> None:
-    everything = tool.run("results", "export", *place(kept)).ok()
+    everything = tool.run_here("results", "export", *place(kept)).ok()
     rows = list(csv.DictReader(io.StringIO(everything.out)))
     assert len(rows) == 6 + 6 + 6 + 2
     assert {row["result_id"] for row in rows} == {path.name for path in kept.values()}
     for name in ("runs.csv", "runs.parquet"):
         file = tmp_path / name
-        done = tool.run("results", "export", kept["base"].name, "--output", file, *place(kept))
+        done = tool.run_here("results", "export", kept["base"].name, "--output", file, *place(kept))
         assert f"Written: {file}" in done.ok().err
         assert done.out == ""
         found = duckdb.sql(f"SELECT inserts_per_s FROM '{file}'")
@@ -148,7 +162,7 @@ def test_export(tool: Tool, kept: Kept, tmp_path: Path) -> None:
 
 
 def test_compare(tool: Tool, kept: Kept) -> None:
-    done = tool.run("compare", kept["base"].name, kept["slow"], *place(kept)).ok()
+    done = tool.run_here("compare", kept["base"].name, kept["slow"], *place(kept)).ok()
     out = done.out
     (row,) = [line for line in out.splitlines() if line.startswith("1 worker ") and "beta" in line]
     assert row.split()[2:5] == ["beta", "50", "3"]
@@ -161,7 +175,7 @@ def test_compare(tool: Tool, kept: Kept) -> None:
 
 @pytest.mark.parametrize(("limit", "status"), [("0.95", 1), ("0.4", 0)])
 def test_compare_fails_below(tool: Tool, kept: Kept, limit: str, status: int) -> None:
-    done = tool.run(
+    done = tool.run_here(
         "compare", kept["base"].name, kept["slow"].name, "--fail-below", limit, *place(kept)
     )
     assert done.status == status
@@ -171,7 +185,7 @@ def test_compare_fails_below(tool: Tool, kept: Kept, limit: str, status: int) ->
 
 def test_compare_to_a_file_as_markdown(tool: Tool, kept: Kept, tmp_path: Path) -> None:
     file = tmp_path / "comparison.md"
-    done = tool.run(
+    done = tool.run_here(
         "compare", kept["base"].name, kept["slow"].name, "--markdown", "--output", file,
         *place(kept),
     ).ok()  # fmt: skip
@@ -204,7 +218,7 @@ def test_compare_to_a_file_as_markdown(tool: Tool, kept: Kept, tmp_path: Path) -
 def test_wrong_usage(
     tool: Tool, kept: Kept, arguments: Sequence[str], words: Sequence[str]
 ) -> None:
-    done = tool.run(*arguments, *place(kept))
+    done = tool.run_here(*arguments, *place(kept))
     error = done.error(1 if "nowhere/runs.csv" in arguments else 2)
     assert [word for word in words if word not in error] == [], error
     assert done.out == ""

@@ -89,9 +89,27 @@ QUICK_S = 10.0
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_wrong_usage(tool: Tool, arguments: Sequence[str], words: Sequence[str]) -> None:
-    done = tool.run(*arguments)
+    done = tool.run_here(*arguments)
     error = done.error(2)
     assert [word for word in words if word not in error] == [], error
+    assert done.out == ""
+    assert done.seconds < QUICK_S
+    assert tool.folders() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("inser", "-t", "blackhole"), "did you mean insert?"),
+        (("insert", "-t", "embeded"), "did you mean embedded?"),
+        ((*BLACKHOLE, "--extra-option", "dlay_ms=1"), "did you mean delay_ms?"),
+    ],
+    ids=["by click", "in the config file", "for the module"],
+)
+def test_wrong_usage_as_a_program(tool: Tool, arguments: Sequence[str], word: str) -> None:
+    """Likewise, wherever it is found."""
+    done = tool.run(*arguments)
+    assert word in done.error(2)
     assert done.out == ""
     assert done.seconds < QUICK_S
     assert tool.folders() == []
@@ -151,7 +169,7 @@ def target(*lines: str) -> str:
 )
 def test_wrong_config(tool: Tool, content: str, words: Sequence[str]) -> None:
     tool.config.write_text(content)
-    done = tool.run(*BLACKHOLE)
+    done = tool.run_here(*BLACKHOLE)
     error = done.error(2)
     assert [word for word in words if word not in error] == [], error
     assert done.out == ""
@@ -160,7 +178,7 @@ def test_wrong_config(tool: Tool, content: str, words: Sequence[str]) -> None:
 
 def test_config_that_is_no_text(tool: Tool) -> None:
     tool.config.write_bytes(b"targets:\n  \xff\xfe: 1\n")
-    error = tool.run(*BLACKHOLE).error(2)
+    error = tool.run_here(*BLACKHOLE).error(2)
     assert "config.yaml" in error
 
 
@@ -168,7 +186,7 @@ def test_results_folder_that_cannot_be_made(tool: Tool) -> None:
     in_the_way = tool.place / "file"
     in_the_way.write_text("not a folder")
     for output in (in_the_way, in_the_way / "below", "/proc/results"):
-        error = tool.run(*BLACKHOLE, "--output", output).error(2)
+        error = tool.run_here(*BLACKHOLE, "--output", output).error(2)
         assert str(output) in error
         assert "--output" in error
     assert in_the_way.read_text() == "not a folder"
@@ -176,7 +194,7 @@ def test_results_folder_that_cannot_be_made(tool: Tool) -> None:
 
 @pytest.mark.parametrize("command", ["insert", "query"])
 def test_kubernetes_without_helm(tool: Tool, command: str) -> None:
-    done = tool.run(command, "-t", "postgresql", env={"PATH": str(tool.place)})
+    done = tool.run_here(command, "-t", "postgresql", env={"PATH": str(tool.place)})
     error = done.error(2)
     assert "helm is not installed" in error
     assert "--executor local" in error
