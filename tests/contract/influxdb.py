@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from simulator.testing.server import Refusal
-from simulator.workloads.base import ColumnType, Schema
+from simulator.workloads.base import Column, ColumnType, Schema
 
 from ..helpers import eventually
 from .http_proxy import HttpRequest, Refuse
@@ -142,9 +142,19 @@ class InfluxUnderTest(HttpServerUnderTest):
         if name == schema.device and schema.device_path:
             fields = {column.name for column in schema.columns}
             return {k: v for k, v in found.items() if k not in fields | {"time"}}
-        if schema.column(name).type is ColumnType.JSON:
+        column = schema.column(name)
+        if column.tag:
+            return self._tag_value(column, found[name] or "")
+        if column.type is ColumnType.JSON:
             return found[name] and json.loads(found[name])
         return found[name]
+
+    def _tag_value(self, column: Column, text: str) -> Any:
+        """What a tag's text stands for."""
+        if column.type is ColumnType.TEXT:
+            return text
+        # As JSON writes numbers and truth values, too.
+        return json.loads(text)
 
     def keys(self, table: str) -> list[str]:
         return []
@@ -159,11 +169,10 @@ class InfluxUnderTest(HttpServerUnderTest):
         return found | {name: "tag" for series in tags for [name] in series["values"]}
 
     def expected_columns(self, schema: Schema) -> dict[str, str]:
-        """What the columns of a schema without tags of its own become."""
         found = super().expected_columns(schema)
         # Each point has a time, which is no column.
         del found[schema.time]
-        return found | {schema.device: "tag"}
+        return found | {schema.device: "tag"} | {c.name: "tag" for c in schema.columns if c.tag}
 
     def indices(self, table: str) -> set[str]:
         return set()

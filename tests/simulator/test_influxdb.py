@@ -6,18 +6,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from simulator.contract import Tables
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.influxdb import Influxdb
-from simulator.modules.influxdb.queries import parse_csv, quote_text, write_time
+from simulator.modules.influxdb.answers import parse_csv, parse_results
+from simulator.modules.influxdb.flux import compare, quote_text, write_duration, write_time
+from simulator.modules.influxdb.queries import compile_query
 from simulator.modules.options import parse_options
-from simulator.testing.events import rows_of
+from simulator.testing.events import Sundry, rows_of
 from simulator.testing.inserting import insert, insert_with, requests_at_once
 from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
+from simulator.workloads.answers import answer_all
+from simulator.workloads.base import Column, ColumnType
+from simulator.workloads.comparing import compare_answers
+from simulator.workloads.queries import Query, Where, bind, draw
+from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..contract.entries import ENTRIES
@@ -333,6 +341,39 @@ def test_flux_literals() -> None:
     assert write_time(1_704_067_200_045) == "2024-01-01T00:00:00.045Z"
 
 
+@pytest.mark.parametrize(
+    ("span_ms", "literal"),
+    [(86_400_000, "1d"), (7_200_000, "2h"), (90_000, "90s"), (1500, "1500ms")],
+)
+def test_duration_literals(span_ms: int, literal: str) -> None:
+    assert write_duration(span_ms) == literal
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "condition"),
+    [
+        (ColumnType.INT32, {"above": 12.5}, "x > 12"),
+        (ColumnType.INT32, {"below": -12.5}, "x < -12"),
+        (ColumnType.INT64, {"above": 1e30}, f"x > {2**63 - 1}"),
+        (ColumnType.FLOAT64, {"below": 12.34}, "x < 12.34"),
+        (ColumnType.FLOAT64, {"above": -1e22}, "x > -10000000000000000000000.0"),
+        (ColumnType.FLOAT64, {"above": 1e-7}, "x > 0.0000001"),
+        # As the value is stored that is no greater: nine digits say which float32 it is.
+        (ColumnType.FLOAT32, {"above": 12.34}, "x > 12.3400002"),
+    ],
+)
+def test_conditions(kind: ColumnType, where: dict[str, float], condition: str) -> None:
+    described = Where.model_validate({"column": "x", **where})
+    assert compare("x", described, Column("x", kind)) == condition
+
+
+def test_a_limit_that_has_the_columns_decimals_is_stored_so() -> None:
+    column = Column("x", ColumnType.FLOAT32, decimals=2)
+    assert compare("x", Where(column="x", above=12.34), column) == "x > 12.34"
+    between = compare("x", Where(column="x", above=12.345), column)
+    assert between == f"x > {float(np.float32(12.345))}"
+
+
 def test_annotated_csv_of_several_tables() -> None:
     text = (
         "#datatype,string,long,dateTime:RFC3339,double,string\r\n"
@@ -351,6 +392,24 @@ def test_annotated_csv_of_several_tables() -> None:
     assert parse_csv("\r\n", ["name"]) == []
 
 
+def test_annotated_csv_without_some_values() -> None:
+    """A column may be missing in a table, and one may be called as an error's is."""
+    text = (
+        "#datatype,string,long,dateTime:RFC3339,double,boolean,string\r\n"
+        ",result,table,_time,error,result,name\r\n"
+        ",a,0,2024-01-01T00:00:00Z,,true,x\r\n"
+        ",a,0,2024-01-01T00:00:00Z,1.5,,\r\n"
+        "\r\n"
+        "#datatype,string,long,long\r\n,result,table,n\r\n,b,1,7\r\n\r\n"
+    )
+    columns = ["error", "result", "name", "n"]
+    assert list(parse_results(text, columns)) == [
+        ("a", (None, True, "x", None)),
+        ("a", (1.5, None, "", None)),
+        ("b", (None, None, None, 7)),
+    ]
+
+
 def test_a_query_that_fails_half_way() -> None:
     text = (
         "#datatype,string,long,double\r\n,result,table,v\r\n,_result,0,1.5\r\n\r\n"
@@ -358,3 +417,76 @@ def test_a_query_that_fails_half_way() -> None:
     )
     with pytest.raises(SimulatorError, match="gave up a query: memory limit exceeded"):
         parse_csv(text, ["v"])
+
+
+# --- described queries ----------------------------------------------------------------------------
+
+NUMERIC_TAGS: list[dict[str, Any]] = [
+    {"compute": [{"function": name, "column": "weight"} for name in ("min", "sum", "avg")]},
+    {"compute": [{"function": "max", "column": "weight"}], "per": ["weight", {"every": "1m"}]},
+    {"events": ["weight", "at"], "where": {"column": "weight", "below": 0}, "devices": 3},
+    {"events": ["weight", "at"], "order": {"by": 0}, "limit": 5},
+    {
+        "compute": [{"function": "sum", "column": "weight"}, {"function": "count"}],
+        "where": {"column": "exact", "above": 0},
+        "per": ["weight"],
+    },
+]
+EMPTY_TAGS: list[dict[str, Any]] = [
+    {"events": ["kind"], "order": {"by": 0, "descending": descending}, "limit": 90}
+    for descending in (False, True)
+]
+MISSING: list[dict[str, Any]] = [
+    # Groups without any value are there.
+    {"compute": [{"function": "avg", "column": "small"}], "per": ["thing", {"every": "10s"}]},
+    {
+        "compute": [{"function": "min", "column": "small"}],
+        "per": ["thing", {"every": "10s"}],
+        "order": {"by": 2, "descending": True},
+        "limit": 300,
+    },
+    {
+        "compute": [{"function": name, "column": "small"} for name in ("last", "max")],
+        "where": {"column": "exact", "above": 0.5},
+        "per": ["thing", {"every": "10s"}, {"every": "1m"}],
+        "order": {"by": 1},
+        "limit": 40,
+    },
+    {"events": ["note"], "order": {"by": 0}, "limit": 100},
+    {"events": ["small"], "order": {"by": 0, "descending": True}, "limit": 250, "devices": 4},
+    {"events": ["note", "small"], "newest": True},
+]
+
+
+def test_answers_about_tags_and_missing_values(server: InfluxUnderTest) -> None:
+    workload = Sundry(seed=3, device_spread=6)
+    job = new_job(workload.schema, batch=200)
+    prepare(server, job)
+    insert_with(server.module(job), workload, 400)
+    stored = Stored(workload, [StoredPart(0, 0, 400)])
+    queries = [
+        Query.model_validate({"name": f"query-{number}", **described})
+        for number, described in enumerate([*NUMERIC_TAGS, *EMPTY_TAGS, *MISSING])
+    ]
+    bounds = [draw(query, stored, 0, 0) for query in queries]
+    module = server.module(job)
+    module.open()
+    wrong = {
+        bound.query: problem
+        for bound, right in zip(bounds, answer_all(bounds, stored), strict=True)
+        if (problem := compare_answers(right, module.compile(bound)()))
+    }
+    module.close()
+    assert not wrong
+
+
+def test_buckets_that_dont_fit_into_each_other() -> None:
+    query = Query.model_validate(
+        {
+            "name": "two",
+            "compute": [{"function": "count"}],
+            "per": [{"every": "7s"}, {"every": "1m"}],
+        }
+    )
+    with pytest.raises(OptionError, match=r"query two: .* 7s and 1m together only if"):
+        compile_query(bind(query, 0), Temperature.schema, "bucket")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +94,59 @@ def test_what_would_end_a_name_tag_or_text_is_escaped() -> None:
         rb"a\,\ 100\ %\=b,de\,vice=d\=1\,\ 2 "
         rb'note\=%d="say \"a\\b\", c=d",at=9i 7'
     )
+
+
+TAGGED = Schema(
+    "things",
+    (
+        Column("at", ColumnType.TIMESTAMP_MS),
+        Column("weight", ColumnType.INT32, tag=True),
+        Column("thing", ColumnType.TEXT),
+        Column("a b", ColumnType.TEXT, tag=True),
+        Column("width", ColumnType.FLOAT64, tag=True),
+        Column("height", ColumnType.FLOAT32, decimals=1, tag=True),
+        Column("on", ColumnType.BOOL, tag=True),
+        Column("number", ColumnType.INT64),
+    ),
+    time="at",
+    device="thing",
+    key=("thing", "at"),
+)
+
+
+def tagged(names: list[bytes], weights: list[int]) -> EventBlock:
+    count = len(names)
+    columns: dict[str, np.ndarray[Any, Any]] = {
+        "at": np.arange(count),
+        "weight": np.array(weights, dtype=np.int32),
+        "thing": np.array([b"t"] * count),
+        "a b": np.array(names),
+        "width": np.resize([0.1, 1500.0], count),
+        "height": np.full(count, 2.5, dtype=np.float32),
+        "on": np.resize([True, False], count),
+        "number": np.arange(count),
+    }
+    return EventBlock(TAGGED, 0, 0, columns, columns["thing"])
+
+
+@pytest.mark.parametrize("batch", [10, 1, 0])
+def test_columns_that_describe_the_device_are_tags(batch: int) -> None:
+    """In the order of their names; none where a text is empty, and numbers are texts."""
+    encoder = LineEncoder(Job(TAGGED), False)
+    # The second time with a value that is new.
+    for weights in ([7, -3], [-3, 12]):
+        payloads = encoder.encode(tagged([b"x, y=z", b""], weights), batch)
+        assert b"\n".join(payload.data for payload in payloads).split(b"\n") == [
+            rb"things,a\ b=x\,\ y\=z,height=2.5,on=true,thing=t,weight=%d,width=0.1 number=0i 0"
+            % weights[0],
+            b"things,height=2.5,on=false,thing=t,weight=%d,width=1500 number=1i 1" % weights[1],
+        ]
+
+
+@pytest.mark.parametrize("text", [b"two\nlines", b"ends in \\"])
+def test_a_tag_column_that_cannot_be_written_is_refused(text: bytes) -> None:
+    with pytest.raises(SimulatorError, match="tag a b: InfluxDB takes no line break"):
+        LineEncoder(Job(TAGGED), False).encode(tagged([b"fine", text], [1, 2]), 10)
 
 
 def test_a_devices_document_becomes_its_tags() -> None:

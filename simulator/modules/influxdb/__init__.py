@@ -5,28 +5,33 @@ writes the same values. So a request whose fate is unknown is simply sent again,
 never share device and millisecond. They don't: a workload's devices belong to one worker each, whose
 timestamps always rise, unless runs start again in time (`Capabilities.repeated_timestamps`).
 
-A table is a measurement. All are in one bucket; `prepare` makes it if it is missing, and remembers by
-its description that it did. Cleaning replaces such a bucket by a new one, which leaves nothing behind that
-could slow the next run. In a bucket that somebody else made, or that holds other measurements, only the
-measurements of the workload are deleted.
+A table is a measurement. Columns that describe the device are tags of its points, as the device's name
+is; all others but the time are fields (`encoding.py`).
+
+All measurements are in one bucket; `prepare` makes it if it is missing, and remembers by its description
+that it did. Cleaning replaces such a bucket by a new one, which leaves nothing behind that could slow the
+next run. In a bucket that somebody else made, or that holds other measurements, only the measurements of
+the workload are deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...errors import SimulatorError
-from ...workloads.base import FIRST_TIMESTAMP_MS, ColumnType
+from ...workloads import WORKLOADS
+from ...workloads.base import ColumnType
+from ...workloads.queries import Bound, Shape, bind
 from ..base import Capabilities, Encoding, Job, Module, Query, Support
 from ..shared.errors import nothing_to_query
-from .encoding import InsertMode, LineEncoder, field_columns
+from .encoding import InsertMode, LineEncoder
+from .flux import ALL_TIME, find_witness, quote_text, select_events
 from .options import EncodingOptions, InfluxOptions
-from .queries import ALL_TIME, COUNT, NAMES, compile_query, quote_text, select_events, write_time
+from .queries import compile_query
 from .server import Connection, connect
 from .writer import InfluxWriter
 
@@ -69,12 +74,16 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
             for key in PrimaryKey
         },
         multiple_tables=Support.FULL,
-        queries=dict.fromkeys(NAMES, Support.FULL),
+        queries=dict.fromkeys(
+            (name for workload in WORKLOADS.values() for name in workload.schema.queries),
+            Support.FULL,
+        ),
         indices=Support.UNSUPPORTED,
         column_types=_FIELD_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
         tags_table=Support.UNSUPPORTED,
+        shapes=frozenset(Shape),
         repeated_timestamps=Support.UNSUPPORTED,
     )
     ENCODINGS = (
@@ -184,47 +193,34 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
         return {row[0] for row in self.connection.rows(query, ["_value"])}
 
     def prepare_queries(self) -> None:
-        if self.connection.find_bucket() is None or self._time_span() is None:
+        first = f"{self._select_events(self.job.schema.table)} |> first() |> group() |> limit(n: 1)"
+        if self.connection.find_bucket() is None or not self.connection.rows(first, ["_value"]):
             raise nothing_to_query(self.job.schema.table, self.job)
 
-    def _time_span(self) -> tuple[int, int] | None:
-        """Times of the first and the last event in ms; None without events."""
-        columns = ["_time"]
-        first = self.connection.rows(
-            f'{self._events()} |> first() |> group() |> min(column: "_time")', columns
-        )
-        last = self.connection.rows(
-            f'{self._events()} |> last() |> group() |> max(column: "_time")', columns
-        )
-        return (first[0][0], last[0][0]) if first and last else None
-
-    def _events(self, table: str | None = None, span: tuple[str, str] = ALL_TIME) -> str:
+    def _select_events(self, table: str) -> str:
         """Flux for one value of each event."""
-        # One that every event has.
-        always = [column for column in field_columns(self.job.schema) if not column.nullable]
-        name = always[-1].name
-        return select_events(self.options.bucket, table or self.job.schema.table, span, name)
+        witness = find_witness(self.job.schema)
+        return select_events(self.options.bucket, table, ALL_TIME, [witness])
 
     def count(self) -> int:
         counted = 0
         for table in self.job.table_names:
-            rows = self.connection.rows(f"{self._events(table)} |> {COUNT}", ["_value"])
-            counted += sum(row[0] for row in rows)
+            # Of each series in storage, then of all.
+            query = f"{self._select_events(table)} |> count() |> group() |> sum()"
+            counted += sum(row[0] for row in self.connection.rows(query, ["_value"]))
         return counted
 
     def workload_queries(self) -> Mapping[str, Query]:
-        # The span of the events is found before the queries are timed.
-        span_ms = self._time_span() if self._connection is not None else None
-        first, last = span_ms or (FIRST_TIMESTAMP_MS, FIRST_TIMESTAMP_MS)
-        span = (write_time(first), write_time(last + 1))
+        schema = self.job.schema
         return {
-            name: partial(self._answer, *compile_query(name, self.options.bucket, span))
-            for name in self.job.schema.queries
-            if name in NAMES
+            name: self.compile(bind(query, schema.epoch_ms))
+            for name in schema.queries
+            if (query := schema.description(name)) is not None and not query.is_drawn
         }
 
-    def _answer(self, query: str, columns: Sequence[str]) -> Sequence[tuple[Any, ...]]:
-        return self.connection.rows(query, columns)
+    def compile(self, bound: Bound) -> Query:
+        question = compile_query(bound, self.job.schema, self.options.bucket)
+        return lambda: question.read(self.connection.answer(question.text))
 
     def server_info(self) -> dict[str, Any]:
         version = self.connection.ask("GET", "/health")["version"]

@@ -3,8 +3,9 @@
     events,device_id=w00000d000000 sequence_number=7i,temperature=21.50 1704067203150
 
 The device is a tag, since tags say which series a point belongs to and are indexed; with
-`Schema.device_path`, every key of its document is one. All else is a field, but for the time, in
-milliseconds. https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/
+`Schema.device_path`, every key of its document is one. So are columns that describe the device
+(`Column.tag`): they follow from its name, so they add no series. All else is a field, but for the time,
+in milliseconds. https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import orjson
 from numpy.typing import NDArray
 
 from ...contract import Tables
-from ...encoding import bounds, escape, is_constant, text_format
+from ...encoding import FLOATS, bounds, escape, is_constant, octets_of, text_format
 from ...errors import OptionError, SimulatorError
 from ...rows import format_requests, format_singles, text_form, text_values
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
@@ -57,10 +58,16 @@ def _literal(name: str) -> bytes:
     return escape_name(name).replace(b"%", b"%%")
 
 
+def tag_columns(schema: Schema) -> list[Column]:
+    """The columns that become tags beside the device."""
+    return [column for column in schema.columns if column.tag]
+
+
 def field_columns(schema: Schema) -> list[Column]:
     """The columns that become fields, those behind the others of which an event may lack the value: it
     has no such field then."""
-    found = [column for column in schema.columns if column.name not in (schema.device, schema.time)]
+    others = (schema.device, schema.time)
+    found = [c for c in schema.columns if c.name not in others and not c.tag]
     return sorted(found, key=lambda column: column.nullable)
 
 
@@ -73,14 +80,22 @@ class LineEncoder(Encoder):
         self._fields = field_columns(job.schema)
         if all(column.nullable for column in self._fields):
             raise OptionError(
-                "InfluxDB needs a column besides time and device that is never missing"
+                "InfluxDB needs a column besides time, device and tags that is never missing"
             )
+        self._tags = _order_tags(job.schema)
+        self._labels = {c.name: _Labels(c) for c in self._tags if c.type not in _TEXTS}
         self._forms = [self._field_form(column) for column in self._fields]
         self._measurements = [escape_name(name) for name in job.table_names]
         name = b"%b" if job.load.tables is Tables.MULTIPLE else _literal(job.schema.table)
-        # A set of tags brings its own comma.
-        tags = b"%b" if job.schema.device_path else b"," + _literal(job.schema.device) + b"=%b"
+        tags = b"".join(map(self._tag_form, self._tags))
         self._line = name + tags + b" " + self._fields_format() + b" %d"
+
+    def _tag_form(self, column: Column) -> bytes:
+        if column.name != self._schema.device:
+            # Its begin with the comma, and its value: both are gone where there is none.
+            return b"%b%b"
+        # A set of tags brings its own comma.
+        return b"%b" if self._schema.device_path else b"," + _literal(column.name) + b"=%b"
 
     def _fields_format(self) -> bytes:
         parts = map(text_form, self._fields, self._forms)
@@ -112,7 +127,7 @@ class LineEncoder(Encoder):
         return compress(lines) if self._compressed else lines
 
     def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
-        columns = [self._tags(block)]
+        columns = [values for tag in self._tags for values in self._tag_values(tag, block)]
         for column, form in zip(self._fields, self._forms, strict=True):
             values = block.columns[column.name]
             if column.type in _TEXTS:
@@ -123,12 +138,80 @@ class LineEncoder(Encoder):
             columns.insert(0, np.array(deal_in_turn(block, self._measurements)))
         return columns
 
-    def _tags(self, block: EventBlock) -> NDArray[Any]:
+    def _tag_values(self, column: Column, block: EventBlock) -> list[NDArray[Any]]:
+        if column.name != self._schema.device:
+            return self._describe_device(column, block.columns[column.name])
         if not self._schema.device_path:
-            return escape(block.devices, _TAG_ESCAPES)
-        documents = block.columns[self._schema.device]
+            return [escape(block.devices, _TAG_ESCAPES)]
+        documents = block.columns[column.name]
         different = documents[:1] if is_constant(documents) else documents
-        return np.broadcast_to([tag_set(text) for text in different.tolist()], documents.shape)
+        tags = [tag_set(text) for text in different.tolist()]
+        return [np.broadcast_to(tags, documents.shape)]
+
+    def _describe_device(self, column: Column, values: NDArray[Any]) -> list[NDArray[Any]]:
+        """The begin of each tag, and its value."""
+        begin = np.broadcast_to(b"," + escape_name(column.name) + b"=", values.shape)
+        if column.name in self._labels:
+            return [begin, self._labels[column.name].write(values)]
+        content = values.tobytes()
+        if b"\n" in content or b"\\" in content:
+            for text in np.unique(values).tolist():
+                _check_tag(column.name, text)
+        empty = octets_of(values)[:, 0] == 0
+        if empty.any():
+            begin = np.where(empty, b"", begin)
+        return [begin, escape(values, _TAG_ESCAPES)]
+
+
+def _order_tags(schema: Schema) -> list[Column]:
+    """All tags in the order of their names, as the server wants them most; a document stays in front."""
+    device, others = schema.column(schema.device), tag_columns(schema)
+    if schema.device_path:
+        return [device, *others]
+    return sorted([device, *others], key=lambda column: column.name)
+
+
+class _Labels:
+    """A column of numbers or truth values as texts. Tags have few different values: each is written once."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+        self._known: NDArray[Any] | None = None
+        self._texts: NDArray[Any] = np.empty(0, dtype="S1")
+
+    def write(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Each value's text."""
+        places = self._find(values)
+        if places is None:
+            known = values if self._known is None else np.append(self._known, values)
+            self._known = np.unique(known)
+            self._texts = np.array([label(self._column, value) for value in self._known])
+            places = np.searchsorted(self._known, values)
+        texts: NDArray[Any] = self._texts[places]
+        return texts
+
+    def _find(self, values: NDArray[Any]) -> NDArray[np.intp] | None:
+        """Where each value is among the known ones; None if one isn't."""
+        if self._known is None:
+            return None
+        places = np.minimum(np.searchsorted(self._known, values), len(self._known) - 1)
+        return places if bool((self._known[places] == values).all()) else None
+
+
+def label(column: Column, value: Any) -> bytes:
+    """A number or truth value of a column as a tag's text; without decimals the shortest that is exact."""
+    if column.type in FLOATS and column.decimals is None:
+        return np.format_float_positional(value, trim="-").encode()
+    if column.type is ColumnType.BOOL:
+        return b"true" if value else b"false"
+    text: bytes = text_format(column) % value
+    return text
+
+
+def _check_tag(name: str, text: bytes) -> None:
+    """SimulatorError if the protocol has no way to write it."""
+    if b"\n" in text or text.endswith(b"\\"):
+        raise SimulatorError(f"tag {name}: InfluxDB takes no line break or final backslash")
 
 
 @lru_cache(maxsize=65_536)
@@ -140,11 +223,10 @@ def tag_set(document: bytes) -> bytes:
     parts = []
     for name, value in sorted(orjson.loads(document).items()):
         text = value.encode() if isinstance(value, str) else orjson.dumps(value)
-        # The protocol has no way to write these, and an empty tag is the same as none.
-        if b"\n" in text or text.endswith(b"\\"):
-            raise SimulatorError(f"tag {name}: InfluxDB takes no line break or final backslash")
+        _check_tag(name, text)
         for old, new in _TAG_ESCAPES:
             text = text.replace(old, new)
+        # An empty tag is the same as none.
         if text:
             parts.append(b"," + escape_name(name) + b"=" + text)
     return b"".join(parts)

@@ -1,161 +1,429 @@
-"""The workloads' queries in Flux, and what is read from the answers."""
+"""Described queries in Flux.
+
+Each begins with what storage itself can do: `range`, `filter` and one aggregate for each series, which are
+a device's fields. So Flux gets few rows to work on, and aggregates them once more where a group has
+several devices. For a few devices with many events, storage does that four times as fast as an aggregate
+over all series (`group() |> min()`); only from thousands of devices on it is the slower way. Each
+aggregate is a result of its own (`yield`) and reads the events again: a stream that is used twice would be
+handed to Flux as it is. https://docs.influxdata.com/influxdb/v2/query-data/optimize-queries/
+
+Fields of an event come together by `pivot`, which is Flux's work, and so is a condition on one of several.
+An event that lacks a value has no such field: what there are rows for, and which event is the newest, says
+a field that every event has.
+"""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from io import StringIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from typing import Any
 
-from ...errors import SimulatorError
-from ...workloads.base import FIRST_TIMESTAMP_MS
-from ...workloads.cpu import (
-    HIGH_CPU_ABOVE,
-    HIGH_CPU_UNTIL_MS,
-    MAX_ALL_HOSTS,
-    MAX_ALL_UNTIL_MS,
-    METRICS,
+from ...errors import OptionError
+from ...workloads.base import Column, ColumnType, Schema
+from ...workloads.queries import Aggregate, Bound, Every, Function, Query
+from ..shared.row_order import Row, put_in_order
+from .answers import parse_csv, parse_results
+from .encoding import field_columns
+from .flux import (
+    cast,
+    compare,
+    find_witness,
+    name_device,
+    quote_text,
+    quote_texts,
+    read_tag,
+    select_bound,
+    write_duration,
 )
 
-NAMES = (
-    "count-events", "temperature-min-max", "temperature-stats", "temperature-stats-per-device",
-    "newest-per-device", "cpu-max-all", "high-cpu", "last-point",
-)  # fmt: skip
-"""The queries that `compile_query` makes."""
+_AS_COLUMNS = 'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")'
 
-ALL_TIME = ("1970-01-01T00:00:00Z", "2262-04-11T23:47:16.854775806Z")
-"""The first time that the delete API accepts, and the last that storage can hold."""
-
-# Aggregates over all series, computed for each series first.
-_MIN = "min() |> group() |> min()"
-_MAX = "max() |> group() |> max()"
-COUNT = "count() |> group() |> sum()"
-
-
-def quote_text(text: str) -> str:
-    """A string literal. https://docs.influxdata.com/flux/v0/spec/lexical-elements/"""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
-    return f'"{escaped}"'
-
-
-def write_time(time_ms: int) -> str:
-    """A time literal."""
-    seconds, milliseconds = divmod(time_ms, 1000)
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds:03d}Z"
-
-
-def select_events(bucket: str, table: str, span: tuple[str, str], field: str | None = None) -> str:
-    """Flux for a table's points in [start, stop): of one field, or of all."""
-    condition = f"r._measurement == {quote_text(table)}"
-    if field:
-        condition += f" and r._field == {quote_text(field)}"
-    return (
-        f"from(bucket: {quote_text(bucket)}) |> range(start: {span[0]}, stop: {span[1]})"
-        f" |> filter(fn: (r) => {condition})"
-    )
-
-
-def compile_query(name: str, bucket: str, span: tuple[str, str]) -> tuple[str, list[str]]:
-    """A query of a workload, and the columns of its answer.
-
-    Each begins with what storage itself can do (`range`, `filter` and one aggregate), so that Flux
-    gets few rows to work on: one per series, which are the devices. For a few devices with many
-    events, storage does that four times as fast as an aggregate over all series (`group() |> min()`);
-    only from thousands of devices on it is the slower way. Each aggregate reads the
-    events again, even if it's of the same ones: a stream that is used twice is handed to Flux as it is.
-    https://docs.influxdata.com/influxdb/v2/query-data/optimize-queries/
-    """
-    temperatures = select_events(bucket, "events", span, "temperature")
-    if name == "count-events":
-        return f"{temperatures} |> {COUNT}", ["_value"]
-    if name == "temperature-min-max":
-        return _join_aggregates(temperatures, {"min": _MIN, "max": _MAX}, "_all"), ["min", "max"]
-    if name == "temperature-stats":
-        parts = {"min": _MIN, "sum": "sum() |> group() |> sum()", "count": COUNT, "max": _MAX}
-        mean = "map(fn: (r) => ({r with mean: r.sum / r.count}))"
-        columns = ["min", "mean", "max"]
-        return f"{_join_aggregates(temperatures, parts, '_all')} |> {mean}", columns
-    if name == "temperature-stats-per-device":
-        parts = {"min": "min()", "mean": "mean()", "max": "max()"}
-        return _join_aggregates(temperatures, parts, "device_id"), ["device_id", *parts]
-    if name == "newest-per-device":
-        return f"{temperatures} |> last() |> group()", ["device_id", "_value"]
-    return _compile_cpu_query(name, bucket, span)
-
-
-def _join_aggregates(values: str, aggregates: Mapping[str, str], by: str) -> str:
-    """Aggregates of the same values as columns of one row for each `by`.
-
-    `by`: a tag that tells the series apart, or a name that is none, for one row of all.
-    """
-    streams = [
-        f"{values} |> {aggregate} |> toFloat() |> group()"
-        f' |> keep(columns: ["_value", {quote_text(by)}])'
-        f' |> set(key: "of", value: {quote_text(name)})'
-        for name, aggregate in aggregates.items()
-    ]
-    if by == "_all":
-        streams = [f'{stream} |> set(key: "_all", value: "")' for stream in streams]
-    return (
-        f"union(tables: [{', '.join(streams)}])"
-        f' |> pivot(rowKey: [{quote_text(by)}], columnKey: ["of"], valueColumn: "_value")'
-    )
-
-
-def _compile_cpu_query(name: str, bucket: str, span: tuple[str, str]) -> tuple[str, list[str]]:
-    """A query of workload cpu. Its metrics are fields, and so series of their own."""
-    begin = write_time(FIRST_TIMESTAMP_MS)
-    as_columns = 'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")'
-    columns = ["hostname", "_time", *METRICS]
-    if name == "cpu-max-all":
-        hosts = " or ".join(f"r.hostname == {quote_text(host)}" for host in MAX_ALL_HOSTS)
-        query = (
-            f"{select_events(bucket, 'cpu', (begin, write_time(MAX_ALL_UNTIL_MS)))}"
-            f" |> filter(fn: (r) => {hosts})"
-            ' |> aggregateWindow(every: 1h, fn: max, createEmpty: false, timeSrc: "_start")'
-            f' |> group(columns: ["_field", "_time"]) |> max() |> group() |> {as_columns}'
-        )
-        return query, columns[1:]
-    if name == "high-cpu":
-        query = (
-            f"{select_events(bucket, 'cpu', (begin, write_time(HIGH_CPU_UNTIL_MS)))} |> {as_columns}"
-            f" |> filter(fn: (r) => r.usage_user > {HIGH_CPU_ABOVE}) |> group()"
-        )
-        return query, columns
-    assert name == "last-point", name
-    return f"{select_events(bucket, 'cpu', span)} |> last() |> {as_columns} |> group()", columns
-
-
-# https://docs.influxdata.com/influxdb/v2/reference/syntax/annotated-csv/
-_CONVERTERS: Mapping[str, Callable[[str], Any]] = {
-    "long": int,
-    "double": float,
-    "string": str,
-    "dateTime:RFC3339": lambda text: round(datetime.fromisoformat(text).timestamp() * 1000),
+_MERGING = {
+    "count": "sum()",
+    "sum": "sum()",
+    "min": "min()",
+    "max": "max()",
+    "first": 'min(column: "_time")',
+    "last": 'max(column: "_time")',
 }
+"""What makes one value of those of several series. Means can't be merged."""
 
 
-def parse_csv(text: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The values of these columns in annotated CSV, of all its tables.
+@dataclass(frozen=True)
+class Question:
+    """What is asked, and how the rows are read from the answer."""
 
-    Raises SimulatorError if the query failed when part of the answer was on its way already.
-    """
-    rows = []
-    types: list[str] = []
-    header: list[str] = []
-    places: list[tuple[Callable[[str], Any], int]] = []
-    for row in csv.reader(StringIO(text, newline="")):
-        if not row or row[0] == "#datatype":
-            types, header = row, []
-        elif not header:
-            header = row
-            if "error" not in header:
-                found = [header.index(name) for name in columns]
-                places = [(_CONVERTERS[types[place]], place) for place in found]
-        elif "error" in header:
-            raise SimulatorError(f"InfluxDB gave up a query: {row[header.index('error')]}")
+    text: str
+    read: Callable[[str], list[Row]]
+
+
+def compile_query(bound: Bound, schema: Schema, bucket: str) -> Question:
+    """The query that asks what is bound, its parameters in it."""
+    compiler = _Aggregation if bound.query.compute else _Listing
+    return compiler(bound, schema, bucket).compile()
+
+
+class _Compiler:
+    def __init__(self, bound: Bound, schema: Schema, bucket: str) -> None:
+        self._bound, self._schema, self._bucket = bound, schema, bucket
+        self._query: Query = bound.query
+        where = bound.query.where
+        self._filtered = None if where is None or schema.column(where.column).tag else where.column
+        """The field that there is a condition on."""
+        self._witness = self._filtered or find_witness(schema)
+        """A field that each event has that is asked about."""
+        self._fields: Mapping[str, Column] = {one.name: one for one in field_columns(schema)}
+
+    def compile(self) -> Question:
+        raise NotImplementedError
+
+    def _is_certain(self, name: str) -> bool:
+        """Whether each event that is asked about has a value of this column."""
+        return name == self._witness or not self._schema.column(name).nullable
+
+    def _select(self, fields: Sequence[str]) -> str:
+        """The values of these fields. With several, a condition on one is left to `_pivot`."""
+        conditions = []
+        if fields == [self._filtered]:
+            conditions.append(self._compare('r["_value"]'))
+        return select_bound(self._bound, self._schema, self._bucket, fields, *conditions)
+
+    def _compare(self, expression: str) -> str:
+        where = self._query.where
+        assert where is not None
+        return compare(expression, where, self._schema.column(where.column))
+
+    def _pivot(self, values: str) -> str:
+        """Events with their fields as columns, as far as they fulfil the condition."""
+        text = f"{values} |> {_AS_COLUMNS}"
+        if self._filtered is not None:
+            text += f" |> filter(fn: (r) => {self._compare(f'r[{quote_text(self._filtered)}]')})"
+        return text
+
+    def _cast(self, name: str, to: str) -> str:
+        """A step that makes numbers of a tag's texts."""
+        number = cast(self._schema.column(name))
+        return f"map(fn: (r) => ({{r with {quote_text(to)}: {number}}}))"
+
+
+def _sort(columns: Sequence[str], descending: bool, limit: int | None) -> str:
+    text = f"sort(columns: {quote_texts(columns)}, desc: {str(descending).lower()})"
+    return text if limit is None else f"{text} |> limit(n: {limit})"
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+class _Listing(_Compiler):
+    """Events, or the newest ones."""
+
+    def compile(self) -> Question:
+        query, schema = self._query, self._schema
+        names = [schema.device, *query.events] if query.newest else list(query.events)
+        needed = self._list_fields()
+        alone = needed[0] if len(needed) == 1 else None
+        places = {schema.device: name_device(schema), schema.time: "_time", alone: "_value"}
+        columns = [places.get(name, name) for name in names]
+        text = self._select(needed)
+        if query.newest:
+            text += " |> last()"
+        if alone is None:
+            text = self._pivot(text)
+            certain = next(filter(self._is_certain, needed))
+            if query.newest and not all(map(self._is_certain, needed)):
+                # An older value of a field that the newest event lacks makes a row of its own.
+                text += f" |> filter(fn: (r) => exists r[{quote_text(certain)}])"
+        text += " |> group()"
+        kept = dict.fromkeys(columns)
+        if not any(self._is_certain(name) and not schema.column(name).tag for name in names):
+            # Rows without any column would be gone.
+            kept["_time"] = None
+        keep = f"keep(columns: {quote_texts(list(kept))})"
+        read = partial(self._read, names, columns)
+        if query.order is None:
+            return Question(f"{text} |> {keep}", read)
+        return Question(self._order(text, names, columns, keep), read)
+
+    def _list_fields(self) -> list[str]:
+        """The fields that have to be read."""
+        asked = [name for name in self._query.events if name in self._fields]
+        needed = list(dict.fromkeys([*asked, *([self._filtered] if self._filtered else [])]))
+        # An event is there even if it has none of these values.
+        if not any(map(self._is_certain, needed)):
+            needed.append(self._witness)
+        return needed
+
+    def _order(self, text: str, names: list[str], columns: list[str], keep: str) -> str:
+        query = self._query
+        order = query.order
+        assert order is not None
+        name, by = names[order.by], columns[order.by]
+        column = self._schema.column(name)
+        if column.tag and column.is_number:
+            text += f" |> {self._cast(name, by)}"
+        keys = [] if order.descending else [key for key in columns[: query.keys] if key != by]
+        sort = _sort([by, *keys], order.descending, query.limit)
+        is_there = self._is_certain(name) and not column.tag
+        if query.limit is None or is_there:
+            return f"{text} |> {sort} |> {keep}"
+        # Flux has missing values first, and empty tags are missing.
+        there = f"exists r[{quote_text(by)}]"
+        return (
+            f"rows = {text}\n"
+            f'rows |> filter(fn: (r) => {there}) |> {sort} |> {keep} |> yield(name: "some")\n'
+            f"rows |> filter(fn: (r) => not {there}) |> limit(n: {query.limit}) |> {keep}"
+            ' |> yield(name: "none")'
+        )
+
+    def _read(self, names: list[str], columns: list[str], answer: str) -> list[Row]:
+        rows = parse_csv(answer, columns)
+        for place, name in enumerate(names):
+            read = self._find_reader(name)
+            if read is not None:
+                rows = [(*row[:place], read(row[place]), *row[place + 1 :]) for row in rows]
+        return put_in_order(self._query, rows)
+
+    def _find_reader(self, name: str) -> Callable[[Any], Any] | None:
+        """What makes a value of what CSV has; None: it is that."""
+        column = self._schema.column(name)
+        if column.tag:
+            return partial(read_tag, column)
+        # CSV has one form for a missing text and an empty one.
+        is_text = column.type in (ColumnType.TEXT, ColumnType.JSON)
+        return (lambda text: text or None) if is_text and column.nullable else None
+
+
+# --- computed values ------------------------------------------------------------------------------
+
+_Part = tuple[str, str]
+"""A function of Flux and a column: what storage computes."""
+_Found = dict[_Part, tuple[int | None, Any]]
+"""Times and values of a group."""
+
+
+class _Limited(Enum):
+    """Whether each stream has the rows within the limit only."""
+
+    NOT = "not"
+    BY_KEY = "by key"
+    BY_VALUE = "by value"
+
+
+class _Aggregation(_Compiler):
+    """Values computed of groups of events."""
+
+    def __init__(self, bound: Bound, schema: Schema, bucket: str) -> None:
+        super().__init__(bound, schema, bucket)
+        query = self._query
+        self._every = _choose_window(query)
+        self._tags = [self._name_tag(part) for part in query.per if isinstance(part, str)]
+        """Those that make groups."""
+        one_device = bound.devices is not None and len(bound.devices) == 1
+        self._is_one_series = schema.device in query.per or one_device
+        """Whether all events of a group are of one device."""
+        asked = {one.column for one in query.compute if one.column in self._fields}
+        self._is_pivoted = self._filtered is not None and not asked <= {self._filtered}
+        parts = [part for one in query.compute for part in self._split(one)]
+        certain = [part for part in parts if self._is_certain(part[1])]
+        self._complete = certain[0] if certain else ("first", self._witness)
+        """What every group has."""
+        groups = [self._complete] if query.per else []
+        self._parts = list(dict.fromkeys([*parts, *groups]))
+        self._timed = self._find_timed()
+        self._limited = self._find_limited()
+
+    def _split(self, one: Aggregate) -> list[_Part]:
+        """What a value is made of."""
+        if one.column is None:
+            return [("count", self._witness)]
+        if one.column == self._schema.time:
+            return [("first" if one.function is Function.MIN else "last", self._witness)]
+        if one.function is Function.LAST:
+            newest = [] if self._is_certain(one.column) else [self._witness]
+            return [("last", name) for name in (one.column, *newest)]
+        if one.function is not Function.AVG:
+            return [(one.function.value, one.column)]
+        is_whole = self._is_one_series or self._is_pivoted
+        functions = ["mean"] if is_whole else ["sum", "count"]
+        return [(function, one.column) for function in functions]
+
+    def _find_timed(self) -> set[str]:
+        """The functions of which the event's own time is asked."""
+        found = set()
+        for one in self._query.compute:
+            parts = self._split(one)
+            if one.column == self._schema.time or (one.function is Function.LAST and parts[1:]):
+                found.add(parts[0][0])
+        return found
+
+    def compile(self) -> Question:
+        functions: list[str] = []
+        streams: list[str] = []
+        for function, text in self._list_streams():
+            streams.append(f'{text} |> yield(name: "{len(functions)}")')
+            functions.append(function)
+        if self._is_pivoted:
+            needed = [*{name: None for _, name in self._parts if name in self._fields}]
+            if self._filtered not in needed:
+                needed.append(str(self._filtered))
+            rows = self._pivot(self._select(needed))
+            streams.insert(0, f"rows = {rows}")
+        return Question("\n".join(streams), partial(self._read, functions))
+
+    def _list_streams(self) -> Iterator[tuple[str, str]]:
+        """Function and text of each."""
+        for function in dict.fromkeys(function for function, _ in self._parts):
+            names = [name for one, name in self._parts if one == function]
+            if self._is_pivoted:
+                yield from ((function, self._ask_rows(function, name)) for name in names)
+                continue
+            fields = [name for name in names if name in self._fields]
+            if fields:
+                yield function, self._ask_series(function, self._select(fields))
+            for name in names:
+                if name not in self._fields:
+                    values = f"{self._select([self._witness])} |> {self._cast(name, '_value')}"
+                    values += f' |> set(key: "_field", value: {quote_text(name)})'
+                    yield function, self._ask_series(function, values)
+
+    def _ask_series(self, function: str, values: str) -> str:
+        """A function of each group's values, for each field."""
+        bucket = "_time"
+        if self._every is None:
+            steps = [values, f"{function}()"]
+        elif function in self._timed:
+            bucket = "_start"
+            steps = [values, f"window(every: {write_duration(self._every)})", f"{function}()"]
         else:
-            rows.append(tuple([convert(row[place]) for convert, place in places]))
-    return rows
+            arguments = f'fn: {function}, createEmpty: false, timeSrc: "_start"'
+            every = write_duration(self._every)
+            steps = [values, f"aggregateWindow(every: {every}, {arguments})"]
+        if not self._is_one_series:
+            steps += [self._group([bucket], "_field"), _MERGING[function]]
+        return " |> ".join([*steps, *self._finish(function, bucket)])
+
+    def _ask_rows(self, function: str, name: str) -> str:
+        """A function of a column of the events that fulfil the condition."""
+        steps, column = ["rows"], name
+        if name not in self._fields:
+            steps, column = ["rows", self._cast(name, "_value")], "_value"
+        if self._every is not None:
+            steps.append(f"window(every: {write_duration(self._every)})")
+        steps.append(self._group(["_start"]))
+        if not self._is_certain(name):
+            # No function takes a column that isn't there, and what selects a row makes zeros of nothing.
+            steps.insert(1, f"filter(fn: (r) => exists r[{quote_text(name)}])")
+        is_time = function in ("first", "last")
+        steps.append(_MERGING[function] if is_time else f"{function}(column: {quote_text(column)})")
+        if column != "_value":
+            steps.append(f'rename(columns: {{{quote_text(column)}: "_value"}})')
+        steps.append(f'set(key: "_field", value: {quote_text(name)})')
+        return " |> ".join([*steps, *self._finish(function, "_start")])
+
+    def _group(self, bucket: list[str], *more: str) -> str:
+        columns = [*self._tags, *(bucket if self._every is not None else ()), *more]
+        return f"group(columns: {quote_texts(columns)})"
+
+    def _finish(self, function: str, bucket: str) -> list[str]:
+        """The last steps of a stream: the rows that are wanted, and their columns."""
+        keys = [
+            bucket if isinstance(one, Every) else self._name_tag(one) for one in self._query.per
+        ]
+        value = "_time" if function in self._timed else "_value"
+        steps = []
+        if self._limited is not _Limited.NOT:
+            columns, descending = self._choose_order(function, keys, value)
+            steps += ['group(columns: ["_field"])', _sort(columns, descending, self._query.limit)]
+        kept = list(dict.fromkeys([*keys, value, "_field", "_value"]))
+        return [*steps, f"keep(columns: {quote_texts(kept)})"]
+
+    def _choose_order(
+        self, function: str, keys: list[str], value: str
+    ) -> tuple[Sequence[str], bool]:
+        """The columns that rows are sorted by before a limit, and whether they descend."""
+        order = self._query.order
+        assert order is not None
+        if self._limited is _Limited.BY_KEY:
+            by = keys[order.by]
+            return [by, *(key for key in keys if key != by)], order.descending
+        if function == self._parts[0][0]:
+            return [value, *(() if order.descending else keys)], order.descending
+        # Those without a value come last, in the order of their keys.
+        return keys, False
+
+    def _find_limited(self) -> _Limited:
+        query, order = self._query, self._query.order
+        if query.limit is None or order is None or not query.per:
+            return _Limited.NOT
+        if order.by < query.keys:
+            part = query.per[order.by]
+            # Flux puts tags in the order of their texts, and those that are empty in front.
+            is_ordered = isinstance(part, Every) or part == self._schema.device
+            return _Limited.BY_KEY if is_ordered else _Limited.NOT
+        parts = self._split(query.compute[0])
+        return _Limited.BY_VALUE if len(query.compute) == len(parts) == 1 else _Limited.NOT
+
+    def _name_tag(self, name: str) -> str:
+        return name_device(self._schema) if name == self._schema.device else name
+
+    def _read(self, functions: Sequence[str], answer: str) -> list[Row]:
+        columns = [*self._tags, "_start", "_time", "_field", "_value"]
+        keys = [self._read_key(part) for part in self._query.per]
+        groups: dict[Row, _Found] = {}
+        for result, row in parse_results(answer, columns):
+            start, time, field, value = row[len(self._tags) :]
+            begin = time if start is None else start
+            found = groups.setdefault(tuple([read(row, begin) for read in keys]), {})
+            found[functions[int(result)], field] = time, value
+        if not keys:
+            groups.setdefault((), {})
+        computed = [(one, self._split(one)) for one in self._query.compute]
+        rows = [
+            (*key, *[_find_value(one, parts, found) for one, parts in computed])
+            for key, found in groups.items()
+            # The others may lack values that have fallen victim to the limit.
+            if self._limited is not _Limited.BY_KEY or self._complete in found
+        ]
+        return put_in_order(self._query, rows)
+
+    def _read_key(self, part: str | Every) -> Callable[[Row, int], Any]:
+        """What makes a value of a key of a row, which begins with the tags, and its time."""
+        if isinstance(part, Every):
+            every = part.every
+            # The range may have cut off the first bucket's begin.
+            return lambda row, time_ms: time_ms - time_ms % every
+        place, column = self._tags.index(self._name_tag(part)), self._schema.column(part)
+        if part == self._schema.device:
+            return lambda row, time_ms: row[place]
+        return lambda row, time_ms: read_tag(column, row[place])
+
+
+def _choose_window(query: Query) -> int | None:
+    """The length in ms of the shortest buckets of time, if there are any; OptionError if others end within
+    one of them."""
+    spans = sorted(one.every for one in query.per if isinstance(one, Every))
+    for span in spans:
+        if span % spans[0]:
+            raise OptionError(
+                f"query {query.name}: InfluxDB has buckets of {write_duration(spans[0])} and"
+                f" {write_duration(span)} together only if one is a multiple of the other"
+            )
+    return spans[0] if spans else None
+
+
+def _find_value(one: Aggregate, parts: Sequence[_Part], found: _Found) -> Any:
+    """A value of a row, which is made of these parts."""
+    time, value = found.get(parts[0], (None, None))
+    if one.column is None:
+        return value or 0
+    if parts[0][0] in ("first", "last") and one.function is not Function.LAST:
+        return time
+    if len(parts) == 1 or value is None:
+        return value
+    other_time, other = found[parts[1]]
+    if one.function is Function.LAST:
+        # The newest event may lack the value.
+        return value if time == other_time else None
+    return value / other

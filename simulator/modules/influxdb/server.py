@@ -27,9 +27,9 @@ from ..shared.http import (
     scheme_port,
 )
 from ..shared.tls import make_tls_context_for
+from .answers import parse_csv
 from .encoding import PRECISION
 from .options import InfluxOptions
-from .queries import parse_csv
 
 _MAX_RETRY_AFTER_S = 60.0
 """A server that asks for more is not overloaded but down."""
@@ -143,12 +143,17 @@ class Connection:
 
     def rows(self, query: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """A Flux query's answer: the values of these columns, times in ms since 1970."""
+        return parse_csv(self.answer(query), columns)
+
+    def answer(self, query: str) -> str:
+        """A Flux query's answer, annotated CSV."""
         dialect = {"header": True, "annotations": ["datatype"], "delimiter": ","}
         url = f"{self._options.endpoint}/api/v2/query?{urlencode({'org': self._options.org})}"
         headers = self.headers | {"Accept": "application/csv"}
         body = {"query": query, "dialect": dialect, "type": "flux"}
         answer = self._request_by_client("POST", url, headers, body, self._options.query_timeout_s)
-        return parse_csv(answer.data, columns)
+        text: str = answer.data
+        return text
 
     def find_bucket(self) -> Mapping[str, Any] | None:
         """What the server says of the bucket; None if there is none."""

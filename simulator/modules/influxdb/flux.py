@@ -1,0 +1,141 @@
+"""Words of Flux: literals, conditions, and the events that a query begins with.
+
+https://docs.influxdata.com/flux/v0/spec/
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from ...encoding import FLOATS, text_format
+from ...workloads.base import Column, ColumnType, Schema
+from ...workloads.queries import Bound, Where
+from .encoding import field_columns, label
+
+ALL_TIME = ("1970-01-01T00:00:00Z", "2262-04-11T23:47:16.854775806Z")
+"""The first time that the delete API accepts, and the last that storage can hold."""
+
+_MOST = 2**63 - 1
+_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
+
+
+def quote_text(text: str) -> str:
+    """A string literal. https://docs.influxdata.com/flux/v0/spec/lexical-elements/"""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
+    return f'"{escaped}"'
+
+
+def quote_texts(texts: Sequence[str]) -> str:
+    """An array of string literals."""
+    return f"[{', '.join(map(quote_text, texts))}]"
+
+
+def write_time(time_ms: int) -> str:
+    """A time literal."""
+    seconds, milliseconds = divmod(time_ms, 1000)
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds:03d}Z"
+
+
+def write_duration(span_ms: int) -> str:
+    """A duration literal, in the largest unit."""
+    unit, length_ms = next(found for found in _UNITS_MS if span_ms % found[1] == 0)
+    return f"{span_ms // length_ms}{unit}"
+
+
+def write_float(value: float) -> str:
+    """A float literal: it has a point and no exponent."""
+    text = format(Decimal(repr(value)), "f")
+    return text if "." in text else f"{text}.0"
+
+
+def cast(column: Column) -> str:
+    """A tag's text as the number that it stands for."""
+    kind = "float" if column.type in FLOATS else "int"
+    return f"{kind}(v: r[{quote_text(column.name)}])"
+
+
+def compare(expression: str, where: Where, column: Column) -> str:
+    """A condition on a column's value."""
+    sign, limit = (">", where.above) if where.above is not None else ("<", where.below)
+    assert limit is not None
+    return f"{expression} {sign} {_write_limit(limit, where, column)}"
+
+
+def _write_limit(limit: float, where: Where, column: Column) -> str:
+    if column.type not in FLOATS:
+        whole = math.floor(limit) if where.above is not None else math.ceil(limit)
+        return str(max(-_MOST, min(_MOST, whole)))
+    if column.type is ColumnType.FLOAT64:
+        return write_float(limit)
+    # A float32 is stored as the double that its text says, and so the limit has to be.
+    narrow = np.float32(limit)
+    text = float(label(column, narrow) if column.tag else text_format(column) % narrow)
+    return write_float(text if np.float32(text) == narrow else float(narrow))
+
+
+def any_of(name: str, values: Sequence[str]) -> str:
+    """The condition that a tag has one of these values."""
+    column = f"r[{quote_text(name)}]"
+    found = " or ".join(f"{column} == {quote_text(value)}" for value in values)
+    return f"({found})" if len(values) > 1 else found
+
+
+def name_device(schema: Schema) -> str:
+    """The tag that names the device."""
+    return schema.device_path or schema.device
+
+
+def find_witness(schema: Schema) -> str:
+    """A field that every event has: it is there as often as there are events."""
+    return [column.name for column in field_columns(schema) if not column.nullable][-1]
+
+
+def select_events(
+    bucket: str, table: str, span: tuple[str, str], fields: Sequence[str], *conditions: str
+) -> str:
+    """Flux for a table's points in [start, stop), of these fields (none: of all): what storage itself
+    can do, if all comes right behind each other."""
+    found = [f'r["_measurement"] == {quote_text(table)}']
+    if fields:
+        found.append(any_of("_field", fields))
+    condition = " and ".join([*found, *conditions])
+    return (
+        f"from(bucket: {quote_text(bucket)}) |> range(start: {span[0]}, stop: {span[1]})"
+        f" |> filter(fn: (r) => {condition})"
+    )
+
+
+def select_bound(
+    bound: Bound, schema: Schema, bucket: str, fields: Sequence[str], *conditions: str
+) -> str:
+    """Flux for the points that a query is about, of these fields."""
+    span = ALL_TIME
+    if bound.start_ms is not None and bound.end_ms is not None:
+        span = (write_time(bound.start_ms), write_time(bound.end_ms))
+    devices = [] if bound.devices is None else [any_of(name_device(schema), bound.devices)]
+    chosen = set(fields) != {column.name for column in field_columns(schema)}
+    text = select_events(
+        bucket, schema.table, span, fields if chosen else (), *devices, *conditions
+    )
+    where = bound.query.where
+    if where is not None and (column := schema.column(where.column)).tag:
+        text += f" |> filter(fn: (r) => {compare(cast(column), where, column)})"
+    return text
+
+
+def read_tag(column: Column, text: Any) -> Any:
+    """A tag's value; there is no tag where the text is empty."""
+    if column.type in FLOATS:
+        return float(text)
+    if column.type is ColumnType.BOOL:
+        return text == "true"
+    if column.type in (ColumnType.TEXT, ColumnType.JSON):
+        return text or ""
+    return int(text)
