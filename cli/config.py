@@ -31,6 +31,7 @@ class ExecutorName(StrEnum):
 _TOP_KEYS = ("targets", "namespace", "kubernetes", "workloads")
 _TARGET_KEYS = (
     "module", "executor", "start_server", "data_dir", "cost_per_hour", "recipe", "kubernetes",
+    "database_pids",
 )  # fmt: skip
 """Keys of a target that are this tool's own; all others are options of its module."""
 CHART_VALUES = "deployment/values.yaml"
@@ -57,6 +58,8 @@ class Target:
     """Where that server keeps its data."""
     cost_per_hour: float | None = None
     """What the database costs, in a currency of the user's choice."""
+    database_pids: tuple[int, ...] = ()
+    """The database's processes on this machine, if they can't be told by the port that they listen at."""
     recipe: str | None = None
     """The folder in dbinstall/ that installs this database."""
     kubernetes: Mapping[str, Any] = field(default_factory=dict)
@@ -198,6 +201,7 @@ class Config:
             start_server=self._read_server(name, values.pop("start_server", None)),
             data_dir=values.pop("data_dir", None),
             cost_per_hour=self._read_cost(name, values.pop("cost_per_hour", None)),
+            database_pids=self._read_pids(name, values.pop("database_pids", None)),
             recipe=values.pop("recipe", None),
             kubernetes=self._merge_chart_values(name, values.pop("kubernetes", None) or {}),
             options=values,
@@ -228,6 +232,13 @@ class Config:
                 return cost
         where = self.where("targets", target, "cost_per_hour")
         raise ConfigError(f"{where}: {value!r} is no cost: write a number above 0, as in 1.25")
+
+    def _read_pids(self, target: str, value: object) -> tuple[int, ...]:
+        found = [] if value is None else value if isinstance(value, list) else [value]
+        if all(str(pid).isdecimal() and int(str(pid)) > 0 for pid in found):
+            return tuple(int(str(pid)) for pid in found)
+        where = self.where("targets", target, "database_pids")
+        raise ConfigError(f"{where}: {value!r}: write the processes' numbers, as in [4711, 4712]")
 
     def chart_values(self) -> Mapping[str, Any]:
         """The chart's values for all targets."""

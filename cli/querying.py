@@ -60,6 +60,7 @@ def run_queries(
                 began_at=report.began_at,
                 ended_at=report.ended_at,
                 machines=report.machines,
+                resources=report.resources,
                 invalid_reasons=report.invalid_reasons,
                 phases_s=report.phases_s,
                 **_list_measured(report),

@@ -120,7 +120,13 @@ class Session:
             stack.callback(folder.close)
             values_of_chart = self.target.kubernetes
             executor = stack.enter_context(
-                make_executor(self.executor, interrupts, self.place, values_of_chart)
+                make_executor(
+                    self.executor,
+                    interrupts,
+                    self.place,
+                    values_of_chart,
+                    self.target.database_pids,
+                )
             )
             values = dict(self.values)
             if self.target.start_server:

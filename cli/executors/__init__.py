@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..cluster import Place
@@ -12,13 +12,18 @@ from .base import Executor
 
 
 def make_executor(
-    name: ExecutorName, interrupts: Interrupts, place: Place, values: Mapping[str, Any]
+    name: ExecutorName,
+    interrupts: Interrupts,
+    place: Place,
+    values: Mapping[str, Any],
+    database_pids: Collection[int] = (),
 ) -> Executor:
-    """The executor of that name; `place` and the chart's `values` are for Kubernetes."""
+    """The executor of that name; `place` and the chart's `values` are for Kubernetes, the database's
+    processes for this machine."""
     if name is ExecutorName.LOCAL:
         from .local import LocalExecutor
 
-        return LocalExecutor(interrupts)
+        return LocalExecutor(interrupts, database_pids)
     from .kubernetes import KubernetesExecutor
 
     return KubernetesExecutor(interrupts, place, values)

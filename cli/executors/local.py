@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty
@@ -46,8 +46,9 @@ _REASON_PATIENCE_S = 5.0
 class LocalExecutor(Executor):
     """Keeps one launcher process (simulator/launcher.py) for all runs, which forks the others."""
 
-    def __init__(self, interrupts: Interrupts) -> None:
+    def __init__(self, interrupts: Interrupts, database_pids: Collection[int] = ()) -> None:
         self._interrupts = interrupts
+        self._database_pids = database_pids
         self._launcher: Launcher | None = None
 
     def __enter__(self) -> LocalExecutor:
@@ -68,7 +69,7 @@ class LocalExecutor(Executor):
     @contextmanager
     def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
         assert self._launcher is not None
-        yield _Series(self._launcher, self._interrupts, settings, logs)
+        yield _Series(self._launcher, self._interrupts, settings, logs, self._database_pids)
 
 
 class _Series(Series):
@@ -80,16 +81,20 @@ class _Series(Series):
         interrupts: Interrupts,
         settings: Sequence[RunSettings],
         logs: Path,
+        database_pids: Collection[int],
     ) -> None:
         self._launcher = launcher
         self._interrupts = interrupts
+        self._database_pids = database_pids
         self._numbers = {one.run_id: number for number, one in enumerate(settings, 1)}
         self._logs = logs
 
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
         logs = self._logs / f"run-{self._numbers[settings.run_id]:02d}"
         run = _Run(self._launcher, self._interrupts, settings, logs)
-        neighbours = NeighbourWatch(settings.options.values(), run.list_processes)
+        neighbours = NeighbourWatch(
+            settings.options.values(), run.list_processes, self._database_pids
+        )
         began = time.monotonic()
         deadline = began + timeout_s if timeout_s else None
         try:

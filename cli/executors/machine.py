@@ -7,13 +7,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from datetime import datetime
 
 import psutil
 
-from simulator.contract import Machine, Report
+from simulator.contract import InsertRun, Machine, ReadRun, Report, Resources
 
-from .neighbours import Process, Snapshot, Step, compare, share_of_others
+from .database import Use, summarize_use
+from .neighbours import Process, Snapshot, Step, compare, find_family, share_of_others
 from .servers import Servers
 
 _log = logging.getLogger(__name__)
@@ -24,16 +26,30 @@ _MOST_OWN_SHARE = 0.005
 _LOOKED_AT = 3
 """So many of the run's processes are asked for their connections: all are connected alike."""
 _END_PATIENCE_S = 2.0
+_MOST_PROPORTIONAL = 64
+"""Of so many processes it is asked what memory is theirs alone: of more it would take too long."""
+_HIDDEN = (
+    "the database's processes are not on this machine, or can't be told from others: name them by"
+    " database_pids in the target"
+)
+_TOO_SHORT = "the window was too short to look at the database's processes"
 
 
 class NeighbourWatch:
     """Looks at all processes once a second, from a thread of this one: neither the workers nor the
     collector spend anything on it."""
 
-    def __init__(self, options: Iterable[object], processes: Callable[[], Collection[int]]) -> None:
-        """`options`: values of the module's; `processes`: the collector and the workers there are."""
+    def __init__(
+        self,
+        options: Iterable[object],
+        processes: Callable[[], Collection[int]],
+        database_pids: Collection[int] = (),
+    ) -> None:
+        """`options`: values of the module's; `processes`: the collector and the workers there are;
+        `database_pids`: those of the database, as far as they can't be told by where they listen."""
         self._processes = processes
-        self._servers = Servers(options)
+        self._servers = Servers(options, database_pids)
+        self._uses: list[Use] = []
         self._steps: list[Step] = []
         self._cpus = psutil.cpu_count() or 1
         self._stopped = threading.Event()
@@ -58,7 +74,9 @@ class NeighbourWatch:
                 if self._servers.look(sorted(self._processes())[:_LOOKED_AT]):
                     # Until now the server's processes were taken for others.
                     self._steps.clear()
+                    self._uses = look_at_database(before, self._servers.pids)
                 after = take_snapshot()
+                self._uses += look_at_database(after, self._servers.pids)
                 roots = {os.getpid(), *self._servers.pids}
                 step = compare(before, after, roots, self._cpus)
                 if step is not None:
@@ -71,8 +89,9 @@ class NeighbourWatch:
             _log.debug("what other processes do can't be seen: %s", error)
 
     def complete(self, report: Report) -> None:
-        """Put what others took into a report, for its own window; to be called after the end."""
-        if self._servers.hidden or self._thread.is_alive():
+        """Put what others took, and what the database used, into a report, for its own window; to be called
+        after the end."""
+        if self._thread.is_alive():
             return
         for part in (report, report.insert, report.read):
             if part is None or part.began_at is None or part.ended_at is None:
@@ -80,13 +99,73 @@ class NeighbourWatch:
             began, ended = (
                 datetime.fromisoformat(text).timestamp() for text in (part.began_at, part.ended_at)
             )
+            part.resources = self._summarize_use(part, began, ended)
+            if self._servers.hidden:
+                continue
             found = share_of_others(self._steps, began, ended, self._cpus)
             if found is not None:
                 part.machines = [_add_others(machine, *found) for machine in part.machines]
 
+    def _summarize_use(
+        self, part: Report | InsertRun | ReadRun, began: float, ended: float
+    ) -> Resources:
+        if self._servers.hidden or not self._servers.pids:
+            return Resources(reason=_HIDDEN)
+        events = part.events if isinstance(part, InsertRun) else None
+        warm_up_s = 0.0 if isinstance(part, Report) else part.warm_up_s
+        found = summarize_use(self._uses, began, ended, began - warm_up_s, self._cpus, events)
+        return found or Resources(reason=_TOO_SHORT)
+
 
 def _add_others(machine: Machine, share: float, others: dict[str, float]) -> Machine:
     return machine.model_copy(update={"others_share": share, "others": others})
+
+
+def look_at_database(snapshot: Snapshot, pids: Collection[int]) -> list[Use]:
+    """What the database's processes and their children have used up to a snapshot; nothing if there are
+    none."""
+    family = find_family(snapshot.processes, pids)
+    if not family:
+        return []
+    of = [snapshot.processes[pid] for pid in sorted(family)]
+    disks = [_read_disk(one.pid) for one in of]
+    counters = psutil.disk_io_counters(perdisk=True) or {}
+    use = Use(
+        at=snapshot.at,
+        roots=frozenset((one.pid, one.created) for one in of if one.pid in pids),
+        names=tuple(dict.fromkeys(one.name for one in of)),
+        cpu_s=sum(one.cpu_s + one.ended_children_s for one in of),
+        memory_bytes=sum(_read_memory(one.pid, len(of) <= _MOST_PROPORTIONAL) for one in of),
+        read_bytes=None if None in disks else sum(read for read, _ in filter(None, disks)),
+        written_bytes=None if None in disks else sum(put for _, put in filter(None, disks)),
+        disks_busy_s={
+            name: one.busy_time / 1000
+            for name, one in counters.items()
+            if hasattr(one, "busy_time")
+        },
+    )
+    return [use]
+
+
+def _read_memory(pid: int, is_shared_out: bool) -> int:
+    """What is shared by several processes counts in each of them by its part, if asked for."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        if is_shared_out and psutil.LINUX:
+            return int(process.memory_full_info().pss)
+        return int(process.memory_info().rss)
+    return 0
+
+
+def _read_disk(pid: int) -> tuple[int, int] | None:
+    """Bytes read and written, those of children that have ended included; None if that can't be seen."""
+    try:
+        found = psutil.Process(pid).io_counters()
+    except psutil.NoSuchProcess:
+        return 0, 0
+    except (psutil.Error, AttributeError, NotImplementedError):
+        return None
+    return found.read_bytes, found.write_bytes
 
 
 def take_snapshot() -> Snapshot:

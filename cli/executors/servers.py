@@ -23,14 +23,15 @@ _PATH = re.compile(r"/[^\s'\"?&=]+")
 class Servers:
     """Found by the connections of a run's processes, so that no module need tell its addresses."""
 
-    def __init__(self, options: Iterable[object]) -> None:
-        """`options`: values of the module's; a folder that one names may have a server's socket."""
+    def __init__(self, options: Iterable[object], pids: Collection[int] = ()) -> None:
+        """`options`: values of the module's; a folder that one names may have a server's socket. `pids`:
+        processes that are known to be the database's."""
         found = [path for text in options for path in _PATH.findall(str(text))]
         self._paths = {Path(path) for path in found} - {Path("/")}
         self._asked: set[Endpoint] = set()
         self._addresses: set[str] | None = None
         self._by_socket: set[int] | None = None
-        self.pids: set[int] = set()
+        self.pids: set[int] = set(pids)
         """Processes that listen."""
         self.hidden = False
         """Whether there is one on this machine that can't be told from others."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from simulator.conditions import Condition
-from simulator.contract import DataSet, InsertRun, Load, Machine, QueryRun, ReadRun
+from simulator.contract import DataSet, InsertRun, Load, Machine, QueryRun, ReadRun, Resources
 
 FORMAT: Literal[1] = 1
 """Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
@@ -145,6 +145,7 @@ class Result(BaseModel):
     began_at: str | None = None
     ended_at: str | None = None
     machines: list[Machine] = []
+    resources: Resources | None = None
     """A query command's; an insert's runs have their own."""
     runs: list[InsertRun] | list[QueryRun]
     """Of `mixed`: those of the writers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from simulator.contract import InsertRun, LatencyMs, Machine, ReadRun, Storage
+from simulator.contract import InsertRun, LatencyMs, Machine, ReadRun
 
 from ..results.conditions import flatten_definition
 from ..results.model import Baseline, Result
@@ -14,12 +14,13 @@ from ..results.reads import compare_with_alone
 from ..results.statistics import find_unanswered
 from ..results.store import StoredResult
 from . import words
+from .database import tabulate_bottlenecks, tabulate_resources, tabulate_storage
 from .notes import list_notes
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
 from .tables import (
     Table,
     describe_load,
-    format_bytes_per_event,
+    locate,
     strike,
     tabulate_inserts,
     tabulate_queries,
@@ -92,6 +93,8 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         "Service times of a request, ms": tabulate_service_times(runs, terminal),
         "What was due": tabulate_offers(runs),
         "On disk": tabulate_storage(runs),
+        "What the database used": tabulate_resources(result),
+        "What held the runs back": tabulate_bottlenecks(runs),
         "Spread of the workers": tabulate_workers(runs),
         "Time and machine": tabulate_machines(result),
         "Retries and errors": tabulate_errors(runs),
@@ -135,7 +138,7 @@ def tabulate_runs(runs: Sequence[InsertRun], terminal: bool) -> Table:
         counted = run.verification
         rows.append(
             [
-                *_locate(run),
+                *locate(run),
                 "yes" if run.valid else "no",
                 _show_figure(run, run.inserts_per_s, "{:,.0f}", terminal),
                 _show_figure(run, run.inserts_per_s_mean_duration, "{:,.0f}", terminal),
@@ -167,7 +170,7 @@ def _tabulate_percentiles(
     found: Sequence[tuple[InsertRun, LatencyMs | None]], terminal: bool
 ) -> Table:
     rows = [
-        _locate(run)
+        locate(run)
         + [
             _show_figure(run, value, "{:,.3f}", terminal)
             for value in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)
@@ -183,7 +186,7 @@ def tabulate_offers(runs: Sequence[InsertRun]) -> Table:
     """What became of what was due in each run of an open loop."""
     rows = [
         [
-            *_locate(run),
+            *locate(run),
             "yes" if offered.saturated else "no",
             f"{offered.due:,}",
             f"{offered.achieved:,}",
@@ -200,33 +203,6 @@ def tabulate_offers(runs: Sequence[InsertRun]) -> Table:
         "Growth", "Client late p99 ms",
     ]  # fmt: skip
     return Table(headers, rows)
-
-
-def tabulate_storage(runs: Sequence[InsertRun]) -> Table:
-    """What the tables took after each run, in all copies, and after they were compacted."""
-    compacted = any(run.storage_compacted for run in runs)
-    rows = []
-    for run in runs:
-        if run.storage is None:
-            continue
-        cells = [*_locate(run), *_list_sizes(run.storage)]
-        if compacted:
-            cells += _list_sizes(run.storage_compacted or Storage())[:2]
-        rows.append([*cells, f"{run.storage.copies:,}", run.storage.source or "-"])
-    after = ["Compacted MB", "Compacted B/event"] if compacted else []
-    headers = [
-        "Workers", "Run", "Level", "MB", "B/event", "of it indexes", *after, "Copies", "By",
-    ]  # fmt: skip
-    return Table(headers, rows, left=("By",))
-
-
-def _list_sizes(storage: Storage) -> list[str]:
-    size, index = storage.bytes_per_event, storage.index_bytes_per_event
-    return [
-        "-" if storage.total_bytes is None else f"{storage.total_bytes / 1e6:,.1f}",
-        "-" if size is None else format_bytes_per_event(size),
-        "-" if index is None else format_bytes_per_event(index),
-    ]
 
 
 def tabulate_workers(runs: Sequence[InsertRun]) -> Table:
@@ -247,7 +223,7 @@ def tabulate_workers(runs: Sequence[InsertRun]) -> Table:
             slowest = min(spans, key=lambda pair: pair[0])[1]
             rows.append(
                 [
-                    *_locate(run),
+                    *locate(run),
                     f"{min(rates):,.0f}",
                     f"{max(rates):,.0f}",
                     f"{(max(rates) - min(rates)) / max(rates):.1%}",
@@ -265,7 +241,7 @@ def tabulate_workers(runs: Sequence[InsertRun]) -> Table:
 def tabulate_machines(result: Result) -> Table:
     """When each run was, and how busy the machine of its workers of which others took most."""
     found: list[tuple[list[str], str | None, str | None, Sequence[Machine]]] = [
-        (_locate(run), run.began_at, run.ended_at, run.machines) for run in result.insert_runs
+        (locate(run), run.began_at, run.ended_at, run.machines) for run in result.insert_runs
     ]
     headers = ["Workers", "Run", "Level"]
     if result.command == "query":
@@ -302,7 +278,7 @@ def _taken_share(machine: Machine) -> float:
 def tabulate_errors(runs: Sequence[InsertRun]) -> Table:
     """Errors by kind, those that a retry cured included."""
     rows = [
-        [*_locate(run), f"{run.retries:,}", kind, f"{count:,}"]
+        [*locate(run), f"{run.retries:,}", kind, f"{count:,}"]
         for run in runs
         for kind, count in (run.errors or ({"-": 0} if run.retries else {})).items()
     ]
@@ -318,7 +294,7 @@ def tabulate_phases(result: Result) -> Table:
         return Table(headers, [[f"{result.phases_s[name]:,.2f}" for name in names]])
     names = list(dict.fromkeys(name for run in result.insert_runs for name in run.phases_s))
     rows = [
-        _locate(run) + [_format_or_dash(run.phases_s.get(name), "{:,.2f}") for name in names]
+        locate(run) + [_format_or_dash(run.phases_s.get(name), "{:,.2f}") for name in names]
         for run in result.insert_runs
         if run.phases_s
     ]
@@ -350,11 +326,6 @@ def _show_figure(run: InsertRun, value: float | None, form: str, terminal: bool)
     """Struck through if the run is invalid."""
     text = _format_or_dash(value, form)
     return text if run.valid or value is None else strike(text, terminal)
-
-
-def _locate(run: InsertRun) -> list[str]:
-    """The first three cells of a run's row."""
-    return [f"{run.workers:,}", f"{run.run:,}", f"{run.fill_level:,}"]
 
 
 def _format_or_dash(value: float | None, form: str) -> str:

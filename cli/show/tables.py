@@ -273,6 +273,11 @@ def _list_figures(entry: InsertSummary) -> list[str]:
     ]
 
 
+def locate(run: InsertRun) -> list[str]:
+    """The first three cells of a run's row: workers, run and fill level."""
+    return [f"{run.workers:,}", f"{run.run:,}", f"{run.fill_level:,}"]
+
+
 def format_rate(value: float) -> str:
     """A whole number."""
     return f"{value:,.0f}"

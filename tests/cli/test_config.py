@@ -350,7 +350,10 @@ def test_each_key_that_nobody_knows_is_named(write: Write) -> None:
         "FILE:10: targets.x.zzz: unknown option 'zzz'",
         "FILE:9: targets.x.kubernetes.runAsUsr: unknown key; did you mean runAsUser?",
     ]
-    assert "(known: cost_per_hour, data_dir, executor, host, kubernetes, module, port," in found[0]
+    assert (
+        "(known: cost_per_hour, data_dir, database_pids, executor, host, kubernetes, module, port,"
+        in found[0]
+    )
     (shared,) = config.unknown_shared_keys()
     assert "kubernetes.resource: unknown key; did you mean resources?" in shared
 

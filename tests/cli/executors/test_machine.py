@@ -61,6 +61,11 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(tmp_path:
     assert machine.others_share is not None
     assert machine.others_share >= machine.others["busy-bee"] > 0
     assert "busy-server" not in machine.others
+    # And what it used is the database's.
+    assert report.resources is not None
+    assert report.resources.names == ["busy-server"]
+    assert (report.resources.cpu_s or 0) > 0
+    assert (report.resources.memory_peak_bytes or 0) > 1_000_000
     assert (machine.node, machine.busy_share) == ("n", 0.5)
 
 

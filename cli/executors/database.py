@@ -1,0 +1,123 @@
+"""What the database's processes on this machine used. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from simulator.contract import Resources
+
+from .neighbours import MIN_COVERED
+
+Root = tuple[int, float]
+"""A listening process: its number and when it began, since numbers are used again."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """The database's processes at an instant, their children included. Counters only rise while the roots
+    stay the same."""
+
+    at: float
+    """By the wall clock, as seconds since 1970."""
+    roots: frozenset[Root]
+    names: tuple[str, ...]
+    cpu_s: float
+    """That of children that have ended included."""
+    memory_bytes: int
+    read_bytes: int | None
+    written_bytes: int | None
+    """To and from disks; None if that can't be seen. Children that have ended take theirs along."""
+    disks_busy_s: Mapping[str, float]
+    """Disk of the machine -> how long it has been at work, whoever for."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What was used between two instants."""
+
+    began: float
+    ended: float
+    cpu_s: float
+    memory_bytes: int
+    read_bytes: int
+    written_bytes: int
+    disk_busy_s: Mapping[str, float]
+    is_restart: bool
+
+
+def summarize_use(
+    uses: Sequence[Use], began: float, ended: float, origin: float, cpus: int, events: int | None
+) -> Resources | None:
+    """What was used between two instants; None if too little is known of that time.
+
+    `origin`: the common start, from which seconds count; `cpus`: the machine's; `events`: acknowledged
+    within. What happened between two looks is shared out evenly over that time.
+    """
+    steps = [_compare(before, after) for before, after in pairwise(uses)]
+    parts = [(step, share) for step in steps if (share := _share_within(step, began, ended)) > 0]
+    covered_s = sum(share * (step.ended - step.began) for step, share in parts)
+    if not parts or covered_s < MIN_COVERED * (ended - began):
+        return None
+    window_s = ended - began
+    # What wasn't looked at, at the ends, went on as the rest.
+    scale = window_s / covered_s
+    cpu_s = scale * sum(share * step.cpu_s for step, share in parts)
+    disks = {name for step, _ in parts for name in step.disk_busy_s}
+    busy = [sum(share * step.disk_busy_s.get(name, 0.0) for step, share in parts) for name in disks]
+    within = [use for use in uses if began <= use.at <= ended] or [uses[-1]]
+    seen = all(use.written_bytes is not None for use in uses)
+    return Resources(
+        source="this machine's processes",
+        names=list(uses[-1].names),
+        cpu_s=cpu_s,
+        cpus=cpus,
+        cpu_share=cpu_s / (window_s * cpus),
+        cpu_us_per_event=1e6 * cpu_s / events if events else None,
+        memory_peak_bytes=max(use.memory_bytes for use in within),
+        disk_read_bytes=_sum(parts, "read_bytes", scale) if seen else None,
+        disk_written_bytes=_sum(parts, "written_bytes", scale) if seen else None,
+        disk_busy_share=min(1.0, max(busy) / covered_s) if busy else None,
+        restarts=sum(step.is_restart for step, _ in parts),
+        timeline=[
+            (int(step.began - origin), step.cpu_s / (step.ended - step.began), step.memory_bytes)
+            for step, _ in parts
+            if step.began >= origin
+        ],
+    )
+
+
+def _compare(before: Use, after: Use) -> _Step:
+    """After a restart counters begin at 0: what was used is at least what they show."""
+    is_restart = not before.roots & after.roots
+
+    def grown(was: float | None, now: float | None) -> float:
+        return max(0.0, (now or 0.0) - (0.0 if is_restart else was or 0.0))
+
+    return _Step(
+        before.at,
+        after.at,
+        grown(before.cpu_s, after.cpu_s),
+        after.memory_bytes,
+        int(grown(before.read_bytes, after.read_bytes)),
+        int(grown(before.written_bytes, after.written_bytes)),
+        {
+            name: max(0.0, busy_s - before.disks_busy_s.get(name, busy_s))
+            for name, busy_s in after.disks_busy_s.items()
+        },
+        is_restart,
+    )
+
+
+def _share_within(step: _Step, began: float, ended: float) -> float:
+    """The share of a step that lies between two instants."""
+    length_s = step.ended - step.began
+    if length_s <= 0:
+        return 0.0
+    return max(0.0, min(step.ended, ended) - max(step.began, began)) / length_s
+
+
+def _sum(parts: Iterable[tuple[_Step, float]], name: str, scale: float) -> int:
+    size: float = sum(share * getattr(step, name) for step, share in parts)
+    return round(scale * size)

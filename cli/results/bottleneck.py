@@ -1,0 +1,131 @@
+"""What held a run back, and by which evidence. Pure.
+
+The first rule that fits holds: a client that had no CPU left says nothing of the database, one that had is
+a reason to look at the database's CPU, then at its disk and network. What is left when nobody was busy is
+waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from simulator.contract import InsertRun, Resources
+
+BUSY_CPU = 0.85
+"""Share of CPUs from which on more can hardly be had of them."""
+BUSY_MACHINE = 0.9
+"""The same of a machine that client and database share, with what else runs on it."""
+BUSY_DISK = 0.85
+"""Share of the time in which a disk was at work."""
+SURELY_IDLE_CPU = 0.6
+"""Below this share it wasn't the CPU."""
+
+
+class Limit(StrEnum):
+    """What held a run back."""
+
+    CLIENT = "client CPU"
+    DATABASE = "database CPU"
+    MACHINE = "the machine's CPU"
+    DISK = "database disk"
+    WAITING = "waiting"
+    NOTHING = "nothing"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """One of them, and how it shows."""
+
+    limit: Limit
+    evidence: str
+
+
+def find_bottleneck(run: InsertRun) -> Bottleneck | None:
+    """What held a valid run back; None of one without figures."""
+    if not run.valid or run.inserts_per_s is None or run.client is None:
+        return None
+    if run.offered is not None and not run.offered.saturated and not run.client.bound:
+        rate = f"{run.offered.rate_per_s:,.10g} events/s were kept up with"
+        return Bottleneck(Limit.NOTHING, f"{rate}; {_describe_use(run)}")
+    rules: tuple[Callable[[InsertRun], Bottleneck | None], ...] = (
+        _find_client,
+        _find_database_cpu,
+        _find_disk,
+        _find_machine,
+        _find_waiting,
+    )
+    found = next((found for rule in rules if (found := rule(run)) is not None), None)
+    return found or Bottleneck(Limit.UNKNOWN, _describe_use(run))
+
+
+def _find_client(run: InsertRun) -> Bottleneck | None:
+    assert run.client is not None
+    if not run.client.bound:
+        return None
+    return Bottleneck(Limit.CLIENT, run.client.bound_reason or "the workers had no CPU left")
+
+
+def _find_database_cpu(run: InsertRun) -> Bottleneck | None:
+    used = run.resources
+    if used is None or used.cpu_share is None or used.cpu_share < BUSY_CPU:
+        return None
+    return Bottleneck(Limit.DATABASE, _describe_use(run))
+
+
+def _find_disk(run: InsertRun) -> Bottleneck | None:
+    used = run.resources
+    if used is None or used.disk_busy_share is None or used.disk_busy_share < BUSY_DISK:
+        return None
+    return Bottleneck(Limit.DISK, _describe_use(run))
+
+
+def _find_machine(run: InsertRun) -> Bottleneck | None:
+    """A machine that the database and the workers share."""
+    shares = [one.busy_share for one in run.machines if one.busy_share is not None]
+    if run.resources is None or run.resources.cpu_s is None or len(shares) != 1:
+        return None
+    if shares[0] < BUSY_MACHINE:
+        return None
+    return Bottleneck(
+        Limit.MACHINE, f"{shares[0]:.0%} of it was in use, by all together; {_describe_use(run)}"
+    )
+
+
+def _find_waiting(run: InsertRun) -> Bottleneck | None:
+    """Nobody was busy: requests waited for commits, locks, or the way to the database."""
+    used, client = run.resources, run.client
+    assert client is not None
+    if used is None or used.cpu_share is None or used.cpu_share >= SURELY_IDLE_CPU:
+        return None
+    shares = [one.busy_share for one in run.machines if one.busy_share is not None]
+    if max(shares, default=0.0) >= BUSY_MACHINE:
+        return None
+    text = f"for commits, locks, or the way to the database; {_describe_use(run)}"
+    if client.in_flight == 1:
+        text += "; more workers, or more requests in flight, may give more"
+    return Bottleneck(Limit.WAITING, text)
+
+
+def _describe_use(run: InsertRun) -> str:
+    """How busy both sides were."""
+    assert run.client is not None
+    return (
+        f"{describe_database(run.resources)}; the workers {run.client.cpu_share:.0%} of a CPU each"
+    )
+
+
+def describe_database(used: Resources | None) -> str:
+    """How busy the database was."""
+    if used is None or used.cpu_s is None:
+        return "what the database used is not known"
+    said = []
+    if used.cpu_share is not None and used.cpus:
+        said.append(f"the database used {used.cpu_share:.0%} of {used.cpus:g} CPUs")
+    if used.cpu_us_per_event is not None:
+        said.append(f"{used.cpu_us_per_event:.3g} µs of CPU per event")
+    if used.disk_busy_share is not None:
+        said.append(f"its disk was at work for {used.disk_busy_share:.0%} of the time")
+    return ", ".join(said)

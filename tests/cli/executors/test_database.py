@@ -1,0 +1,70 @@
+"""What the database's processes used, between looks at them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cli.executors.database import Use, summarize_use
+
+OLD, NEW = frozenset({(10, 1.0)}), frozenset({(20, 105.0)})
+
+
+def look(at: float, cpu_s: float, **more: object) -> Use:
+    use = Use(
+        at=at, roots=OLD, names=("postgres",), cpu_s=cpu_s, memory_bytes=1_000_000,
+        read_bytes=0, written_bytes=int(cpu_s * 1000), disks_busy_s={"a": at / 4, "b": at / 2},
+    )  # fmt: skip
+    return replace(use, **more)  # type: ignore[arg-type]
+
+
+STEADY = [look(100.0 + second, 50 + 0.5 * second) for second in range(11)]
+
+
+def test_use_is_that_of_the_window() -> None:
+    found = summarize_use(STEADY, 102.0, 108.0, 100.0, 2, 1_000_000)
+    assert found is not None
+    assert found.cpu_s == pytest.approx(3.0)
+    assert found.cpu_share == pytest.approx(0.25)
+    assert found.cpu_us_per_event == pytest.approx(3.0)
+    assert found.disk_written_bytes == 3000
+    assert found.disk_busy_share == pytest.approx(0.5)
+    assert found.restarts == 0
+    assert [second for second, _, _ in found.timeline] == [2, 3, 4, 5, 6, 7]
+    assert {cpus for _, cpus, _ in found.timeline} == {0.5}
+
+
+def test_the_ends_of_a_window_go_on_as_the_rest() -> None:
+    found = summarize_use(STEADY[3:8], 102.5, 107.5, 100.0, 2, None)
+    assert found is not None
+    assert found.cpu_s == pytest.approx(2.5)
+    assert found.cpu_us_per_event is None
+
+
+def test_too_little_is_known_of_a_window() -> None:
+    assert summarize_use(STEADY[:2], 100.0, 103.0, 100.0, 2, 1) is None
+    assert summarize_use([], 100.0, 103.0, 100.0, 2, 1) is None
+
+
+def test_counters_begin_anew_with_a_restart() -> None:
+    uses = [*STEADY[:5], *(look(100.0 + s, 0.5 * (s - 4), roots=NEW) for s in range(5, 11))]
+    found = summarize_use(uses, 100.0, 110.0, 100.0, 2, None)
+    assert found is not None
+    assert found.restarts == 1
+    assert found.cpu_s == pytest.approx(5.0)
+
+
+def test_a_process_that_takes_its_time_along_is_no_negative_use() -> None:
+    uses = [look(100.0, 50.0), look(101.0, 40.0), look(102.0, 41.0)]
+    found = summarize_use(uses, 100.0, 102.0, 100.0, 2, None)
+    assert found is not None
+    assert found.cpu_s == pytest.approx(1.0)
+
+
+def test_bytes_that_can_not_be_seen_are_not_known() -> None:
+    uses = [*STEADY[:-1], replace(STEADY[-1], read_bytes=None, written_bytes=None)]
+    found = summarize_use(uses, 100.0, 110.0, 100.0, 2, None)
+    assert found is not None
+    assert found.disk_written_bytes is None
+    assert found.cpu_s == pytest.approx(5.0)
