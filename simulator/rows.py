@@ -1,192 +1,22 @@
-"""Rows of bytes from columns, for all rows at once: binary ones, and texts by a %-format.
+"""Rows of text from columns, by a %-format, for all rows at once.
 
-Nothing here is done per event in Python: numpy fills records, and what is of different length in each
-row is joined with them, or padded and the padding deleted.
+Nothing here is done per event in Python: numpy fills records, in which what is of different length in each
+row is padded, and the padding is deleted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from threading import get_ident
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .encoding import Columns, bool_texts, bounds, is_constant, octets_of
+from .encoding import bool_texts, bounds, is_constant
+from .records import WINDOW_BYTES, Run
 from .workloads.base import Column, ColumnType
-
-# Rows made at once: so many bytes stay in a core's own cache until they have been copied into requests.
-_WINDOW_BYTES = 1 << 18
-
-
-_BIG_ENDIAN = {
-    ColumnType.TIMESTAMP_MS: ">i8",
-    ColumnType.INT64: ">i8",
-    ColumnType.INT32: ">i4",
-    ColumnType.FLOAT32: ">f4",
-    ColumnType.FLOAT64: ">f8",
-    ColumnType.BOOL: "?",
-}
-
-NULL_LENGTH = -1
-"""Of a value that isn't there: what PostgreSQL and CQL call NULL."""
-
-
-class BinaryRows:
-    """Each row: a prefix, for each value its length, an int32, and the value, both big-endian; a suffix.
-
-    PostgreSQL's binary COPY wants rows like that, and CQL's binary protocol a query's values.
-    `prefix` is one for all rows, or an array with one for each, which is read when rows are asked for.
-    `json_prefix` is part of the value. A TEXT column of numpy's type `V` holds arbitrary bytes, all values
-    of the same length.
-
-    Rows are made when they are asked for, some at a time. What is of fixed length is one numpy record
-    array, in which a column that has one value for all rows (`is_constant`) and known lengths stay.
-    Texts of different lengths stand between two such arrays and are joined with them, and so does a
-    column with `missing` values: they have no bytes, and `missing_length` for a length.
-
-    The arrays are kept, as filling fresh memory would cost twice as much. So a thread must be done
-    with one object's rows before it asks another one for some.
-    """
-
-    def __init__(
-        self,
-        columns: Columns,
-        prefix: bytes | NDArray[np.void],
-        json_prefix: bytes = b"",
-        suffix: bytes = b"",
-        missing: Mapping[str, NDArray[np.bool_]] | None = None,
-        missing_length: int = NULL_LENGTH,
-    ) -> None:
-        names, values = columns
-        missing = missing or {}
-        self._count = len(values[names[0].name])
-        runs = [_Run()]
-        self.lengths: NDArray[np.int64] | int = 0
-        """Bytes of each row; one number if all have the same."""
-        self._texts: list[tuple[NDArray[Any], NDArray[np.bool_] | None]] = []
-        """What stands behind each run but the last: values of different lengths, and which aren't there."""
-        if isinstance(prefix, bytes):
-            runs[0].keep(prefix)
-        else:
-            runs[0].take(prefix.dtype.str, prefix)
-        for column in names:
-            data = values[column.name]
-            kind = _BIG_ENDIAN.get(column.type) or data.dtype.str
-            before = json_prefix if column.type is ColumnType.JSON else b""
-            gone = missing.get(column.name)
-            if gone is not None and gone.any():
-                data, sizes = _with_sizes(data, kind, before)
-                self.lengths = self.lengths + np.where(gone, 0, sizes)
-                runs[-1].take(">i4", np.where(gone, missing_length, sizes))
-                runs.append(_Run())
-                self._texts.append((data, gone))
-            elif data.dtype.kind == "S" and is_constant(data):
-                text = before + data[0]
-                runs[-1].keep(_length(len(text)) + text)
-            elif data.dtype.kind == "S" and not _fills(data):
-                lengths = np.char.str_len(data)
-                self.lengths = self.lengths + lengths
-                runs[-1].take(">i4", lengths + len(before))
-                runs[-1].keep(before)
-                runs.append(_Run())
-                self._texts.append((data, None))
-            else:
-                runs[-1].keep(_length(np.dtype(kind).itemsize + len(before)) + before)
-                runs[-1].take(kind, data)
-        runs[-1].keep(suffix)
-        fixed = sum(run.bytes for run in runs)
-        self.lengths = self.lengths + fixed
-        width = fixed + sum(text.dtype.itemsize for text, _ in self._texts)
-        self._window = max(1, _WINDOW_BYTES // width)
-        self._arrays = [run.records(self._window, n) for n, run in enumerate(runs) if run.bytes]
-        self._moving = [
-            (records[name], data)
-            for run, records in zip(runs, self._arrays, strict=False)
-            for name, data in run.moving
-        ]
-        self._begin = self._end = 0
-        """Which rows the arrays hold."""
-        self._pieces: list[bytes] = []
-        """Their parts in order, if there are texts of different lengths."""
-
-    def join(self, start: int, stop: int, head: bytes = b"", tail: bytes = b"") -> bytes:
-        """The bytes of rows [start, stop) between `head` and `tail`."""
-        parts = [head]
-        while start < stop:
-            if not self._begin <= start < self._end:
-                self._fill(start)
-            if stop <= self._end:
-                return b"".join((*parts, self._part(start, stop), tail))
-            parts.append(bytes(self._part(start, self._end)))
-            start = self._end
-        return b"".join((*parts, tail))
-
-    def singles(self) -> list[bytes]:
-        """Each row on its own."""
-        rows: list[bytes] = []
-        for start in range(0, self._count, self._window):
-            self._fill(start)
-            if not self._texts:
-                rows += _blobs(self._arrays[0], self._end - start)
-            else:
-                width = len(self._pieces) // (self._end - start)
-                rows += [
-                    b"".join(self._pieces[first : first + width])
-                    for first in range(0, len(self._pieces), width)
-                ]
-        return rows
-
-    def _fill(self, start: int) -> None:
-        """Make rows from `start` on, as many as there is room for."""
-        count = min(self._window, self._count - start)
-        self._begin, self._end = start, start + count
-        for field, data in self._moving:
-            field[:count] = data[start : start + count]
-        if not self._texts:
-            return
-        parts: list[list[bytes]] = [[]] * (len(self._arrays) + len(self._texts))
-        parts[0::2] = [_blobs(records, count) for records in self._arrays]
-        parts[1::2] = [_values(*text, start, start + count) for text in self._texts]
-        self._pieces = [b""] * (len(parts) * count)
-        for position, part in enumerate(parts):
-            self._pieces[position :: len(parts)] = part
-
-    def _part(self, start: int, stop: int) -> bytes | memoryview:
-        """The bytes of rows that the arrays hold."""
-        first, last = start - self._begin, stop - self._begin
-        if not self._texts:
-            return self._arrays[0][first:last].view(np.uint8).data
-        width = len(self._pieces) // (self._end - self._begin)
-        return b"".join(self._pieces[first * width : last * width])
-
-
-def _with_sizes(
-    data: NDArray[Any], kind: str, before: bytes
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Values as bytes with what stands before each, and how many bytes each has."""
-    if data.dtype.kind == "S":
-        data = np.char.add(np.bytes_(before), data)
-        return data, np.char.str_len(data)
-    data = np.ascontiguousarray(data.astype(kind)).view(f"V{np.dtype(kind).itemsize}")
-    return data, np.full(len(data), data.dtype.itemsize)
-
-
-def _values(
-    data: NDArray[Any], gone: NDArray[np.bool_] | None, start: int, stop: int
-) -> list[bytes]:
-    """The bytes of each value; none of those that aren't there."""
-    values: list[bytes] = data[start:stop].tolist()
-    if gone is not None:
-        for row in np.flatnonzero(gone[start:stop]).tolist():
-            values[row] = b""
-    return values
-
-
-# --- texts ----------------------------------------------------------------------------------------
 
 # No UTF-8 has this byte.
 ROW_SEPARATOR = b"\xff"
@@ -195,7 +25,7 @@ ROW_SEPARATOR = b"\xff"
 _PADDING = b"\0"
 
 # Fewer rows are formatted by `%`: what numpy takes for each of its many operations would be as much.
-_FEW_ROWS = 1000
+_FEW_ROWS = 400
 
 # Rows formatted by one operation, during which no other thread runs: some 70 µs.
 _ROWS_AT_ONCE = 256
@@ -252,7 +82,7 @@ def _pad(form: bytes, data: NDArray[Any]) -> NDArray[np.void] | None:
     texts = _texts(spec, data)
     if texts is None:
         return None
-    run = _Run()
+    run = Run()
     run.keep(before)
     for text in texts:
         run.take(text.dtype.str, text)
@@ -310,7 +140,7 @@ class TextRows:
     def of(cls, row: bytes, separator: bytes, columns: Sequence[NDArray[Any]]) -> TextRows | None:
         """None if there is a value that only Python can format."""
         literals, specs = _parse(row)
-        run = _Run()
+        run = Run()
         constant = separator + literals[0]
         for literal, spec, data in zip(literals[1:], specs, columns, strict=True):
             if spec == b"b" and is_constant(data):
@@ -327,10 +157,10 @@ class TextRows:
         run.keep(constant)
         return cls(run, len(columns[0]), len(separator))
 
-    def __init__(self, run: _Run, count: int, separator_bytes: int) -> None:
+    def __init__(self, run: Run, count: int, separator_bytes: int) -> None:
         self._count = count
         self._separator_bytes = separator_bytes
-        self._window = max(1, _WINDOW_BYTES // run.bytes)
+        self._window = max(1, WINDOW_BYTES // run.bytes)
         self._records = run.records(self._window, 0)
         self._moving = [(self._records[name], data) for name, data in run.moving]
         self._begin = self._end = 0
@@ -476,70 +306,3 @@ def _leading_zeros(places: int) -> NDArray[np.uint32]:
 
 def _table(texts: Sequence[bytes]) -> NDArray[np.uint32]:
     return np.frombuffer(b"".join(text.ljust(4, _PADDING) for text in texts), dtype=np.uint32)
-
-
-# --- records --------------------------------------------------------------------------------------
-
-
-class _Run:
-    """Consecutive fields of a row, all of fixed length."""
-
-    def __init__(self) -> None:
-        self._fields: list[tuple[str, bytes]] = []
-        """Type of each, and what it is in each row, if it's always the same."""
-        self.moving: list[tuple[str, NDArray[Any]]] = []
-        """Name and values of each that isn't."""
-        self.bytes = 0
-
-    def keep(self, constant: bytes) -> None:
-        """A field that is the same in each row."""
-        if constant:
-            self._add(f"V{len(constant)}", constant)
-
-    def take(self, kind: str, data: NDArray[Any]) -> None:
-        """A field with a value for each row."""
-        self.moving.append((f"f{len(self._fields)}", data))
-        self._add(kind, b"")
-
-    def _add(self, kind: str, constant: bytes) -> None:
-        self._fields.append((kind, constant))
-        self.bytes += np.dtype(kind).itemsize
-
-    def records(self, count: int, place: int) -> NDArray[np.void]:
-        """Records in which everything is filled in that is the same in each row; `place`: the run's among
-        those of the rows, which may have the same fields."""
-        return _kept_records(tuple(self._fields), count, place, get_ident())
-
-    def new_records(self, count: int) -> NDArray[np.void]:
-        """As `records`, but an array of its own."""
-        return _make_records(self._fields, count)
-
-
-@lru_cache(maxsize=64)
-def _kept_records(
-    fields: tuple[tuple[str, bytes], ...], count: int, _place: int, _thread: int
-) -> NDArray[np.void]:
-    return _make_records(fields, count)
-
-
-def _make_records(fields: Sequence[tuple[str, bytes]], count: int) -> NDArray[np.void]:
-    records = np.zeros(count, dtype=[(f"f{n}", kind) for n, (kind, _) in enumerate(fields)])
-    for number, (_, constant) in enumerate(fields):
-        if constant:
-            records[f"f{number}"] = np.void(constant)
-    return records
-
-
-def _length(octets: int) -> bytes:
-    return octets.to_bytes(4, "big")
-
-
-def _blobs(records: NDArray[np.void], count: int) -> list[bytes]:
-    """The first `count` records, each as its bytes."""
-    found: list[bytes] = records[:count].view(f"V{records.dtype.itemsize}").tolist()
-    return found
-
-
-def _fills(data: NDArray[np.generic]) -> bool:
-    """Whether every text is as long as the column is wide (numpy pads with NUL)."""
-    return bool(octets_of(data)[:, -1].all())

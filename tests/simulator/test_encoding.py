@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simulator import binary_rows as binary_rows_module
 from simulator import rows as rows_module
+from simulator.binary_rows import BinaryRows
 from simulator.encoding import (
     all_alike,
     bool_texts,
@@ -24,7 +26,6 @@ from simulator.encoding import (
     with_client_key,
 )
 from simulator.rows import (
-    BinaryRows,
     TextRows,
     format_requests,
     format_rows,
@@ -212,7 +213,7 @@ def test_binary_rows_in_windows_of_any_size(
     monkeypatch: pytest.MonkeyPatch, window: int, documents: list[bytes], texts: list[bytes]
 ) -> None:
     """Requests that are smaller and larger than what is made at once, with and without padding."""
-    monkeypatch.setattr(rows_module, "_WINDOW_BYTES", window)
+    monkeypatch.setattr(binary_rows_module, "WINDOW_BYTES", window)
     columns = made_columns(23, texts, documents)
     for prefix in (b"", b"pre", np.arange(23, dtype=np.int32).view("V4")):
         expected = list(rows_one_by_one(columns, prefix, b"\x01"))
@@ -312,14 +313,14 @@ def test_rows_of_text_are_as_by_the_operator(form: bytes, data: Any) -> None:
 
 @pytest.mark.parametrize("window", [1, 1000, 10**6])
 def test_rows_of_text_in_windows_of_any_size(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
-    monkeypatch.setattr(rows_module, "_WINDOW_BYTES", window)
+    monkeypatch.setattr(rows_module, "WINDOW_BYTES", window)
     columns = [integers(10**13)[:1100], floats(99.0)[:1100], integers(999)[:1100]]
     expected = formatted_one_by_one(b"%d,%.2f;%d", columns)
     for size in (7, 700, 1100):
         requests = format_requests(b"%d,%.2f;%d", b"|", columns, size)
         assert requests == [b"|".join(expected[slice(*span)]) for span in bounds(1100, size)]
-    few = [data[:600] for data in columns]
-    assert format_rows(b"%d,%.2f;%d", b"|", few) == b"|".join(expected[:600])
+    few = [data[:300] for data in columns]
+    assert format_rows(b"%d,%.2f;%d", b"|", few) == b"|".join(expected[:300])
     assert format_rows(b"%d", b"|", [columns[0][:0]]) == b""
 
 

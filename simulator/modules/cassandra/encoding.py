@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...binary_rows import BinaryRows
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, Columns, all_alike, bounds, client_keys
-from ...rows import BinaryRows
 from ...workloads.base import Column, ColumnType, EventBlock
 from ..base import Encoder, Job, Payload
 from ..shared.tables import number_tables

@@ -14,9 +14,10 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from ...binary_rows import BinaryRows
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, Columns, bounds, escape, text_format, with_client_key
-from ...rows import ROW_SEPARATOR, BinaryRows, format_requests, text_form, text_values
+from ...rows import ROW_SEPARATOR, format_requests, text_form, text_values
 from ...workloads.base import ColumnType, EventBlock
 from ..base import Encoder, Job, Payload
 from ..shared.sql import quote_name
