@@ -46,7 +46,7 @@ def ceiling(
     events: int,
     debug: bool,
 ) -> None:
-    """Print events per second and CPU per event of generating and encoding, on one core.
+    """Print events per second, CPU and bytes per event of generating and encoding, on one core.
 
     No database is asked. A run that reaches half of its line's rate per worker measures the
     client; `--target blackhole` runs the same with collector, workers and measuring.
@@ -81,32 +81,43 @@ def ceiling(
             for batch in batches if encoding.batched else (0,):
                 options = parse_options(module.encoding_options_model, encoding.options, str)
                 job = Job(made.schema, Load(batch=batch))
-                generate_s, encode_s = cpu_per_event(
-                    made, module.encoder(options, job, batch), batch, events
-                )
+                encoder = module.encoder(options, job, batch)
+                generate_s, encode_s, octets = measure_encoder(made, encoder, batch, events)
                 both = generate_s + encode_s
                 micros = [f"{seconds * 1e6:.3f}" for seconds in (generate_s, encode_s, both)]
                 rows.append(
-                    [module.name, encoding.label, str(batch or 1), f"{1 / both:,.0f}", *micros]
+                    [
+                        module.name,
+                        encoding.label,
+                        str(batch or 1),
+                        f"{1 / both:,.0f}",
+                        *micros,
+                        f"{octets:,.0f}",
+                    ]
                 )
     if not rows:
         raise ConfigError(f"module {chosen} encodes nothing")
-    headers = ["Module", "Mode", "Batch", "Events/s", "Generate µs", "Encode µs", "CPU µs/event"]
-    align = ["left", "left", *["right"] * 5]
+    costs = ["Generate µs", "Encode µs", "CPU µs/event", "Bytes/event"]
+    headers = ["Module", "Mode", "Batch", "Events/s", *costs]
+    align = ["left", "left", *["right"] * 6]
     say(tabulate(rows, headers, tablefmt="plain", colalign=align, disable_numparse=True))
 
 
-def cpu_per_event(
+def measure_encoder(
     workload: Workload, encoder: Encoder, batch: int, events: int, rounds: int = 3
-) -> tuple[float, float]:
-    """CPU seconds per event of generating and of encoding: the best of `rounds`, since whatever
-    else the machine does can only add to it."""
+) -> tuple[float, float, float]:
+    """CPU seconds per event of generating and of encoding, and an event's bytes in the requests: the best
+    of `rounds`, since whatever else the machine does can only add to the time."""
     from simulator.worker.feed import Feed
 
+    from ..show.workloads import count_bytes
+
     found = []
-    for _ in range(rounds):
+    octets = 0
+    for number in range(rounds):
         feed = Feed(lambda first, count: workload.block(0, first, count), encoder, 0, events, batch)
-        for _ in feed:
-            pass
+        for payload in feed:
+            if number == 0:
+                octets += count_bytes(payload.data)
         found.append((feed.generate_s / events, feed.encode_s / events))
-    return min(found, key=sum)
+    return *min(found, key=sum), octets / events

@@ -138,16 +138,16 @@ def _tabulate_bytes(workload: Workload, block: EventBlock) -> str:
 def _count_bytes(module: type[AnyModule], encoding: Encoding, block: EventBlock) -> str:
     options = parse_options(module.encoding_options_model, encoding.options, str)
     encoder = module.encoder(options, Job(block.schema, Load(batch=BATCH)), BATCH)
-    octets = sum(_size(payload.data) for payload in encoder.encode(block, BATCH))
+    octets = sum(count_bytes(payload.data) for payload in encoder.encode(block, BATCH))
     return f"{octets / len(block):,.0f}"
 
 
-def _size(data: Any) -> int:
+def count_bytes(data: Any) -> int:
     """The bytes that a payload's data send: those of a body, or of all its parts."""
     if isinstance(data, bytes):
         return len(data)
     if hasattr(data, "body"):
-        return _size(data.body)
-    return (
-        sum(map(_size, data)) if isinstance(data, Collection) and not isinstance(data, str) else 0
-    )
+        return count_bytes(data.body)
+    if isinstance(data, Collection) and not isinstance(data, str):
+        return sum(map(count_bytes, data))
+    return 0

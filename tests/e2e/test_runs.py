@@ -637,17 +637,21 @@ def test_ceiling_prints_a_rate_for_each_way_to_encode(tool: Tool) -> None:
     ).ok()
     header, *table = rows(done.out, "Module")
     assert header[:4] == ["Module", "Mode", "Batch", "Events/s"]
-    modes = [" ".join(row[1:-5]) for row in table]
+    modes = [" ".join(row[1:-6]) for row in table]
     assert modes == [
         mode
         for mode in ("copy binary", "copy text", "values_lists", "transaction")
         for _ in range(2)
     ] + ["single"]
     for row in table:
-        generate, encode, both = map(float, row[-3:])
+        generate, encode, both, octets = map(float, row[-4:])
         assert both == pytest.approx(generate + encode, abs=0.0015)
-        rate = int(row[-4].replace(",", ""))
+        rate = int(row[-5].replace(",", ""))
         assert rate == pytest.approx(1e6 / both, rel=0.05)
+        # By binary COPY: 33 bytes of values, 4 for the length of each, 2 for how many there are.
+        assert octets >= 33
+        if row[1:3] == ["copy", "binary"]:
+            assert octets == pytest.approx(8 + 13 + 8 + 4 + 4 * 4 + 2, rel=0.15)
 
 
 @pytest.mark.parametrize(
