@@ -23,10 +23,9 @@ from urllib.parse import quote
 from ...conditions import Condition
 from ...contract import PrimaryKey
 from ...errors import SimulatorError
-from ...workloads import WORKLOADS
 from ...workloads.base import ColumnType
-from ...workloads.queries import Bound, Shape, bind
-from ..base import Capabilities, Encoding, Job, Module, Query, Support
+from ...workloads.queries import Bound, Shape
+from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..shared.errors import nothing_to_query
 from .encoding import InsertMode, LineEncoder
 from .flux import ALL_TIME, find_witness, quote_text, select_events
@@ -74,10 +73,7 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
             for key in PrimaryKey
         },
         multiple_tables=Support.FULL,
-        queries=dict.fromkeys(
-            (name for workload in WORKLOADS.values() for name in workload.schema.queries),
-            Support.FULL,
-        ),
+        queries=claim_queries(frozenset(Shape)),
         indices=Support.UNSUPPORTED,
         column_types=_FIELD_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
@@ -209,14 +205,6 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
             query = f"{self._select_events(table)} |> count() |> group() |> sum()"
             counted += sum(row[0] for row in self.connection.rows(query, ["_value"]))
         return counted
-
-    def workload_queries(self) -> Mapping[str, Query]:
-        schema = self.job.schema
-        return {
-            name: self.compile(bind(query, schema.epoch_ms))
-            for name in schema.queries
-            if (query := schema.description(name)) is not None and not query.is_drawn
-        }
 
     def compile(self, bound: Bound) -> Query:
         question = compile_query(bound, self.job.schema, self.options.bucket)
