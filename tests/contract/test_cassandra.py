@@ -29,7 +29,7 @@ from simulator.modules.shared.http import SOCKET_OPTIONS
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert, requests_at_once
 from simulator.testing.server import as_observer, new_job
-from simulator.testing.suite.test_described import MACHINES_PARTS, list_queries
+from simulator.testing.suite.test_described import DEFINED_PARTS, list_queries
 from simulator.testing.suite.test_queries import (
     SEED,
     assert_same,
@@ -578,8 +578,8 @@ def test_described_queries_whatever_the_server_lacks(
 ) -> None:
     """Their answers are right though the first ones come too late, or nothing is grouped."""
     workload = load_workload("machines")(seed=SEED, device_spread=10, late=0.1)
-    fill(cassandra, workload, MACHINES_PARTS)
-    stored = Stored(workload, [StoredPart(*part) for part in MACHINES_PARTS])
+    fill(cassandra, workload, DEFINED_PARTS)
+    stored = Stored(workload, [StoredPart(*part) for part in DEFINED_PARTS])
     queries = [query for query in list_queries(workload) if query.compute or flavor == "ycql"]
     bounds = [draw(query, stored, 0, 0) for query in queries]
     answered = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -10,13 +10,14 @@ from ...errors import OptionError
 from ...modules.base import Support
 from ...workloads import load_workload
 from ...workloads.answers import answer_all
-from ...workloads.base import Workload
+from ...workloads.base import Schema, Workload
 from ...workloads.comparing import compare_answers
 from ...workloads.cpu import Cpu
 from ...workloads.queries import Query, Shape, draw
 from ...workloads.stored import Stored, StoredPart
 from ...workloads.tags import Tags
 from ...workloads.temperature import Temperature
+from ..events import Sundry
 from ..server import ServerUnderTest, new_job
 from .test_queries import DEVICES, PARTS, SEED, fill, prepare_queries
 
@@ -62,6 +63,7 @@ def list_queries(workload: Workload) -> list[Query]:
             *more,
             {"compute": [count, *everything], "per": [tags[0], {"every": "1m"}]},
             {"events": [*texts, schema.time], "devices": 5, "window": {"span": "1m"}},
+            *_list_for_each_field(schema),
         ]
     named = [Query.model_validate({"name": f"more-{i}", **one}) for i, one in enumerate(more)]
     for query in named:
@@ -69,11 +71,25 @@ def list_queries(workload: Workload) -> list[Query]:
     return [*schema.descriptions, *named]
 
 
-MACHINES_PARTS = ((0, 0, 700), (1, 0, 300))
+def _list_for_each_field(schema: Schema) -> Iterator[dict[str, object]]:
+    """What has to do with missing values, and with conditions in each type's precision."""
+    fields = schema.fields
+    for place, function in enumerate(("min", "max", "avg", "sum", "last"), 1):
+        values = [{"function": function, "column": name} for name in fields]
+        yield {"compute": values, "per": [schema.device], "order": {"by": place}}
+    for number, name in enumerate(fields):
+        side = ("above", "below")[number % 2]
+        yield {"compute": [{"function": "count"}], "where": {"column": name, side: 1.234567}}
+        # So many that those without a value are among them.
+        order = {"by": 0, "descending": side == "above"}
+        yield {"events": [name, schema.device, schema.time], "order": order, "limit": 980}
+
+
+DEFINED_PARTS = ((0, 0, 700), (1, 0, 300))
 WORKLOADS = [
     Temperature(seed=SEED, device_spread=DEVICES),
     Cpu(seed=SEED, device_spread=10),
-    load_workload("machines")(seed=SEED, device_spread=10, late=0.1),
+    Sundry(seed=SEED),
 ]
 APART = load_workload("machines")(seed=SEED, device_spread=10, late=0.1, tags="table")
 names = pytest.mark.parametrize(
@@ -95,7 +111,7 @@ def test_answers_to_described_queries(server: ServerUnderTest, workload: Workloa
     queries = [q for q in list_queries(workload) if q.shapes(workload.schema) <= shapes]
     if not queries:
         pytest.skip("compiles no queries")
-    parts = PARTS.get(type(workload), MACHINES_PARTS)
+    parts = PARTS.get(type(workload), DEFINED_PARTS)
     fill(server, workload, parts)
     stored = Stored(workload, [StoredPart(*part) for part in parts])
     bounds = [
