@@ -47,7 +47,7 @@ def describe_workload(workload: Workload) -> str:
     parts = {
         f"Workload {workload.name}, table {schema.table}": _tabulate_columns(block),
         "Types": _tabulate_types(schema),
-        f"Bytes per event, in requests of {BATCH:,}": _tabulate_bytes(workload, block),
+        f"Bytes per event, in requests of {BATCH:,}": _tabulate_bytes(workload),
         "Queries": ", ".join(schema.queries) or "none",
     }
     return "\n\n".join(f"{title}\n{text}" for title, text in parts.items())
@@ -70,6 +70,11 @@ def _tabulate_columns(block: EventBlock) -> str:
 
 
 def _role(schema: Schema, column: Column) -> str:
+    role = _find_role(schema, column)
+    return f"{role}, in {schema.tags_table}" if schema.is_apart(column.name) else role
+
+
+def _find_role(schema: Schema, column: Column) -> str:
     if column.name == schema.time:
         return "time"
     if column.name == schema.device:
@@ -112,27 +117,28 @@ def _type_name(types: Collection[ColumnType] | Mapping[ColumnType, str], kind: C
     return types[kind] if isinstance(types, Mapping) else "yes"
 
 
-def _tabulate_bytes(workload: Workload, block: EventBlock) -> str:
-    schema = workload.schema
-    own = sum(block.columns[column.name].dtype.itemsize for column in schema.columns)
+def _tabulate_bytes(workload: Workload) -> str:
+    options, schema = workload.options.model_dump(), workload.schema
+    blocks = {
+        tags: type(workload)(workload.seed, **(options | {"tags": tags})).block(0, 0, BATCH)
+        for tags in Tags
+    }
+    columns = blocks[Tags.ROW].columns
+    own = sum(columns[column.name].dtype.itemsize for column in schema.columns)
     rows = [["as generated", "", f"{own:,}", ""]]
-    apart = type(workload)(workload.seed, tags=Tags.TABLE).block(0, 0, len(block))
     for module in _modules():
         can = module.CAPABILITIES
         if can.workload(schema) is not Support.FULL:
             continue
+        possible = [tags for tags in Tags if tags is Tags.ROW or can.tags_table is Support.FULL]
         for encoding in module.ENCODINGS:
             if encoding.batched:
-                octets = [_count_bytes(module, encoding, block), "-"]
-                if can.tags_table is Support.FULL:
-                    octets[1] = _count_bytes(module, encoding, apart)
-                rows.append([module.name, encoding.label, *octets])
-    headers = ["Module", "Mode", "tags=row", "tags=table"]
-    columns = ", ".join(column.name for column in apart.schema.tags_row[1:])
+                octets = [_count_bytes(module, encoding, blocks[tags]) for tags in possible]
+                rows.append([module.name, encoding.label, *octets, "-"][:4])
+    headers = ["Module", "Mode", *(f"tags={tags}" for tags in Tags)]
+    apart = ", ".join(column.name for column in blocks[Tags.TABLE].schema.tags_row[1:])
     table = _table(headers, rows, ["left", "left", "right", "right"])
-    return (
-        f"{table}\ntags=table: {columns} are stored once per device, in table {schema.tags_table}"
-    )
+    return f"{table}\ntags=table: {apart} are stored once per device, in table {schema.tags_table}"
 
 
 def _count_bytes(module: type[AnyModule], encoding: Encoding, block: EventBlock) -> str:

@@ -38,6 +38,10 @@ def test_one_is_shown_with_columns_types_bytes_and_events() -> None:
     assert int(copy.split()[4]) < int(copy.split()[3]) - 20
     assert "machine, hall, model are stored once per device, in table machines_tags" in octets
     assert "last-values" in queries
+    apart = show("machines", "--seed", "4", "--workload-option", "tags=table").split("\n\n")
+    hall = next(line for line in apart[0].splitlines() if line.startswith("hall"))
+    assert "tag, in machines_tags" in hall
+    assert apart[2] == octets
 
 
 def test_a_missing_value_is_a_dash() -> None:

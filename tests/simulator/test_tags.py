@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from simulator.collector.database import Preparation
+from simulator.contract import DataSet, Load, RunSettings, make_groups
 from simulator.errors import OptionError
 from simulator.modules import load_module, module_names
-from simulator.modules.base import Support
+from simulator.modules.base import Job, Support
+from simulator.modules.blackhole import Blackhole
+from simulator.modules.blackhole.options import BlackholeOptions
 from simulator.testing.events import Sundry, rows_of
 from simulator.workloads.base import Workload, device_ids
 from simulator.workloads.cpu import Cpu
@@ -115,6 +119,38 @@ columns:
     kind()
     with pytest.raises(OptionError, match="has a column tags_id, which tags=table makes"):
         kind(tags="table")
+
+
+@pytest.mark.parametrize(
+    ("stored", "clean", "problem"),
+    [
+        (None, True, []),
+        (5, True, []),
+        (4, True, ["table events_tags has 4 devices instead of 5"]),
+        (6, True, ["table events_tags has 6 devices instead of 5"]),
+        (4, False, ["table events_tags has 4 devices instead of 5"]),
+        (6, False, []),
+    ],
+)
+def test_devices_are_counted_after_the_run(
+    stored: int | None, clean: bool, problem: list[str]
+) -> None:
+    class Counting(Blackhole):
+        def count_devices(self) -> int | None:
+            return stored
+
+    workload = Temperature(device_spread=1, tags="table")
+    settings = RunSettings(
+        run_id="x",
+        token="x",
+        target="x",
+        module="blackhole",
+        options={},
+        data=DataSet(clean=clean),
+        groups=make_groups(Load(workers=5)),
+    )
+    module = Counting(BlackholeOptions(), Job.of(settings, workload.schema))
+    assert Preparation(settings, module, workload).find_lost_devices(range(5)) == problem
 
 
 def test_modules_say_who_can() -> None:

@@ -8,6 +8,12 @@ figures). Single inserts, and those of `transaction`, are prepared statements wi
 dialects are sent the same: each of them documents the extended protocol, COPY and binary values.
 `prepared_statements=false` is for proxies.
 
+Tags in a table of their own (`tags=table`)
+-----------------------------------------
+The table has a primary key on `tags_id`, and its rows are stored by `INSERT … ON CONFLICT DO NOTHING`,
+which may be repeated. Events' rows have no foreign key: it would be looked up for each. Queries join names
+to what they have found by id.
+
 Each event is stored exactly once, however a connection dies
 -----------------------------------------------------------
 A request is one transaction (a single statement, or BEGIN … COMMIT where it needs several), so it is
@@ -17,8 +23,8 @@ whose answer never came: of a connection with a pipeline, that may be several. A
 
 1. waits until the old connection's backend is gone (ending it if need be), so that nothing can be
    committed behind its back any more, and
-2. looks for each such request's last event by its natural key (device, time, sequence number): found,
-   the request counts as stored; not found, it is sent again.
+2. looks for each such request's last event by its natural key (device or its id, time, sequence
+   number): found, the request counts as stored; not found, it is sent again.
 
 This works without any extra statement while all goes well, and for each key mode:
 
