@@ -29,6 +29,7 @@ from .results.place import format_workers
 from .results.reads import summarize_reads
 from .results.statistics import summarize_inserts
 from .session import Request, Running, Session, new_token, open_session
+from .show.answers import describe_answers
 from .show.notes import list_notes
 from .show.progress import Display
 from .show.stored import tabulate_figures, tabulate_readers
@@ -143,6 +144,8 @@ class _MixedRuns(Making):
             if table.rows:
                 say(f"\n{title}\n{table.text()}")
         say("")
+        if checked := describe_answers(result):
+            say(checked)
         for note in list_notes(result, terminal):
             say(note)
 

@@ -103,6 +103,7 @@ class Mix:
             "query_rate_per_s": self.readers.rate_per_s,
             "queries": self.readers.weights or self.readers.queries,
             "redraw": self.readers.redraw,
+            "check": self.readers.check,
             "baseline": self.baseline,
             **public_load(self.writers),
             **({"arrivals": str(self.readers.arrivals)} if self.readers.rate_per_s else {}),

@@ -14,6 +14,7 @@ from .results.place import format_workers
 from .results.reads import summarize_reads
 from .results.statistics import summarize_queries
 from .session import Request, Session, open_session
+from .show.answers import describe_answers
 from .show.notes import list_notes
 from .show.progress import make_display
 from .show.stored import tabulate_figures, tabulate_readers
@@ -63,6 +64,7 @@ def run_queries(
                 resources=report.resources,
                 invalid_reasons=report.invalid_reasons,
                 phases_s=report.phases_s,
+                answers=report.answers,
                 **_list_measured(report),
             )
             unwritten = running.write(result)
@@ -71,6 +73,8 @@ def run_queries(
         say(f"{title}\n{table.text()}\n")
     say(tabulate_figures(result, terminal).text())
     say(describe_durations(result))
+    if checked := describe_answers(result):
+        say(checked)
     for line in list_notes(result, terminal):
         say(line)
     if unwritten:

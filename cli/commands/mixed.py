@@ -62,6 +62,7 @@ from .options import (
     (DataSet, "timestamps"),
     (DataSet, "seed"),
     (Load, "redraw"),
+    (Load, "check"),
 )
 @click.pass_context
 def mixed(ctx: click.Context, /, **given: Any) -> None:

@@ -33,6 +33,7 @@ from .options import (
     (Load, "arrivals"),
     (DataSet, "seed"),
     (Load, "redraw"),
+    (Load, "check"),
 )
 @click.pass_context
 def query(ctx: click.Context, /, **given: Any) -> None:

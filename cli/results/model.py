@@ -8,7 +8,16 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from simulator.conditions import Condition
-from simulator.contract import DataSet, InsertRun, Load, Machine, QueryRun, ReadRun, Resources
+from simulator.contract import (
+    Answers,
+    DataSet,
+    InsertRun,
+    Load,
+    Machine,
+    QueryRun,
+    ReadRun,
+    Resources,
+)
 
 FORMAT: Literal[1] = 1
 """Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
@@ -147,6 +156,9 @@ class Result(BaseModel):
     machines: list[Machine] = []
     resources: Resources | None = None
     """A query command's; an insert's runs have their own."""
+    answers: Answers | None = None
+    """A query command's that counts executions; None if they weren't to be checked. Runs of readers that
+    are ended by the clock have their own."""
     runs: list[InsertRun] | list[QueryRun]
     """Of `mixed`: those of the writers."""
     reads: list[ReadRun] = []
@@ -208,6 +220,13 @@ class Result(BaseModel):
         """The summary of the queries; none of an insert command."""
         own = [entry for entry in self.summary if isinstance(entry, QuerySummary)]
         return own or self.query_summary_beside
+
+    @property
+    def all_answers(self) -> list[Answers]:
+        """Those of all runs with readers that had theirs checked."""
+        reads = [*self.reads, *(self.baseline.reads if self.baseline else ())]
+        found = [self.answers, *(read.answers for read in reads)]
+        return [one for one in found if one is not None]
 
     @property
     def best(self) -> InsertSummary | None:

@@ -15,6 +15,7 @@ _WORDS = {
     Phase.BARRIER: "waiting for workers",
     Phase.RUN: "running",
     Phase.VERIFY: "counting",
+    Phase.CHECK: "checking answers",
     Phase.CLEAN_UP: "cleaning up",
     Phase.DONE: "done",
     Phase.FAILED: "failed",
@@ -59,15 +60,18 @@ def describe_extent(status: Status) -> list[str]:
 
 def describe_groups(status: Status) -> list[list[str]]:
     """Of each group that is at work, what it has done."""
-    groups = [_describe_group(group) for group in status.groups]
+    checking = status.phase is Phase.CHECK
+    groups = [
+        _describe_group(group, "events generated" if checking else _UNITS[group.role])
+        for group in status.groups
+    ]
     if len(groups) > 1:
         for group, said in zip(status.groups, groups, strict=True):
             said[:1] = [f"{_NAMES[group.role]}: {said[0] if said else 'nothing yet'}"]
     return groups
 
 
-def _describe_group(group: GroupStatus) -> list[str]:
-    unit = _UNITS[group.role]
+def _describe_group(group: GroupStatus, unit: str) -> list[str]:
     said = []
     if group.total:
         said.append(f"{group.done:,} of {group.total:,} {unit}")

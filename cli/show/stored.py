@@ -14,6 +14,7 @@ from ..results.reads import compare_with_alone
 from ..results.statistics import find_unanswered
 from ..results.store import StoredResult
 from . import words
+from .answers import describe_answers
 from .database import tabulate_bottlenecks, tabulate_resources, tabulate_storage
 from .notes import list_notes
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
@@ -65,7 +66,7 @@ def describe_result(stored: StoredResult, terminal: bool) -> str:
         "\n".join(list_notes(result, terminal)),
     ]
     said = None if result.command == "query" else describe_load(result.settings.load)
-    sections += [said] if said else []
+    sections += filter(None, [said, describe_answers(result)])
     sections += [
         f"{title}\n{found.text()}" for title, found in tabulate_result(result, terminal).items()
     ]

@@ -37,6 +37,8 @@ class Barrier:
         self.ready: dict[int, Ready] = {}
         self.progress: dict[int, Progress] = {}
         self.results: dict[int, WorkerResult] = {}
+        self.awaited: set[int] = set()
+        """Workers that still have answers to hand in, though their results are there."""
         self.start_at: float | None = None
         """The common start, by `time.monotonic`."""
         self._start_utc: datetime | None = None
@@ -51,18 +53,19 @@ class Barrier:
         self._heard[worker] = time.monotonic()
 
     def arrive(self, message: Ready) -> bool:
-        """Note that a worker is ready to run; True if with it all are, and the start is set."""
+        """Note that a worker is ready to run; True if with it all are."""
         if message.worker in self.ready:
             return False
         self.ready[message.worker] = message
-        if len(self.ready) < self._settings.workers:
-            return False
+        return len(self.ready) == self._settings.workers
+
+    def start(self) -> None:
+        """Set the common start."""
         # Long enough that every worker has its answer before the start: answering one takes
         # about 0.3 ms (benchmarks/many_workers.py), and each is told what is left then.
         delay_s = 0.03 + 0.001 * self._settings.workers
         self.start_at = time.monotonic() + delay_s
         self._start_utc = datetime.now(UTC) + timedelta(seconds=delay_s)
-        return True
 
     def tell_utc(self, since_start_s: float) -> str:
         """An instant so long after the common start, in UTC by this machine's clock (ISO 8601)."""
@@ -122,12 +125,12 @@ class Barrier:
         return min(self._deadlines().values(), default=None)
 
     def _deadlines(self) -> dict[int, float]:
-        """When each worker without a result must have been heard (again)."""
+        """When each worker that isn't done must have been heard (again)."""
         silence = self._settings.silence_timeout_s
         return {
             worker: self._heard[worker] + silence if worker in self._heard else self._appear_by
             for worker in range(self._settings.workers)
-            if worker not in self.results
+            if worker not in self.results or worker in self.awaited
         }
 
     def find_late(self) -> str | None:

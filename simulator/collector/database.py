@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from ..contract import Carried, Role, RunSettings, StoredEvents
-from ..errors import SimulatorError
-from ..modules.base import AnyModule
+from ..contract import Carried, Role, RunSettings
+from ..errors import Retryable, SimulatorError
+from ..modules.base import AnyModule, await_count
 from ..workloads.base import Workload
-from .survey import find_stored
+from .survey import Known, OtherEvents, UnknownEvents, find_frontier, find_stored
 
 _log = logging.getLogger(__name__)
 _RESULT = TypeVar("_RESULT")
@@ -23,19 +23,21 @@ _CLOSE_PATIENCE_S = 5.0
 """How long the end of a run waits for a call that is under way."""
 
 
-class DatabaseThread:
+class CallThread:
     """Makes one call after the other. A daemon: a call that hangs must not keep the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="database", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
         while call := self._calls.get():
             call()
 
-    async def call(self, function: Callable[[], _RESULT], timeout_s: float, what: str) -> _RESULT:
+    async def call(
+        self, function: Callable[[], _RESULT], timeout_s: float | None = None, what: str = ""
+    ) -> _RESULT:
         """The function's result; SimulatorError if it takes longer than `timeout_s`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_RESULT] = loop.create_future()
@@ -83,8 +85,10 @@ class Preparation:
         """How many queries readers ask in turn."""
         self.drawn: list[str] = []
         """Queries whose parameters are drawn for each execution."""
-        self.stored: list[StoredEvents] = []
-        """What queries with drawn parameters can be drawn for, if there are such queries."""
+        self.known: Known | str = "nobody has asked"
+        """The events that are stored when readers begin, or why these aren't known."""
+        self.frontier_ms: int | None = None
+        """From this time on events are added while readers ask; None: none are."""
         self.server: dict[str, object] = {}
         """What the server says of itself."""
 
@@ -105,9 +109,47 @@ class Preparation:
             module.prepare_queries()
             self.drawn = list(module.drawn_queries())
             self.queries = len(module.queries()) + len(self.drawn)
-            if self.drawn:
-                self.stored = find_stored(settings, module, self._workload, self.first_event)
+            if self.drawn or writers:
+                self._find_stored()
+            if self.drawn and isinstance(self.known, str):
+                raise SimulatorError(
+                    "queries with drawn parameters need events that the same seed and workload options"
+                    f" give: {self.known}, or insert anew"
+                )
         self.server = module.server_info()
+
+    @property
+    def checks(self) -> bool:
+        """Whether any reader's answers are to be checked."""
+        return any(group.load.check for group in self._settings.groups_of(Role.READ))
+
+    def _find_stored(self) -> None:
+        try:
+            self.known = find_stored(self._settings, self.module, self._workload, self.first_event)
+            self.frontier_ms = find_frontier(self._settings, self._workload, self.first_event)
+        except OtherEvents as error:
+            self.known = f"{error}. Give the --seed and the workload's options of the insert"
+        except UnknownEvents as error:
+            self.known = str(error)
+
+    def survey(self) -> None:
+        """Ask which events are stored, if that is to be known and isn't yet. After the queries: what it
+        reads, they would find in the caches."""
+        if self.baseline and self._settings.groups_of(Role.WRITE, Role.FILL):
+            self.known = "it isn't known which events were there before the run"
+        elif isinstance(self.known, str) and not self._settings.groups_of(Role.WRITE, Role.FILL):
+            try:
+                self._find_stored()
+            except (SimulatorError, Retryable) as error:
+                _log.warning("the stored events couldn't be surveyed: %s", error)
+                self.known = f"the database couldn't be asked which events it has: {error}"
+
+    def await_prefill(self) -> None:
+        """Wait until readers can see what was prefilled, of a database that acknowledges events before."""
+        module, expected = self.module, self.baseline + self._settings.data.prefill
+        stored = await_count(module.count, expected, module.settle_s)
+        if stored is not None and stored < expected:
+            _log.warning("of %d events that are stored, %d can be seen", expected, stored)
 
     def _continue(self, after: Carried | None) -> None:
         """Find out how many events are stored, and the first number that none of them can have.

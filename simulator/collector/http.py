@@ -24,6 +24,7 @@ from ..contract import (
     Message,
     Progress,
     Ready,
+    WorkerAnswers,
     WorkerResult,
 )
 from .barrier import HOLD_S, Refused
@@ -70,6 +71,10 @@ def application(collector: Collector, end: Callable[[], None]) -> Starlette:
         collector.result(await parse(request, WorkerResult))
         return PlainTextResponse("taken")
 
+    async def answers(request: Request) -> Response:
+        collector.take_answers(await parse(request, WorkerAnswers))
+        return PlainTextResponse("taken")
+
     async def failure(request: Request) -> Response:
         collector.take_failure(await parse(request, Failure))
         return PlainTextResponse("noted")
@@ -101,6 +106,7 @@ def application(collector: Collector, end: Callable[[], None]) -> Starlette:
             Route("/ready", guard(ready), methods=["POST"]),
             Route("/progress", guard(progress), methods=["POST"]),
             Route("/result", guard(result), methods=["POST"]),
+            Route("/answers", guard(answers), methods=["POST"]),
             Route("/failure", guard(failure), methods=["POST"]),
             Route("/status", guard(status)),
             Route("/report", guard(report)),

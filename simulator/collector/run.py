@@ -5,25 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
+from typing import Any
 
 from ..build import build
 from ..contract import (
+    Answers,
     Failure,
     Go,
     Phase,
     Progress,
     Ready,
     Report,
+    Role,
     RunSettings,
     Stage,
     Status,
     Storage,
+    WorkerAnswers,
     WorkerResult,
 )
 from ..errors import Retryable, SimulatorError
 from ..logs import redact
 from .barrier import HOLD_S, Barrier
-from .database import DatabaseThread, Preparation
+from .checking import Checker, add_answers
+from .database import CallThread, Preparation
 from .disk import measure_storage
 from .status import Course
 from .verification import make_report
@@ -38,10 +44,12 @@ class Collector:
         self.settings = settings
         self.barrier = Barrier(settings, born)
         self._course = Course(settings, born)
-        self._database = DatabaseThread()
+        self._database = CallThread("database")
         self._preparation: Preparation | None = None
         self._prepared = False
         self._changed = asyncio.Event()
+        self._answers: Checker | None = None
+        """There when readers may hand in their answers."""
         self.failure: str | None = None
         self.report: Report | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,11 +127,15 @@ class Collector:
                 "counting the events",
             )
             await self._measure_storage(report)
+            if prepared.checks:
+                await self._database.call(prepared.survey)
         except SimulatorError as error:
             self.fail(str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, the executor must be told
             self._fail_unexpectedly(error)
         else:
+            if self.failure is None and prepared.checks:
+                add_answers(report, await self._check(prepared))
             if self.failure is None:
                 self._course.enter(Phase.DONE)
                 self.report = report.with_phases(self._course.phases_s)
@@ -143,6 +155,26 @@ class Collector:
         except SimulatorError as error:
             found = {"storage": Storage(reason=str(error))}
         report.insert = run.model_copy(update=found)
+
+    async def _check(self, prepared: Preparation) -> Answers:
+        """Collect the readers' answers, and compare them with the right ones."""
+        self._course.enter(Phase.CHECK)
+        checker = Checker(prepared.module)
+        results = self.barrier.results.items()
+        self.barrier.awaited = {worker for worker, one in results if one.answers_follow}
+        self._answers = checker
+        self._notify()
+        while self.barrier.awaited and self.failure is None:
+            await self._changed.wait()
+        if self.failure is not None:
+            return Answers(checked=0)
+        try:
+            return await CallThread("checks").call(
+                lambda: checker.check(prepared.known, prepared.frontier_ms, self._course.note_check)
+            )
+        except Exception as error:  # noqa: BLE001 - what was measured must not be lost by it
+            _log.exception("the answers couldn't be checked")
+            return checker.give_up(f"unexpected {type(error).__name__}: {error}")
 
     def close(self) -> None:
         """Disconnect from the database."""
@@ -166,7 +198,9 @@ class Collector:
             if message.stage is Stage.PREPARED and self._prepared:
                 assert self._preparation is not None
                 prepared = self._preparation
-                return Go(go=True, first_event=prepared.first_event, stored=prepared.stored)
+                return _tell_prepared(prepared)
+            if message.stage is Stage.CHECK and self._answers is not None:
+                return Go(go=True)
             if message.stage is Stage.RUN and barrier.start_at is not None:
                 return Go(go=True, start_in_s=max(0.0, barrier.start_at - time.monotonic()))
             changed = self._changed
@@ -181,9 +215,42 @@ class Collector:
         prefilled = self.barrier.prefilled >= self.settings.data.prefill
         if self._course.phase is Phase.PREFILL and prefilled:
             self._course.enter(Phase.BARRIER)
-        if complete:
-            self._course.enter(Phase.RUN)
-            self._notify()
+        if complete and self._must_settle:
+            self._spawn(self._settle())
+        elif complete:
+            self._start()
+
+    @property
+    def _must_settle(self) -> bool:
+        """Whether readers may ask at once for what was prefilled right before."""
+        settings = self.settings
+        return bool(settings.data.prefill and settings.groups_of(Role.READ))
+
+    async def _settle(self) -> None:
+        prepared = self._preparation
+        assert prepared is not None
+        try:
+            await self._database.call(
+                prepared.await_prefill,
+                prepared.module.options.database_timeout_s,
+                "counting the prefill",
+            )
+        except (SimulatorError, Retryable) as error:
+            self.fail(f"the prefill could not be counted: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the executor must be told
+            self._fail_unexpectedly(error)
+        else:
+            self._start()
+
+    def _start(self) -> None:
+        self.barrier.start()
+        self._course.enter(Phase.RUN)
+        self._notify()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def progress(self, message: Progress) -> None:
         """Note how far a worker is."""
@@ -194,9 +261,15 @@ class Collector:
         """Take a worker's result, once."""
         self.barrier.hear(message.worker)
         if self.barrier.finish(message):
-            task = asyncio.create_task(self.finish())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self.finish())
+
+    def take_answers(self, message: WorkerAnswers) -> None:
+        """Take a reader's answers, once."""
+        self.barrier.hear(message.worker)
+        if self._answers is not None and message.worker in self.barrier.awaited:
+            self._answers.add(message)
+            self.barrier.awaited.discard(message.worker)
+            self._notify()
 
     def take_failure(self, message: Failure) -> None:
         """Give the run up for a worker, or for the executor."""
@@ -209,3 +282,12 @@ class Collector:
     def status(self) -> Status:
         """Where the run is, for the executor's progress display."""
         return self._course.status(self.barrier, self.failure)
+
+
+def _tell_prepared(prepared: Preparation) -> Go:
+    """What workers must know of the database before they connect to it."""
+    go = Go(go=True, first_event=prepared.first_event)
+    if prepared.drawn and not isinstance(prepared.known, str):
+        go.stored = prepared.known.events
+        go.sharing_workers = prepared.known.sharing_workers
+    return go

@@ -44,6 +44,8 @@ class Course:
         """How many queries each reader asks in turn."""
         self._advanced_at = born
         self._quiet_noted = False
+        self._checked: tuple[int, int] | None = None
+        """Events generated for right answers, and how many it will be."""
         self._reports: dict[int, deque[tuple[float, int]]] = {}
         """When each worker's last reports of this phase came, and what it had done."""
 
@@ -56,6 +58,10 @@ class Course:
         self._quiet_noted = False
         self._reports.clear()
         _log.info("phase %s", phase)
+
+    def note_check(self, done: int, total: int) -> None:
+        """So many events have been generated for right answers, of so many."""
+        self._checked = done, total
 
     def take_report(self, message: Progress, advanced: bool) -> None:
         """A worker has said how far it is; `advanced`: further than before."""
@@ -96,6 +102,10 @@ class Course:
     def _groups(self, barrier: Barrier) -> list[GroupStatus]:
         if self.phase is Phase.PREFILL:
             return [self._prefill(barrier)]
+        if self.phase is Phase.CHECK and self._checked:
+            done, total = self._checked
+            spent_s = time.monotonic() - self._phase_began
+            return [GroupStatus(role=Role.READ, done=done, total=total, rate_per_s=done / spent_s)]
         if self.phase is Phase.RUN:
             return [
                 self._group(group, barrier)

@@ -19,6 +19,7 @@ from .messages import (
     TOKEN_HEADER,
     TOO_EARLY,
     Failure,
+    GivenAnswer,
     Go,
     GroupStatus,
     Phase,
@@ -27,6 +28,7 @@ from .messages import (
     Stage,
     Status,
     StoredEvents,
+    WorkerAnswers,
     WorkerInsert,
     WorkerOffer,
     WorkerQueries,
@@ -35,6 +37,7 @@ from .messages import (
     WorkerResult,
 )
 from .report import (
+    Answers,
     Client,
     InsertRun,
     LatencyMs,
@@ -48,6 +51,7 @@ from .report import (
     Verification,
     WorkerSpan,
     WorkerTimeline,
+    WrongAnswer,
 )
 from .resources import Mark, Outage, Resources
 from .settings import (
@@ -81,12 +85,14 @@ __all__ = [
     "STATUS_PREFIX",
     "TOKEN_HEADER",
     "TOO_EARLY",
+    "Answers",
     "Arrivals",
     "Carried",
     "Client",
     "CommaList",
     "DataSet",
     "Failure",
+    "GivenAnswer",
     "Go",
     "Group",
     "GroupStatus",
@@ -117,6 +123,7 @@ __all__ = [
     "Tables",
     "Timestamps",
     "Verification",
+    "WorkerAnswers",
     "WorkerInsert",
     "WorkerOffer",
     "WorkerQueries",
@@ -125,6 +132,7 @@ __all__ = [
     "WorkerResult",
     "WorkerSpan",
     "WorkerTimeline",
+    "WrongAnswer",
     "fields_of",
     "make_groups",
     "share",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from .message import Message
 from .report import Machine, QueryRun
@@ -27,6 +27,8 @@ class Stage(StrEnum):
     """Ready to connect, once the tables are there."""
     RUN = "run"
     """Ready to start the measured run together with all others."""
+    CHECK = "check"
+    """Ready to hand in answers, once all have handed in what they measured."""
 
 
 class Ready(Message):
@@ -54,6 +56,8 @@ class Go(Message):
     first_event: int = 0
     stored: list[StoredEvents] = Field(default_factory=list)
     """What queries with drawn parameters can be drawn for, if there are such queries (stage PREPARED)."""
+    sharing_workers: int | None = None
+    """How many workers shared the devices of these events, if the workload has devices in all."""
     failure: str | None = None
 
 
@@ -169,6 +173,32 @@ class WorkerReads(Message):
     """(second, queries answered in it)."""
 
 
+class GivenAnswer(Message):
+    """The first answer to a query that a reader got."""
+
+    # A database may well answer NaN: that must not arrive as a missing value.
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
+    query: str
+    devices: list[str] | None = None
+    start_ms: int | None = None
+    end_ms: int | None = None
+    """These three as in `simulator.workloads.queries.Bound`."""
+    columns: list[list[Any]] = Field(default_factory=list)
+    """Plain values, as `simulator.workloads.comparing.normalize` gives them."""
+    malformed: str | None = None
+    """Why it has none, if its form is wrong."""
+
+
+class WorkerAnswers(Message):
+    """POST /answers, once of each reader that said that it will."""
+
+    worker: int
+    answers: list[GivenAnswer]
+    unchecked: dict[str, str] = Field(default_factory=dict)
+    """Query whose answer isn't handed in -> why."""
+
+
 class WorkerResult(Message):
     """POST /result, once per worker."""
 
@@ -184,6 +214,8 @@ class WorkerResult(Message):
     insert: WorkerInsert | None = None
     queries: WorkerQueries | None = None
     reads: WorkerReads | None = None
+    answers_follow: bool = False
+    """Whether the worker will hand in `WorkerAnswers`."""
 
     @property
     def done(self) -> int:
@@ -216,6 +248,7 @@ class Phase(StrEnum):
     BARRIER = "barrier"
     RUN = "run"
     VERIFY = "verify"
+    CHECK = "check"
     CLEAN_UP = "clean_up"
     DONE = "done"
     FAILED = "failed"

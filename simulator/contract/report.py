@@ -201,6 +201,29 @@ class InsertRun(Message):
     per_worker: list[WorkerSpan] = Field(default_factory=list)
 
 
+class WrongAnswer(Message):
+    """An answer that isn't the right one."""
+
+    query: str
+    workers: list[int]
+    """Who got it."""
+    parameters: str
+    """Devices and window of this execution, in words."""
+    difference: str
+    """The first row that differs, and how."""
+
+
+class Answers(Message):
+    """The first answer to each query of each reader, beside the right one."""
+
+    checked: int
+    """Right or wrong."""
+    unchecked: int = 0
+    reasons: dict[str, list[str]] = Field(default_factory=dict)
+    """Why answers weren't checked -> to which queries."""
+    wrong: list[WrongAnswer] = Field(default_factory=list)
+
+
 class QueryFigures(Message):
     """One query over a run that is ended by the clock, of all readers: what was due (in a closed loop:
     asked) in the window."""
@@ -252,6 +275,8 @@ class ReadRun(Message):
     client: Client | None = None
     timeline: list[tuple[int, int]] = Field(default_factory=list)
     """(second since the common start, queries answered in it)."""
+    answers: Answers | None = None
+    """None if they weren't to be checked."""
     phases_s: dict[str, float] = Field(default_factory=dict)
 
 
@@ -272,6 +297,8 @@ class Report(Message):
 
     insert: InsertRun | None = None
     queries: list[QueryRun] | None = None
+    answers: Answers | None = None
+    """Of queries, as in `ReadRun`."""
     fill_level: int | None = None
     """Events in the database, counted after the queries. None if they could not be counted."""
     invalid_reasons: list[str] = Field(default_factory=list)

@@ -146,6 +146,11 @@ class Load(Message):
         "Draw devices and windows of queries anew for each execution, or ask each time as the first time.",
         Role.READ,
     )
+    check: Annotated[bool, Condition.NONE] = _option(
+        True,
+        "Compare the first answer to each query with the right one, after all that is measured.",
+        Role.READ,
+    )
     queries: CommaList | None = None
     """The queries that readers ask; None: the workload's own, as far as the module has them."""
     weights: dict[str, float] = Field(default_factory=dict)

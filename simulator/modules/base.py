@@ -33,6 +33,9 @@ from .shared.arrival import find_arrival
 
 _COUNT_INTERVAL_S = 0.25
 
+TUNED = "-tuned"
+"""Ends the name of a query that asks the same in the way that suits a database best."""
+
 TABLE_COUNT = 4
 """How many tables `--tables multiple` writes to."""
 
@@ -533,6 +536,11 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
             if name not in available:
                 raise OptionError(f"option queries: {self._explain_query(name, available)}")
         return [name for name in available if name in chosen]
+
+    def describe_query(self, name: str) -> Description | None:
+        """What a query asks, of a variant what the plain one does; None if that isn't described."""
+        schema = self.job.schema
+        return schema.description(name) or schema.description(name.removesuffix(TUNED))
 
     def _described(self) -> dict[str, Description]:
         """The described queries that can be compiled."""

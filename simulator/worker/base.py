@@ -40,6 +40,9 @@ class Worker(ABC):
         Raises RunOver if the collector gave the run up, SimulatorError or Retryable if this worker did.
         """
 
+    def finish(self) -> None:  # noqa: B027 - most have nothing left to do
+        """What is left to do once the result is handed in; raises as `run`."""
+
     def _await_start(self, prefilled: int = 0, early_s: float = 0.0) -> float:
         """Wait until `early_s` before the common start; the start's instant on this process's
         `perf_counter`.

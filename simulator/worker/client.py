@@ -21,6 +21,7 @@ from ..contract import (
     Ready,
     RunSettings,
     Stage,
+    WorkerAnswers,
     WorkerResult,
 )
 from ..errors import SimulatorError
@@ -77,6 +78,10 @@ class CollectorClient:
     def result(self, result: WorkerResult) -> None:
         """Hand in the result."""
         self._post("/result", result)
+
+    def answers(self, answers: WorkerAnswers) -> None:
+        """Hand in answers."""
+        self._post("/answers", answers)
 
     def fail(self, reason: str) -> None:
         """Give the run up."""

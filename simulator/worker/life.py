@@ -27,6 +27,7 @@ def run_worker(settings: RunSettings, number: int, collector_url: str) -> int:
         }
         worker = roles[settings.group_of(number).load.role](settings, number, client)
         client.result(worker.run())
+        worker.finish()
     except RunOver as error:
         _log.error("the run is over: %s", error)
         return 1

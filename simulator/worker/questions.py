@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..contract import StoredEvents
+from ..contract import Go
 from ..modules.base import AnyModule, Query
-from ..workloads.base import Workload
-from ..workloads.queries import draw
+from ..workloads.base import SHARING_WORKERS, Workload
+from ..workloads.queries import Bound, bind, draw
 from ..workloads.stored import Stored, StoredPart
 
 
@@ -18,12 +16,12 @@ class Questions:
         self,
         module: AnyModule,
         workload: Workload,
-        stored: Sequence[StoredEvents],
+        go: Go,
         reader: int,
         redraw: bool = True,
     ) -> None:
-        """`reader`: its number, which its parameters depend on; `redraw`: those of each execution are its
-        own. OptionError as from `Module.queries`."""
+        """`go`: which events are stored; `reader`: its number, which its parameters depend on; `redraw`:
+        those of each execution are its own. OptionError as from `Module.queries`."""
         self._module = module
         self._redraw = redraw
         self._reader = reader
@@ -32,8 +30,8 @@ class Questions:
         self.names = module.choose_queries() if self._drawn else list(self._fixed)
         self._stored: Stored | None = None
         if self._drawn:
-            parts = [StoredPart(part.worker, part.first, part.count) for part in stored]
-            self._stored = Stored(workload, parts)
+            parts = [StoredPart(part.worker, part.first, part.count) for part in go.stored]
+            self._stored = Stored(_share_devices(workload, go.sharing_workers), parts)
 
     def renew(self) -> None:
         """After a new connection."""
@@ -43,6 +41,26 @@ class Questions:
         """The query with the parameters of an execution, numbered from 0 on: no part of its time."""
         if name in self._fixed:
             return self._fixed[name]
+        return self._module.compile(self._draw(name, execution))
+
+    def bind(self, name: str, execution: int) -> Bound | None:
+        """What an execution asked; None if that isn't described."""
+        if name not in self._fixed:
+            return self._draw(name, execution)
+        description = self._module.describe_query(name)
+        if description is None or description.is_drawn:
+            return None
+        return bind(description, self._module.job.schema.epoch_ms)
+
+    def _draw(self, name: str, execution: int) -> Bound:
         assert self._stored is not None
         drawn = execution if self._redraw else 0
-        return self._module.compile(draw(self._drawn[name], self._stored, self._reader, drawn))
+        return draw(self._drawn[name], self._stored, self._reader, drawn)
+
+
+def _share_devices(workload: Workload, workers: int | None) -> Workload:
+    """The workload with devices that so many workers share; None: as it is."""
+    if workers is None:
+        return workload
+    options = workload.options.model_dump() | {SHARING_WORKERS: workers}
+    return type(workload)(workload.seed, **options)

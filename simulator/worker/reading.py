@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from hdrh.histogram import HdrHistogram
 
@@ -16,6 +16,7 @@ from ..errors import Retryable, SimulatorError
 from ..histograms import encode_histogram, new_histogram
 from ..logs import redact
 from ..modules.base import Query
+from .answered import FirstAnswers
 from .base import EARLY_S, Worker
 from .client import ProgressReporter
 from .measure import Recorder
@@ -29,14 +30,23 @@ _RECONNECT_S = 0.5
 """How long a reader waits before it tries to connect again: a database that restarts is away for seconds."""
 
 
+Note = Callable[[str, int, Sequence[tuple[Any, ...]]], object]
+"""Takes a query's name, the number of an execution from 0 on, and its answer."""
+
+
+def _ignore(name: str, execution: int, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Keep nothing of an answer."""
+
+
 class ReadingWorker(Worker):
     """Asks queries. It is the `Reader` of its `Asker`."""
 
     def run(self) -> WorkerResult:
-        stored = self._client.ready(Stage.PREPARED).stored
+        go = self._client.ready(Stage.PREPARED)
         self._module.open()
         number = self._number - self._group.first
-        self._questions = Questions(self._module, self._workload, stored, number, self._load.redraw)
+        self._questions = Questions(self._module, self._workload, go, number, self._load.redraw)
+        self._answers = FirstAnswers(self._load.check)
         try:
             if self._load.duration_s is None:
                 return self._ask_each()
@@ -63,10 +73,13 @@ class ReadingWorker(Worker):
                 for name in self._questions.names:
                     self._check_on()
                     ask = self._questions.make(name, run - 1)
-                    executions.append(execute(name, run, self._number, ask))
+                    done = execute(name, run, self._number, ask, self._answers.note)
+                    executions.append(done)
         end = time.perf_counter()
         asked = WorkerQueries(start_s=begin - origin, end_s=end - origin, executions=executions)
-        return self._result(time.perf_counter() - origin, queries=asked)
+        return self._result(
+            time.perf_counter() - origin, queries=asked, answers_follow=self._load.check
+        )
 
     def _ask_by_the_clock(self) -> WorkerResult:
         """Ask until the schedule is over."""
@@ -76,7 +89,7 @@ class ReadingWorker(Worker):
         names = self._questions.names
         turns = take_turns({name: self._load.weights.get(name, 1.0) for name in names})
         # Readers that all began with the same query would ask it in step.
-        asker = Asker(self, islice(turns, number, None), recorder, schedule)
+        asker = Asker(self, islice(turns, number, None), recorder, schedule, self._answers.note)
         if schedule.is_open:
             sharpen_sleep()
 
@@ -88,7 +101,16 @@ class ReadingWorker(Worker):
             asker.ask_all()
             recorder.end()
         queries = [asked.result(schedule.is_open) for asked in asker.asked.values()]
-        return self._result(recorder.elapsed_s(), reads=recorder.reads(queries))
+        return self._result(
+            recorder.elapsed_s(), reads=recorder.reads(queries), answers_follow=self._load.check
+        )
+
+    def finish(self) -> None:
+        """Hand in the first answers, as soon as no other worker is measuring any more."""
+        if self._load.check:
+            self._client.ready(Stage.CHECK)
+            schema = self._module.job.schema
+            self._client.answers(self._answers.hand_in(self._number, self._questions, schema))
 
     def names(self) -> Sequence[str]:
         return self._questions.names
@@ -188,8 +210,11 @@ class Asker:
         turns: Iterator[str],
         recorder: Recorder,
         schedule: Schedule,
+        note: Note = _ignore,
     ) -> None:
+        """`note` is told each answer."""
         self._reader = reader
+        self._note = note
         self._turns = turns
         self._recorder = recorder
         self._schedule = schedule
@@ -229,7 +254,7 @@ class Asker:
                 self._reader.connect_again()
                 query = self._reader.query(asked.query, asked.begun - 1)
                 self._connected = True
-            rows = len(query())
+            rows = query()
         except Retryable as error:
             asked.note_error(error)
             self._connected = False
@@ -240,7 +265,8 @@ class Asker:
             asked.note_error(error)
             return
         answered = time.perf_counter()
-        asked.note_rows(rows)
+        self._note(asked.query, asked.begun - 1, rows)
+        asked.note_rows(len(rows))
         asked.note_answer(due, sent, answered, due >= self._schedule.measured_from)
         if self._schedule.is_open:
             self._recorder.record_due(due, free, sent, answered, 1)
@@ -260,16 +286,23 @@ def take_turns(weights: Mapping[str, float]) -> Iterator[str]:
         yield chosen
 
 
-def execute(name: str, run: int, worker: int, ask: Callable[[], Sequence[object]]) -> QueryRun:
-    """One query, timed until all rows are fetched. One that fails doesn't keep the others from
-    being asked: that a database can't answer it is a result, too."""
+def execute(
+    name: str,
+    run: int,
+    worker: int,
+    ask: Callable[[], Sequence[Any]],
+    note: Note = _ignore,
+) -> QueryRun:
+    """One query, timed until all rows are fetched; `note` is told them. One that fails doesn't keep the
+    others from being asked: that a database can't answer it is a result, too."""
     begin = time.perf_counter()
     try:
-        rows = len(ask())
+        rows = ask()
     except (Retryable, SimulatorError) as error:
         _log.error("query %s failed: %s", name, error)
         # It goes into the result and the table.
         said = redact(str(error))
         return QueryRun(query=name, run=run, worker=worker, duration_s=None, rows=None, error=said)
     duration = time.perf_counter() - begin
-    return QueryRun(query=name, run=run, worker=worker, duration_s=duration, rows=rows)
+    note(name, run - 1, rows)
+    return QueryRun(query=name, run=run, worker=worker, duration_s=duration, rows=len(rows))

@@ -36,6 +36,11 @@ def test_writers_and_readers_at_once_and_alone(tool: Tool) -> None:
         counts = {one["query"]: one["executions"] for one in read["queries"]}
         assert counts["newest-per-device"] == pytest.approx(3 * counts["count-events"], abs=4)
         assert all(one["errors"] == 0 for one in read["queries"])
+    beside, by_itself = (run["reads"][0]["answers"] for run in (result, alone))
+    # Two queries of two readers: what they ask about grows, but not without writers.
+    assert (beside["checked"], beside["unchecked"], beside["wrong"]) == (0, 4, [])
+    assert list(beside["reasons"]) == ["what they ask about grew meanwhile"]
+    assert by_itself == {"checked": 4, "unchecked": 0, "reasons": {}, "wrong": []}
     titles = (
         "Inserts per second",
         "Queries per second",

@@ -91,6 +91,7 @@ RESULT: dict[str, Check] = {
     "runs": lambda value: isinstance(value, list) and value != [],
     # Only of readers whose run is ended by the clock.
     "reads": lambda value: value == [],
+    "answers": lambda value: value is None or value["wrong"] == [],
     "baseline": lambda value: value is None,
     "query_summary_beside": lambda value: value == [],
     "summary": lambda value: isinstance(value, list) and value != [],
@@ -323,7 +324,10 @@ def test_embedded_insert_then_query(tool: Tool) -> None:
         "--extra-option", "device_spread=3", "--output", tool.place / "first",
     ).ok()  # fmt: skip
     assert [row[0] for row in rows(first.out, "Workers")] == ["Workers", "1"]
-    done = tool.run("query", "--target", "embedded", "--workers", 2, "--runs", 2).ok()
+    done = tool.run(
+        "query", "--target", "embedded", "--workers", 2, "--runs", 2,
+        "--extra-option", "device_spread=3",
+    ).ok()  # fmt: skip
     header, *table = rows(done.out, "Query")
     assert header[:4] == ["Query", "Min", "Max", "Avg"]
     assert [row[0] for row in table[:5]] == QUERIES
@@ -333,7 +337,9 @@ def test_embedded_insert_then_query(tool: Tool) -> None:
     assert result["fill_level"] == 20_000
     assert "of each worker; 20,000 events in the database." in done.out
     assert result_place(done, tool) == tool.folder()
-    assert set(result["phases_s"]) == PHASES
+    assert set(result["phases_s"]) == PHASES | {"check"}
+    assert result["answers"]["checked"] == 2 * len(QUERIES)
+    assert "Answers: 10 checked, all right." in done.out
     expected_rows = dict(zip(QUERIES, (1, 1, 1, 3, 3), strict=True))
     asked = set()
     for run in result["runs"]:
@@ -531,6 +537,28 @@ def test_workload_cpu(tool: Tool, server: Server) -> None:
     assert 0 <= found[0][2] < 20
     assert 80 < found[0][3] <= 100
     assert found[0][4] == 500
+
+
+def test_answers_are_checked(tool: Tool, server: Server) -> None:
+    tool.add_target("server", **server.target())
+    of_cpu = ("-t", "server", "--workload", "cpu", "-r", 1)
+    elsewhere = ("--output", tool.place / "elsewhere")
+    tool.run("insert", *of_cpu, "-w", 1, "--batch", 100, "--num-inserts", 300, *elsewhere).ok()
+    other = tool.run("query", *of_cpu, "-w", 2, "--seed", 1, *elsewhere).ok()
+    assert "6 unchecked: they have other values than events of seed 1. Give the --seed" in other.out
+    server.ask("UPDATE cpu SET usage_idle = usage_idle + 1 WHERE ts = 1704067499000 RETURNING ts")
+    trusted = tool.run("query", *of_cpu, "-w", 2, "--no-check", *elsewhere).ok()
+    assert "Answers" not in trusted.out
+    wrong = tool.run("query", *of_cpu, "-w", 2)
+    assert wrong.status == 1
+    assert "Answers: 6 checked, 2 of them wrong." in wrong.out
+    result = tool.result()
+    (found,) = result["answers"]["wrong"]
+    assert (found["query"], found["workers"]) == ("last-point", [0, 1])
+    assert found["difference"].startswith("usage_idle of tags w00000d000000 is ")
+    (reason,) = result["invalid_reasons"]
+    assert found["difference"] in reason
+    assert f"invalid: {reason}" in wrong.out
 
 
 def test_the_seed_decides_the_events(tool: Tool, server: Server) -> None:

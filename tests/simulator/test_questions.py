@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from simulator.collector.survey import find_stored
-from simulator.contract import DataSet, Load, Role, RunSettings, StoredEvents, Timestamps
+from simulator.contract import DataSet, Go, Load, Role, RunSettings, StoredEvents, Timestamps
 from simulator.contract.settings import make_groups
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job, Query
@@ -60,18 +60,22 @@ def events(*parts: tuple[int, int, int]) -> list[StoredEvents]:
     return [StoredEvents(worker=w, first=first, count=count) for w, first, count in parts]
 
 
+def told(*parts: tuple[int, int, int]) -> Go:
+    return Go(go=True, stored=events(*parts))
+
+
 def test_a_reader_asks_own_queries_by_default_and_others_by_name() -> None:
-    assert Questions(make_module(), WORKLOAD, [], 0).names == ["count-events", "temperature-min-max",
+    assert Questions(make_module(), WORKLOAD, Go(go=True), 0).names == ["count-events", "temperature-min-max",
         "temperature-stats", "temperature-stats-per-device", "newest-per-device"]  # fmt: skip
     named = make_module("range", "last-values", "count-events")
-    questions = Questions(named, WORKLOAD, events((0, 0, 500)), 0)
+    questions = Questions(named, WORKLOAD, told((0, 0, 500)), 0)
     assert questions.names == ["count-events", "range", "last-values"]
 
 
 def test_each_execution_of_each_reader_is_drawn_anew_over_what_is_stored() -> None:
     module = make_module("range")
     for reader in (0, 1):
-        questions = Questions(module, WORKLOAD, events((0, 0, 500), (1, 0, 300)), reader)
+        questions = Questions(module, WORKLOAD, told((0, 0, 500), (1, 0, 300)), reader)
         for execution in (0, 1, 0):
             assert questions.make("range", execution)()
     first, second, again, other, *_ = module.asked
@@ -81,7 +85,7 @@ def test_each_execution_of_each_reader_is_drawn_anew_over_what_is_stored() -> No
 
 def test_or_all_executions_are_as_the_first() -> None:
     module = make_module("range")
-    questions = Questions(module, WORKLOAD, events((0, 0, 500)), 0, redraw=False)
+    questions = Questions(module, WORKLOAD, told((0, 0, 500)), 0, redraw=False)
     for execution in range(3):
         questions.make("range", execution)
     assert len(set(module.asked)) == 1
@@ -95,16 +99,16 @@ def test_what_can_not_be_compiled_is_refused_by_its_shape() -> None:
 
 def test_the_database_is_asked_which_events_it_has() -> None:
     settings = make_settings(Load(role=Role.READ))
-    assert find_stored(settings, make_module("range"), WORKLOAD, 0) == events(
-        (0, 0, 500), (1, 0, 300)
-    )
+    known = find_stored(settings, make_module("range"), WORKLOAD, 0)
+    assert known.events == events((0, 0, 500), (1, 0, 300))
 
 
 def test_while_others_write_what_they_prefill_is_known() -> None:
     loads = Load(workers=2), Load(role=Role.READ)
     settings = make_settings(*loads, prefill=25)
     module = make_module("range")
-    assert find_stored(settings, module, WORKLOAD, 100) == events((0, 100, 13), (1, 100, 12))
+    known = find_stored(settings, module, WORKLOAD, 100)
+    assert known.events == events((0, 100, 13), (1, 100, 12))
     assert not module.asked
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from simulator.collector.survey import recognize_events
+from simulator.collector.survey import Found, recognize_devices
 from simulator.errors import SimulatorError
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
@@ -29,6 +29,10 @@ def look(
             count, first, last = found.get(device, (0, min(times), max(times)))
             found[device] = (count + len(times), min(first, *times), max(last, *times))
     return found
+
+
+def told(found: dict[bytes, tuple[int, int, int]]) -> Found:
+    return Found.of((name.decode(), *numbers) for name, numbers in found.items())
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,7 @@ def look(
 def test_events_of_the_workload_are_recognised(
     workload: Workload, parts: Sequence[StoredPart]
 ) -> None:
-    assert recognize_events(workload, look(workload, *parts)) == parts
+    assert recognize_devices(workload, told(look(workload, *parts))).parts == parts
 
 
 @pytest.mark.parametrize(
@@ -68,4 +72,4 @@ def test_events_of_the_workload_are_recognised(
 )
 def test_others_are_not(found: dict[bytes, tuple[int, int, int]], said: str) -> None:
     with pytest.raises(SimulatorError, match=re.escape(said)):
-        recognize_events(Temperature(5), found)
+        recognize_devices(Temperature(5), told(found))

@@ -60,13 +60,13 @@ from ...errors import OptionError, SimulatorError
 from ...workloads.base import Column, ColumnType
 from ...workloads.queries import Bound
 from ...workloads.tags import ID, Tags
-from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..base import TUNED, Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..shared.errors import nothing_to_query
 from ..shared.sql import quote_name
 from ..shared.sql_queries import SqlDialect
 from .encoding import InsertMode, PostgresEncoder, value_rows
 from .options import DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
-from .queries import TUNED, compile_statement
+from .queries import compile_statement
 from .server import UNDEFINED_COLUMN, Session, code_of, describe
 from .storage import read_storage
 from .writer import PostgresWriter

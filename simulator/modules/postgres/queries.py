@@ -6,9 +6,6 @@ from ...workloads.base import Schema
 from ...workloads.queries import Bound
 from ..shared.sql_queries import Newest, SqlDialect, compile_query
 
-TUNED = "-tuned"
-"""Ends the name of a query that says the same in a way that only pays with `create_indices`."""
-
 NEWEST = {"newest-per-device": Newest.WINDOW}
 """What is asked otherwise than by DISTINCT ON: without an index on device and time, that sorts all events."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from ...collector.survey import UnknownEvents, ask_database, recognize_events
 from ...errors import OptionError
 from ...modules.base import Support
 from ...workloads import load_workload
@@ -126,6 +127,22 @@ def test_answers_to_described_queries(server: ServerUnderTest, workload: Workloa
             if problem:
                 wrong[bound] = problem
     assert not wrong
+
+
+def test_stored_events_are_recognized(server: ServerUnderTest) -> None:
+    """Before queries are drawn and answers checked; those of another seed are not, though here they
+    have the same devices and times."""
+    workload, other = Cpu(seed=SEED, device_spread=10), Cpu(seed=SEED + 1, device_spread=10)
+    parts = [StoredPart(0, 0, 150), StoredPart(1, 0, 90)]
+    fill(server, workload, [(part.worker, part.first, part.count) for part in parts])
+    with prepare_queries(server, workload) as module:
+        try:
+            found = ask_database(module, workload)
+        except UnknownEvents as error:
+            pytest.skip(str(error))
+        assert recognize_events(module, workload, found).parts == parts
+        with pytest.raises(UnknownEvents, match="other values than events of seed 10"):
+            recognize_events(module, other, found)
 
 
 def test_the_queries_above_have_all_shapes() -> None:

@@ -12,7 +12,9 @@ import pytest
 from ...errors import OptionError, SimulatorError
 from ...modules.base import AnyModule, Support
 from ...workloads import WORKLOADS
+from ...workloads.answers import Answer, answer
 from ...workloads.base import ColumnType, Workload
+from ...workloads.comparing import compare_answers
 from ...workloads.cpu import (
     HIGH_CPU_ABOVE,
     HIGH_CPU_UNTIL_MS,
@@ -22,6 +24,8 @@ from ...workloads.cpu import (
     METRICS,
     Cpu,
 )
+from ...workloads.queries import bind
+from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward
 from ..inserting import insert_with
@@ -81,6 +85,15 @@ def prepare_queries(
     module.prepare_queries()
     yield module
     module.close()
+
+
+def right_answer(module: AnyModule, query: str) -> Answer:
+    """The right answer to a query about its workload's parts."""
+    workload = workload_of(query)
+    description = module.describe_query(query)
+    assert description is not None
+    stored = Stored(workload, [StoredPart(*part) for part in PARTS[type(workload)]])
+    return answer(bind(description, workload.schema.epoch_ms), stored)
 
 
 # --- the answers, from the seed -------------------------------------------------------------------
@@ -189,7 +202,10 @@ def test_answers(server: ServerUnderTest, query: str) -> None:
     # What is tuned for an index is only there with it.
     options = {"create_indices": True} if query.endswith("-tuned") else {}
     with prepare_queries(server, workload, options) as module:
-        assert_same(module.queries()[query](), query)
+        found = module.queries()[query]()
+        assert_same(found, query)
+        # As `query` and `mixed` check it.
+        assert compare_answers(right_answer(module, query), found) is None
 
 
 def test_answers_are_the_same_with_indices(server: ServerUnderTest, query: str) -> None:

@@ -1,0 +1,330 @@
+"""Readers' answers beside the right ones: what is kept, checked, left out and said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from simulator.collector.checking import Checker, add_answers, describe_parameters
+from simulator.collector.survey import (
+    Found,
+    Known,
+    UnknownEvents,
+    ask_database,
+    recognize_devices,
+    recognize_events,
+)
+from simulator.contract import Answers, Carried, Go, Load, ReadRun, Report, Role, StoredEvents
+from simulator.contract.messages import WorkerAnswers
+from simulator.modules.base import Job, Query
+from simulator.modules.blackhole import Blackhole
+from simulator.worker.answered import FirstAnswers
+from simulator.worker.questions import Questions
+from simulator.workloads import load_workload
+from simulator.workloads.answers import answer
+from simulator.workloads.base import Workload
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.queries import Bound, Shape, bind
+from simulator.workloads.stored import Stored, StoredPart, unite
+from simulator.workloads.temperature import Temperature
+
+WORKLOAD = Temperature(seed=2, device_spread=3)
+PARTS = [StoredPart(0, 0, 5000), StoredPart(1, 0, 300)]
+KNOWN = Known(WORKLOAD, PARTS)
+EVERYTHING = ["count-events", "temperature-stats-per-device", "range", "aggregate"]
+
+
+class Generated(Blackhole):
+    """A database that answers by the generator, unless a test has spoilt it."""
+
+    CAPABILITIES = replace(Blackhole.CAPABILITIES, shapes=frozenset(Shape))
+    held: Workload = WORKLOAD
+    parts: Sequence[StoredPart] = PARTS
+
+    def workload_queries(self) -> Mapping[str, Query]:
+        own = [self.job.schema.description(name) for name in self.job.schema.queries]
+        found = {
+            query.name: self.compile(bind(query, WORKLOAD.schema.epoch_ms))
+            for query in own
+            if query
+        }
+        return found | {"count-events-tuned": lambda: [(5300,)], "undescribed": lambda: [(1,)]}
+
+    def compile(self, bound: Bound) -> Query:
+        return lambda: answer(bound, Stored(self.held, self.parts)).rows
+
+
+def make_module(*queries: str, workload: Workload = WORKLOAD) -> Generated:
+    load = Load(role=Role.READ, queries=list(queries) or None)
+    return Generated(Generated.options_model(), Job(workload.schema, load))
+
+
+def ask(
+    reader: int, *queries: str, spoilt: Mapping[str, Sequence[tuple[Any, ...]]] | None = None
+) -> WorkerAnswers:
+    """What a reader hands in that asked each query twice; `spoilt`: first answers that aren't right."""
+    module = make_module(*queries)
+    stored = [StoredEvents(worker=p.worker, first=p.first, count=p.count) for p in PARTS]
+    questions = Questions(module, WORKLOAD, Go(go=True, stored=stored), reader)
+    kept = FirstAnswers(wanted=True)
+    for execution in range(2):
+        for name in questions.names:
+            rows = questions.make(name, execution)()
+            kept.note(name, execution, (spoilt or {}).get(name, rows) if not execution else rows)
+    handed_in = kept.hand_in(reader, questions, module.job.schema)
+    # As it arrives.
+    return WorkerAnswers.model_validate_json(handed_in.model_dump_json())
+
+
+def check(*messages: WorkerAnswers, known: Known | str = KNOWN, **more: Any) -> Answers:
+    checker = Checker(make_module())
+    for message in messages:
+        checker.add(message)
+    return checker.check(known, **more)
+
+
+# --- what readers keep ----------------------------------------------------------------------------
+
+
+def test_the_first_answer_to_each_query_is_kept_and_no_other() -> None:
+    found = {one.query: one for one in ask(0, *EVERYTHING).answers}
+    assert set(found) == set(EVERYTHING)
+    assert found["count-events"].columns == [[5300]]
+    first = Questions(
+        make_module("range"),
+        WORKLOAD,
+        Go(
+            go=True,
+            stored=[StoredEvents(worker=p.worker, first=p.first, count=p.count) for p in PARTS],
+        ),
+        0,
+    ).bind("range", 0)
+    assert first is not None
+    assert (found["range"].start_ms, found["range"].end_ms) == (first.start_ms, first.end_ms)
+    assert found["range"].devices == list(first.devices or ())
+
+
+def test_long_answers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.worker.answered.KEPT_VALUES", 20)
+    message = ask(0, *EVERYTHING)
+    # 1 and 4 values; 24 and 120 are too many.
+    assert {one.query for one in message.answers} == {"count-events", "aggregate"}
+    found = check(message)
+    assert found.unchecked == len(message.unchecked) > 0
+    assert list(found.reasons) == ["answers of more than 20 values are too long to be kept"]
+
+
+def test_nothing_is_kept_that_nobody_wants() -> None:
+    kept = FirstAnswers(wanted=False)
+    kept.note("count-events", 0, [(1,)])
+    questions = Questions(make_module("count-events"), WORKLOAD, Go(go=True), 0)
+    assert not kept.hand_in(0, questions, WORKLOAD.schema).answers
+
+
+def test_a_variant_is_checked_as_the_plain_query_and_what_is_not_described_is_not() -> None:
+    message = ask(0, "count-events-tuned", "undescribed")
+    assert [one.query for one in message.answers] == ["count-events-tuned"]
+    found = check(message)
+    assert (found.checked, found.unchecked, found.wrong) == (1, 1, [])
+    assert found.reasons == {"no right answer is described": ["undescribed"]}
+
+
+# --- what is checked ------------------------------------------------------------------------------
+
+
+def test_right_answers_of_all_readers() -> None:
+    done: list[tuple[int, int]] = []
+    found = check(
+        *(ask(reader, *EVERYTHING) for reader in range(3)), note=lambda *at: done.append(at)
+    )
+    assert found == Answers(checked=12)
+    # Once, though three readers asked for all events.
+    assert done[-1] == (5300, 5300)
+
+
+def test_a_wrong_answer_names_query_worker_parameters_and_row() -> None:
+    wrong = check(ask(0), ask(1, spoilt={"count-events": [(5299,)]})).wrong
+    assert len(wrong) == 1
+    assert (wrong[0].query, wrong[0].workers) == ("count-events", [1])
+    assert wrong[0].parameters == "all devices, all time"
+    assert wrong[0].difference == "count is 5299 instead of 5300"
+    for spoilt, said in (
+        ([(math.nan,) * 3], "instead of"),
+        ([], "0 rows instead of 1"),
+        ([(1.0, 2.0)], "row 1 has 2 values instead of 3"),
+        ([("x", 1.0, 2.0)], "row 1, ('x', 1.0, 2.0): could not convert"),
+    ):
+        (one,) = check(ask(0, spoilt={"temperature-stats": spoilt})).wrong
+        assert said in one.difference
+
+
+def test_the_same_wrong_answer_is_one_with_all_who_got_it() -> None:
+    found = check(*(ask(reader, spoilt={"count-events": [(1,)]}) for reader in range(3)))
+    assert [one.workers for one in found.wrong] == [[0, 1, 2]]
+    report = Report(
+        phases_s={}, environment={}, carried=Carried(next_event=0, stored=None),
+        read=ReadRun(workers=3, run=1, valid=True, invalid_reasons=[]),
+    )  # fmt: skip
+    add_answers(report, found)
+    assert report.read is not None
+    assert not report.read.valid
+    (said,) = report.invalid_reasons
+    assert said == (
+        "query count-events gave a wrong answer to worker 0 (all devices, all time): count is 1 instead"
+        " of 5300 (and 2 more of its answers are wrong)"
+    )
+    assert report.read.invalid_reasons == [said]
+    assert (report.read.answers, report.answers) == (found, None)
+
+
+def test_parameters_in_words() -> None:
+    query = WORKLOAD.schema.descriptions[0]
+    assert describe_parameters(Bound(query, ("a", "b", "c", "d", "e"), 0, 3_600_500)) == (
+        "a, b, c and 2 more, from 1970-01-01T00:00:00.000+00:00 to before 1970-01-01T01:00:00.500+00:00"
+    )
+
+
+# --- what is left out -----------------------------------------------------------------------------
+
+
+def test_unknown_events() -> None:
+    found = check(ask(0, *EVERYTHING), ask(1, *EVERYTHING), known="they are of another tool")
+    assert (found.checked, found.unchecked) == (0, 8)
+    assert found.reasons == {"they are of another tool": EVERYTHING}
+
+
+def test_what_grows_meanwhile() -> None:
+    message = ask(0, *EVERYTHING)
+    (end,) = [one.end_ms for one in message.answers if one.query == "range"]
+    assert end is not None
+    for frontier_ms, checked in ((end, {"range"}), (end - 1, set[str]())):
+        found = check(message, frontier_ms=frontier_ms)
+        left = {name for names in found.reasons.values() for name in names}
+        assert set(EVERYTHING) - left >= checked
+        assert ("range" in left) is not bool(checked)
+        assert {"count-events", "temperature-stats-per-device"} <= left
+        assert list(found.reasons) == ["what they ask about grew meanwhile"]
+
+
+def test_too_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that need few are checked all the same, and only these events generated."""
+    monkeypatch.setattr("simulator.collector.checking.MOST_EVENTS", 5000)
+    monkeypatch.setattr(Temperature, "disorder", 100)
+    totals: list[int] = []
+    found = check(ask(0, "count-events", "point"), note=lambda _, total: totals.append(total))
+    assert (found.checked, found.unchecked) == (1, 1)
+    assert found.reasons == {"right answers are computed of 5,000 events at most": ["count-events"]}
+    assert 1 <= max(totals) < 500
+
+
+def test_when_checking_fails_nothing_counts_as_checked() -> None:
+    checker = Checker(make_module())
+    checker.add(ask(0, "count-events", "undescribed"))
+    checker.check(KNOWN)
+    found = checker.give_up("no memory")
+    assert (found.checked, found.unchecked) == (0, 2)
+
+
+# --- which events are generated -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [Temperature(1, device_spread=7), Cpu(device_spread=3),
+     load_workload("machines")(device_spread=50, late=0.3)],
+    ids=["temperature", "cpu", "machines"],
+)  # fmt: skip
+def test_ranges_have_all_events_of_a_time(workload: Workload) -> None:
+    workload.disorder = min(workload.disorder, 3000)
+    type(workload).window = 3000  # type: ignore[attr-defined]
+    stored = Stored(workload, [StoredPart(0, 100, 20_000), StoredPart(1, 0, 9)])
+    first, end = stored.span_ms
+    for start_ms, end_ms in (
+        (first, first + 1),
+        (end - 1, end),
+        ((first + end) // 2, (first + end) // 2 + 60_000),
+        (first - 5, end + 5),
+        (end + 1000, end + 2000),
+        (first - 2000, first - 1000),
+    ):
+        found = unite(stored.find_between(start_ms, end_ms))
+        held = {(one.part, number) for one in found for number in range(one.start, one.stop)}
+        for place, part in enumerate(stored.parts):
+            times = workload.block(part.worker, part.first, part.count).columns[
+                workload.schema.time
+            ]
+            inside = (times >= start_ms) & (times < end_ms)
+            for number in range(part.count):
+                assert not inside[number] or (place, part.first + number) in held
+    middle = unite(stored.find_between((first + end) // 2, (first + end) // 2 + 1))
+    assert sum(one.stop - one.start for one in middle) < 15_000
+
+
+# --- which events are stored ----------------------------------------------------------------------
+
+
+def survey(workload: Workload, parts: Sequence[StoredPart]) -> Generated:
+    module = make_module(workload=workload)
+    module.held, module.parts = workload, parts
+    return module
+
+
+def test_events_of_another_seed_are_told_by_their_values() -> None:
+    """Those of `cpu` have the same devices and times, whatever the seed."""
+    module = survey(Cpu(seed=3), PARTS)
+    found = ask_database(module, Cpu(seed=3))
+    assert recognize_events(module, Cpu(seed=3), found).parts == PARTS
+    with pytest.raises(UnknownEvents, match="other values than events of seed 4"):
+        recognize_events(module, Cpu(seed=4), found)
+
+
+def test_an_event_with_another_value_does_not_make_them_another_seeds() -> None:
+    """That would keep the wrong answer from being found."""
+    module = survey(Cpu(seed=3), PARTS)
+    right = module.compile
+    asked = []
+
+    def compile_wrong_at_first(bound: Bound) -> Query:
+        asked.append(bound)
+        return (lambda: [(1,) * 10]) if len(asked) == 1 else right(bound)
+
+    found = ask_database(module, Cpu(seed=3))
+    module.compile = compile_wrong_at_first  # type: ignore[method-assign]
+    assert recognize_events(module, Cpu(seed=3), found).parts == PARTS
+    assert len(asked) == 2
+
+
+def test_a_module_that_can_not_ask_says_what_it_lacks() -> None:
+    module = make_module()
+    module.CAPABILITIES = replace(Blackhole.CAPABILITIES)  # type: ignore[misc]
+    with pytest.raises(UnknownEvents, match=r"compiles no queries with a row per device, computed"):
+        ask_database(module, WORKLOAD)
+
+
+@pytest.mark.parametrize("late", [0, 0.1])
+def test_how_many_workers_shared_the_devices_is_found_out(late: float) -> None:
+    machines = load_workload("machines")
+    inserted = machines(5, devices=50, late=late, sharing_workers=3)
+    parts = [StoredPart(worker, 0, count) for worker, count in enumerate((1000, 1007, 333))]
+    module = survey(inserted, parts)
+    found = ask_database(module, inserted)
+    known = recognize_devices(machines(5, devices=50, late=late), found)
+    assert (known.sharing_workers, known.parts) == (3, parts)
+    # Who says how many is taken at their word.
+    with pytest.raises(UnknownEvents):
+        recognize_devices(machines(5, devices=50, late=late, sharing_workers=2), found)
+
+
+def test_missing_and_doubled_events_are_noticed() -> None:
+    whole = ask_database(make_module(), WORKLOAD)
+    rows = list(zip((name.decode() for name in whole.names.tolist()), whole.counts.tolist(),
+                    whole.first_ms.tolist(), whole.last_ms.tolist(), strict=True))  # fmt: skip
+    assert recognize_devices(WORKLOAD, Found.of(rows)).parts == PARTS
+    for change in (-1, 1):
+        name, count, first, last = rows[0]
+        with pytest.raises(UnknownEvents, match="have other times than"):
+            recognize_devices(WORKLOAD, Found.of([(name, count + change, first, last), *rows[1:]]))
