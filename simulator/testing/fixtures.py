@@ -31,11 +31,7 @@ AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
     "primary_key": lambda entry: key_modes(load_module(entry.module)),
     "tables": lambda entry: table_modes(load_module(entry.module)),
     "workload_name": lambda entry: workloads_of(load_module(entry.module)),
-    "query": lambda entry: [
-        query
-        for query in entry.adapter.queries_of(load_module(entry.module))
-        if query not in entry.adapter.unproven_queries
-    ],
+    "query": lambda entry: entry.adapter.queries_of(load_module(entry.module)),
     "fault": lambda entry: entry.adapter.FAULTS,
     "fault_in_flight": lambda entry: entry.adapter.faults_in_flight(),
     "thorough_fault": lambda entry: [fault for fault in entry.adapter.FAULTS if fault.thorough],

@@ -76,10 +76,6 @@ class ServerUnderTest(ABC):
     """A table is there once it has an event, and not before."""
     reconnects_unasked: ClassVar[bool] = False
     """The driver notices that a connection is closed before it sends, and makes another: no error."""
-    unproven_queries: ClassVar[Sequence[str]] = ()
-    """Queries that a stand-in doesn't understand."""
-    unproven_recoveries: ClassVar[Sequence[str]] = ()
-    """Workloads of which a stand-in can't say, after a lost connection, what is stored."""
     in_process: ClassVar[bool] = False
     """The database is a library in the worker's process: there is no connection that could be lost."""
     locks: ClassVar[bool] = True
