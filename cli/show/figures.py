@@ -6,22 +6,20 @@ as a text (`description`), which a page shows on hover and a screen reader reads
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
-from simulator.contract import InsertRun
-
-from ..results.model import InsertSummary, Result
+from ..results.model import InsertSummary
 from ..results.place import format_workers
 from ..results.statistics import count_events_per_cost
-from .theme import INK, MUTED, PAPER, PHASES
+from .figure import Figure, Named, choose_slowest, describe_places, describe_run
+from .theme import INK, PAPER, PHASES
+from .time_figure import draw_over_time
 from .vega import (
-    HEIGHT,
     Row,
     draw_intervals,
+    draw_limit,
     draw_lines,
     draw_points,
     list_series,
@@ -33,25 +31,6 @@ from .vega import (
 
 MOST_TICKS = 12
 """With up to this many fill levels, each has its own tick."""
-
-
-@dataclass(frozen=True)
-class Named:
-    """A result under the name that it has in a figure."""
-
-    name: str
-    result: Result
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One figure; `spec` has no title of its own."""
-
-    kind: str
-    title: str
-    note: str
-    """What is shown, in a sentence."""
-    spec: dict[str, Any]
 
 
 def draw_by_workers(results: Sequence[Named]) -> Figure | None:
@@ -107,65 +86,6 @@ def draw_by_fill_level(results: Sequence[Named]) -> Figure | None:
     )
 
 
-def draw_over_time(results: Sequence[Named]) -> Figure | None:
-    """Events acknowledged in each second by all workers, and by the slowest."""
-    rows: list[Row] = []
-    warm_ups: set[float] = set()
-    for named in results:
-        for name, run in _choose_examples(named, alone=len(results) == 1):
-            rows += _make_timeline(name, "all", run.timeline)
-            if run.slowest_worker:
-                slowest = run.slowest_worker
-                rows += _make_timeline(
-                    name, "slowest", slowest.timeline, f"worker {slowest.worker}"
-                )
-            if run.offered:
-                rows += _make_backlog(name, run.offered.backlog)
-            if run.warm_up_s:
-                warm_ups.add(run.warm_up_s)
-    if not rows:
-        return None
-    panels = []
-    texts = {
-        "all": "All workers: events/s",
-        "slowest": "Slowest worker: events/s",
-        "backlog": "Backlog: events",
-    }
-    for part, text in texts.items():
-        own = [row for row in rows if row["part"] == part]
-        if own:
-            whole = {"format": "d", "tickMinStep": 1}
-            x = make_axis("second", "Seconds since the common start", axis=whole)
-            y = make_axis("events", text)
-            panel = [draw_lines(x, y, rows), draw_points(x, y, rows, size=24)]
-            panel += [_draw_limit("x", warm_up) for warm_up in sorted(warm_ups)]
-            height = HEIGHT if part == "all" else HEIGHT // 2
-            panels.append(make_spec(own, panel, height))
-    return Figure(
-        "time",
-        "Throughput over time",
-        "Events acknowledged in each second (of long runs: mean of several) of the slowest valid run"
-        f" {_describe_places(results)};"
-        " the first and the last second are not whole. The slowest worker is the one with the fewest"
-        " events per second."
-        + (_BACKLOG_NOTE if any(row["part"] == "backlog" for row in rows) else "")
-        + (" What is before the dashed line (warm-up) is in no other figure." if warm_ups else ""),
-        {"vconcat": panels},
-    )
-
-
-_BACKLOG_NOTE = " The backlog is what was due and not acknowledged at the end of a second."
-
-
-def _draw_limit(axis: str, value: float) -> Row:
-    """A dashed line across, at a value of one axis."""
-    return {
-        "data": {"values": [{"limit": value}]},
-        "mark": {"type": "rule", "stroke": MUTED, "strokeDash": [4, 4], "aria": False},
-        "encoding": {axis: {"field": "limit", "type": "quantitative"}},
-    }
-
-
 PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max": "max"}
 
 
@@ -173,7 +93,7 @@ def draw_latencies(results: Sequence[Named]) -> Figure | None:
     """Percentiles of the requests' latency."""
     rows: list[Row] = []
     for named in results:
-        for name, run in _choose_slowest(named, alone=len(results) == 1):
+        for name, run in choose_slowest(named, alone=len(results) == 1):
             assert run.latency_ms is not None
             for field, percentile in PERCENTILES.items():
                 value = getattr(run.latency_ms, field)
@@ -188,7 +108,7 @@ def draw_latencies(results: Sequence[Named]) -> Figure | None:
     return Figure(
         "latency",
         "Latency of a request",
-        f"Of the run with the highest p99 {_describe_places(results)}, retries included. A request is a whole"
+        f"Of the run with the highest p99 {describe_places(results)}, retries included. A request is a whole"
         " batch."
         + (
             " At a given rate (open loop) it counts from when the request was due: the response time."
@@ -254,7 +174,7 @@ def draw_phases(results: Sequence[Named]) -> Figure | None:
         if named.result.phases_s:
             bars.append((f"{prefix}all queries", named.result.phases_s))
         own = [
-            (f"{prefix}{_describe_run(named.result, run)}", run.phases_s)
+            (f"{prefix}{describe_run(named.result, run)}", run.phases_s)
             for run in named.result.insert_runs
             if run.phases_s
         ]
@@ -264,7 +184,7 @@ def draw_phases(results: Sequence[Named]) -> Figure | None:
             }
             shown = [run for run in firsts.values() if run.run == 1 and run.phases_s]
             own = [
-                (f"{prefix}{_describe_run(named.result, run)}", run.phases_s)
+                (f"{prefix}{describe_run(named.result, run)}", run.phases_s)
                 for run in sorted(shown, key=lambda run: run.workers)
             ]
         bars += own
@@ -326,7 +246,7 @@ def draw_client_share(results: Sequence[Named]) -> Figure | None:
                 assert run.client is not None
                 bound = f"\nclient-bound: {run.client.bound_reason}" if run.client.bound else ""
                 share = 100 * run.client.cpu_share
-                text = f"{named.name}\n{_describe_run(named.result, run)}: {share:.2f} %{bound}"
+                text = f"{named.name}\n{describe_run(named.result, run)}: {share:.2f} %{bound}"
                 rows.append(
                     {"series": named.name, "workers": workers, "share": share, "text": text}
                 )
@@ -349,7 +269,7 @@ def draw_client_share(results: Sequence[Named]) -> Figure | None:
         "CPU time of the workers ÷ (workers × window), of the busiest run at each worker count. A"
         " client that is busy itself measures itself.",
         make_spec(
-            rows, [_draw_limit("y", 80), word, draw_lines(x, y, rows), draw_points(x, y, rows)]
+            rows, [draw_limit("y", 80), word, draw_lines(x, y, rows), draw_points(x, y, rows)]
         ),
     )
 
@@ -388,8 +308,6 @@ def name_sources(kind: str, named: Sequence[Named]) -> list[str]:
     return [f"Not measured by this tool: {source}." for source in found]
 
 
-# --- rows -----------------------------------------------------------------------------------------
-
 RATE = "Inserts/s"
 
 
@@ -410,96 +328,6 @@ def _make_row(named: Named, entry: InsertSummary) -> Row:
         "series": named.name, "workers": entry.workers, "level": entry.fill_level,
         "rate": entry.avg, "low": low, "high": high, "text": "\n".join(lines),
     }  # fmt: skip
-
-
-MOST_POINTS = 300
-"""The most points in a line over time; a longer run is drawn in steps of several seconds."""
-
-
-def _make_timeline(
-    name: str, part: str, timeline: Sequence[tuple[int, int]], who: str = "all workers"
-) -> list[Row]:
-    """A row for each step; a second in which nothing was acknowledged is not in the timeline."""
-    events = dict(timeline)
-    first, last = min(events, default=0), max(events, default=-1)
-    step = max(1, math.ceil((last - first + 1) / MOST_POINTS))
-    rows = []
-    for begin in range(first, last + 1, step):
-        seconds = range(begin, min(begin + step, last + 1))
-        stored = sum(events.get(second, 0) for second in seconds)
-        span = f"second {begin}" if len(seconds) == 1 else f"seconds {begin} to {seconds[-1]}"
-        text = f"{name}, {who}\n{span}: {stored:,} events"
-        rate = stored / len(seconds)
-        rows.append({"series": name, "part": part, "second": begin, "events": rate, "text": text})
-    return rows
-
-
-def _make_backlog(name: str, backlog: Sequence[tuple[int, int]]) -> list[Row]:
-    """A row for each step: the most that was waiting at the end of one of its seconds."""
-    step = max(1, math.ceil(len(backlog) / MOST_POINTS))
-    rows = []
-    for begin in range(0, len(backlog), step):
-        second, waiting = max(backlog[begin : begin + step], key=lambda entry: entry[1])
-        text = f"{name}\nend of second {second}: {waiting:,} events due and not acknowledged"
-        rows.append(
-            {"series": name, "part": "backlog", "second": second, "events": waiting, "text": text}
-        )
-    return rows
-
-
-def _choose_examples(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
-    """The slowest valid run of each worker count (in a series over fill levels: the first and the last
-    run); beside other results, only that of the best worker count."""
-    result = named.result
-    runs = [run for run in result.insert_runs if run.valid and run.timeline and run.inserts_per_s]
-    if result.by_fill_level:
-        return [
-            (_name_run(named, run, alone), run)
-            for run in (runs[:1] + runs[-1:] if alone else runs[:1])
-        ]
-    if not alone and result.best:
-        runs = [run for run in runs if run.workers == result.best.workers]
-    found: dict[int, InsertRun] = {}
-    for run in runs:
-        known = found.get(run.workers)
-        if known is None or (run.inserts_per_s or 0) < (known.inserts_per_s or 0):
-            found[run.workers] = run
-    return [(_name_run(named, run, alone), run) for run in found.values()]
-
-
-def _choose_slowest(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
-    """The run with the highest p99 of each worker count; beside other results, only that of the
-    best worker count."""
-    result = named.result
-    runs = [run for run in result.insert_runs if run.valid and run.latency_ms]
-    if not alone and result.best and not result.by_fill_level:
-        runs = [run for run in runs if run.workers == result.best.workers]
-    found: dict[int, InsertRun] = {}
-    for run in runs:
-        known = found.get(run.workers)
-        if known is None or _find_p99(run) > _find_p99(known):
-            found[run.workers] = run
-    return [(_name_run(named, run, alone), run) for run in found.values()]
-
-
-def _describe_places(results: Sequence[Named]) -> str:
-    """Where `_choose_examples` and `_choose_slowest` look."""
-    return "at each worker count" if len(results) == 1 else "of each result's best worker count"
-
-
-def _find_p99(run: InsertRun) -> float:
-    return run.latency_ms.p99 if run.latency_ms else 0.0
-
-
-def _name_run(named: Named, run: InsertRun, alone: bool) -> str:
-    text = _describe_run(named.result, run)
-    return text if alone else f"{named.name}, {text}"
-
-
-def _describe_run(result: Result, run: InsertRun) -> str:
-    if result.by_fill_level:
-        return f"level {run.fill_level:,}"
-    return f"{format_workers(run.workers)}, run {run.run}"
 
 
 def _format_seconds(value: float) -> str:

@@ -13,7 +13,8 @@ from ..output import write_whole
 from ..results.naming import name_results
 from ..results.store import StoredResult
 from .drawing import make_standalone_svg, to_png
-from .figures import KINDS, Figure, Named, add_title, name_sources
+from .figure import Figure, Named
+from .figures import KINDS, add_title, name_sources
 from .workload_figure import draw_values
 
 ENDINGS = (".svg", ".png")

@@ -16,7 +16,8 @@ from ..results.verdicts import find_weaknesses
 from . import words
 from .comparison import list_remarks, tabulate_overview, tabulate_ratios
 from .drawing import embed, to_svg
-from .figures import Named, draw_all, name_sources
+from .figure import Named
+from .figures import draw_all, name_sources
 from .notes import describe_weakness
 from .stored import tabulate_result
 from .tables import Table

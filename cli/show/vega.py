@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .theme import PAPER, SERIES, SHAPES
+from .theme import MUTED, PAPER, SERIES, SHAPES
 
 WIDTH, HEIGHT = 640, 320
 
@@ -102,3 +102,12 @@ def list_series(rows: Sequence[Row]) -> list[str]:
 def needs_log(values: Sequence[float]) -> bool:
     """Whether values are so far apart that only a logarithmic axis shows them all."""
     return min(values) > 0 and max(values) / min(values) > 20
+
+
+def draw_limit(axis: str, value: float) -> Row:
+    """A dashed line across, at a value of one axis."""
+    return {
+        "data": {"values": [{"limit": value}]},
+        "mark": {"type": "rule", "stroke": MUTED, "strokeDash": [4, 4], "aria": False},
+        "encoding": {axis: {"field": "limit", "type": "quantitative"}},
+    }

@@ -7,7 +7,7 @@ import numpy as np
 from simulator.workloads.base import EventBlock, Workload
 
 from ..errors import ConfigError
-from .figures import Figure
+from .figure import Figure
 from .vega import Row, draw_lines, make_axis, make_spec
 
 DEVICES = 3

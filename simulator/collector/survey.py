@@ -14,8 +14,9 @@ from ..errors import SimulatorError
 from ..modules.base import AnyModule
 from ..workloads.answers import answer
 from ..workloads.base import SHARING_WORKERS, Workload
+from ..workloads.common_queries import MOST_FIELDS
 from ..workloads.comparing import compare_answers
-from ..workloads.queries import MOST_FIELDS, Aggregate, Function, Query, bind, draw
+from ..workloads.queries import Aggregate, Function, Query, bind, draw
 from ..workloads.stored import Stored, StoredPart
 
 MOST_SHARING = 32

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import OptionError
-from .queries import Query, describe_queries, name_queries
+from .common_queries import describe_queries, name_queries
+from .queries import Query
 from .tags import DEVICES_APART, ID, LazyColumns, Tags, number_devices
 
 # 2024-01-01T00:00:00Z. Fixed, so that a run can be repeated to the byte on another day.

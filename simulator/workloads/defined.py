@@ -24,8 +24,8 @@ from .base import (
     WorkloadOptions,
     device_ids,
 )
+from .common_queries import describe_queries
 from .definition import NOW, ColumnDefinition, Definition, Delay, Late, read_epoch
-from .queries import describe_queries
 from .signal_kinds import Choice, Constant, Counter, Cycle, Hold, Normal, Uniform, Wander
 from .signals import Points
 from .tags import LazyColumns, Tags

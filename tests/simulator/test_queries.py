@@ -9,15 +9,14 @@ from pydantic import ValidationError
 
 from simulator.errors import OptionError
 from simulator.workloads.base import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
+from simulator.workloads.common_queries import describe_queries, name_queries
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import (
     HOUR_MS,
     Query,
     Shape,
     bind,
-    describe_queries,
     draw,
-    name_queries,
 )
 from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature

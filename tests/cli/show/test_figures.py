@@ -20,10 +20,12 @@ from cli.results.model import Result
 from cli.results.store import read_result
 from cli.show import drawing
 from cli.show.drawing import embed, make_standalone_svg, to_png, to_svg
-from cli.show.figures import KINDS, Figure, Named, add_title, draw_all
+from cli.show.figure import Figure, Named
+from cli.show.figures import KINDS, add_title, draw_all
 from cli.show.plotting import write_plot
 from cli.show.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
 from cli.show.vega import WIDTH
+from simulator.contract import Resources
 
 from ..made import STORED, client, inserts, open_loop, queries, steps, stored
 
@@ -448,3 +450,14 @@ def test_what_can_not_be_drawn(
     with pytest.raises(ConfigError, match=reason):
         write_plot([stored(result)], kind, tmp_path / name, None, "auto")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_database_cpu_is_beside_the_rate_over_time() -> None:
+    used = Resources(cpu_s=2.0, timeline=[(0, 0.5, 10_000_000), (1, 1.5, 20_000_000)])
+    result = inserts({1: [100.0]})
+    result.insert_runs[0].resources = used
+    figure = drawn("time", result)
+    shown = [row for row in rows(figure) if row["part"] == "database"]
+    assert [(row["second"], row["events"]) for row in shown] == [(0, 0.5), (1, 1.5)]
+    assert "1.50 CPUs, 20 MB of memory" in shown[1]["text"]
+    assert "database's CPU" in figure.note
