@@ -326,7 +326,6 @@ def check_workload(load: Load, data: DataSet, module: type[AnyModule]) -> Job:
     workload."""
     job = job_of(load, data)
     module.CAPABILITIES.require_workload(job.schema, data.workload, module.name)
-    module.CAPABILITIES.require_tags(job.schema, module.name)
     return job
 
 

@@ -128,7 +128,7 @@ def _tabulate_bytes(workload: Workload) -> str:
     rows = [["as generated", "", f"{own:,}", ""]]
     for module in _modules():
         can = module.CAPABILITIES
-        if can.workload(schema) is not Support.FULL:
+        if can.workload(blocks[Tags.ROW].schema) is not Support.FULL:
             continue
         possible = [tags for tags in Tags if tags is Tags.ROW or can.tags_table is Support.FULL]
         for encoding in module.ENCODINGS:

@@ -81,7 +81,9 @@ class Capabilities:
     language. None: only the module's own queries can be asked."""
 
     def workload(self, schema: Schema) -> Support:
-        """Whether events of this schema can be stored: it depends on their columns alone."""
+        """Whether events of this schema can be stored: it depends on their columns, and where tags are."""
+        if schema.tags is Tags.TABLE and self.tags_table is not Support.FULL:
+            return self.tags_table
         known = all(
             column.type in self.column_types and (self.missing_values or not column.nullable)
             for column in schema.columns
@@ -108,6 +110,7 @@ class Capabilities:
                 raise OptionError(
                     f"module {module} can't do workload {name} yet: it has {lacking} ({column.name})"
                 )
+        self.require_tags(schema, module)
 
     def require_tags(self, schema: Schema, module: str) -> None:
         """OptionError if tags are to be in a table of their own, and the module can't join it."""

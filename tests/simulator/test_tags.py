@@ -165,7 +165,10 @@ def test_modules_say_who_can() -> None:
         "cassandra": "module cassandra: the database has no joins, for tags=table",
         "cratedb": "module cratedb can't do joins, for tags=table yet",
     }.items():
-        load_module(name).CAPABILITIES.require_tags(Cpu.schema, name)
+        can = load_module(name).CAPABILITIES
+        can.require_workload(Cpu.schema, "cpu", name)
+        assert can.workload(Cpu.schema) is Support.FULL
+        assert can.workload(schema) is found[name]
         with pytest.raises(OptionError) as refused:
-            load_module(name).CAPABILITIES.require_tags(schema, name)
+            can.require_workload(schema, "cpu", name)
         assert str(refused.value) == text

@@ -46,8 +46,8 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
     def encoder(cls, options: BlackholeOptions, job: Job, batch: int) -> Encoder:
         module, encoding = options.encoding()
         kinds = "events with columns of these types"
-        require(module.CAPABILITIES.workload(job.schema), kinds, module.name)
         module.CAPABILITIES.require_tags(job.schema, module.name)
+        require(module.CAPABILITIES.workload(job.schema), kinds, module.name)
         return module.encoder(encoding, job, batch)
 
     def writer(self, batch: int, prefill: bool = False) -> BlackholeWriter:

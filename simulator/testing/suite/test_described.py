@@ -16,7 +16,6 @@ from ...workloads.comparing import compare_answers
 from ...workloads.cpu import Cpu
 from ...workloads.queries import Query, Shape, draw
 from ...workloads.stored import Stored, StoredPart
-from ...workloads.tags import Tags
 from ...workloads.temperature import Temperature
 from ..events import Sundry
 from ..server import ServerUnderTest, new_job
@@ -106,8 +105,6 @@ def test_answers_to_described_queries(server: ServerUnderTest, workload: Workloa
     can = server.module_type.CAPABILITIES
     if can.workload(workload.schema) is not Support.FULL:
         pytest.skip("the module doesn't store it")
-    if workload.schema.tags is Tags.TABLE and can.tags_table is not Support.FULL:
-        pytest.skip("tags are in rows only")
     shapes = frozenset(can.shapes)
     queries = [q for q in list_queries(workload) if q.shapes(workload.schema) <= shapes]
     if not queries:
