@@ -64,6 +64,7 @@ def run_queries(
                 resources=report.resources,
                 invalid_reasons=report.invalid_reasons,
                 phases_s=report.phases_s,
+                queries_per_s=report.queries_per_s,
                 answers=report.answers,
                 **_list_measured(report),
             )

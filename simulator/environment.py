@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,35 @@ def _memory_mb() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     except (ValueError, OSError):
         return None
+
+
+# cgroup v2, then v1 as a container sees it: the limit, and what is used of it.
+_LIMIT_FILES = (
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
+    (
+        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ),
+)
+
+
+def free_memory_bytes(
+    meminfo: Path = Path("/proc/meminfo"), limits: Iterable[tuple[Path, Path]] = _LIMIT_FILES
+) -> int | None:
+    """What this process may still take: of the machine's memory, and of its container's limit; None if
+    that isn't known.
+
+    https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
+    """
+    found = []
+    with suppress(OSError):
+        lines = meminfo.read_text().splitlines()
+        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    for limit, used in limits:
+        # Without a limit the file says `max`.
+        with suppress(OSError, ValueError):
+            found.append(max(0, int(limit.read_text()) - int(used.read_text())))
+    return min(found, default=None)
 
 
 def _package(name: str) -> str | None:

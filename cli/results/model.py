@@ -156,6 +156,9 @@ class Result(BaseModel):
     machines: list[Machine] = []
     resources: Resources | None = None
     """A query command's; an insert's runs have their own."""
+    queries_per_s: float | None = None
+    """Of a query command that counts executions: answered ÷ the time from the first worker's start to the
+    last one's end."""
     answers: Answers | None = None
     """A query command's that counts executions; None if they weren't to be checked. Runs of readers that
     are ended by the clock have their own."""

@@ -150,9 +150,11 @@ def describe_durations(result: Result) -> str:
         what = "Durations in seconds, of all executions in the window; the mean without the first (cold)"
     if any(read.offered for read in result.reads):
         what += ", from when they were due"
-    if result.fill_level is None:
+    if result.fill_level is not None:
+        what += f"; {result.fill_level:,} events in the database"
+    if result.queries_per_s is None:
         return f"{what}."
-    return f"{what}; {result.fill_level:,} events in the database."
+    return f"{what}. All executions together: {result.queries_per_s:,.3g} queries per second."
 
 
 def describe_load(load: Load) -> str | None:

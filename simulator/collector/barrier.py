@@ -133,10 +133,14 @@ class Barrier:
             if worker not in self.results or worker in self.awaited
         }
 
-    def find_late(self) -> str | None:
-        """Which workers have missed their deadline, as a reason to give the run up."""
+    def list_late(self) -> list[int]:
+        """Which workers have missed their deadline."""
         now = time.monotonic()
-        late = [worker for worker, deadline in self._deadlines().items() if deadline <= now]
+        return [worker for worker, deadline in self._deadlines().items() if deadline <= now]
+
+    def find_late(self) -> str | None:
+        """The same as a reason to give the run up."""
+        late = self.list_late()
         absent = [worker for worker in late if worker not in self._heard]
         if absent:
             patience = self._settings.ready_timeout_s

@@ -6,11 +6,13 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 from ..contract import Answers, GivenAnswer, Report, WorkerAnswers, WrongAnswer
+from ..environment import free_memory_bytes
 from ..modules.base import AnyModule
-from ..workloads.answers import answer_all, find_needed
+from ..workloads.answers import answer_all, estimate_memory, find_needed
 from ..workloads.comparing import compare_columns
 from ..workloads.queries import Bound
 from ..workloads.stored import Stored
@@ -25,8 +27,11 @@ _MOST_WORK = 10 * MOST_EVENTS
 MOST_VALUES = 2_000_000
 """So many values of answers are kept at most, of all readers: equal answers once."""
 
+_MEMORY_SHARE = 0.5
+"""Of what memory is free, right answers may take so much while they are computed."""
+
 _MOST_NAMED = 3
-"""Of wrong answers to one query, the run's reasons name one; so many queries are named in one text."""
+"""So many devices are named in one text."""
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +85,12 @@ class Checker:
         self._left -= values
         same_question.append(_Given(one.query, bound, one.columns, one.malformed, [worker]))
 
+    def give_up_worker(self, worker: int, reason: str) -> None:
+        """A reader hasn't handed in its answers, and never will."""
+        queries = self._module.choose_queries()
+        for query in queries:
+            self._leave(query, f"worker {worker}: {reason}")
+
     def check(
         self,
         known: Known | str,
@@ -127,6 +138,8 @@ class Checker:
         self, given: Sequence[_Given], stored: Stored, frontier_ms: int | None
     ) -> list[_Given]:
         """Those that can be checked, and at a reasonable cost: those that ask for few events first."""
+        free = free_memory_bytes()
+        memory = _MEMORY_SHARE * free if free is not None else inf
         costs: list[tuple[int, _Given]] = []
         for one in given:
             if frontier_ms is not None and (
@@ -140,6 +153,16 @@ class Checker:
         work = 0
         for cost, one in sorted(costs, key=lambda each: each[0]):
             work += cost
+            needed_bytes = estimate_memory(one.bound, stored)
+            if needed_bytes > memory:
+                self._leave(
+                    one.query,
+                    f"right answers of {stored.device_count:,} devices take more memory than the"
+                    " collector has",
+                    len(one.workers),
+                )
+                continue
+            memory -= needed_bytes
             if cost > MOST_EVENTS or work > _MOST_WORK:
                 reason = f"right answers are computed of {MOST_EVENTS:,} events at most"
                 self._leave(one.query, reason, len(one.workers))

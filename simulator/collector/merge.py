@@ -294,10 +294,24 @@ def merge_queries(
             reasons.append(
                 f"query {name} gave {min(rows)} to {max(rows)} rows: the data changed meanwhile"
             )
-    offsets = {worker: clock_offsets_s.get(worker, 0.0) for worker in asked}
-    spans = [(p.start_s + offsets[w], p.end_s + offsets[w]) for w, p in asked.items()]
-    if len(spans) < 2:
+    if len(asked) < 2:
         return runs, reasons, None
-    window, overlap = span_of(spans)
+    window, overlap = _span_of_readers(asked, clock_offsets_s)
     # In a shorter time nobody can tell: that late a worker's message may be.
     return runs, reasons, overlap if window >= MIN_CLOCK_OFFSET_S else None
+
+
+def find_query_rate(
+    asked: Mapping[int, WorkerQueries], clock_offsets_s: Mapping[int, float]
+) -> float | None:
+    """Queries per second that were answered; None if none were."""
+    answered = sum(run.error is None for part in asked.values() for run in part.executions)
+    window = _span_of_readers(asked, clock_offsets_s)[0] if asked else 0.0
+    return answered / window if answered and window > 0 else None
+
+
+def _span_of_readers(
+    asked: Mapping[int, WorkerQueries], clock_offsets_s: Mapping[int, float]
+) -> tuple[float, float]:
+    offsets = {worker: clock_offsets_s.get(worker, 0.0) for worker in asked}
+    return span_of([(p.start_s + offsets[w], p.end_s + offsets[w]) for w, p in asked.items()])

@@ -90,7 +90,10 @@ class Collector:
                 await asyncio.wait_for(changed.wait(), timeout)
             except TimeoutError:
                 late = self.barrier.find_late()
-                if late:
+                if late and self.barrier.awaited:
+                    for worker in self.barrier.list_late():
+                        self._give_up_answers(worker, "it fell silent")
+                elif late:
                     self.fail(late)
 
     async def await_end(self, patience_s: float) -> None:
@@ -271,11 +274,22 @@ class Collector:
             self.barrier.awaited.discard(message.worker)
             self._notify()
 
+    def _give_up_answers(self, worker: int, reason: str) -> None:
+        assert self._answers is not None
+        _log.error("worker %d hands in no answers: %s", worker, reason)
+        self._answers.give_up_worker(worker, redact(reason))
+        self.barrier.awaited.discard(worker)
+        self._notify()
+
     def take_failure(self, message: Failure) -> None:
         """Give the run up for a worker, or for the executor."""
         who = ""
         if message.worker is not None:
             self.barrier.hear(message.worker)
+            if message.worker in self.barrier.awaited:
+                # What it has measured is there.
+                self._give_up_answers(message.worker, message.reason)
+                return
             who = f"worker {message.worker}: "
         self.fail(who + message.reason)
 

@@ -17,7 +17,7 @@ from ..workloads.base import SHARING_WORKERS, Workload
 from ..workloads.common_queries import MOST_FIELDS
 from ..workloads.comparing import compare_answers
 from ..workloads.queries import Aggregate, Function, Query, bind, draw
-from ..workloads.stored import Stored, StoredPart
+from ..workloads.stored import Range, Stored, StoredPart
 
 MOST_SHARING = 32
 """Up to so many workers, it's found out how many shared the devices in all."""
@@ -247,14 +247,15 @@ def _has_these(
     last = np.full(len(names), np.iinfo(np.int64).min)
     counts = np.zeros(len(names), dtype=np.int64)
     in_turn = True
-    for start, size in starts:
-        block = workload.block(part.worker, start, size)
+    stored = Stored(workload, [part])
+    for block in stored.blocks(Range(0, start, start + size) for start, size in starts):
         times = block.columns[workload.schema.time]
         devices = order[np.searchsorted(names, block.devices, sorter=order)]
         np.minimum.at(first, devices, times)
         np.maximum.at(last, devices, times)
         counts += np.bincount(devices, minlength=len(names))
-        in_turn &= bool(np.all(devices == np.arange(start, start + size) % len(names)))
+        numbers = np.arange(block.first, block.first + len(block))
+        in_turn &= bool(np.all(devices == numbers % len(names)))
     if part.count > 2 * edge and in_turn:
         numbers = np.arange(len(names))
         until = part.first + part.count - 1 - numbers

@@ -21,7 +21,7 @@ from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count
 from .barrier import Barrier
 from .database import Preparation
-from .merge import merge_inserts, merge_queries, queryable
+from .merge import find_query_rate, merge_inserts, merge_queries, queryable
 from .reads import merge_reads
 from .surroundings import add_surroundings
 
@@ -71,6 +71,7 @@ def _tell_reads(
     if load.duration_s is None:
         asked = {w: result.queries for w, result in results.items() if result.queries}
         report.queries, reasons, report.overlap = merge_queries(asked, offsets_s, prepared.drawn)
+        report.queries_per_s = find_query_rate(asked, offsets_s)
         report.invalid_reasons += reasons
         return
     level = prepared.baseline + barrier.prefilled if writers else report.fill_level

@@ -297,6 +297,8 @@ class Report(Message):
 
     insert: InsertRun | None = None
     queries: list[QueryRun] | None = None
+    queries_per_s: float | None = None
+    """Of `queries`: answered ÷ the time from the first reader's start to the last one's end."""
     answers: Answers | None = None
     """Of queries, as in `ReadRun`."""
     fill_level: int | None = None

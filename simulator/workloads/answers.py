@@ -106,6 +106,29 @@ def find_needed(bounds: Iterable[Bound], stored: Stored) -> list[Range]:
     return unite(found)
 
 
+_GROUP_BYTES, _VALUE_BYTES = 200, 200
+"""What a group takes at most while answers are computed, and each of its values besides: 320 to 400 bytes
+were measured of a group with one or two, of a million devices."""
+
+
+def estimate_memory(bound: Bound, stored: Stored) -> int:
+    """So many bytes the groups of a query take at most while its right answer is computed."""
+    query, schema = bound.query, stored.workload.schema
+    if query.events and not query.newest:
+        return 0
+    groups = 1
+    if query.newest or schema.device in query.per:
+        groups = stored.device_count if bound.devices is None else len(bound.devices)
+    start, end = (bound.start_ms, bound.end_ms)
+    if start is None or end is None:
+        start, end = stored.span_ms
+    for part in query.per:
+        if isinstance(part, Every):
+            groups *= (end - start) // part.every + 1
+    values = len({one.column for one in query.compute} | set(query.events))
+    return groups * (_GROUP_BYTES + _VALUE_BYTES * values)
+
+
 def describe_answer(query: Query, schema: Schema) -> list[tuple[str, ColumnType]]:
     """Name and type of each value of a row."""
     if query.newest:

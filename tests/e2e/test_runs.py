@@ -91,6 +91,7 @@ RESULT: dict[str, Check] = {
     "runs": lambda value: isinstance(value, list) and value != [],
     # Only of readers whose run is ended by the clock.
     "reads": lambda value: value == [],
+    "queries_per_s": optional(is_seconds),
     "answers": lambda value: value is None or value["wrong"] == [],
     "baseline": lambda value: value is None,
     "query_summary_beside": lambda value: value == [],
@@ -336,6 +337,9 @@ def test_embedded_insert_then_query(tool: Tool) -> None:
     assert (result["command"], result["invalid_reasons"]) == ("query", [])
     assert result["fill_level"] == 20_000
     assert "of each worker; 20,000 events in the database." in done.out
+    spans = [run["duration_s"] for run in result["runs"]]
+    assert 0 < result["queries_per_s"] <= 2 * len(spans) / sum(spans)
+    assert " queries per second." in done.out
     assert result_place(done, tool) == tool.folder()
     assert set(result["phases_s"]) == PHASES | {"check"}
     assert result["answers"]["checked"] == 2 * len(QUERIES)

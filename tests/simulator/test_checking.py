@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from simulator.collector.survey import (
 )
 from simulator.contract import Answers, Carried, Go, Load, ReadRun, Report, Role, StoredEvents
 from simulator.contract.messages import WorkerAnswers
+from simulator.environment import free_memory_bytes
 from simulator.modules.base import Job, Query
 from simulator.modules.blackhole import Blackhole
 from simulator.worker.answered import FirstAnswers
@@ -219,6 +221,26 @@ def test_too_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.checked, found.unchecked) == (1, 1)
     assert found.reasons == {"right answers are computed of 5,000 events at most": ["count-events"]}
     assert 1 <= max(totals) < 500
+
+
+def test_no_more_memory_is_taken_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collector that is killed takes the run's figures with it."""
+    monkeypatch.setattr("simulator.collector.checking.free_memory_bytes", lambda: 3000)
+    found = check(ask(0, "count-events", "temperature-stats-per-device", "range"))
+    assert (found.checked, found.unchecked) == (2, 1)
+    (reason,) = found.reasons
+    assert reason == "right answers of 6 devices take more memory than the collector has"
+    assert found.reasons[reason] == ["temperature-stats-per-device"]
+
+
+def test_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path) -> None:
+    meminfo, limit, used = (tmp_path / name for name in ("meminfo", "max", "current"))
+    meminfo.write_text("MemTotal: 9 kB\nMemAvailable:  5 kB\n")
+    used.write_text("100\n")
+    for text, free in (("max\n", 5120), ("1100\n", 1000), ("50\n", 0), ("99999\n", 5120)):
+        limit.write_text(text)
+        assert free_memory_bytes(meminfo, [(limit, used)]) == free
+    assert free_memory_bytes(tmp_path / "none", []) is None
 
 
 def test_when_checking_fails_nothing_counts_as_checked() -> None:

@@ -27,6 +27,7 @@ from simulator.contract import (
     TOKEN_HEADER,
     Carried,
     Failure,
+    GivenAnswer,
     Go,
     Load,
     Machine,
@@ -40,6 +41,7 @@ from simulator.contract import (
     RunSettings,
     Stage,
     Status,
+    WorkerAnswers,
     WorkerQueries,
     WorkerResult,
     make_groups,
@@ -414,6 +416,106 @@ def test_queries_are_counted_and_merged(database: FakeDatabase) -> None:
     play(story, role=Role.READ, runs=3)
     assert "prepare" not in database.calls
     assert database.calls.index("prepare_queries") < database.calls.index("count")
+
+
+READERS: dict[str, Any] = {"role": Role.READ, "runs": 1}
+
+
+async def hand_in_results(run: Run) -> None:
+    """Both readers have asked, and have answers to be checked."""
+    await run.start()
+    for worker in range(2):
+        ran = QueryRun(query="a", run=1, worker=worker, duration_s=0.1, rows=1)
+        await run.post(
+            "/result",
+            WorkerResult(
+                worker=worker, node="n", elapsed_s=1, queries=asked([ran]), answers_follow=True
+            ),
+        )
+
+
+def test_answers_are_collected_when_all_is_measured_and_counted(database: FakeDatabase) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        database.may_count.clear()
+        early = pending(run.ready(0, Stage.CHECK))
+        await hand_in_results(run)
+        await until(lambda: run.collector._course.phase is Phase.VERIFY)
+        assert not early.done()
+        database.may_count.set()
+        assert (await early).go
+        assert (await run.status()).phase is Phase.CHECK
+        given = GivenAnswer(query="count-events", columns=[[200]])
+        for worker in range(2):
+            handed_in = WorkerAnswers(worker=worker, answers=[given], unchecked={"b": "too long"})
+            assert (await run.post("/answers", handed_in)).text == "taken"
+        report = Report.model_validate_json((await run.report()).content)
+        # This database can't say which events it has.
+        assert report.answers is not None
+        assert (report.answers.checked, report.answers.unchecked) == (0, 4)
+        assert report.answers.reasons["too long"] == ["b"]
+        assert any("can't ask which events" in reason for reason in report.answers.reasons)
+        assert report.invalid_reasons == []
+        assert "check" in report.phases_s
+
+    play(story, **READERS)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_reader_that_hands_in_no_answers_costs_no_figures(
+    database: FakeDatabase, fails: bool
+) -> None:
+    async def story(run: Run) -> None:
+        await hand_in_results(run)
+        assert (await run.ready(0, Stage.CHECK)).go
+        await run.post("/answers", WorkerAnswers(worker=0, answers=[]))
+        if fails:
+            await run.post("/failure", Failure(worker=1, reason="no memory"))
+        report = Report.model_validate_json((await run.report()).content)
+        assert report.queries is not None
+        assert len(report.queries) == 2
+        said = "no memory" if fails else "it fell silent"
+        assert report.answers is not None
+        assert report.answers.reasons == {f"worker 1: {said}": ["a", "b"]}
+        assert report.invalid_reasons == []
+
+    play(story, **READERS, silence_timeout_s=60 if fails else 0.2)
+
+
+def test_nobody_waits_for_answers_that_nobody_wants(database: FakeDatabase) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        for worker in range(2):
+            ran = QueryRun(query="a", run=1, worker=worker, duration_s=0.1, rows=1)
+            await run.post(
+                "/result",
+                WorkerResult(worker=worker, node="n", elapsed_s=1, queries=asked([ran])),
+            )
+        report = Report.model_validate_json((await run.report()).content)
+        assert report.answers is None
+        assert "check" not in report.phases_s
+
+    play(story, **READERS, check=False)
+
+
+def test_readers_begin_when_they_can_see_what_was_prefilled(database: FakeDatabase) -> None:
+    """A database may acknowledge events before they can be queried."""
+
+    async def story(run: Run) -> None:
+        await asyncio.gather(*(run.ready(worker, Stage.PREPARED) for worker in range(2)))
+        database.may_count.clear()
+        ready = [pending(run.ready(worker, prefilled=5)) for worker in range(2)]
+        await until(lambda: len(run.collector.barrier.ready) == 2)
+        await asyncio.sleep(0.05)
+        assert not any(task.done() for task in ready)
+        database.may_count.set()
+        assert all(go.go for go in await asyncio.gather(*ready))
+        assert database.calls.count("count") == 2
+
+    database.settle_s = 5
+    database.counts = [7, 10]
+    filling, readers = Load(role=Role.FILL), Load(role=Role.READ)
+    play(story, groups=make_groups(filling, readers), prefill=10)
 
 
 def test_queries_count_even_if_the_events_can_not_be_counted(database: FakeDatabase) -> None:

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from simulator.collector.merge import client_cost, merge_inserts, merge_queries, queryable
+from simulator.collector.merge import (
+    client_cost,
+    find_query_rate,
+    merge_inserts,
+    merge_queries,
+    queryable,
+)
 from simulator.contract import (
     InsertRun,
     Load,
@@ -439,6 +445,17 @@ def test_how_long_readers_asked_at_the_same_time() -> None:
     assert merge_queries(asked, {})[2] == pytest.approx(0.7)
     assert merge_queries(asked, {0: 0.0, 1: 0.5})[2] == pytest.approx(0.5 / 1.2)
     assert merge_queries({0: asked[0]}, {})[2] is None
+
+
+def test_queries_per_second_are_those_answered_from_the_first_start_to_the_last_end() -> None:
+    asked = {
+        0: answered(0, ("a", 5, None), ("b", None, "out of memory")),
+        1: answered(1, ("a", 5, None), end_s=0.7),
+    }
+    assert find_query_rate(asked, {}) == pytest.approx(2 / 1.0)
+    assert find_query_rate(asked, {1: 0.9}) == pytest.approx(2 / 1.6)
+    assert find_query_rate({0: answered(0, ("b", None, "x"))}, {}) is None
+    assert find_query_rate({}, {}) is None
 
 
 def test_of_a_moment_nobody_can_say_who_asked_together() -> None:
