@@ -91,6 +91,7 @@ RESULT: dict[str, Check] = {
     "runs": lambda value: isinstance(value, list) and value != [],
     # Only of readers whose run is ended by the clock.
     "reads": lambda value: value == [],
+    "resources": optional(lambda value: isinstance(value, dict)),
     "queries_per_s": optional(is_seconds),
     "answers": lambda value: value is None or value["wrong"] == [],
     "baseline": lambda value: value is None,
