@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import islice, product
+from itertools import combinations, islice, product
 from typing import Any
 
 import pytest
@@ -12,7 +12,14 @@ import pytest
 from ..modules import load_module
 from ..modules.base import Encoding
 from .entries import Entry
-from .server import ServerUnderTest, holds_several, key_modes, table_modes, workloads_of
+from .server import (
+    ServerUnderTest,
+    holds_several,
+    key_modes,
+    table_modes,
+    two_key_modes,
+    workloads_of,
+)
 
 
 def find_pipelined(entry: Entry) -> Sequence[Encoding]:
@@ -29,10 +36,10 @@ AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
     "encoding": lambda entry: load_module(entry.module).ENCODINGS,
     "pipelined": find_pipelined,
     "primary_key": lambda entry: key_modes(load_module(entry.module)),
+    "either_key": lambda entry: two_key_modes(load_module(entry.module)),
     "tables": lambda entry: table_modes(load_module(entry.module)),
     "workload_name": lambda entry: workloads_of(load_module(entry.module)),
-    "query": lambda entry: entry.adapter.queries_of(load_module(entry.module)),
-    "fault": lambda entry: entry.adapter.FAULTS,
+    "other_fault": lambda entry: [fault for fault in entry.adapter.FAULTS if not fault.thorough],
     "fault_in_flight": lambda entry: entry.adapter.faults_in_flight(),
     "thorough_fault": lambda entry: [fault for fault in entry.adapter.FAULTS if fault.thorough],
 }
@@ -40,7 +47,7 @@ AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
 
 def parametrize(metafunc: pytest.Metafunc, entries: Sequence[Entry]) -> None:
     """Run a test for each entry (of the module that a mark `module` names) and for all values of those
-    of AXES that it asks for."""
+    of AXES that it asks for: each meets each of another axis."""
     if "server" not in metafunc.fixturenames:
         return
     mark = metafunc.definition.get_closest_marker("module")
@@ -59,12 +66,27 @@ def parametrize(metafunc: pytest.Metafunc, entries: Sequence[Entry]) -> None:
 
 
 def _combine(axes: Sequence[Sequence[Any]], thinned: bool) -> Iterator[tuple[Any, ...]]:
-    """All combinations of the axes' values; `thinned`: those with one value at most that isn't its
-    axis's first."""
-    for values in product(*axes):
-        others = sum(value is not axis[0] for value, axis in zip(values, axes, strict=True))
-        if not thinned or others <= 1:
-            yield values
+    """Combinations of the axes' values, so that any two of different axes are together in one of them;
+    `thinned`: those with one value at most that isn't its axis's first."""
+    places = list(product(*(range(len(axis)) for axis in axes)))
+    if thinned:
+        places = [one for one in places if sum(map(bool, one)) <= 1]
+    elif len(axes) > 2:
+        places = _cover_pairs(places)
+    for one in places:
+        yield tuple(axis[place] for axis, place in zip(axes, one, strict=True))
+
+
+def _cover_pairs(places: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Few of these combinations that have all pairs which are in any: a greedy choice."""
+    pairs = {one: set(combinations(enumerate(one), 2)) for one in places}
+    left = set().union(*pairs.values())
+    chosen = []
+    while left:
+        best = max(places, key=lambda one: len(left & pairs[one]))
+        left -= pairs[best]
+        chosen.append(best)
+    return sorted(chosen)
 
 
 def _label(value: object) -> str:

@@ -104,12 +104,19 @@ CUTS = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def postgres(embedded_postgres: tuple[str, Path]) -> Iterator[PostgresUnderTest]:
-    """A PostgreSQL as such."""
+@pytest.fixture(scope="module")
+def database(embedded_postgres: tuple[str, Path]) -> Iterator[PostgresUnderTest]:
+    """A database of all tests here."""
     dsn, home = embedded_postgres
     with PostgresUnderTest.started("postgres", dsn, home / "data") as found:
         yield found
+
+
+@pytest.fixture
+def postgres(database: PostgresUnderTest) -> PostgresUnderTest:
+    """A PostgreSQL as such, empty."""
+    database.clear()
+    return database
 
 
 @pytest.mark.parametrize(("how", "fate", "connections"), CUTS, ids=_label)

@@ -24,7 +24,6 @@ from ..server import (
     full,
     new_job,
     table_modes,
-    two_key_modes,
 )
 
 
@@ -102,32 +101,33 @@ def test_every_way_of_inserting_holds_several_requests_in_flight(
 
 
 def test_every_workload_is_stored(
-    server: ServerUnderTest, encoding: Encoding, workload_name: str
+    server: ServerUnderTest, encoding: Encoding, either_key: PrimaryKey, workload_name: str
 ) -> None:
     tags = {"extra_tags": 2} if workload_name == Cpu.name else {}
     workload = TESTED[workload_name](seed=5, device_spread=4, **tags)
-    for key in two_key_modes(server.module_type):
-        job = new_job(workload.schema, batch=batch_of(encoding, 8), primary_key=key)
-        stored_as_generated(server, job, workload, encoding)
+    job = new_job(workload.schema, batch=batch_of(encoding, 8), primary_key=either_key)
+    stored_as_generated(server, job, workload, encoding)
 
 
 def test_encoders_follow_the_schema(
-    server: ServerUnderTest, encoding: Encoding, tables: Tables
+    server: ServerUnderTest, encoding: Encoding, either_key: PrimaryKey, tables: Tables
 ) -> None:
     """A workload that no encoder knows, with everything that needs escaping."""
     workload = Awkward(device_spread=3)
     workload.int64_range = server.module_type.CAPABILITIES.int64_range
-    for key in two_key_modes(server.module_type):
-        job = new_job(workload.schema, batch=batch_of(encoding, 7), primary_key=key, tables=tables)
-        # Enough for all texts to meet all documents.
-        stored_as_generated(server, job, workload, encoding, count=90)
+    job = new_job(
+        workload.schema, batch=batch_of(encoding, 7), primary_key=either_key, tables=tables
+    )
+    # Enough for all texts to meet all documents.
+    stored_as_generated(server, job, workload, encoding, count=90)
 
 
-def test_many_events(server: ServerUnderTest) -> None:
-    """More than are generated in one go."""
+def test_many_events(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than are generated in one go, in large batches."""
+    monkeypatch.setattr("simulator.worker.feed._CHUNK_EVENTS", 1000)
     workload = Temperature(device_spread=10)
     job = new_job(workload.schema, batch=1000)
-    stored_as_generated(server, job, workload, count=9_500)
+    stored_as_generated(server, job, workload, count=2_300)
 
 
 @pytest.mark.parametrize("batch", [1, 46, 1000])
@@ -147,10 +147,10 @@ def test_prefill_stores_the_events_by_whatever_way_the_target_allows(
     observer.open()
     observer.prepare()
     observer.close()
-    with connect(server.module(job, encoding).writer(1000, prefill=True)) as writer:
-        recorder = insert(writer, workload, 2_500, 1000)
+    with connect(server.module(job, encoding).writer(100, prefill=True)) as writer:
+        recorder = insert(writer, workload, 250, 100)
     assert merge_histograms([recorder.result(0, 0, 0).histogram]).get_total_count() == 3
-    assert server.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, 2_500)))
+    assert server.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, 250)))
 
 
 def test_every_request_is_measured(server: ServerUnderTest, encoding: Encoding) -> None:

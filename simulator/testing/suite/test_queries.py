@@ -196,25 +196,31 @@ def test_the_parts_try_the_limits_of_the_queries() -> None:
 # --- the tests ------------------------------------------------------------------------------------
 
 
-def test_answers(server: ServerUnderTest, query: str) -> None:
-    workload = workload_of(query)
+@pytest.mark.parametrize("kind", PARTS)
+def test_answers(server: ServerUnderTest, kind: type[Workload]) -> None:
+    """Without indices and with them. What is tuned for an index is only there with it."""
+    names = [
+        name
+        for name in server.queries_of(server.module_type)
+        if name.removesuffix("-tuned") in kind.schema.queries
+    ]
+    if not names:
+        pytest.skip("the module has no queries of it")
+    workload = workload_of(names[0])
     fill(server, workload)
-    # What is tuned for an index is only there with it.
-    options = {"create_indices": True} if query.endswith("-tuned") else {}
-    with prepare_queries(server, workload, options) as module:
-        found = module.queries()[query]()
-        assert_same(found, query)
-        # As `query` and `mixed` check it.
-        assert compare_answers(right_answer(module, query), found) is None
-
-
-def test_answers_are_the_same_with_indices(server: ServerUnderTest, query: str) -> None:
-    if server.module_type.CAPABILITIES.indices is not Support.FULL:
-        pytest.skip("no indices")
-    workload = workload_of(query)
-    fill(server, workload)
-    with prepare_queries(server, workload, {"create_indices": True}) as module:
-        assert_same(module.queries()[query](), query)
+    plain = [name for name in names if not name.endswith("-tuned")]
+    rounds: list[tuple[dict[str, Any], list[str]]] = [({}, plain)]
+    if server.module_type.CAPABILITIES.indices is Support.FULL:
+        rounds.append(({"create_indices": True}, names))
+    else:
+        assert plain == names
+    for options, asked in rounds:
+        with prepare_queries(server, workload, options) as module:
+            for name in asked:
+                found = module.queries()[name]()
+                assert_same(found, name)
+                # As `query` and `mixed` check it.
+                assert compare_answers(right_answer(module, name), found) is None
 
 
 def test_indices_are_made_when_asked_for_and_once(server: ServerUnderTest) -> None:

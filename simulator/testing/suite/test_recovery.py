@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 
 from ...contract import PrimaryKey, Tables
@@ -20,7 +22,7 @@ from ..server import (
     ServerUnderTest,
     as_observer,
     batch_of,
-    full,
+    key_modes,
     new_job,
     two_key_modes,
 )
@@ -90,11 +92,12 @@ def test_exactly_once_in_every_mode(
 
 
 def test_exactly_once_whatever_happens(
-    server: ServerUnderTest, fault: Fault, encoding: Encoding
+    server: ServerUnderTest, other_fault: Fault, encoding: Encoding
 ) -> None:
+    """Of the thorough ones, the test above is."""
     workload = Temperature(seed=1, device_spread=2)
     job = new_job(workload.schema, batch=batch_of(encoding, BATCH))
-    insert_during(server, fault, job, workload, encoding)
+    insert_during(server, other_fault, job, workload, encoding)
 
 
 def test_exactly_once_with_requests_in_flight(
@@ -144,15 +147,14 @@ def test_exactly_once_with_requests_in_flight(
     assert merge_histograms([measured.histogram]).get_total_count() == 60
 
 
-def test_exactly_once_for_every_workload(
-    server: ServerUnderTest, thorough_fault: Fault, workload_name: str
-) -> None:
-    """The look-up of an event goes by the schema's key, whatever that is."""
+def test_exactly_once_for_every_workload(server: ServerUnderTest, workload_name: str) -> None:
+    """The look-up of an event goes by the schema's key, whatever that is and whatever has happened."""
     workload = TESTED[workload_name](seed=1, device_spread=3)
     encoding = server.module_type.ENCODINGS[0]
-    for key in full(server.module_type.CAPABILITIES.primary_keys):
+    faults = cycle(fault for fault in server.FAULTS if fault.thorough)
+    for key, fault in zip(key_modes(server.module_type), faults, strict=False):
         job = new_job(workload.schema, batch=batch_of(encoding, BATCH), primary_key=key)
-        insert_during(server, thorough_fault, job, workload, encoding)
+        insert_during(server, fault, job, workload, encoding)
 
 
 def test_an_outage_that_lasts_ends_the_run(server: ServerUnderTest, thorough_fault: Fault) -> None:
