@@ -572,7 +572,7 @@ def test_ycqls_way_of_asking_has_the_same_answers(
         assert_same(module.queries()[query](), query)
 
 
-@pytest.mark.parametrize(("flavor", "late"), [("cassandra", 6), ("ycql", 0)])
+@pytest.mark.parametrize(("flavor", "late"), [("cassandra", 8), ("ycql", 0)])
 def test_described_queries_whatever_the_server_lacks(
     cassandra: CassandraUnderTest, monkeypatch: pytest.MonkeyPatch, flavor: str, late: int
 ) -> None:

@@ -39,8 +39,9 @@ part is in a query's time.
 - Rows are put in order here: CQL orders within a partition only. Of the newest of a window, no more are
   fetched of each partition than are wanted of all.
 
-The server's timeout is for a whole aggregate, however it is paged, so one over large partitions may exceed
-it. That is asked again partition by partition in slices of time, and a slice that exceeds it in two halves.
+The server's timeout is for a whole aggregate, however it is paged, so one over a range of tokens may exceed
+it. That is asked again partition by partition, a partition that exceeds it in slices of time, and a slice
+in two halves. Which statements exceeded it is remembered, so that later executions don't try them again.
 
 YCQL (`flavor: ycql`) differs, by YugabyteDB's documentation and source; nothing of it was run on a
 YugabyteDB: no PER PARTITION LIMIT and no GROUP BY (devices are listed by DISTINCT, then asked one by one,

@@ -119,32 +119,35 @@ class CassandraQueries:
         return put_in_order(what.bound.query, found)
 
     def _ask_parts(self, what: Computation, table: str) -> list[Row]:
-        """What is computed of parts of the events: of a device or range of tokens each, or of slices of
-        time if that takes too long, or if the server doesn't group."""
-        bound = what.bound
-        devices: Sequence[str] | None = bound.devices
-        grouping = self._groups(what)
-        if devices is None and what.by_device and not grouping:
-            devices = self._list_devices(table, self._ring)
-        if what.every_ms and not grouping:
-            return self._ask_slices(what, table, self._cut(what, table, devices or ()))
-        source = _Source(table, devices is not None, bound.start_ms is not None, bound)
+        """What is computed of parts of the events: of ranges of tokens; of each device, if that takes too
+        long or the server doesn't group; of slices of a device's time, if that takes too long in turn."""
+        found: list[Row] = []
+        devices: Sequence[str] | None = what.bound.devices
+        if devices is None:
+            late: list[Row] = list(self._ring)
+            if self._groups(what) or not what.by_device:
+                late = self._ask_whole(what, table, None, found)
+            devices = self._list_devices(table, [part[:2] for part in late]) if late else ()
+        if self._groups(what) or not what.every_ms:
+            devices = [part[0] for part in self._ask_whole(what, table, devices, found)]
+        return found + self._ask_slices(what, table, self._cut(what, table, devices))
+
+    def _ask_whole(
+        self, what: Computation, table: str, devices: Sequence[str] | None, found: list[Row]
+    ) -> list[Row]:
+        """Add to `found` what is computed of all that is asked about of each device, or range of tokens.
+        Tells which of them take the server too long."""
+        source = _Source(table, devices is not None, what.bound.start_ms is not None, what.bound)
         asked = self._list_asked(source, devices)
         statement = self._select(", ".join(what.computed), source)
-        answers: list[list[Row] | None] = [None] * len(asked)
-        if statement not in self._late:
-            answers = self._ask_groups(what, source, asked)
-        found = [row for rows in answers for row in rows or ()]
+        if statement in self._late:
+            return asked
+        answers = self._ask_groups(what, source, asked)
+        found += [row for rows in answers for row in rows or ()]
         late = [part for part, rows in zip(asked, answers, strict=True) if rows is None]
         if late:
             self._late.add(statement)
-            names = (
-                [part[0] for part in late]
-                if source.one_device
-                else self._list_devices(table, [part[:2] for part in late])
-            )
-            found += self._ask_slices(what, table, self._cut(what, table, names))
-        return found
+        return late
 
     def _groups(self, what: Computation) -> bool:
         """Whether the server groups as is wanted."""

@@ -55,6 +55,8 @@ def _execute(
     session: ClusterSession, statement: str, values: Values, must_succeed: bool
 ) -> Sequence[Any]:
     """What the driver has for each of `values`: rows or, unless they must succeed, an exception."""
+    if not values:
+        return []
     prepared = session.prepare(statement)
     if len(values) == 1:
         # It needs none of what the driver keeps for many.
