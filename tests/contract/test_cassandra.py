@@ -580,7 +580,7 @@ def test_described_queries_whatever_the_server_lacks(
     workload = load_workload("machines")(seed=SEED, device_spread=10, late=0.1)
     fill(cassandra, workload, DEFINED_PARTS)
     stored = Stored(workload, [StoredPart(*part) for part in DEFINED_PARTS])
-    queries = [query for query in list_queries(workload) if query.compute or flavor == "ycql"]
+    queries = [query for query in list_queries(workload) if query.per or flavor == "ycql"]
     bounds = [draw(query, stored, 0, 0) for query in queries]
     answered = 0
 
