@@ -157,32 +157,33 @@ class Awkward(Workload):
 SUNDRY = """\
 name: sundry
 about: A column of each type, and of each signal
-table: sundry
-time: at
-device: thing
+table: where
+time: timestamp
+device: user
 devices: 7
 interval: 10s
 jitter: 2s
 late: {share: 10%, most: 2m}
 columns:
-  - {name: at, type: timestamp_ms}
-  - {name: thing, type: text}
-  - {name: kind, type: text, tag: true, signal: {kind: choice, values: [a, b, c, d, ""]}}
-  - {name: weight, type: int32, tag: true, signal: {kind: choice, values: [1, -2]}}
-  - {name: heat, type: float32, decimals: 2, missing: 5%,
+  - {name: timestamp, type: timestamp_ms}
+  - {name: user, type: text}
+  - {name: order, type: text, tag: true, signal: {kind: choice, values: [a, b, c, d, ""]}}
+  - {name: table, type: int32, tag: true, signal: {kind: choice, values: [1, -2]}}
+  - {name: select, type: float32, decimals: 2, missing: 5%,
      signal: {kind: wander, low: -5, high: 5, period: 10m}}
-  - {name: cold, type: float32, missing: 5%, signal: {kind: uniform, low: -5, high: 5}}
-  - {name: cool, type: float32, missing: 5%, signal: {kind: uniform, low: 0, high: 5}}
-  - {name: exact, type: float64, signal: {kind: normal, mean: 0, deviation: 1}}
-  - {name: small, type: int32, missing: 50%, signal: {kind: uniform, low: -3.5, high: 3}}
-  - {name: big, type: int64, signal: {kind: counter, every: 1s, spread: 9}}
-  - {name: sun, type: float32, signal: {kind: cycle, low: 0, high: 9, period: 1h, noise: 0.1}}
-  - {name: open, type: bool, missing: 1%, signal: {kind: hold, lasts: 1m, values: [yes, no]}}
-  - {name: note, type: text, missing: 30%, signal: {kind: hold, lasts: 1m, values: [Küche, x]}}
-  - {name: document, type: json, missing: 20%, signal: {kind: choice, values: [{a: 1}, {b: [null]}]}}
-  - {name: seen, type: timestamp_ms, signal: {kind: uniform, low: 0, high: 1.0e+12}}
+  - {name: from, type: float32, missing: 5%, signal: {kind: uniform, low: -5, high: 5}}
+  - {name: limit, type: float32, missing: 5%, signal: {kind: uniform, low: 0, high: 5}}
+  - {name: return, type: float64, signal: {kind: normal, mean: 0, deviation: 1}}
+  - {name: by, type: int32, missing: 50%, signal: {kind: uniform, low: -3.5, high: 3}}
+  - {name: group, type: int64, signal: {kind: counter, every: 1s, spread: 9}}
+  - {name: filter, type: float32, signal: {kind: cycle, low: 0, high: 9, period: 1h, noise: 0.1}}
+  - {name: and, type: bool, missing: 1%, signal: {kind: hold, lasts: 1m, values: [yes, no]}}
+  - {name: let, type: text, missing: 30%, signal: {kind: hold, lasts: 1m, values: [Küche, x]}}
+  - {name: in, type: json, missing: 20%, signal: {kind: choice, values: [{a: 1}, {b: [null]}]}}
+  - {name: date, type: timestamp_ms, signal: {kind: uniform, low: 0, high: 1.0e+12}}
 """
-"""A definition that only tests know: each type, each signal, tags and missing values."""
+"""A definition that only tests know: each type, each signal, tags and missing values. Its names are words of
+some query language."""
 
 Sundry = define(parse_definition(SUNDRY, "sundry.yaml"))
 Sundry.window = 20_000  # smaller than usual, so that tests are quick

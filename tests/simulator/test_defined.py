@@ -86,15 +86,19 @@ def test_late_events_come_later_and_each_exactly_once(devices: int) -> None:
         sent = late.block(0, window * WINDOW, WINDOW)
         due = on_time.block(0, window * WINDOW, WINDOW)
         keys = [
-            np.sort(np.rec.fromarrays([block.devices, block.columns["at"], block.columns["exact"]]))
+            np.sort(
+                np.rec.fromarrays(
+                    [block.devices, block.columns["timestamp"], block.columns["return"]]
+                )
+            )
             for block in (sent, due)
         ]
         assert (keys[0] == keys[1]).all()
-    ahead_ms = np.maximum.accumulate(sent.columns["at"]) - sent.columns["at"]
+    ahead_ms = np.maximum.accumulate(sent.columns["timestamp"]) - sent.columns["timestamp"]
     # A device's interval is 10 s, and the jitter 2 s.
     assert np.count_nonzero(ahead_ms > 12_000) / WINDOW == pytest.approx(0.2, abs=0.04)
     assert ahead_ms.max() <= 120_000 + 12_000
-    in_order = np.maximum.accumulate(due.columns["at"]) - due.columns["at"]
+    in_order = np.maximum.accumulate(due.columns["timestamp"]) - due.columns["timestamp"]
     assert in_order.max() <= 2_000
 
 
@@ -104,7 +108,7 @@ def test_delays_may_be_exponential() -> None:
     )
     text = text.replace("interval: 10s\njitter: 2s", "interval: 100ms")
     workload = define(parse_definition(text, "sundry.yaml"))(device_spread=1)
-    times = workload.block(0, 0, 100_000).columns["at"]
+    times = workload.block(0, 0, 100_000).columns["timestamp"]
     ahead_s = (np.maximum.accumulate(times) - times) / 1000
     assert ahead_s[ahead_s > 1].mean() - 1 == pytest.approx(20, rel=0.05)
     assert np.count_nonzero(ahead_s > 60) / len(times) == pytest.approx(0.5 * np.exp(-3), rel=0.1)
@@ -112,18 +116,18 @@ def test_delays_may_be_exponential() -> None:
 
 def test_times_are_within_their_tick() -> None:
     workload = Sundry(device_spread=7, late=0)
-    times = workload.block(0, 0, 700).columns["at"].reshape(100, 7)
+    times = workload.block(0, 0, 700).columns["timestamp"].reshape(100, 7)
     behind = times - (workload.epoch_ms + np.arange(100)[:, None] * workload.interval_ms)
     assert (behind.min() >= 0) and (behind.max() <= 2000) and behind.std() > 400
 
 
 def test_tags_follow_from_the_devices_name_alone() -> None:
     one, other = (Sundry(seed, device_spread=20, late=0).block(3, 0, 60) for seed in (1, 2))
-    for name in ("kind", "weight"):
+    for name in ("order", "table"):
         assert one.columns[name].tolist() == other.columns[name].tolist()
         assert one.columns[name][:20].tolist() == one.columns[name][40:].tolist()
-    assert len(set(one.columns["kind"].tolist())) >= 4
-    assert one.columns["exact"].tolist() != other.columns["exact"].tolist()
+    assert len(set(one.columns["order"].tolist())) >= 4
+    assert one.columns["return"].tolist() != other.columns["return"].tolist()
 
 
 @pytest.mark.parametrize("name", [*SHIPPED, "sundry"])
