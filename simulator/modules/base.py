@@ -91,13 +91,13 @@ class Capabilities:
         return Support.FULL if known and self._fits(schema) else Support.MISSING
 
     def _fits(self, schema: Schema) -> bool:
-        return self.most_columns is None or len(schema.columns) <= self.most_columns
+        return self.most_columns is None or len(schema.row) <= self.most_columns
 
     def require_workload(self, schema: Schema, name: str, module: str) -> None:
         """OptionError, which says why, if its events can't be stored."""
         if not self._fits(schema):
             raise OptionError(
-                f"workload {name} has {len(schema.columns):,} columns, but a table of module {module}"
+                f"workload {name} has {len(schema.row):,} columns, but a table of module {module}"
                 f" {self.most_columns:,} at most"
             )
         for column in schema.columns:

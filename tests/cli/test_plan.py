@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -262,6 +263,26 @@ def test_what_is_not_supported_is_named(changes: dict[str, Any], text: str) -> N
     with pytest.raises(ConfigError) as refused:
         check_capabilities(sweep_of(**changes), Limited, POSTGRES)
     assert refused.value.message == text
+
+
+def test_more_columns_than_a_table_of_the_database_has_are_refused() -> None:
+    columns = [{"name": "at", "type": "timestamp_ms"}, {"name": "it", "type": "text"}]
+    signal = {"kind": "uniform", "low": 0, "high": 1}
+    for repeat, problem in ((1597, None), (1598, "has 1,600 columns, but a table of .* 1,599 at")):
+        values = {"name": "x", "type": "int32", "signal": signal, "repeat": repeat}
+        definition = {
+            "name": "many",
+            "about": "x",
+            "table": "t",
+            "time": "at",
+            "device": "it",
+            "devices": 3,
+            "interval": "1s",
+            "columns": [*columns, values],
+        }
+        asked = sweep_of(workload="many", definition=definition, workers=(1,))
+        with nullcontext() if problem is None else pytest.raises(ConfigError, match=problem):
+            check_capabilities(asked, Postgres, POSTGRES)
 
 
 def test_a_combination_that_the_module_refuses() -> None:

@@ -89,6 +89,8 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
         # Every column is indexed anyway.
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
+        # The default of mapping.total_fields.limit is 1000, and `id` is one of them.
+        most_columns=1000 - 1,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
         # Both ends stand for NULL where rows are sorted, and are refused since 5.9:

@@ -67,7 +67,7 @@ _INDEX_SETTINGS = (
     "index.replication.type",
 )  # fmt: skip
 
-# The servers' default of index.mapping.total_fields.limit, which `extra_tags` come on top of.
+# The servers' default of index.mapping.total_fields.limit.
 _FIELDS_LIMIT = 1000
 
 
@@ -175,8 +175,10 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
             "dynamic": "strict",
             "properties": {column.name: _map_column(schema, column) for column in schema.columns},
         }
+        fields = max(_FIELDS_LIMIT, len(schema.columns)) + schema.extra_json_keys
+        if fields > _FIELDS_LIMIT or schema.device_path:
+            settings["mapping.total_fields.limit"] = fields
         if schema.device_path:
-            settings["mapping.total_fields.limit"] = _FIELDS_LIMIT + self.job.schema.extra_json_keys
             # Devices can be searched by any of their attributes.
             mapping["dynamic_templates"] = [
                 {

@@ -83,6 +83,20 @@ _COLUMN_TYPES = {
     ColumnType.JSON: "jsonb",
 }
 
+# https://github.com/postgres/postgres/blob/master/src/include/catalog/pg_type.dat
+_TYPE_OIDS = {
+    ColumnType.TIMESTAMP_MS: 20,
+    ColumnType.INT64: 20,
+    ColumnType.INT32: 23,
+    ColumnType.FLOAT32: 700,
+    ColumnType.FLOAT64: 701,
+    ColumnType.BOOL: 16,
+    ColumnType.TEXT: 1043,
+    ColumnType.JSON: 3802,
+}
+
+# https://www.postgresql.org/docs/current/limits.html; `id` is one of them.
+_MOST_COLUMNS = 1600 - 1
 
 _DEVICES_AT_ONCE = 1000
 """Rows of an INSERT into the tags' table."""
@@ -113,6 +127,7 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         shapes=SqlDialect.SHAPES,
         indices=Support.FULL,
         column_types=_COLUMN_TYPES,
+        most_columns=_MOST_COLUMNS,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
         tags_table=Support.FULL,
@@ -190,16 +205,22 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
             found[schema.tags_table] = schema.tags_row
         for table, columns in found.items():
             names = ", ".join(quote_name(column.name) for column in columns)
+            reason = None
             try:
-                self._session.ask(f"SELECT {names} FROM {quote_name(table)} LIMIT 0")
+                types = self._session.ask_types(f"SELECT {names} FROM {quote_name(table)} LIMIT 0")
             except SimulatorError as error:
-                if code_of(error) == UNDEFINED_COLUMN:
-                    reason = str(error.__cause__).partition("\n")[0]
-                    raise SimulatorError(
-                        f"table {table} was made for other columns: {reason};"
-                        f" {remedy} of the run that made it (tags=row or table, for one)"
-                    ) from error
-                raise
+                if code_of(error) != UNDEFINED_COLUMN:
+                    raise
+                reason = str(error.__cause__).partition("\n")[0]
+            else:
+                for column, stored in zip(columns, types, strict=True):
+                    if stored != _TYPE_OIDS[column.type]:
+                        reason = f"{column.name} is not of type {_COLUMN_TYPES[column.type]}"
+            if reason:
+                raise SimulatorError(
+                    f"table {table} was made for other columns: {reason};"
+                    f" {remedy} of the run that made it (tags=row or table, for one)"
+                )
 
     def _columns(self) -> list[str]:
         """The column definitions and the constraint of CREATE TABLE."""

@@ -4,9 +4,9 @@ of itself."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg2
 import psycopg2.errors
@@ -18,6 +18,8 @@ from ..shared.errors import CONNECTION_LOST, connection_lost, missing_table
 from .dialects import Connection, Dialect, dialect_of
 from .options import ServerOptions, server_name
 from .watchdog import Watchdog
+
+Fetched = TypeVar("Fetched")
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _SERIALIZATION_FAILURE = "40001"
@@ -91,13 +93,25 @@ class Session:
 
     def ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a statement's answer; Retryable or SimulatorError if there is none."""
+        return self._execute(statement, values, lambda cursor: cursor.fetchall())
+
+    def ask_types(self, statement: str) -> list[int]:
+        """The types of the columns of a statement's answer, by their OIDs; errors as `ask`."""
+        return self._execute(
+            statement, (), lambda cursor: [column.type_code for column in cursor.description or ()]
+        )
+
+    def _execute(
+        self, statement: str, values: Sequence[Any], fetch: Callable[[Any], list[Fetched]]
+    ) -> list[Fetched]:
+        """What is fetched of a statement's answer; nothing if it has none."""
         if self._connection is None or self._connection.closed:
             self.open()
         assert self._connection is not None
         try:
             with self._watchdog.limit(), self._connection.cursor() as cursor:
                 cursor.execute(statement, values or None)
-                return cursor.fetchall() if cursor.description else []
+                return fetch(cursor) if cursor.description else []
         except psycopg2.Error as error:
             raise self._translate(error) from error
 
