@@ -309,9 +309,10 @@ def test_a_page_may_end_amid_events_that_nothing_tells_apart(
 def test_described_queries_of_several_shards_and_by_pages(
     search: SearchUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "_PAGE", 7)
+    monkeypatch.setattr(queries, "_PAGE", 20)
     monkeypatch.setattr(queries, "_MOST_DOCVALUE_FIELDS", 5)
-    workload = load_workload("machines")(seed=4, device_spread=10, late=0.1)
+    # More devices than a page holds.
+    workload = load_workload("machines")(seed=4, device_spread=25, late=0.1)
     schema = workload.schema
     job = new_job(schema, batch=200)
     prepared(search, job, shards=3)

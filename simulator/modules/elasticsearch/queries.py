@@ -149,8 +149,11 @@ class _Columns:
             column.name for column in schema.columns if column.type is ColumnType.TIMESTAMP_MS
         }
         fields = list(dict.fromkeys(self._fields))
-        by = "docvalue_fields" if len(fields) <= _MOST_DOCVALUE_FIELDS else "fields"
-        self.question: Question = {"_source": False, by: fields}
+        # Without the documents' ids, which would be read from where the documents are, an answer of
+        # thousands takes little more than half of the time.
+        self.question: Question = {"stored_fields": "_none_", "docvalue_fields": fields}
+        if len(fields) > _MOST_DOCVALUE_FIELDS:
+            self.question = {"_source": False, "fields": fields}
 
     def read(self, hit: Mapping[str, Any]) -> Row:
         """The columns' values, None where there is none."""
