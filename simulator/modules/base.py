@@ -74,6 +74,8 @@ class Capabilities:
     may have."""
     missing_values: bool = False
     """Whether events without a value in a nullable column can be stored."""
+    needs_value: bool = False
+    """Whether an event must have a value besides its time, its device and tags."""
     tags_table: Support = Support.MISSING
     """Whether tags can be stored in a table of their own, which queries join."""
     shapes: Collection[Shape] = ()
@@ -84,32 +86,32 @@ class Capabilities:
         """Whether events of this schema can be stored: it depends on their columns, and where tags are."""
         if schema.tags is Tags.TABLE and self.tags_table is not Support.FULL:
             return self.tags_table
-        known = all(
-            column.type in self.column_types and (self.missing_values or not column.nullable)
-            for column in schema.columns
-        )
-        return Support.FULL if known and self._fits(schema) else Support.MISSING
+        return Support.MISSING if self._find_problem(schema) else Support.FULL
 
-    def _fits(self, schema: Schema) -> bool:
-        return self.most_columns is None or len(schema.row) <= self.most_columns
+    def _find_problem(self, schema: Schema) -> str | None:
+        """Why events of these columns can't be stored, after `it has`."""
+        if self.most_columns is not None and len(schema.row) > self.most_columns:
+            return f"{len(schema.row):,} columns, and a table {self.most_columns:,} at most"
+        for column in schema.columns:
+            if column.type not in self.column_types:
+                return (
+                    f"a column of type {column.type}, {column.name}, which the module doesn't map"
+                )
+            if column.nullable and not self.missing_values:
+                return f"no value in some events' {column.name}, which the module doesn't store"
+        others = (
+            c for c in schema.columns if not c.tag and c.name not in (schema.time, schema.device)
+        )
+        if self.needs_value and all(column.nullable for column in others):
+            return (
+                "no column besides time, device and tags that is never missing, as each event needs"
+            )
+        return None
 
     def require_workload(self, schema: Schema, name: str, module: str) -> None:
         """OptionError, which says why, if its events can't be stored."""
-        if not self._fits(schema):
-            raise OptionError(
-                f"workload {name} has {len(schema.row):,} columns, but a table of module {module}"
-                f" {self.most_columns:,} at most"
-            )
-        for column in schema.columns:
-            lacking = None
-            if column.type not in self.column_types:
-                lacking = f"no type for {column.type}"
-            elif column.nullable and not self.missing_values:
-                lacking = "nothing for a missing value"
-            if lacking:
-                raise OptionError(
-                    f"module {module} can't do workload {name} yet: it has {lacking} ({column.name})"
-                )
+        if problem := self._find_problem(schema):
+            raise OptionError(f"module {module} can't do workload {name}: it has {problem}")
         self.require_tags(schema, module)
 
     def require_tags(self, schema: Schema, module: str) -> None:

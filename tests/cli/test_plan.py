@@ -37,6 +37,12 @@ TARGET = Target("x", "postgres", ExecutorName.LOCAL, {"user": "me", "device_spre
 POSTGRES = parse_options(PostgresOptions, {"connection_string": "host=x"}, str)
 
 
+CANT_MAP = (
+    "module limited can't do workload cpu: it has a column of type json, tags, which the module"
+    " doesn't map"
+)
+
+
 def planned(workers: int, run: int, clean: bool) -> PlannedRun:
     return PlannedRun(Load(workers=workers), DataSet(clean=clean), run)
 
@@ -255,7 +261,7 @@ def test_a_default_that_the_database_has_no_notion_of_is_no_error() -> None:
         ),
         (
             {"workload": "cpu"},
-            "module limited can't do workload cpu yet: it has no type for json (tags)",
+            CANT_MAP,
         ),
     ],
 )
@@ -268,7 +274,7 @@ def test_what_is_not_supported_is_named(changes: dict[str, Any], text: str) -> N
 def test_more_columns_than_a_table_of_the_database_has_are_refused() -> None:
     columns = [{"name": "at", "type": "timestamp_ms"}, {"name": "it", "type": "text"}]
     signal = {"kind": "uniform", "low": 0, "high": 1}
-    for repeat, problem in ((1597, None), (1598, "has 1,600 columns, but a table of .* 1,599 at")):
+    for repeat, problem in ((1597, None), (1598, "has 1,600 columns, and a table 1,599 at")):
         values = {"name": "x", "type": "int32", "signal": signal, "repeat": repeat}
         definition = {
             "name": "many",
@@ -315,7 +321,7 @@ def test_timestamps_cannot_start_again_where_that_would_overwrite_events() -> No
     ("module", "settings", "workload", "text"),
     [
         (Blackhole, BlackholeOptions(), "temperature", "stores nothing that could be queried"),
-        (Limited, POSTGRES, "cpu", "module limited can't do workload cpu yet"),
+        (Limited, POSTGRES, "cpu", CANT_MAP),
         (
             Postgres,
             POSTGRES,

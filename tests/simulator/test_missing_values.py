@@ -13,7 +13,7 @@ import pytest
 from simulator.contract import Load
 from simulator.errors import OptionError
 from simulator.modules import load_module
-from simulator.modules.base import Job
+from simulator.modules.base import Job, Support
 from simulator.modules.options import parse_options
 from simulator.workloads.base import Column, ColumnType, EventBlock, Schema
 
@@ -68,6 +68,16 @@ def test_line_protocol_leaves_the_field_out() -> None:
         'things,thing=a exact=1.0000000000000001e+300,note="say \\"o\\"",open=false 2',
         'things,thing=a exact=-2,heat=-2.5,note="y" 3',
     ]
+
+
+def test_a_database_whose_events_need_a_value_says_so_before_the_run() -> None:
+    can = load_module("influxdb").CAPABILITIES
+    can.require_workload(SCHEMA, "things", "influxdb")
+    schema = replace(SCHEMA, columns=SCHEMA.columns[:-1])
+    assert can.workload(schema) is Support.MISSING
+    with pytest.raises(OptionError, match="workload things: it has no column besides time, device"):
+        can.require_workload(schema, "things", "influxdb")
+    load_module("postgres").CAPABILITIES.require_workload(schema, "things", "postgres")
 
 
 def test_line_protocol_needs_a_field_that_is_always_there() -> None:

@@ -78,6 +78,7 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
         column_types=_FIELD_TYPES,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
+        needs_value=True,
         tags_table=Support.UNSUPPORTED,
         shapes=frozenset(Shape),
         repeated_timestamps=Support.UNSUPPORTED,
