@@ -422,39 +422,39 @@ def test_a_query_that_fails_half_way() -> None:
 # --- described queries ----------------------------------------------------------------------------
 
 NUMERIC_TAGS: list[dict[str, Any]] = [
-    {"compute": [{"function": name, "column": "weight"} for name in ("min", "sum", "avg")]},
-    {"compute": [{"function": "max", "column": "weight"}], "per": ["weight", {"every": "1m"}]},
-    {"events": ["weight", "at"], "where": {"column": "weight", "below": 0}, "devices": 3},
-    {"events": ["weight", "at"], "order": {"by": 0}, "limit": 5},
+    {"compute": [{"function": name, "column": "table"} for name in ("min", "sum", "avg")]},
+    {"compute": [{"function": "max", "column": "table"}], "per": ["table", {"every": "1m"}]},
+    {"events": ["table", "timestamp"], "where": {"column": "table", "below": 0}, "devices": 3},
+    {"events": ["table", "timestamp"], "order": {"by": 0}, "limit": 5},
     {
-        "compute": [{"function": "sum", "column": "weight"}, {"function": "count"}],
-        "where": {"column": "exact", "above": 0},
-        "per": ["weight"],
+        "compute": [{"function": "sum", "column": "table"}, {"function": "count"}],
+        "where": {"column": "return", "above": 0},
+        "per": ["table"],
     },
 ]
 EMPTY_TAGS: list[dict[str, Any]] = [
-    {"events": ["kind"], "order": {"by": 0, "descending": descending}, "limit": 90}
+    {"events": ["order"], "order": {"by": 0, "descending": descending}, "limit": 90}
     for descending in (False, True)
 ]
 MISSING: list[dict[str, Any]] = [
     # Groups without any value are there.
-    {"compute": [{"function": "avg", "column": "small"}], "per": ["thing", {"every": "10s"}]},
+    {"compute": [{"function": "avg", "column": "by"}], "per": ["user", {"every": "10s"}]},
     {
-        "compute": [{"function": "min", "column": "small"}],
-        "per": ["thing", {"every": "10s"}],
+        "compute": [{"function": "min", "column": "by"}],
+        "per": ["user", {"every": "10s"}],
         "order": {"by": 2, "descending": True},
         "limit": 300,
     },
     {
-        "compute": [{"function": name, "column": "small"} for name in ("last", "max")],
-        "where": {"column": "exact", "above": 0.5},
-        "per": ["thing", {"every": "10s"}, {"every": "1m"}],
+        "compute": [{"function": name, "column": "by"} for name in ("last", "max")],
+        "where": {"column": "return", "above": 0.5},
+        "per": ["user", {"every": "10s"}, {"every": "1m"}],
         "order": {"by": 1},
         "limit": 40,
     },
-    {"events": ["note"], "order": {"by": 0}, "limit": 100},
-    {"events": ["small"], "order": {"by": 0, "descending": True}, "limit": 250, "devices": 4},
-    {"events": ["note", "small"], "newest": True},
+    {"events": ["let"], "order": {"by": 0}, "limit": 100},
+    {"events": ["by"], "order": {"by": 0, "descending": True}, "limit": 250, "devices": 4},
+    {"events": ["let", "by"], "newest": True},
 ]
 
 

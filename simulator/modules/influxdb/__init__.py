@@ -209,7 +209,7 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
 
     def compile(self, bound: Bound) -> Query:
         question = compile_query(bound, self.job.schema, self.options.bucket)
-        return lambda: question.read(self.connection.answer(question.text))
+        return lambda: question.ask(self.connection.answer)
 
     def server_info(self) -> dict[str, Any]:
         version = self.connection.ask("GET", "/health")["version"]

@@ -9,11 +9,12 @@ handed to Flux as it is. https://docs.influxdata.com/influxdb/v2/query-data/opti
 
 Fields of an event come together by `pivot`, which is Flux's work, and so is a condition on one of several.
 An event that lacks a value has no such field: what there are rows for, and which event is the newest, says
-a field that every event has.
+a field that every event has. It is asked for afterwards, if there are fewer rows than there may be.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -40,15 +41,9 @@ from .flux import (
 
 _AS_COLUMNS = 'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")'
 
-_MERGING = {
-    "count": "sum()",
-    "sum": "sum()",
-    "min": "min()",
-    "max": "max()",
-    "first": 'min(column: "_time")',
-    "last": 'max(column: "_time")',
-}
-"""What makes one value of those of several series. Means can't be merged."""
+
+Ask = Callable[[str], str]
+"""Asks Flux, and gives its answer."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +51,11 @@ class Question:
     """What is asked, and how the rows are read from the answer."""
 
     text: str
-    read: Callable[[str], list[Row]]
+    _read: Callable[[str, Ask], list[Row]]
+
+    def ask(self, ask: Ask) -> list[Row]:
+        """Ask it, and read the answer."""
+        return self._read(ask(self.text), ask)
 
 
 def compile_query(bound: Bound, schema: Schema, bucket: str) -> Question:
@@ -177,7 +176,7 @@ class _Listing(_Compiler):
             ' |> yield(name: "none")'
         )
 
-    def _read(self, names: list[str], columns: list[str], answer: str) -> list[Row]:
+    def _read(self, names: list[str], columns: list[str], answer: str, _ask: Ask) -> list[Row]:
         rows = parse_csv(answer, columns)
         for place, name in enumerate(names):
             read = self._find_reader(name)
@@ -229,8 +228,7 @@ class _Aggregation(_Compiler):
         certain = [part for part in parts if self._is_certain(part[1])]
         self._complete = certain[0] if certain else ("first", self._witness)
         """What every group has."""
-        groups = [self._complete] if query.per else []
-        self._parts = list(dict.fromkeys([*parts, *groups]))
+        self._parts = list(dict.fromkeys(parts))
         self._timed = self._find_timed()
         self._limited = self._find_limited()
 
@@ -250,32 +248,37 @@ class _Aggregation(_Compiler):
         return [(function, one.column) for function in functions]
 
     def _find_timed(self) -> set[str]:
-        """The functions of which the event's own time is asked."""
+        """The functions for which the events' own times are needed."""
         found = set()
         for one in self._query.compute:
             parts = self._split(one)
-            if one.column == self._schema.time or (one.function is Function.LAST and parts[1:]):
+            # The rows of a pivot are in no order.
+            is_timed_last = one.function is Function.LAST and (len(parts) > 1 or self._is_pivoted)
+            if one.column == self._schema.time or is_timed_last:
                 found.add(parts[0][0])
         return found
 
     def compile(self) -> Question:
+        functions, text = self._write(self._parts)
+        return Question(text, partial(self._read, functions))
+
+    def _write(self, parts: Sequence[_Part]) -> tuple[list[str], str]:
+        """The functions of the streams, and the text of all."""
         functions: list[str] = []
         streams: list[str] = []
-        for function, text in self._list_streams():
+        for function, text in self._list_streams(parts):
             streams.append(f'{text} |> yield(name: "{len(functions)}")')
             functions.append(function)
         if self._is_pivoted:
-            needed = [*{name: None for _, name in self._parts if name in self._fields}]
-            if self._filtered not in needed:
-                needed.append(str(self._filtered))
-            rows = self._pivot(self._select(needed))
-            streams.insert(0, f"rows = {rows}")
-        return Question("\n".join(streams), partial(self._read, functions))
+            fields = [name for _, name in parts if name in self._fields]
+            needed = list(dict.fromkeys([*fields, self._witness]))
+            streams.insert(0, f"rows = {self._pivot(self._select(needed))}")
+        return functions, "\n".join(streams)
 
-    def _list_streams(self) -> Iterator[tuple[str, str]]:
+    def _list_streams(self, parts: Sequence[_Part]) -> Iterator[tuple[str, str]]:
         """Function and text of each."""
-        for function in dict.fromkeys(function for function, _ in self._parts):
-            names = [name for one, name in self._parts if one == function]
+        for function in dict.fromkeys(function for function, _ in parts):
+            names = [name for one, name in parts if one == function]
             if self._is_pivoted:
                 yield from ((function, self._ask_rows(function, name)) for name in names)
                 continue
@@ -290,58 +293,59 @@ class _Aggregation(_Compiler):
 
     def _ask_series(self, function: str, values: str) -> str:
         """A function of each group's values, for each field."""
-        bucket = "_time"
-        if self._every is None:
-            steps = [values, f"{function}()"]
-        elif function in self._timed:
-            bucket = "_start"
-            steps = [values, f"window(every: {write_duration(self._every)})", f"{function}()"]
-        else:
-            arguments = f'fn: {function}, createEmpty: false, timeSrc: "_start"'
-            every = write_duration(self._every)
-            steps = [values, f"aggregateWindow(every: {every}, {arguments})"]
+        steps = [values, *self._apply(function)]
         if not self._is_one_series:
-            steps += [self._group([bucket], "_field"), _MERGING[function]]
-        return " |> ".join([*steps, *self._finish(function, bucket)])
+            # By windows again, as Flux takes long to group by time.
+            steps += [self._group(), *self._apply("sum" if function == "count" else function, True)]
+        return " |> ".join([*steps, *self._finish(function)])
 
     def _ask_rows(self, function: str, name: str) -> str:
         """A function of a column of the events that fulfil the condition."""
-        steps, column = ["rows"], name
-        if name not in self._fields:
-            steps, column = ["rows", self._cast(name, "_value")], "_value"
-        if self._every is not None:
-            steps.append(f"window(every: {write_duration(self._every)})")
-        steps.append(self._group(["_start"]))
+        steps = ["rows"]
         if not self._is_certain(name):
-            # No function takes a column that isn't there, and what selects a row makes zeros of nothing.
-            steps.insert(1, f"filter(fn: (r) => exists r[{quote_text(name)}])")
-        is_time = function in ("first", "last")
-        steps.append(_MERGING[function] if is_time else f"{function}(column: {quote_text(column)})")
-        if column != "_value":
-            steps.append(f'rename(columns: {{{quote_text(column)}: "_value"}})')
-        steps.append(f'set(key: "_field", value: {quote_text(name)})')
-        return " |> ".join([*steps, *self._finish(function, "_start")])
+            steps.append(f"filter(fn: (r) => exists r[{quote_text(name)}])")
+        if name in self._fields:
+            steps.append(f'rename(columns: {{{quote_text(name)}: "_value"}})')
+        else:
+            steps.append(self._cast(name, "_value"))
+        steps += [
+            f'set(key: "_field", value: {quote_text(name)})',
+            self._group(),
+            *self._apply(function, True),
+        ]
+        return " |> ".join([*steps, *self._finish(function)])
 
-    def _group(self, bucket: list[str], *more: str) -> str:
-        columns = [*self._tags, *(bucket if self._every is not None else ()), *more]
-        return f"group(columns: {quote_texts(columns)})"
+    def _apply(self, function: str, unordered: bool = False) -> list[str]:
+        """A function of the values of each bucket of time, or of all. `unordered`: of several series."""
+        every = write_duration(self._every) if self._every is not None else None
+        call = f"{function}()"
+        if function in self._timed:
+            if unordered:
+                call = f'{"min" if function == "first" else "max"}(column: "_time")'
+            return [call] if every is None else [f"window(every: {every})", call]
+        if every is None:
+            return [call]
+        arguments = f'fn: {function}, createEmpty: false, timeSrc: "_start"'
+        return [f"aggregateWindow(every: {every}, {arguments})"]
 
-    def _finish(self, function: str, bucket: str) -> list[str]:
+    def _group(self) -> str:
+        return f"group(columns: {quote_texts([*self._tags, '_field'])})"
+
+    def _finish(self, function: str) -> list[str]:
         """The last steps of a stream: the rows that are wanted, and their columns."""
+        bucket = "_start" if function in self._timed else "_time"
         keys = [
             bucket if isinstance(one, Every) else self._name_tag(one) for one in self._query.per
         ]
         value = "_time" if function in self._timed else "_value"
         steps = []
         if self._limited is not _Limited.NOT:
-            columns, descending = self._choose_order(function, keys, value)
+            columns, descending = self._choose_order(function, keys)
             steps += ['group(columns: ["_field"])', _sort(columns, descending, self._query.limit)]
         kept = list(dict.fromkeys([*keys, value, "_field", "_value"]))
         return [*steps, f"keep(columns: {quote_texts(kept)})"]
 
-    def _choose_order(
-        self, function: str, keys: list[str], value: str
-    ) -> tuple[Sequence[str], bool]:
+    def _choose_order(self, function: str, keys: list[str]) -> tuple[Sequence[str], bool]:
         """The columns that rows are sorted by before a limit, and whether they descend."""
         order = self._query.order
         assert order is not None
@@ -349,6 +353,7 @@ class _Aggregation(_Compiler):
             by = keys[order.by]
             return [by, *(key for key in keys if key != by)], order.descending
         if function == self._parts[0][0]:
+            value = "_time" if self._query.compute[0].column == self._schema.time else "_value"
             return [value, *(() if order.descending else keys)], order.descending
         # Those without a value come last, in the order of their keys.
         return keys, False
@@ -368,17 +373,13 @@ class _Aggregation(_Compiler):
     def _name_tag(self, name: str) -> str:
         return name_device(self._schema) if name == self._schema.device else name
 
-    def _read(self, functions: Sequence[str], answer: str) -> list[Row]:
-        columns = [*self._tags, "_start", "_time", "_field", "_value"]
-        keys = [self._read_key(part) for part in self._query.per]
+    def _read(self, functions: Sequence[str], answer: str, ask: Ask) -> list[Row]:
         groups: dict[Row, _Found] = {}
-        for result, row in parse_results(answer, columns):
-            start, time, field, value = row[len(self._tags) :]
-            begin = time if start is None else start
-            found = groups.setdefault(tuple([read(row, begin) for read in keys]), {})
-            found[functions[int(result)], field] = time, value
-        if not keys:
-            groups.setdefault((), {})
+        self._collect(groups, functions, answer)
+        if self._complete not in self._parts and len(groups) < self._count_groups():
+            # Some may have no values, but events.
+            functions, text = self._write([self._complete])
+            self._collect(groups, functions, ask(text))
         computed = [(one, self._split(one)) for one in self._query.compute]
         rows = [
             (*key, *[_find_value(one, parts, found) for one, parts in computed])
@@ -387,6 +388,35 @@ class _Aggregation(_Compiler):
             if self._limited is not _Limited.BY_KEY or self._complete in found
         ]
         return put_in_order(self._query, rows)
+
+    def _collect(self, groups: dict[Row, _Found], functions: Sequence[str], answer: str) -> None:
+        """Add what the answer says of each group."""
+        columns = [*self._tags, "_start", "_time", "_field", "_value"]
+        keys = [self._read_key(part) for part in self._query.per]
+        for result, row in parse_results(answer, columns):
+            start, time, field, value = row[len(self._tags) :]
+            begin = time if start is None else start
+            found = groups.setdefault(tuple([read(row, begin) for read in keys]), {})
+            found[functions[int(result)], field] = time, value
+        if not keys:
+            groups.setdefault((), {})
+
+    def _count_groups(self) -> float:
+        """How many groups there are or are asked for, at most."""
+        query, bound = self._query, self._bound
+        if not query.per:
+            return 1
+        if self._limited is not _Limited.NOT:
+            return query.limit or 0 if self._limited is _Limited.BY_VALUE else math.inf
+        found: float = 1
+        if self._tags:
+            by_device = self._schema.device in query.per and bound.devices is not None
+            found = len(bound.devices or ()) if by_device else math.inf
+        if self._every is not None:
+            if bound.start_ms is None or bound.end_ms is None:
+                return math.inf
+            found *= (bound.end_ms - 1) // self._every - bound.start_ms // self._every + 1
+        return found
 
     def _read_key(self, part: str | Every) -> Callable[[Row, int], Any]:
         """What makes a value of a key of a row, which begins with the tags, and its time."""
