@@ -78,14 +78,14 @@ def test_documented_role_is_enough(tool: ClusterTool) -> None:
     assert found["version"]
     assert set(found["nodes"].values()) == {None}
     assert "kept" in found["pods"]
-    cleaned = tool.run("clean", "--config", tool.config, "--yes").ok()
+    cleaned = tool.run_here("clean", "--config", tool.config, "--yes").ok()
     assert "Nothing is left" in cleaned.out
 
 
 def test_role_without_proxy(tool: ClusterTool) -> None:
     """Progress and report come from the collector's log; each run has new pods."""
     use(tool, without(("services/proxy", "get")))
-    healthy = tool.run("doctor", "--config", tool.config, within_s=60).ok()
+    healthy = tool.run_here("doctor", "--config", tool.config).ok()
     assert "collector's log" in healthy.out
     done = tool.insert("--runs", 2, "--num-inserts", 300)
     assert "running," in done.err
@@ -110,7 +110,7 @@ def test_permission_refused(
 ) -> None:
     tool.may_lack_results = True
     use(tool, without(*missing))
-    found = tool.run("doctor", "--config", tool.config)
+    found = tool.run_here("doctor", "--config", tool.config)
     assert found.status == 1
     assert f"not allowed: {missing[0][1]} {missing[0][0]}" in found.out
     assert "Permissions" in found.out
@@ -123,7 +123,7 @@ def test_no_permission_at_all(tool: ClusterTool) -> None:
     use(tool, [])
     text = tool.start_insert().wait(20).error(1)
     assert "forbidden" in text and "docs/kubernetes.md" in text
-    text = tool.run("clean", "--config", tool.config).error(1)
+    text = tool.run_here("clean", "--config", tool.config).error(1)
     assert "forbidden" in text
 
 
@@ -181,9 +181,9 @@ def test_kubeconfig_list_context_and_namespace(tool: ClusterTool, namespace: Nam
     tool.insert(*place)
     # The first file's current context is kubectl's choice, too.
     tool.may_lack_results = True
-    text = tool.start_insert("--namespace", namespace.name).wait(30).error(1)
+    text = tool.insert_here("--namespace", namespace.name).error(1)
     assert "127.0.0.1" in text
-    text = tool.start_insert("--context", "tset").wait(30).error(2)
+    text = tool.insert_here("--context", "tset").error(2)
     assert "tset" in text and "--context" in text
 
 
@@ -192,14 +192,14 @@ def test_kubeconfig_option(tool: ClusterTool, namespace: Namespace) -> None:
     good = tool.write_kubeconfig(namespace.cluster.kubeconfig(), "good")
     tool.kubeconfig = str(split_kubeconfig(tool, namespace)[0])
     tool.insert("--kubeconfig", good)
-    healthy = tool.run("clean", "--config", tool.config, "--kubeconfig", good).ok()
+    healthy = tool.run_here("clean", "--config", tool.config, "--kubeconfig", good).ok()
     assert "Nothing is left" in healthy.out
 
 
 def test_no_kubeconfig(tool: ClusterTool) -> None:
     tool.may_lack_results = True
     tool.kubeconfig = str(tool.place / "none")
-    text = tool.start_insert().wait(20).error(2)
+    text = tool.insert_here().error(2)
     assert "none" in text and "--context" in text and "--executor local" in text
 
 

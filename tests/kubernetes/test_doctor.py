@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cluster
 def doctor(tool: ClusterTool, *arguments: object, status: int = 1, path: str | None = None) -> str:
     """What it prints."""
     env = {"PATH": path} if path else None
-    done = tool.run("doctor", "--config", tool.config, *arguments, env=env, within_s=60)
+    done = tool.run_here("doctor", "--config", tool.config, *arguments, env=env)
     assert done.status == status, done
     assert not done.err, done
     return done.out
@@ -124,13 +124,13 @@ def test_unknown_value(tool: ClusterTool) -> None:
         for number, text in enumerate(tool.config.read_text().splitlines(), 1)
         if "nodeSelectr" in text
     )
-    text = tool.start_insert().wait(20).error(2)
+    text = tool.insert_here().error(2)
     assert f"config.yaml:{line}: kubernetes.nodeSelectr" in text
     assert "did you mean nodeSelector?" in text
     del tool.document["kubernetes"]["nodeSelectr"]
     tool.document["targets"]["hole"]["kubernetes"] = {"run": {"workers": 3}}
     tool.configure()
-    text = tool.start_insert().wait(20).error(2)
+    text = tool.insert_here().error(2)
     assert "targets.hole.kubernetes.run: unknown key" in text
 
 

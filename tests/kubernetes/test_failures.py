@@ -78,7 +78,7 @@ def test_no_room_for_it(tool: ClusterTool) -> None:
 def refused(tool: ClusterTool, *arguments: object) -> str:
     """Why a command is refused before anything was started, or kept."""
     began = time.monotonic()
-    done = tool.start_insert(*arguments).wait(30)
+    done = tool.insert_here(*arguments)
     assert time.monotonic() - began < WITHIN_S
     assert not tool.namespace.objects()
     assert not tool.folders()
@@ -100,9 +100,7 @@ def test_counts_that_do_not_fit_are_refused_before_the_first_run(
 
 def test_queries_that_do_not_fit_are_refused(tool: ClusterTool, database: str) -> None:
     tool.add_database(database)
-    done = tool.run(
-        "query", "--target", DATABASE, "--workers", 1000, "--runs", 1, within_s=30
-    )  # fmt: skip
+    done = tool.run_here("query", "--target", DATABASE, "--workers", 1000, "--runs", 1)
     assert "1000 workers don't fit" in done.error(1)
 
 

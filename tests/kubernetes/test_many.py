@@ -16,7 +16,7 @@ def test_two_runs_in_one_namespace(tool: ClusterTool, namespace: Namespace) -> N
     ]
     tool.outputs = [tool.place / name for name in "ab"]
     namespace.await_running("worker", 2)
-    shown = tool.run("clean", "--config", tool.config, "--yes").ok()
+    shown = tool.run_here("clean", "--config", tool.config, "--yes").ok()
     assert shown.out.count("at work") == 3, shown.out
     for command, output in zip(commands, tool.outputs, strict=True):
         done = command.wait(60)

@@ -22,6 +22,8 @@ HOLE = "hole"
 """A target without a database, whose requests take 10 ms each."""
 DATABASE = "database"
 
+_USUAL = ("--workers", 1, "--runs", 1, "--num-inserts", 100)
+
 _PATIENCES = (
     "import cli.executors.kubernetes.access as a; a.LOST_PATIENCE_S = 3.0;"
     " import cli.cluster as c; c.UNINSTALL_TIMEOUT_S = 5.0;"
@@ -73,6 +75,10 @@ class ClusterTool(Tool):
         running = self.start_insert(*arguments, "--json", self.json, target=target, **options)
         return self.fine(running.wait(60))
 
+    def insert_here(self, *arguments: object) -> Done:
+        """An insert that ends before anything is started, in this process."""
+        return self.run_here("insert", "--target", HOLE, *_USUAL, *arguments)
+
     def start_insert(
         self, *arguments: object, target: str = HOLE, impatient: bool = False, **options: Any
     ) -> Running:
@@ -81,9 +87,8 @@ class ClusterTool(Tool):
         if impatient:
             program = (sys.executable, "-c", _PATIENCES)
             options["env"] = {"PYTHONPATH": str(ROOT), **options.get("env", {})}
-        usual = ("--workers", 1, "--runs", 1, "--num-inserts", 100)
         return self.start(
-            "insert", "--target", target, *usual, *arguments, program=program, **options
+            "insert", "--target", target, *_USUAL, *arguments, program=program, **options
         )
 
     def fine(self, done: Done, copy: Path | None = None) -> Done:
