@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from simulator.testing.suite.test_queries import (
     workload_of,
 )
 from simulator.worker import connect
+from simulator.worker.measure import Recorder
 from simulator.workloads import load_workload
 from simulator.workloads.answers import answer_all
 from simulator.workloads.base import Workload
@@ -219,31 +221,41 @@ def test_certificates_that_are_none_are_refused(cassandra: CassandraUnderTest) -
 # --- stopped in mid-run ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("in_flight", [1, 16])
-def test_a_node_that_is_stopped_and_started_again(guarded: Guarded, in_flight: int) -> None:
-    """Every event is stored once, every failure counted."""
-    workload = Temperature(seed=in_flight, device_spread=3)
+def test_a_node_that_is_stopped_and_started_again(guarded: Guarded) -> None:
+    """Every event is stored once, every failure counted; by two workers at once, with one request under
+    way and with several."""
+    workload = Temperature(seed=1, device_spread=3)
     job = new_job(workload.schema, batch=20)
-    module = module_with(guarded.options(max_sync_calls=in_flight), job)
+    module = module_with(guarded.options(), job)
     prepared(module)
     node = guarded.node
-    # Stopped before the second request, started again once the first failure is known.
+    # Stopped before the second request of both, started again once the first failure is known.
+    stopping = threading.Barrier(2, action=node.stop)
     starting = threading.Thread(target=node.start)
+    lock = threading.Lock()
 
     def start() -> None:
-        if not starting.ident:
-            starting.start()
+        with lock:
+            if not starting.ident:
+                starting.start()
 
-    with connect(module.writer(20)) as writer:
-        recorder = insert(
-            writer, workload, 1000, 20, before={1: node.stop}, max_retries=100, abort=start
-        )
+    def insert_by(worker: int, in_flight: int) -> Recorder:
+        own = module_with(guarded.options(max_sync_calls=in_flight), job)
+        with connect(own.writer(20)) as writer:
+            return insert(
+                writer, workload, 1000, 20, worker=worker, before={1: stopping.wait},
+                max_retries=100, abort=start,
+            )  # fmt: skip
+
+    with ThreadPoolExecutor(2) as workers:
+        recorders = list(workers.map(insert_by, (0, 1), (1, 16)))
     starting.join()
-    assert recorder.events == 1000
-    assert recorder.errors["connection_lost"] >= 1
-    assert recorder.retries == sum(recorder.errors.values())
+    for recorder in recorders:
+        assert recorder.events == 1000
+        assert recorder.errors["connection_lost"] >= 1
+        assert recorder.retries == sum(recorder.errors.values())
     module.open()
-    assert module.count() == 1000
+    assert module.count() == 2000
     module.close()
 
 
@@ -561,15 +573,16 @@ def test_ranges_that_take_too_long_are_asked_in_slices_of_time(
 # --- YCQL -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("query", [*Temperature.schema.queries, *Cpu.schema.queries])
+@pytest.mark.parametrize("kind", [Temperature, Cpu])
 def test_ycqls_way_of_asking_has_the_same_answers(
-    cassandra: CassandraUnderTest, query: str
+    cassandra: CassandraUnderTest, kind: type[Workload]
 ) -> None:
     """On Cassandra: there is no YugabyteDB to ask. Its CQL knows all that these queries use."""
-    workload = workload_of(query)
+    workload = workload_of(kind.schema.queries[0])
     fill(cassandra, workload)
     with prepare_queries(cassandra, workload, {"flavor": "ycql"}) as module:
-        assert_same(module.queries()[query](), query)
+        for query in kind.schema.queries:
+            assert_same(module.queries()[query](), query)
 
 
 @pytest.mark.parametrize(("flavor", "late"), [("cassandra", 8), ("ycql", 0)])
