@@ -14,6 +14,7 @@ from ..results.naming import name_results
 from ..results.store import StoredResult
 from ..results.verdicts import find_weaknesses
 from . import words
+from .answers import describe_answers
 from .comparison import list_remarks, tabulate_overview, tabulate_ratios
 from .drawing import embed, to_svg
 from .figure import Named
@@ -86,7 +87,7 @@ def _make_section(stored: StoredResult, name: str) -> _Section:
         stored.id,
         name,
         words.describe_measurement(result),
-        words.give_answer(result),
+        " ".join(filter(None, [words.give_answer(result), describe_answers(result)])),
         [(str(one.kind), describe_weakness(one)) for one in find_weaknesses(result)],
         tabulate_result(result, terminal=False),
     )
