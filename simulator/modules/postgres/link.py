@@ -20,7 +20,7 @@ from ..shared.sql import quote_name
 from .dialects import Connection, Dialect
 from .options import ServerOptions
 from .protocol import ServerError
-from .server import connect, connect_plainly, translate
+from .server import connect, connect_plainly, is_lost_connection, translate
 from .watchdog import Watchdog
 from .wire import Wire
 
@@ -82,7 +82,9 @@ class Link:
         except psycopg2.Error as error:
             if (complaint := self._watchdog.complaint) is not None:
                 raise connection_lost(complaint) from error
-            raise self._translate(error.pgcode, error, bool(connection.closed)) from error
+            raise self._translate(
+                error.pgcode, error, is_lost_connection(connection, error)
+            ) from error
         self._take_over(connection)
 
     def close(self) -> None:

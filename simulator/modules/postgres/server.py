@@ -132,7 +132,9 @@ class Session:
         if (complaint := self._watchdog.complaint) is not None:
             return connection_lost(complaint)
         assert self._connection is not None
-        is_lost = bool(self._connection.closed)
+        is_lost = is_lost_connection(self._connection, error)
+        if is_lost:
+            self.close()
         return translate(error.pgcode or "", error, is_lost, self._dialect, self._job)
 
     @contextmanager
@@ -165,6 +167,14 @@ class Session:
                     self._connection.cursor() as cursor,
                 ):
                     cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK_KEY])
+
+
+def is_lost_connection(connection: Connection, error: psycopg2.Error) -> bool:
+    """Whether nothing more can be asked by it. A server that was killed hangs up without a word: psycopg2
+    calls that an error without a code, and the connection not closed, until it is used once more."""
+    unspecific = type(error) in (psycopg2.OperationalError, psycopg2.DatabaseError)
+    said_nothing = unspecific and error.pgcode is None
+    return bool(connection.closed) or said_nothing
 
 
 def describe(session: Session, dialect: Dialect) -> dict[str, Any]:
