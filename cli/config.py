@@ -31,7 +31,7 @@ class ExecutorName(StrEnum):
 _TOP_KEYS = ("targets", "namespace", "kubernetes", "workloads")
 _TARGET_KEYS = (
     "module", "executor", "start_server", "data_dir", "cost_per_hour", "recipe", "kubernetes",
-    "database_pids",
+    "database_pids", "disturbances",
 )  # fmt: skip
 """Keys of a target that are this tool's own; all others are options of its module."""
 CHART_VALUES = "deployment/values.yaml"
@@ -60,6 +60,8 @@ class Target:
     """What the database costs, in a currency of the user's choice."""
     database_pids: tuple[int, ...] = ()
     """The database's processes on this machine, if they can't be told by the port that they listen at."""
+    disturbances: tuple[str, ...] = ()
+    """What is done to the database in each run that inserts, as `--disturb` has it."""
     recipe: str | None = None
     """The folder in dbinstall/ that installs this database."""
     kubernetes: Mapping[str, Any] = field(default_factory=dict)
@@ -202,6 +204,7 @@ class Config:
             data_dir=values.pop("data_dir", None),
             cost_per_hour=self._read_cost(name, values.pop("cost_per_hour", None)),
             database_pids=self._read_pids(name, values.pop("database_pids", None)),
+            disturbances=self._read_disturbances(name, values.pop("disturbances", None)),
             recipe=values.pop("recipe", None),
             kubernetes=self._merge_chart_values(name, values.pop("kubernetes", None) or {}),
             options=values,
@@ -239,6 +242,13 @@ class Config:
             return tuple(int(str(pid)) for pid in found)
         where = self.where("targets", target, "database_pids")
         raise ConfigError(f"{where}: {value!r}: write the processes' numbers, as in [4711, 4712]")
+
+    def _read_disturbances(self, target: str, value: object) -> tuple[str, ...]:
+        found = [] if value is None else value
+        if isinstance(found, list) and all(isinstance(one, str) for one in found):
+            return tuple(found)
+        where = self.where("targets", target, "disturbances")
+        raise ConfigError(f"{where}: write a list of texts, as in ['30s restart-server']")
 
     def chart_values(self) -> Mapping[str, Any]:
         """The chart's values for all targets."""

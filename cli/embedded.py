@@ -20,12 +20,15 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from .errors import RunFailed
-from .processes import kill_tree, run_program
+from .processes import descendants, kill_tree, run_program
 from .signals import Interrupts
 
 _START_PATIENCE_S = 60
@@ -48,6 +51,9 @@ class EmbeddedPostgres:
         self._reader: threading.Thread | None = None
         self._socket_folder: Path | None = None
         self._ready = threading.Event()
+        self._command: list[str | Path] = []
+        self._starter: ThreadPoolExecutor | None = None
+        """Lives as long as a server that was started again."""
 
     @property
     def connection_string(self) -> str:
@@ -101,18 +107,25 @@ class EmbeddedPostgres:
                 capture_output=True, cwd="/", check=False,
             )  # fmt: skip
         self._socket_folder = self._make_socket_folder(data)
+        self._command = [
+            *prefix, programs / "postgres", "-D", data, "-k", self._socket_folder,
+            "-c", "listen_addresses=", "-c", "lc_messages=C",
+            "-c", "logging_collector=off", "-c", "log_destination=stderr",
+        ]  # fmt: skip
         with self._interrupts.shield():
-            self._process = subprocess.Popen(
-                [
-                    *prefix, programs / "postgres", "-D", data, "-k", self._socket_folder,
-                    "-c", "listen_addresses=", "-c", "lc_messages=C",
-                    "-c", "logging_collector=off", "-c", "log_destination=stderr",
-                ],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                cwd="/", start_new_session=True,
-            )  # fmt: skip
-            self._reader = threading.Thread(target=self._copy_log, daemon=True)
-            self._reader.start()
+            self._launch()
+        self._await_ready()
+
+    def _launch(self) -> None:
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, cwd="/", start_new_session=True,
+        )  # fmt: skip
+        self._reader = threading.Thread(target=self._copy_log, daemon=True)
+        self._reader.start()
+
+    def _await_ready(self) -> None:
+        assert self._process is not None
         if not self._ready.wait(_START_PATIENCE_S) or self._process.poll() is not None:
             raise RunFailed(f"the embedded PostgreSQL did not start: {self._read_last_words()}")
 
@@ -171,6 +184,35 @@ class EmbeddedPostgres:
             return (fatal or lines[-1:] or ["no log"])[-1] + f" (log: {self.log})"
         return "no log"
 
+    def restart(self, kill: bool) -> None:
+        """Stop the server, in good order or by SIGKILL, and start it again. RunFailed if it doesn't
+        come back.
+
+        For another thread than the one that will call `stop`, which must wait for the end of this.
+        """
+        process, reader = self._process, self._reader
+        assert process is not None and reader is not None
+        if kill:
+            below = [
+                psutil.Process(pid) for pid in descendants(process.pid) if psutil.pid_exists(pid)
+            ]
+            kill_tree(process.pid)
+            # The next server refuses to start as long as one of them has the memory that they share.
+            psutil.wait_procs(below, _START_PATIENCE_S)
+        else:
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_PATIENCE_S)
+            if process.poll() is None:
+                kill_tree(process.pid)
+        process.wait()
+        reader.join(_READER_PATIENCE_S)
+        self._ready.clear()
+        # The server ends with the thread that has started it, as with the whole process: PR_SET_PDEATHSIG.
+        self._starter = self._starter or ThreadPoolExecutor(1, "start-server")
+        self._starter.submit(self._launch).result()
+        self._await_ready()
+
     def stop(self) -> None:
         """Stop the server: in good order, or at once if the user is in a hurry."""
         with self._interrupts.shield():
@@ -185,6 +227,9 @@ class EmbeddedPostgres:
                     kill_tree(self._process.pid)
                     self._process.wait()
                 self._process = None
+            if self._starter is not None:
+                self._starter.shutdown()
+                self._starter = None
             if self._reader is not None:
                 self._reader.join(_READER_PATIENCE_S)
                 self._reader = None

@@ -96,7 +96,7 @@ class _InsertRuns(Making):
     ) -> None:
         display.begin(_label(planned, self._sweep))
         try:
-            report = series.run(settings, running.request.timeout_s, display.update)
+            report = running.run(series, settings, display.update)
         except RunFailed as error:
             display.end("failed")
             self._runs.append(

@@ -77,7 +77,7 @@ class _MixedRuns(Making):
             for planned, one in zip(plan, settings, strict=True):
                 display.begin(_label(planned, mix))
                 try:
-                    report = series.run(one, running.request.timeout_s, display.update)
+                    report = running.run(series, one, display.update)
                 except RunFailed as error:
                     display.end("failed")
                     self._keep_failure(planned, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator import __version__
-from simulator.contract import DataSet, Load, RunSettings, make_groups
+from simulator.contract import DataSet, Load, Report, RunSettings, Status, make_groups
 from simulator.errors import OptionError
 from simulator.logs import SHORTEST_WORD
 from simulator.modules import load_module
@@ -22,14 +22,16 @@ from simulator.workloads.base import WorkloadOptions
 
 from .cluster import Place
 from .config import ExecutorName, Target, load_config
+from .disturbances import Action, Disturbance, Disturber, check_disturbances, parse_disturbance
 from .embedded import EmbeddedPostgres
 from .errors import ConfigError, RunFailed
 from .executors import make_executor
-from .executors.base import Executor, Series
+from .executors.base import Executor, Series, Watch
 from .installation import PACKAGES, program
 from .output import note
 from .plan import QUERIES, merge_options, option_names, split_options
 from .results.model import Result
+from .results.outage import find_outages
 from .results.store import ResultFolder, now
 from .signals import Interrupts
 from .workloads import Chosen, choose_workload, complete_data, read_options
@@ -53,6 +55,7 @@ class Request:
     kubeconfig: str | None = None
     context: str | None = None
     workload: str = "temperature"
+    disturb: Sequence[str] = ()
     workload_options: Sequence[str] = ()
 
 
@@ -73,6 +76,8 @@ class Session:
     """What the target asks readers for; None: all queries."""
     options: Options | None
     """The same, validated; None if a Secret of the cluster holds some of them."""
+    disturbances: Sequence[Disturbance] = ()
+    """What is done to the database in each run."""
 
     def complete(self, data: DataSet, existing: bool = False) -> DataSet:
         """The data set with the session's workload; `existing`: of events that are there already."""
@@ -129,12 +134,16 @@ class Session:
                 )
             )
             values = dict(self.values)
+            doers = dict(executor.find_doers())
             if self.target.start_server:
                 assert self.target.data_dir is not None
                 server = stack.enter_context(EmbeddedPostgres(self.target.data_dir, interrupts))
                 values["connection_string"] = server.connection_string
+                doers[Action.RESTART_SERVER] = lambda _: server.restart(kill=False)
+                doers[Action.KILL_SERVER] = lambda _: server.restart(kill=True)
             began = started.isoformat(timespec="seconds")
-            yield Running(self.target, executor, folder, values, began, self.request)
+            disturb = partial(Disturber, self.disturbances, doers, interrupts)
+            yield Running(self.target, executor, folder, values, began, self.request, disturb)
 
 
 @dataclass
@@ -147,6 +156,21 @@ class Running:
     values: dict[str, Any]
     started_at: str
     request: Request
+    disturb: Callable[[], Disturber]
+
+    def run(self, series: Series, settings: RunSettings, watch: Watch) -> Report:
+        """A run of the series, with what is done to the database meanwhile; see `Series.run`."""
+        with self.disturb() as disturber:
+
+            def follow(status: Status) -> None:
+                disturber.follow(status)
+                watch(status)
+
+            report = series.run(settings, self.request.timeout_s, follow)
+        if report.insert is not None:
+            report.insert.marks = disturber.marks
+            report.insert.outages = find_outages(report.insert)
+        return report
 
     def make_settings(self, data: DataSet, *loads: Load, token: str | None = None) -> RunSettings:
         """What collector and workers are told of a run: a group of workers for each load.
@@ -278,7 +302,21 @@ def open_session(request: Request) -> Session:
         workload_options,
         split.queries,
         options,
+        _read_disturbances(request, target, executor),
     )
+
+
+def _read_disturbances(
+    request: Request, target: Target, executor: ExecutorName
+) -> Sequence[Disturbance]:
+    found = [parse_disturbance(text) for text in request.disturb or target.disturbances]
+    actions = [Action.RUN]
+    if executor is ExecutorName.KUBERNETES:
+        actions += [Action.DELETE_PODS, Action.RESTART, Action.SCALE]
+    if target.start_server:
+        actions += [Action.KILL_SERVER, Action.RESTART_SERVER]
+    check_disturbances(found, actions)
+    return found
 
 
 def _warn_of_short_secrets(target: Target, options: Options) -> None:

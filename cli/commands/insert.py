@@ -11,6 +11,7 @@ from simulator.contract import MAX_WORKERS, DataSet, Load, Role
 from .options import (
     WorkerCounts,
     common,
+    disturb_option,
     fill_model,
     on_command_line,
     options_of,
@@ -37,6 +38,7 @@ from .options import (
     (DataSet, "prefill"),
     (Load, "batch"),
     (Load, "in_flight"),
+    (Load, "patience_s"),
     (Load, "rate_per_s"),
     (Load, "arrivals"),
     (Load, "duration_s"),
@@ -52,6 +54,7 @@ from .options import (
     help="Make this many runs on growing data; needs one worker count, --runs 1 and no --prefill.",
 )
 @options_of((DataSet, "timestamps"), (DataSet, "seed"))
+@disturb_option
 @click.pass_context
 def insert(ctx: click.Context, /, **given: Any) -> None:
     """Insert events and print the rate for each worker count.

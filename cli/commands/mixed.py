@@ -10,6 +10,7 @@ from simulator.contract import MAX_WORKERS, DataSet, Load, Role
 
 from .options import (
     common,
+    disturb_option,
     fill_model,
     on_command_line,
     option_of,
@@ -54,6 +55,7 @@ from .options import (
 @options_of(
     (Load, "batch"),
     (Load, "in_flight"),
+    (Load, "patience_s"),
     (Load, "primary_key"),
     (Load, "tables"),
     (DataSet, "prefill"),
@@ -64,6 +66,7 @@ from .options import (
     (Load, "redraw"),
     (Load, "check"),
 )
+@disturb_option
 @click.pass_context
 def mixed(ctx: click.Context, /, **given: Any) -> None:
     """Insert events and ask queries at the same time.

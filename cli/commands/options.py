@@ -125,6 +125,15 @@ def take_queries(given: dict[str, Any]) -> dict[str, Any]:
     return {"weights": weights, "queries": list(weights)} if weights else {}
 
 
+disturb_option = click.option(
+    "--disturb", "disturb", multiple=True, metavar="'WHEN ACTION …'",
+    help="Do something to the database in mid-run: '30s restart-server', '30s kill-server',"
+    " '30s delete-pods app=db', '30s restart statefulset/db', '30s scale statefulset/db 0',"
+    " '30s run COMMAND'; may be repeated. Default: the target's disturbances.",
+)  # fmt: skip
+"""What is done to the database."""
+
+
 class Duration(click.ParamType[float]):
     """`90`, `90s`, `1.5m`, `1h` -> seconds."""
 
@@ -299,5 +308,6 @@ def request_of(given: dict[str, Any]) -> Request:
         kubeconfig=given["kubeconfig"],
         context=given["context"],
         workload=given["workload"],
+        disturb=given.get("disturb", ()),
         workload_options=given["workload_pairs"],
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from simulator.contract import Report, RunSettings, Status
+
+from ..disturbances import Action, Doer
 
 Watch = Callable[[Status], None]
 """Called with the collector's status about twice a second."""
@@ -36,6 +38,10 @@ class Executor(ABC):
 
     def check_capacity(self, worker_counts: Sequence[int]) -> None:  # noqa: B027 - not all need it
         """Before the first run: RunFailed if runs with so many workers can't be placed."""
+
+    def find_doers(self) -> Mapping[Action, Doer]:
+        """What can be done to the database where it runs, by this executor alone."""
+        return {}
 
     @abstractmethod
     def open_series(

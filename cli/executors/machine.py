@@ -74,7 +74,8 @@ class NeighbourWatch:
                 if self._servers.look(sorted(self._processes())[:_LOOKED_AT]):
                     # Until now the server's processes were taken for others.
                     self._steps.clear()
-                    self._uses = look_at_database(before, self._servers.pids)
+                    if not self._servers.restarted:
+                        self._uses = look_at_database(before, self._servers.pids)
                 after = take_snapshot()
                 self._uses += look_at_database(after, self._servers.pids)
                 roots = {os.getpid(), *self._servers.pids}

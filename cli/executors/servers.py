@@ -33,12 +33,19 @@ class Servers:
         self._by_socket: set[int] | None = None
         self.pids: set[int] = set(pids)
         """Processes that listen."""
+        self.restarted = False
+        """Whether they ended, and others took their place."""
         self.hidden = False
         """Whether there is one on this machine that can't be told from others."""
 
     def look(self, own: Collection[int]) -> bool:
         """Look for servers that the processes `own` are connected to; whether more is known now."""
         before = set(self.pids), self.hidden
+        if self.pids and not any(psutil.pid_exists(pid) for pid in self.pids):
+            # It was started anew, and is to be found again.
+            self.restarted = True
+            self.pids, self._by_socket = set(), None
+            self._asked.clear()
         connected, sockets = _list_connections(own)
         new = {address for address in connected - self._asked if self._is_here(address[0])}
         self._asked |= connected

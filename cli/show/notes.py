@@ -6,6 +6,7 @@ from simulator.contract import InsertRun
 
 from ..results.bottleneck import find_bottleneck
 from ..results.model import Result
+from ..results.outage import describe_outages
 from ..results.place import format_workers
 from ..results.verdicts import Weakness, find_weaknesses
 from .tables import format_rate, strike
@@ -17,7 +18,8 @@ def list_notes(result: Result, terminal: bool) -> list[str]:
         f"{weakness.kind}: {describe_weakness(weakness, terminal)}"
         for weakness in find_weaknesses(result)
     ]
-    return describe_bottlenecks(result) + weaknesses
+    told = [text for run in result.insert_runs for text in describe_outages(run)]
+    return told + describe_bottlenecks(result) + weaknesses
 
 
 def describe_bottlenecks(result: Result) -> list[str]:

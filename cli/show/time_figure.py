@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from simulator.contract import Resources
+from simulator.contract import Mark, Resources
 
 from .figure import Figure, Named, choose_examples, describe_places
 from .vega import (
@@ -13,6 +13,7 @@ from .vega import (
     Row,
     draw_limit,
     draw_lines,
+    draw_mark,
     draw_points,
     make_axis,
     make_spec,
@@ -23,6 +24,7 @@ def draw_over_time(results: Sequence[Named]) -> Figure | None:
     """Events acknowledged in each second by all workers, and by the slowest."""
     rows: list[Row] = []
     warm_ups: set[float] = set()
+    marks: list[Mark] = []
     for named in results:
         for name, run in choose_examples(named, alone=len(results) == 1):
             rows += _make_timeline(name, "all", run.timeline)
@@ -31,6 +33,7 @@ def draw_over_time(results: Sequence[Named]) -> Figure | None:
                 rows += _make_timeline(
                     name, "slowest", slowest.timeline, f"worker {slowest.worker}"
                 )
+            marks += run.marks
             if run.resources:
                 rows += _make_use(name, run.resources)
             if run.offered:
@@ -54,6 +57,7 @@ def draw_over_time(results: Sequence[Named]) -> Figure | None:
             y = make_axis("events", text)
             panel = [draw_lines(x, y, rows), draw_points(x, y, rows, size=24)]
             panel += [draw_limit("x", warm_up) for warm_up in sorted(warm_ups)]
+            panel += [draw_mark(mark.at_s, mark.action) for mark in marks]
             height = HEIGHT if part == "all" else HEIGHT // 2
             panels.append(make_spec(own, panel, height))
     return Figure(
@@ -65,12 +69,14 @@ def draw_over_time(results: Sequence[Named]) -> Figure | None:
         " events per second."
         + (_DATABASE_NOTE if any(row["part"] == "database" for row in rows) else "")
         + (_BACKLOG_NOTE if any(row["part"] == "backlog" for row in rows) else "")
+        + (_MARKS_NOTE if marks else "")
         + (" What is before the dashed line (warm-up) is in no other figure." if warm_ups else ""),
         {"vconcat": panels},
     )
 
 
 _DATABASE_NOTE = " The database's CPU is the mean between two looks at its processes or pods."
+_MARKS_NOTE = " Each solid line is something that was done to the database."
 _BACKLOG_NOTE = " The backlog is what was due and not acknowledged at the end of a second."
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .theme import MUTED, PAPER, SERIES, SHAPES
+from .theme import INK, MUTED, PAPER, SERIES, SHAPES
 
 WIDTH, HEIGHT = 640, 320
 
@@ -110,4 +110,16 @@ def draw_limit(axis: str, value: float) -> Row:
         "data": {"values": [{"limit": value}]},
         "mark": {"type": "rule", "stroke": MUTED, "strokeDash": [4, 4], "aria": False},
         "encoding": {axis: {"field": "limit", "type": "quantitative"}},
+    }
+
+
+def draw_mark(value: float, text: str) -> Row:
+    """A solid line across, at a value of the x-axis, with a text for who points at it."""
+    return {
+        "data": {"values": [{"mark": value, "text": text}]},
+        "mark": {"type": "rule", "stroke": INK, "strokeWidth": 1.5},
+        "encoding": {
+            "x": {"field": "mark", "type": "quantitative"},
+            "description": {"field": "text"},
+        },
     }

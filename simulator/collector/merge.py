@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..contract import (
+    GAP_S,
     Client,
     InsertRun,
     LatencyMs,
@@ -114,6 +115,7 @@ def merge_inserts(
         errors=dict(sorted(errors.items())),
         verification=verification,
         timeline=sorted(seconds.items()),
+        gaps=_find_common([part.gaps for part in parts.values()]),
         slowest_worker=_slowest(parts),
         per_worker=[
             WorkerSpan(
@@ -129,6 +131,21 @@ def merge_inserts(
             for worker, part in parts.items()
         ],
     )
+
+
+def _find_common(
+    gaps: Sequence[Sequence[tuple[float, float]]],
+) -> list[tuple[float, float]]:
+    """What all workers' gaps have in common, where that is long enough to be a gap."""
+    common = list(gaps[0])
+    for others in gaps[1:]:
+        common = [
+            (max(began, other), min(ended, end))
+            for began, ended in common
+            for other, end in others
+            if max(began, other) < min(ended, end)
+        ]
+    return [(began, ended) for began, ended in common if ended - began >= GAP_S]
 
 
 def _measured(part: WorkerInsert) -> int:

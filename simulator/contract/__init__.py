@@ -12,6 +12,7 @@ from __future__ import annotations
 from .message import Message
 from .messages import (
     FAILURE_PREFIX,
+    GAP_S,
     QUIET_S,
     REPORT_PREFIX,
     RUN_HEADER,
@@ -77,6 +78,7 @@ from .storage import Storage
 
 __all__ = [
     "FAILURE_PREFIX",
+    "GAP_S",
     "MAX_IN_FLIGHT",
     "MAX_WORKERS",
     "QUIET_S",

@@ -89,6 +89,10 @@ class WorkerOffer(Message):
     """How late each request left though a place in flight was free, in µs: as `histogram`."""
 
 
+GAP_S = 0.5
+"""A time without an acknowledged event is kept from this length on."""
+
+
 class WorkerInsert(Message):
     """What one worker measured while inserting. Times count from the common start."""
 
@@ -116,6 +120,8 @@ class WorkerInsert(Message):
     """Of an open loop."""
     timeline: list[tuple[int, int]]
     """(second, events acknowledged in it)."""
+    gaps: list[tuple[float, float]] = Field(default_factory=list)
+    """From when to when nothing was acknowledged, where that took half a second or more."""
     retries: int
     errors: dict[str, int]
     """Errors met by kind, those that a retry cured included."""

@@ -183,6 +183,9 @@ class InsertRun(Message):
     verification: Verification | None = None
     resources: Resources | None = None
     """What the database used meanwhile."""
+    gaps: list[tuple[float, float]] = Field(default_factory=list)
+    """From when to when, since the common start, nothing was acknowledged to any worker, where that took
+    half a second or more."""
     marks: list[Mark] = Field(default_factory=list)
     """What was done to the database meanwhile."""
     outages: list[Outage] = Field(default_factory=list)

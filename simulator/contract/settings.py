@@ -140,6 +140,13 @@ class Load(Message):
     warm_up_s: Annotated[float, Condition.NONE] = _option(
         0, "Leave so much of the beginning out of all figures (10s, 1m).", ge=0
     )
+    patience_s: Annotated[float | None, Condition.NONE] = _option(
+        None,
+        "How long one request may be tried again, for a database that is away for a while (30s, 5m);"
+        " default: so often as the target's max_retries says.",
+        Role.WRITE,
+        gt=0,
+    )
     runs: int = _option(3, "How often each worker asks each query.", Role.READ, ge=1)
     redraw: Annotated[bool, Condition.WORKLOAD] = _option(
         True,

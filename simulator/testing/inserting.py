@@ -36,6 +36,7 @@ def insert(
     first: int = 0,
     before: Mapping[int, Callable[[], object]] | None = None,
     max_retries: int = 8,
+    patience_s: float | None = None,
     abort: Callable[[], object] = lambda: None,
 ) -> Recorder:
     """Insert events as a worker does; what was recorded. `before`: request number -> hook."""
@@ -51,7 +52,7 @@ def insert(
     feed.prime()
     recorder = Recorder()
     recorder.begin(0.0)
-    insert_all(feed, writer, recorder, max_retries, ask)
+    insert_all(feed, writer, recorder, max_retries, ask, patience_s=patience_s)
     recorder.end()
     return recorder
 

@@ -22,6 +22,7 @@ from .schedule import ClosedLoop, Schedule
 _log = logging.getLogger(__name__)
 
 _MAX_BACKOFF_S = 2.0
+_MOST_DOUBLINGS = 30
 
 _BLOCKED_S = 0.001
 """A database that doesn't read holds up whoever writes to it: submitting itself takes much less."""
@@ -37,17 +38,19 @@ def insert_all(
     max_retries: int,
     abort: Callable[[], None],
     schedule: Schedule | None = None,
+    patience_s: float | None = None,
 ) -> None:
     """Send all payloads, each when the schedule says (without one: at once), until it is over. A request's
     latency runs to its acknowledgement, retries included: from when it was due in an open loop, from
     its first submission in a closed one. `abort` is called before each retry and raises if the run
-    is over.
+    is over. With `patience_s` a request is tried again for so long, instead of `max_retries` times.
 
     Raises SimulatorError if a request failed for good or events were refused.
     """
     schedule = schedule or ClosedLoop()
+    patience = _Patience(max_retries, patience_s)
     if writer.max_in_flight > 1:
-        _InFlight(writer, recorder, max_retries, abort, schedule).run(feed)
+        _InFlight(writer, recorder, patience, abort, schedule).run(feed)
         return
     clock, is_open, ends = time.perf_counter, schedule.is_open, schedule.ends
     free = clock()
@@ -64,7 +67,7 @@ def insert_all(
         try:
             stored = writer.send(payload)
         except Retryable as error:
-            stored = _retry(payload, error, writer, recorder, max_retries, abort)
+            stored = _retry(payload, error, writer, recorder, patience, abort)
             answered = clock()
         else:
             answered = find_arrival(sent) if is_open else clock()
@@ -76,17 +79,38 @@ def insert_all(
             recorder.record(sent, answered, stored)
 
 
+@dataclass(frozen=True, slots=True)
+class _Patience:
+    """How long one request is tried again: so often, or with a limit so long."""
+
+    retries: int
+    limit_s: float | None
+
+    def is_over(self, attempts: int, failed_s: float) -> bool:
+        """Whether a request that first failed then, and was tried again so often, is given up."""
+        if self.limit_s is None:
+            return attempts >= self.retries
+        return time.perf_counter() - failed_s >= self.limit_s
+
+    def give_up(self, error: Retryable) -> SimulatorError:
+        """The error that ends the run."""
+        how_long = f"{self.retries} retries" if self.limit_s is None else f"{self.limit_s:g} s"
+        return SimulatorError(f"gave up after {how_long} ({error.kind}): {error}")
+
+
 def _retry(
     payload: Payload,
     error: Retryable,
     writer: Writer,
     recorder: Recorder,
-    max_retries: int,
+    patience: _Patience,
     abort: Callable[[], None],
 ) -> int:
     """Try again until it works; the number of events stored."""
-    for attempt in range(max_retries):
-        delay = _count_error(recorder, error, attempt)
+    failed_s, attempts = time.perf_counter(), 0
+    while not patience.is_over(attempts, failed_s):
+        delay = _count_error(recorder, error, attempts)
+        attempts += 1
         time.sleep(delay)
         abort()
         recorder.retries += 1
@@ -97,7 +121,7 @@ def _retry(
         except Retryable as next_error:
             error = next_error
     recorder.errors[error.kind] += 1
-    raise _given_up(error, max_retries) from error
+    raise patience.give_up(error) from error
 
 
 def _count_error(recorder: Recorder, error: Retryable, attempt: int) -> float:
@@ -107,12 +131,8 @@ def _count_error(recorder: Recorder, error: Retryable, attempt: int) -> float:
     """
     recorder.errors[error.kind] += 1
     _log.warning("retry %d after %s: %s", attempt + 1, error.kind, error)
-    longest: float = min(_MAX_BACKOFF_S, error.backoff_s * 2**attempt)
+    longest: float = min(_MAX_BACKOFF_S, error.backoff_s * 2 ** min(attempt, _MOST_DOUBLINGS))
     return max(error.at_least_s, longest * random.uniform(0.5, 1.0))
-
-
-def _given_up(error: Retryable, max_retries: int) -> SimulatorError:
-    return SimulatorError(f"gave up after {max_retries} retries ({error.kind}): {error}")
 
 
 def _check(payload: Payload, stored: int) -> None:
@@ -130,6 +150,8 @@ class _Request:
     free: float
     """When there was a place in flight for it."""
     attempts: int = 0
+    failed_s: float = 0.0
+    """When it first failed."""
 
 
 class _InFlight:
@@ -139,13 +161,13 @@ class _InFlight:
         self,
         writer: Writer,
         recorder: Recorder,
-        max_retries: int,
+        patience: _Patience,
         abort: Callable[[], None],
         schedule: Schedule,
     ) -> None:
         self._writer = writer
         self._recorder = recorder
-        self._max_retries = max_retries
+        self._patience = patience
         self._abort = abort
         self._schedule = schedule
         self._waiting: list[tuple[float, int, _Request]] = []
@@ -234,9 +256,11 @@ class _InFlight:
             self._recorder.record(request.sent, answered, events)
 
     def _postpone(self, request: _Request, error: Retryable) -> None:
-        if request.attempts >= self._max_retries:
+        if not request.attempts:
+            request.failed_s = time.perf_counter()
+        if self._patience.is_over(request.attempts, request.failed_s):
             self._recorder.errors[error.kind] += 1
-            raise _given_up(error, self._max_retries) from error
+            raise self._patience.give_up(error) from error
         due = time.perf_counter() + _count_error(self._recorder, error, request.attempts)
         request.attempts += 1
         heapq.heappush(self._waiting, (due, id(request), request))

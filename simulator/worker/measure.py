@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 from pathlib import Path
 
-from ..contract import WorkerInsert, WorkerOffer, WorkerQuery, WorkerReads
+from ..contract import GAP_S, WorkerInsert, WorkerOffer, WorkerQuery, WorkerReads
 from ..histograms import CoarseCounts, LatencyRecorder, encode_histogram
 from .schedule import ClosedLoop, Schedule
 
@@ -40,6 +40,7 @@ class Recorder:
         self._origin = 0.0
         self._from, self._to = 0.0, inf
         self._begin = self._last = 0.0
+        self._gaps: list[tuple[float, float]] = []
         self._cpu_begin = 0.0
         self._cpu_end: float | None = None
         self._throttling_begin: tuple[int, int] | None = None
@@ -99,6 +100,8 @@ class Recorder:
         self.events += events
         if self._from <= answered <= self._to:
             self.measured += events
+        if answered - self._last >= GAP_S:
+            self._gaps.append((self._last - self._origin, answered - self._origin))
         # Answers to requests in flight may come here in another order than they came in.
         self._last = max(self._last, answered)
 
@@ -162,6 +165,7 @@ class Recorder:
             service=self.service(),
             offer=self.offer(),
             timeline=self.timeline(),
+            gaps=self._list_gaps(),
             retries=self.retries,
             errors=dict(self.errors),
             in_flight=in_flight,
@@ -182,6 +186,12 @@ class Recorder:
             offer=self.offer(),
             timeline=self.timeline(),
         )
+
+    def _list_gaps(self) -> list[tuple[float, float]]:
+        """With the one that the end of the run cut off."""
+        if self._to == inf or self._to - self._last < GAP_S:
+            return self._gaps
+        return [*self._gaps, (self._last - self._origin, self._to - self._origin)]
 
     def window_s(self) -> tuple[float, float]:
         """From when to when was measured, since the common start."""

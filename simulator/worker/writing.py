@@ -87,7 +87,8 @@ class WritingWorker(Worker):
         self, feed: Feed, writer: Writer, recorder: Recorder, schedule: Schedule | None = None
     ) -> None:
         most = self._module.options.max_retries
-        insert_all(feed, writer, recorder, most, self._check_on, schedule)
+        patience_s = self._load.patience_s
+        insert_all(feed, writer, recorder, most, self._check_on, schedule, patience_s)
 
     def _progress(
         self, stage: Literal["prefill", "run"], recorder: Recorder

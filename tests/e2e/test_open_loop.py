@@ -44,6 +44,24 @@ def test_a_stall_is_felt_by_all_that_was_due_and_nothing_is_lost(
     assert "client-bound" not in done.out
 
 
+def test_the_embedded_server_is_killed_and_comes_back(tool: Tool) -> None:
+    done = tool.run(
+        "insert", "-t", "embedded", "-w", 2, "-r", 1, "--batch", 10, "--rate", 1000, "--duration", "6s",
+        "--disturb", "2s kill-server", "--patience", "1m",
+    ).ok()  # fmt: skip
+    (run,) = tool.result()["runs"]
+    (mark,), (outage,) = run["marks"], run["outages"]
+    assert (mark["action"], mark["ok"]) == ("2s kill-server", True)
+    assert 2.0 <= mark["at_s"] < 4.0
+    assert outage["gap_s"] > 0.2
+    assert run["retries"] >= 2
+    assert set(run["errors"]) == {"connection_lost"}
+    assert run["verification"]["ok"] is True
+    assert run["resources"]["restarts"] == 1
+    assert "After kill-server at " in done.out
+    assert "nothing was lost or stored twice." in done.out
+
+
 def test_ctrl_c_in_a_warm_up(tool: Tool) -> None:
     running = tool.start(
         "insert", "-t", "blackhole", "-w", 2, "-r", 1, "--rate", 10, "--duration", "1h",

@@ -76,6 +76,21 @@ def test_costs_are_handed_on() -> None:
     assert measured.errors == {"deadlock_detected": 2, "connection_lost": 1}
 
 
+def test_half_a_second_without_an_answer_is_a_gap() -> None:
+    requests = ((0, 0.25, 1), (0, 0.6, 1), (0, 1.25, 1), (0, 3.0, 1))
+    gaps = recorded(*requests).result(0, 0, 0).gaps
+    assert [pytest.approx(gap, abs=1e-6) for gap in gaps] == [(0.6, 1.25), (1.25, 3.0)]
+
+
+def test_the_gap_that_the_end_cuts_off_is_one() -> None:
+    recorder = Recorder(ClosedLoop(duration_s=4.0))
+    origin = time.perf_counter()
+    recorder.begin(origin)
+    recorder.record(origin, origin + 1.0, 1)
+    recorder.end()
+    assert recorder.result(0, 0, 0).gaps[-1] == pytest.approx((1.0, 4.0), abs=1e-6)
+
+
 def test_the_processs_cpu_is_counted_from_begin_to_end() -> None:
     recorder = Recorder()
 

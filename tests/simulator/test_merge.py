@@ -62,6 +62,15 @@ def test_workers_that_took_turns_are_not_counted_as_if_together() -> None:
     assert reason.endswith("use --duration, which ends all of them at once, or more --num-inserts")
 
 
+def test_a_gap_is_what_all_workers_have_in_common() -> None:
+    run = merged(
+        {"gaps": [(1.0, 3.0), (5.0, 6.0), (8.0, 8.6)]},
+        {"gaps": [(2.0, 5.5), (8.4, 9.0)]},
+    )
+    assert run.gaps == [(2.0, 3.0), (5.0, 5.5)]
+    assert merged({"gaps": [(1.0, 3.0)]}, {}).gaps == []
+
+
 def test_the_slowest_worker_keeps_its_timeline() -> None:
     """The one with the lowest rate over its own time, which need not be the last to end."""
     run = merged(

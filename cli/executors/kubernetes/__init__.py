@@ -14,11 +14,13 @@ from kubernetes.client import ApiClient
 from simulator.contract import Phase, Report, RunSettings
 
 from ...cluster import Helm, Place, merge_chart_values
+from ...disturbances import Action, Doer
 from ...errors import RunFailed
 from ...signals import Interrupts
 from ..base import Executor, Series, Watch
 from .access import may_use_proxy
 from .capacity import find_refusal
+from .disturbing import PodDisturber
 from .nodes import read_nodes
 from .problems import UNSCHEDULABLE_PATIENCE_S
 from .release import Release
@@ -60,6 +62,9 @@ class KubernetesExecutor(Executor):
                 raise RunFailed(refusal.text)
             # Wait as long as for the scheduler: other pods may be about to end.
             time.sleep(_CAPACITY_POLL_S)
+
+    def find_doers(self) -> Mapping[Action, Doer]:
+        return PodDisturber(self._api, self._place.namespace).doers()
 
     @contextmanager
     def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:

@@ -1,0 +1,89 @@
+"""How long nothing was acknowledged after a mark, and when the rate was back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from cli.results.outage import describe_outages, find_outages
+from simulator.contract import InsertRun, Mark, Verification
+
+RESTART = Mark(at_s=20.4, ended_s=21.0, action="20s restart-server")
+
+
+def make_run(
+    rates: Sequence[int],
+    gaps: Sequence[tuple[float, float]] = (),
+    marks: Sequence[Mark] = (RESTART,),
+    stored: int | None = 100,
+) -> InsertRun:
+    run = InsertRun(
+        workers=1, run=1, fill_level=0, valid=True, invalid_reasons=[],
+        timeline=[(second, rate) for second, rate in enumerate(rates) if rate],
+        gaps=list(gaps), marks=list(marks),
+        verification=Verification(expected=100, stored=stored, ok=stored == 100),
+    )  # fmt: skip
+    return run.model_copy(update={"outages": find_outages(run)})
+
+
+def test_an_outage_and_the_way_back() -> None:
+    rates = [100] * 20 + [40] + [0] * 6 + [50, 70, *[96] * 12]
+    run = make_run(rates, [(3.0, 4.0), (20.6, 27.3)])
+    [outage] = run.outages
+    assert outage.gap_began_s == 20.6
+    assert outage.gap_s == pytest.approx(6.7)
+    assert outage.recovered_after_s == pytest.approx(28 - 20.4)
+    [text] = describe_outages(run)
+    assert text == (
+        "After restart-server at 20.4 s nothing was acknowledged for 6.7 s; after 7.6 s the rate was back;"
+        " nothing was lost or stored twice."
+    )
+
+
+def test_a_gap_that_began_before_counts_from_the_mark() -> None:
+    [outage] = make_run([100] * 40, [(19.9, 21.4)]).outages
+    assert outage.gap_began_s == 20.4
+    assert outage.gap_s == pytest.approx(1.0)
+    assert outage.recovered_after_s == pytest.approx(1.0)
+
+
+def test_without_a_mark_there_is_no_outage() -> None:
+    assert make_run([100] * 20, [(3.0, 4.0)], marks=[]).outages == []
+
+
+def test_single_low_seconds_are_chance() -> None:
+    rates = [100] * 20 + [100, 80, 100, 100, 85, *[100] * 20]
+    [outage] = make_run(rates).outages
+    assert (outage.gap_s, outage.recovered_after_s) == (0.0, 0.0)
+
+
+def test_a_rate_that_fell_without_a_gap() -> None:
+    rates = [100] * 20 + [100] + [30] * 8 + [100] * 10
+    [outage] = make_run(rates).outages
+    assert outage.recovered_after_s == pytest.approx(28 - 20.4)
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (make_run([100] * 20 + [30] * 20, [(20.5, 22.0)]), "did not come back to 90 %"),
+        (make_run([100] * 40, stored=97), "3 events are missing"),
+        (make_run([100] * 40, stored=103), "3 events are stored twice"),
+        (make_run([100] * 40, stored=None), "what was lost is not known"),
+        (
+            make_run([100] * 40, marks=[RESTART.model_copy(update={"ok": False, "said": "no"})]),
+            "which failed (no)",
+        ),
+    ],
+)
+def test_what_is_said_of_it(run: InsertRun, words: str) -> None:
+    [text] = describe_outages(run)
+    assert words in text
+
+
+def test_each_mark_has_the_time_to_the_next() -> None:
+    marks: list[Any] = [RESTART, Mark(at_s=30.0, action="30s kill-server")]
+    run = make_run([100] * 60, [(20.5, 22.0), (30.2, 34.0)], marks)
+    assert [outage.gap_s for outage in run.outages] == [pytest.approx(1.5), pytest.approx(3.8)]

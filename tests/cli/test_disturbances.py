@@ -1,0 +1,104 @@
+"""Disturbances: how they are written, when they are done, and how they end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from cli.disturbances import Action, Disturbance, Disturber, check_disturbances, parse_disturbance
+from cli.errors import ConfigError, RunFailed
+from cli.signals import Interrupts
+from simulator.contract import Phase, Status
+
+from ..helpers import eventually
+
+RUNNING = Status(phase=Phase.RUN, age_s=1.0, elapsed_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("30s delete-pods app=db", Disturbance(30.0, Action.DELETE_PODS, "app=db")),
+        ("1.5m restart statefulset/db", Disturbance(90.0, Action.RESTART, "statefulset/db")),
+        ("5 kill-server", Disturbance(5.0, Action.KILL_SERVER, "")),
+        ("500ms scale deployment/db 0", Disturbance(0.5, Action.SCALE, "deployment/db 0")),
+        ("2s run: echo a; exit 1", Disturbance(2.0, Action.RUN, "echo a; exit 1")),
+    ],
+)
+def test_what_is_written(text: str, expected: Disturbance) -> None:
+    assert parse_disturbance(text) == expected
+    assert parse_disturbance(str(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("restart-server", "write when and what"),
+        ("30s restart-servr", "did you mean restart-server"),
+        ("30s delete-pods", "write '30s delete-pods LABEL=VALUE'"),
+        ("30s scale deployment/db", "write '30s scale KIND/NAME REPLICAS'"),
+        ("30s kill-server now", "write '30s kill-server'"),
+    ],
+)
+def test_what_is_not_understood(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_disturbance(text)
+
+
+def test_what_can_not_be_done_here() -> None:
+    with pytest.raises(ConfigError, match="needs --executor kubernetes; here there are: run"):
+        check_disturbances([parse_disturbance("1s delete-pods a=b")], [Action.RUN])
+    with pytest.raises(ConfigError, match="needs a server that this tool starts"):
+        check_disturbances([parse_disturbance("1s kill-server")], [Action.RUN])
+
+
+def disturb(*texts: str, doer: Callable[[str], None] = lambda _: None) -> Disturber:
+    actions = dict.fromkeys((Action.KILL_SERVER, Action.RESTART_SERVER), doer)
+    return Disturber([parse_disturbance(text) for text in texts], actions, Interrupts())
+
+
+def test_they_are_done_in_their_time_and_marked() -> None:
+    done: list[float] = []
+
+    def fail_the_second(_: str) -> None:
+        done.append(time.monotonic())
+        if len(done) == 2:
+            raise RunFailed("no such server")
+
+    with disturb("200ms kill-server", "100ms restart-server", doer=fail_the_second) as disturber:
+        began = time.monotonic()
+        disturber.follow(Status(phase=Phase.PREPARE, age_s=1.0))
+        disturber.follow(RUNNING)
+        eventually(lambda: len(disturber.marks) == 2, "both are done")
+    first, second = disturber.marks
+    assert (first.action, first.ok) == ("0.1s restart-server", True)
+    assert (second.action, second.ok, second.said) == ("0.2s kill-server", False, "no such server")
+    assert 0.1 <= first.at_s <= done[0] - began + 0.05
+    assert 0.2 <= second.at_s <= (second.ended_s or 0)
+
+
+def test_a_command_that_outlasts_the_run_is_ended() -> None:
+    with disturb("0 run sleep 60") as disturber:
+        disturber.follow(RUNNING)
+        time.sleep(0.3)
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+    [mark] = disturber.marks
+    assert not mark.ok
+    assert "was ended then" in (mark.said or "")
+
+
+def test_a_command_that_fails_says_why() -> None:
+    with disturb("0 run: echo it broke >&2; exit 3") as disturber:
+        disturber.follow(RUNNING)
+        eventually(lambda: disturber.marks, "it is done")
+    assert disturber.marks[0].said == "it ended with status 3 and said: it broke"
+
+
+def test_what_comes_after_the_end_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    with disturb("60s kill-server") as disturber:
+        disturber.follow(RUNNING)
+    assert not disturber.marks
+    assert "'60s kill-server' was not done" in capsys.readouterr().err
