@@ -70,8 +70,7 @@ class Capabilities:
     int64_range: tuple[int, int] = (-(2**63), 2**63 - 1)
     """The smallest and the largest number that the type for INT64 holds."""
     most_columns: int | None = None
-    """How many columns of a workload a table of the database can have, if that is less than a definition
-    may have."""
+    """How many columns a table can have for a workload; None: as many as a definition."""
     missing_values: bool = False
     """Whether events without a value in a nullable column can be stored."""
     needs_value: bool = False
@@ -89,7 +88,7 @@ class Capabilities:
         return Support.MISSING if self._find_problem(schema) else Support.FULL
 
     def _find_problem(self, schema: Schema) -> str | None:
-        """Why events of these columns can't be stored, after `it has`."""
+        """Why such events can't be stored, after `it has`."""
         if self.most_columns is not None and len(schema.row) > self.most_columns:
             return f"{len(schema.row):,} columns, and a table {self.most_columns:,} at most"
         for column in schema.columns:
@@ -99,13 +98,10 @@ class Capabilities:
                 )
             if column.nullable and not self.missing_values:
                 return f"no value in some events' {column.name}, which the module doesn't store"
-        others = (
-            c for c in schema.columns if not c.tag and c.name not in (schema.time, schema.device)
-        )
-        if self.needs_value and all(column.nullable for column in others):
-            return (
-                "no column besides time, device and tags that is never missing, as each event needs"
-            )
+        named = (schema.time, schema.device)
+        values = [one for one in schema.columns if not one.tag and one.name not in named]
+        if self.needs_value and all(column.nullable for column in values):
+            return "no column besides time, device and tags that is never missing"
         return None
 
     def require_workload(self, schema: Schema, name: str, module: str) -> None:
