@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -26,6 +27,9 @@ from ..helpers import eventually
 from . import kql
 from .http_proxy import Fate, HttpRequest, Refuse
 from .http_server import ANSWER_LOST, REQUEST_LOST, HttpServerUnderTest, refused
+
+_FRESH_S = 0.1
+"""For how long a table is as it was when it was asked about, in one request after the other."""
 
 
 def streams(request: HttpRequest) -> bool:
@@ -57,6 +61,8 @@ class KustoUnderTest(HttpServerUnderTest):
 
     def __init__(self, url: str, database: str, stack: ExitStack) -> None:
         self.database = database
+        self._known: dict[str, tuple[float, kql.Table]] = {}
+        """Tables that were asked about, and when."""
         super().__init__(
             "azure_data_explorer",
             [url],
@@ -98,10 +104,12 @@ class KustoUnderTest(HttpServerUnderTest):
         return found["Tables"][0] if command else found[1]
 
     def answer_instead(self, request: HttpRequest) -> Refuse | None:
-        if not request.target.startswith("/v2/rest/query"):
-            return None
-        query = json.loads(request.body)["csl"]
-        if re.fullmatch(r"\['\w+'\] \| count", query):
+        query = ""
+        if request.target.startswith("/v2/rest/query"):
+            query = json.loads(request.body)["csl"]
+        if not query or re.fullmatch(r"\['\w+'\] \| count", query):
+            # Who has changed a table, or has counted until all are there, sees it so.
+            self._known.clear()
             return None
         try:
             found = kql.execute(query, self._read_table)
@@ -125,6 +133,14 @@ class KustoUnderTest(HttpServerUnderTest):
         )
 
     def _read_table(self, name: str) -> kql.Table:
+        asked_s, found = self._known.get(name, (0.0, None))
+        if found is None or time.monotonic() - asked_s > _FRESH_S:
+            asked_s = time.monotonic()
+            found = self._fetch_table(name)
+            self._known[name] = asked_s, found
+        return found
+
+    def _fetch_table(self, name: str) -> kql.Table:
         found = self._ask(f"['{name}'] | take 1000000")
         kinds = {column["ColumnName"]: column["ColumnType"] for column in found["Columns"]}
         rows = [

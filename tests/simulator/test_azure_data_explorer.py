@@ -259,19 +259,17 @@ def test_the_parser_of_microsoft_accepts_the_queries(tmp_path: Path) -> None:
         queries += [*compile_all(workload), select_newest_times(schema, schema.table)]
     (tmp_path / "schema.json").write_text(json.dumps(schemas))
 
-    def check(found: list[str]) -> subprocess.CompletedProcess[str]:
-        file = tmp_path / "queries.kql"
-        file.write_text("\n\n".join(found))
-        return subprocess.run(
-            [checker, "--schema", tmp_path / "schema.json", file],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-
-    accepted = check(queries)
-    assert accepted.returncode == 0, accepted.stdout + accepted.stderr
-    assert f"{len(queries)} queries checked" in accepted.stdout + accepted.stderr
     # It does look at names.
-    assert check(["events | summarize max(temprature)"]).returncode == 1
+    queries.append("events | summarize max(temprature)")
+    file = tmp_path / "queries.kql"
+    file.write_text("\n\n".join(queries))
+    checked = subprocess.run(
+        [checker, "--schema", tmp_path / "schema.json", file],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    [problem] = checked.stderr.splitlines()
+    assert "temprature" in problem
+    assert checked.stdout.strip() == f"{len(queries)} queries checked, 1 bad"
 
 
 FLOATS = Schema(
