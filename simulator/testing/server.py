@@ -89,6 +89,10 @@ class ServerUnderTest(ABC):
 
     tells_size: ClassVar[bool] = True
     """It says, as the database does, what a table takes on disk."""
+    events_for_size: ClassVar[int] = 20_000
+    """So many make a table visibly larger."""
+    compacts: ClassVar[bool] = True
+    """The tests' user may have tables compacted."""
 
     def __init__(self, module: str, options: Mapping[str, Any]) -> None:
         self.module_type = load_module(module)

@@ -41,6 +41,8 @@ class ArangoUnderTest(HttpServerUnderTest):
 
     # Documents have members, collections have no columns.
     tables_come_with_events = True
+    # Only superusers may, and whoever logs in by a name is none.
+    compacts = False
     column_types: ClassVar = {
         ColumnType.TIMESTAMP_MS: "number",
         ColumnType.INT64: "number",

@@ -68,6 +68,8 @@ class ArangoStandIn(ThreadingHTTPServer):
         self.numbers = itertools.count(1)
         self.conflicts = 0
         """So many documents more meet a write conflict."""
+        self.forbidden = {"compact"}
+        """What its user may not. With authentication, only tokens without a user make superusers."""
         self.requests: list[tuple[str, str]] = []
         """Method and target of each."""
 
@@ -139,6 +141,18 @@ class ArangoStandIn(ThreadingHTTPServer):
                 _only(params, set())
                 count = len(_collection(database, collection).documents)
                 return 200, {"error": False, "code": 200, "count": count}
+            case ["GET", "_api", "collection", collection, "figures"]:
+                _only(params, {"details"})
+                return 200, _figures(_collection(database, collection))
+            case ["PUT", "_admin", "wal", "flush"]:
+                _only(params, {"waitForSync", "waitForCollector"})
+                _booleans(params)
+                self._permit("flush")
+                return 200, {}
+            case ["PUT", "_admin", "compact"]:
+                _only(params, {"changeLevel", "compactBottomMostLevel"})
+                self._permit("compact")
+                return 200, {}
             case ["GET", "_api", "collection", collection, "properties"]:
                 _only(params, set())
                 return 200, _collection(database, collection).properties
@@ -167,6 +181,10 @@ class ArangoStandIn(ThreadingHTTPServer):
                 del self.cursors[cursor]
                 return 202, {"error": False, "code": 202, "id": cursor}
         raise Refused(404, 404, f"unknown path {method} {path}")
+
+    def _permit(self, what: str) -> None:
+        if what in self.forbidden:
+            raise Refused(403, 11, "only allowed for superusers")
 
     def _create(
         self, database: dict[str, _Collection], body: dict[str, Any]
@@ -299,7 +317,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_POST = do_DELETE = _serve  # noqa: N815 - as the library wants it
+    do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 - as the library wants it
 
     def log_message(self, *_: Any) -> None:
         """Nothing."""
@@ -338,6 +356,24 @@ def _collection(database: dict[str, _Collection], name: str) -> _Collection:
     if name not in database:
         raise Refused(404, 1203, f"collection or view not found: {name}")
     return database[name]
+
+
+def _figures(collection: _Collection) -> dict[str, Any]:
+    """Documents as JSON; of the primary index the keys, of another one what it is of."""
+    documents = collection.documents
+    members = [[name.partition(".")[0] for name in index["fields"]] for index in collection.indexes]
+    indexed = [
+        [document.get(name) for name in names]
+        for names in members
+        for document in documents.values()
+    ]
+    size = len("".join(map(json.dumps, [*documents, *indexed])))
+    figures = {
+        "indexes": {"count": 1 + len(members), "size": size},
+        "documentsSize": len("".join(map(json.dumps, documents.values()))),
+        "cacheInUse": False, "cacheSize": 0, "cacheUsage": 0,
+    }  # fmt: skip
+    return collection.properties | {"figures": figures}
 
 
 def _index(collection: _Collection, body: bytes) -> tuple[int, dict[str, Any]]:

@@ -179,7 +179,20 @@ class CratedbUnderTest(HttpServerUnderTest):
 class CratedbStandIn(CratedbUnderTest):
     """The stand-in, whose types are PostgreSQL's."""
 
+    # It stores row by row.
+    events_for_size = 1_000
+
+    dsn: str
+    """Of the PostgreSQL below it."""
+
     column_types: ClassVar = CratedbUnderTest.column_types | {ColumnType.TIMESTAMP_MS: "bigint"}
+
+    def size_on_disk(self, table: str) -> int | None:
+        below: psycopg2.extensions.connection = connected(self.dsn)
+        name = f'"{self.schema}"."{table}"'
+        [[size]] = ask(below, "SELECT pg_total_relation_size(%s::regclass)", name)
+        below.close()
+        return int(size)
 
     @classmethod
     @contextmanager
@@ -194,6 +207,8 @@ class CratedbStandIn(CratedbUnderTest):
                 stand_in(with_options(dsn, dbname=name)) as server,
                 cls.started(server.url) as found,
             ):
+                assert isinstance(found, CratedbStandIn)
+                found.dsn = server.dsn
                 # The stand-in begins with a statement as soon as it has it.
                 patch.setattr("simulator.modules.cratedb.writer._SETTLE_S", 0.0)
                 yield found

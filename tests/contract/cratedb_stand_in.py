@@ -6,7 +6,7 @@ Whatever isn't in the documentation is refused: other paths, methods, parameters
 body, bulk arguments of another length, a SELECT that isn't in the grammar of CrateDB's own parser
 (cratedb-sqlparse), and any other statement that isn't known here in CrateDB's own form. What is left
 runs on PostgreSQL, so answers are computed, not made up; that shows nothing about CrateDB's planner, its
-shards, or its speed.
+shards, or its speed. A table's segments are as large as PostgreSQL's table was when it was last flushed.
 """
 
 from __future__ import annotations
@@ -70,6 +70,9 @@ _SETUP = """
     INSERT INTO crate.nodes VALUES ('{"number": "5.10.0"}');
     CREATE TABLE crate.tables (table_schema text, table_name text, number_of_shards int,
         number_of_replicas text, settings jsonb, PRIMARY KEY (table_schema, table_name));
+    CREATE TABLE crate.segments (table_schema text, table_name text, size bigint);
+    CREATE VIEW crate.shards AS SELECT table_schema AS schema_name, table_name, 'STARTED' AS state,
+        TRUE AS "primary" FROM crate.tables, generate_series(1, number_of_shards);
 """
 _SETTINGS = {
     "refresh_interval": 1000,
@@ -88,6 +91,9 @@ _COLUMN = re.compile(
 )
 _DROP = re.compile(rf"DROP TABLE IF EXISTS {_NAME}")
 _REFRESH = re.compile(rf"REFRESH TABLE {_NAME}")
+_OPTIMIZE = re.compile(
+    rf"OPTIMIZE TABLE ({_NAME}(?:, {_NAME})*) WITH \((max_num_segments|only_expunge_deletes) = (\w+)\)"
+)
 _INSERT = re.compile(rf"INSERT INTO {_NAME} \(((?:{_NAME}(?:, )?)+)\) (.+)")
 _STATS = re.compile(r'SET GLOBAL "stats\.enabled" = (TRUE|FALSE)')
 _CREATE_USER = re.compile(r"CREATE USER (\w+) WITH \(password = '([^']+)'\)")
@@ -139,7 +145,7 @@ def _subscripted(found: re.Match[str]) -> str:
 def translated_select(statement: str) -> str:
     """A SELECT in PostgreSQL's words."""
     found = _SUBSCRIPT.sub(_subscripted, statement).replace("%", "%%").replace("?", "%s")
-    for name in ("jobs", "nodes"):
+    for name in ("jobs", "nodes", "segments", "shards"):
         found = found.replace(f"sys.{name}", f"crate.{name}")
     found = found.replace("information_schema.tables", "crate.tables")
     found = re.sub(
@@ -209,16 +215,14 @@ class _Session:
             self._create(cursor, schema, found)
         elif found := _DROP.fullmatch(statement):
             cursor.execute(statement)
-            cursor.execute(
-                "DELETE FROM crate.tables WHERE table_schema = %s AND table_name = %s",
-                [schema, found[1]],
-            )
-        elif found := _STATS.fullmatch(statement):
-            cursor.execute("UPDATE crate.settings SET stats_enabled = %s", [found[1]])
-        elif found := _CREATE_USER.fullmatch(statement):
-            cursor.execute("INSERT INTO crate.users VALUES (%s, %s)", [found[1], found[2]])
-        elif found := _DROP_USER.fullmatch(statement):
-            cursor.execute("DELETE FROM crate.users WHERE name = %s", [found[1]])
+            for known in ("tables", "segments"):
+                cursor.execute(
+                    f"DELETE FROM crate.{known} WHERE table_schema = %s AND table_name = %s",
+                    [schema, found[1]],
+                )
+        elif found := _OPTIMIZE.fullmatch(statement):
+            for name in re.findall(_NAME, found[1]):
+                self._optimize(cursor, schema, name, found[4] == "max_num_segments")
         elif _REFRESH.fullmatch(statement):
             cursor.execute(statement.replace("REFRESH TABLE", "SELECT FROM") + " LIMIT 0")
         elif statement.startswith("SELECT "):
@@ -231,8 +235,29 @@ class _Session:
             rows = cursor.fetchall()
             return {"cols": names, "rows": rows, "rowcount": len(rows)}
         else:
-            raise _syntax_error(f"line 1:1: mismatched input: {statement}")
+            self._administer(cursor, statement)
         return {"cols": [], "rows": [[]], "rowcount": 1}
+
+    def _administer(self, cursor: Any, statement: str) -> None:
+        if found := _STATS.fullmatch(statement):
+            cursor.execute("UPDATE crate.settings SET stats_enabled = %s", [found[1]])
+        elif found := _CREATE_USER.fullmatch(statement):
+            cursor.execute("INSERT INTO crate.users VALUES (%s, %s)", [found[1], found[2]])
+        elif found := _DROP_USER.fullmatch(statement):
+            cursor.execute("DELETE FROM crate.users WHERE name = %s", [found[1]])
+        else:
+            raise _syntax_error(f"line 1:1: mismatched input: {statement}")
+
+    def _optimize(self, cursor: Any, schema: str, name: str, merge: bool) -> None:
+        if merge:
+            cursor.execute(f'VACUUM "{name}"')
+        cursor.execute(
+            "DELETE FROM crate.segments WHERE table_schema = %s AND table_name = %s", [schema, name]
+        )
+        cursor.execute(
+            "INSERT INTO crate.segments VALUES (%s, %s, pg_total_relation_size(%s::regclass))",
+            [schema, name, f'"{name}"'],
+        )
 
     def _create(self, cursor: Any, schema: str, found: re.Match[str]) -> None:
         columns, at = [], 0

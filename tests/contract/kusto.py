@@ -1,7 +1,8 @@
 """How to look into a Kusto cluster, and how to make it fail.
 
 The server is a stand-in: its protocol, blobs and queues are real, its query language is hardly there. What
-is more than a count is evaluated here (kql.py), over the rows that it has.
+is more than a count is evaluated here (kql.py), over the rows that it has. So are extents: one for each
+table, of columns compressed by zlib.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from typing import Any, ClassVar
@@ -56,6 +58,7 @@ class KustoUnderTest(HttpServerUnderTest):
         ColumnType.TEXT: "string",
         ColumnType.JSON: "dynamic",
     }
+    events_for_size = 1_000
     agent_header = "x-ms-app"
     agent = "iot-benchmark/{run_id}"
 
@@ -104,6 +107,10 @@ class KustoUnderTest(HttpServerUnderTest):
         return found["Tables"][0] if command else found[1]
 
     def answer_instead(self, request: HttpRequest) -> Refuse | None:
+        if request.target.startswith("/v1/rest/mgmt"):
+            extents = self._show_extents(json.loads(request.body)["csl"])
+            if extents is not None:
+                return extents
         query = ""
         if request.target.startswith("/v2/rest/query"):
             query = json.loads(request.body)["csl"]
@@ -111,12 +118,9 @@ class KustoUnderTest(HttpServerUnderTest):
             # Who has changed a table, or has counted until all are there, sees it so.
             self._known.clear()
             return None
-        try:
-            found = kql.execute(query, self._read_table)
-        except httpx.HTTPStatusError as error:
-            return Refuse(error.response.status_code, error.response.json())
-        except kql.KqlError as error:
-            return refuse(400, permanent=True, text=f"{error}: {query}")
+        found = self._execute(query, self._read_table)
+        if isinstance(found, Refuse):
+            return found
         columns = [{"ColumnName": name, "ColumnType": "dynamic"} for name in found.columns]
         rows = [[kql.write_value(row[name]) for name in found.columns] for row in found.rows]
         table = {
@@ -131,6 +135,41 @@ class KustoUnderTest(HttpServerUnderTest):
                 {"FrameType": "DataSetCompletion", "HasErrors": False, "Cancelled": False},
             ],
         )
+
+    def _execute(self, query: str, table: Callable[[str], kql.Table]) -> kql.Table | Refuse:
+        try:
+            return kql.execute(query, table)
+        except httpx.HTTPStatusError as error:
+            return Refuse(error.response.status_code, error.response.json())
+        except kql.KqlError as error:
+            return refuse(400, permanent=True, text=f"{error}: {query}")
+
+    def _show_extents(self, command: str) -> Refuse | None:
+        asked = re.fullmatch(r"\.show table (\['\w+'\]) extents (\|.+)", command)
+        if asked is None:
+            return None
+        found = self._execute(f"{asked[1]} {asked[2]}", self._read_extents)
+        if isinstance(found, Refuse):
+            return found
+        columns = [
+            {"ColumnName": name, "DataType": "Double", "ColumnType": "real"}
+            for name in found.columns
+        ]
+        rows = [[row[name] for name in found.columns] for row in found.rows]
+        return Refuse(200, {"Tables": [{"TableName": "Table_0", "Columns": columns, "Rows": rows}]})
+
+    def _read_extents(self, name: str) -> kql.Table:
+        """A single extent, with an index of its texts."""
+        found = self._ask(f"['{name}'] | take 1000000")
+        columns = list(zip(*found["Rows"], strict=True))
+        compressed = sum(len(zlib.compress(json.dumps(column).encode(), 1)) for column in columns)
+        terms = {value for column in columns for value in column if isinstance(value, str)}
+        index = len(zlib.compress(json.dumps(sorted(terms)).encode(), 1))
+        extent = {
+            "ExtentSize": float(compressed + index), "CompressedSize": float(compressed),
+            "IndexSize": float(index), "RowCount": len(found["Rows"]),
+        }  # fmt: skip
+        return kql.Table(list(extent), [extent])
 
     def _read_table(self, name: str) -> kql.Table:
         asked_s, found = self._known.get(name, (0.0, None))

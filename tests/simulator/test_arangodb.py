@@ -250,6 +250,32 @@ def test_an_event_of_an_earlier_run_is_told_from_one_sent_twice(
         insert_with(server.module(job, options=options), Temperature(), 4, first=2)
 
 
+def test_figures_follow_a_flush_and_what_is_forbidden_is_told(
+    server: ArangoStandInUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = new_job(Temperature.schema, batch=5)
+    prepare(server, job)
+    insert_with(server.module(job), Temperature(), 5)
+    module = server.module(job)
+    module.open()
+    server.stand_in.requests.clear()
+    size = module.storage()
+    flush, figures = (
+        target.partition(server.database)[2] for _, target in server.stand_in.requests
+    )
+    assert flush == "/_admin/wal/flush?waitForSync=true&waitForCollector=true"
+    assert figures == "/_api/collection/events/figures"
+    assert "flush" not in size.source
+    with pytest.raises(SimulatorError, match="only superusers compact"):
+        module.compact()
+    monkeypatch.setattr(server.stand_in, "forbidden", {"flush"})
+    assert module.compact()
+    unflushed = module.storage()
+    assert "could not be flushed" in unflushed.source
+    assert unflushed.total_bytes == size.total_bytes
+    module.close()
+
+
 @pytest.mark.parametrize("method", ["document", "import"])
 def test_requests_in_flight(server: ArangoStandInUnderTest, method: str) -> None:
     """All arrive, also when one of them is lost."""

@@ -38,6 +38,7 @@ from simulator.modules.azure_data_explorer.ingestion import (
 from simulator.modules.azure_data_explorer.options import AdxOptions
 from simulator.modules.azure_data_explorer.queries import compile_query, select_newest_times
 from simulator.modules.azure_data_explorer.server import Connection
+from simulator.modules.azure_data_explorer.storage import ask_extents, check_rows
 from simulator.modules.base import Job, await_count
 from simulator.modules.options import parse_options
 from simulator.modules.shared.http import Answer
@@ -257,19 +258,28 @@ def test_the_parser_of_microsoft_accepts_the_queries(tmp_path: Path) -> None:
         create = module.table_commands(schema.table)[0]
         schemas[schema.table] = create[create.index("(") :]
         queries += [*compile_all(workload), select_newest_times(schema, schema.table)]
+        queries.append(ask_extents(schema.table))
     (tmp_path / "schema.json").write_text(json.dumps(schemas))
 
     # It does look at names.
     queries.append("events | summarize max(temprature)")
+    queries.append(ask_extents("events").replace("IndexSize", "IndexBytes"))
     file = tmp_path / "queries.kql"
     file.write_text("\n\n".join(queries))
     checked = subprocess.run(
         [checker, "--schema", tmp_path / "schema.json", file],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    [problem] = checked.stderr.splitlines()
-    assert "temprature" in problem
-    assert checked.stdout.strip() == f"{len(queries)} queries checked, 1 bad"
+    events, extents = checked.stderr.splitlines()
+    assert "temprature" in events
+    assert "IndexBytes" in extents
+    assert checked.stdout.strip() == f"{len(queries)} queries checked, 2 bad"
+
+
+def test_no_size_is_told_while_events_are_in_row_stores() -> None:
+    check_rows(20, 20)
+    with pytest.raises(SimulatorError, match=r"8 of 20 events .* batch: true"):
+        check_rows(8, 20)
 
 
 FLOATS = Schema(

@@ -22,6 +22,11 @@ the run shows it. With `client` it can't happen.
 
 Documents have JSON's numbers, of 64 bits. Sums are computed in floating point, so that those of whole
 numbers are exact to 2**53.
+
+What is on disk are the figures of the collections, RocksDB's estimates, after a flush of what is in memory;
+in a cluster those of the leaders alone. To compact, the server is asked to compact all that it has, which
+only superusers may: nobody who logs in by a name. Left out are the write-ahead log, and in a cluster the
+followers' copies.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ from typing import Any, ClassVar
 from arango.collection import StandardCollection
 
 from ...conditions import Condition
-from ...contract import PrimaryKey
+from ...contract import PrimaryKey, Storage
 from ...workloads.base import ColumnType
 from ...workloads.queries import Bound
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
@@ -42,6 +47,7 @@ from .encoding import DocumentEncoder, InsertMethod
 from .options import ArangoOptions, EncodingOptions
 from .queries import SHAPES, compile_query
 from .server import Connection
+from .storage import compact_all, read_storage
 from .writer import ArangoWriter
 
 # A document has JSON's types.
@@ -158,6 +164,14 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
             self._connect().ask(self._collection(table).count) for table in self.job.table_names
         ]
         return sum(counts)
+
+    def storage(self) -> Storage:
+        timeout_s = self.options.database_timeout_s
+        return read_storage(self._connect(), self.job.table_names, timeout_s)
+
+    def compact(self) -> bool:
+        compact_all(self._connect(), self.options.database_timeout_s)
+        return True
 
     def compile(self, bound: Bound) -> Query:
         return partial(self._ask_rows, compile_query(bound, self.job.schema))

@@ -92,6 +92,10 @@ class ArangoHttp(HTTPClient):
         """POST a body to an API of the database; Retryable if there is no answer."""
         return self.request("POST", self._database + path, body, _JSON)
 
+    def put(self, path: str, timeout_s: float) -> tuple[int, bytes]:
+        """PUT nothing to an API of the database; Retryable if it doesn't answer within `timeout_s`."""
+        return self.request("PUT", self._database + path, timeout_s=timeout_s)
+
     def request(
         self,
         method: str,

@@ -19,6 +19,14 @@ What differs in queries
 -----------------------
 All floats are `real`, 64 bits: a condition on a float32 column compares with the digits that were sent for
 it. A text has no null: an empty one in a nullable column counts as missing.
+
+What is on disk
+---------------
+The size of the tables' extents: compressed columns and indexes, once, although Azure's storage keeps copies.
+Streamed events are in row stores first, which don't tell their size: as long as some are, there is no
+figure. Nothing is there to compact by, since the service merges extents by itself.
+
+https://learn.microsoft.com/kusto/management/show-extents
 """
 
 from __future__ import annotations
@@ -30,7 +38,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from ...conditions import Condition
-from ...contract import PrimaryKey
+from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError, one_line
 from ...workloads.base import ColumnType
 from ...workloads.queries import Bound
@@ -41,6 +49,7 @@ from .ingestion import MAPPING, SHOWN
 from .options import AdxOptions, EncodingOptions
 from .queries import SHAPES, compile_query, quote_name
 from .server import Connection, connect
+from .storage import check_rows, read_extents
 from .writer import STREAMED_VISIBLE_S, AdxWriter
 
 _log = logging.getLogger(__name__)
@@ -163,6 +172,11 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
             self.connection.ask(f"{quote_name(table)} | count") for table in self.job.table_names
         ]
         return sum(int(rows[0][0]) for rows in answers)
+
+    def storage(self) -> Storage:
+        found, rows = read_extents(self.connection, self.job.table_names)
+        check_rows(rows, self.count())
+        return found
 
     def compile(self, bound: Bound) -> Query:
         compiled = compile_query(bound, self.job.schema)

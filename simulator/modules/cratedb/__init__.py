@@ -20,6 +20,9 @@ with it for a second, or a proxy on the way doesn't begin with it after that. Th
 shows such copies.
 
 Queries use `date_bin` (4.7 and later), and for the newest events `max_by` (5.2 and later).
+
+What is on disk are the segments of all shards and replicas (`sys.segments`), after a flush. To compact,
+each shard is merged into one segment (`OPTIMIZE TABLE`). Left out is the translog.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ...conditions import Condition
-from ...contract import PrimaryKey
+from ...contract import PrimaryKey, Storage
 from ...encoding import KEY_COLUMN
 from ...errors import SimulatorError
 from ...workloads.base import ColumnType, Schema
@@ -42,6 +45,7 @@ from .encoding import InsertMode, StatementEncoder, is_object
 from .options import CratedbOptions, EncodingOptions
 from .queries import CratedbDialect
 from .server import Connection, describe
+from .storage import merge_segments, read_storage
 from .writer import CratedbWriter
 
 # https://cratedb.com/docs/crate/reference/en/latest/general/ddl/data-types.html
@@ -178,6 +182,19 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
             self._ask(f"REFRESH TABLE {quote_name(table)}")
             counts.append(self._ask(f"SELECT count(*) FROM {quote_name(table)}")[0][0])
         return sum(counts)
+
+    def storage(self) -> Storage:
+        options = self.options
+        return read_storage(
+            self._connect(),
+            options.default_schema,
+            self.job.table_names,
+            options.database_timeout_s,
+        )
+
+    def compact(self) -> bool:
+        merge_segments(self._connect(), self.job.table_names, self.options.database_timeout_s)
+        return True
 
     def compile(self, bound: Bound) -> Query:
         return partial(self._ask, compile_query(bound, self.job.schema, CratedbDialect()))
