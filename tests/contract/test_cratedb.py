@@ -10,6 +10,7 @@ import pytest
 from simulator.contract import PrimaryKey, Tables
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import AnyModule, Job, Payload
+from simulator.modules.cratedb.storage import count_copies
 from simulator.modules.cratedb.writer import CratedbWriter
 from simulator.testing.events import Awkward, rows_of
 from simulator.testing.inserting import insert, insert_with
@@ -41,6 +42,13 @@ def test_credentials_over_tls(crate: CratedbUnderTest) -> None:
         insert_with(crate.module(job, options=way_in | trust), Temperature(), 20)
         assert module.count() == 20
         module.close()
+
+
+@pytest.mark.parametrize(
+    ("shards", "copies"), [([(True, 4)], 1), ([(False, 8), (True, 4)], 3), ([(False, 1)], 0)]
+)
+def test_copies_are_primaries_and_replicas(shards: list[tuple[bool, int]], copies: int) -> None:
+    assert count_copies(shards) == copies
 
 
 def test_tables_are_made_as_the_options_say(crate: CratedbUnderTest) -> None:

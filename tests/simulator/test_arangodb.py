@@ -266,7 +266,7 @@ def test_figures_follow_a_flush_and_what_is_forbidden_is_told(
     assert flush == "/_admin/wal/flush?waitForSync=true&waitForCollector=true"
     assert figures == "/_api/collection/events/figures"
     assert "flush" not in size.source
-    with pytest.raises(SimulatorError, match="only superusers compact"):
+    with pytest.raises(SimulatorError, match="only superusers may compact"):
         module.compact()
     monkeypatch.setattr(server.stand_in, "forbidden", {"flush"})
     assert module.compact()

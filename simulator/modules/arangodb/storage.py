@@ -61,8 +61,8 @@ def compact_all(connection: Connection, timeout_s: float) -> None:
     status, body = connection.http.put(_COMPACT, timeout_s)
     if status == _FORBIDDEN:
         raise SimulatorError(
-            "ArangoDB lets only superusers compact: nobody who logs in by a name, and everybody on a server"
-            " without authentication"
+            "only superusers may compact ArangoDB, and no user is one; on a server without authentication"
+            " everybody may"
         )
     if status != 200:
         raise connection.http.interpret(status, parse_body(body))

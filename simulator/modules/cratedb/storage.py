@@ -42,14 +42,17 @@ def read_storage(
     _optimize(connection, tables, _FLUSH, timeout_s)
     values = [schema, list(tables)]
     [(size,)] = connection.ask(_SIZE, values)
-    shards = {bool(primary): int(count) for primary, count in connection.ask(_SHARDS, values)}
-    if not shards.get(True):
+    copies = count_copies(connection.ask(_SHARDS, values))
+    if not copies:
         raise SimulatorError(f"CrateDB lists no started shards of {', '.join(tables)}")
-    return Storage(
-        total_bytes=int(size or 0),
-        copies=round(sum(shards.values()) / shards[True]),
-        source=_SOURCE,
-    )
+    return Storage(total_bytes=int(size or 0), copies=copies, source=_SOURCE)
+
+
+def count_copies(shards: Sequence[tuple[bool, int]]) -> int:
+    """Of each row, by the numbers of primary (true) shards and replicas; 0 if no primary is there."""
+    counts = dict(shards)
+    primaries = counts.get(True, 0)
+    return round(sum(counts.values()) / primaries) if primaries else 0
 
 
 def merge_segments(connection: Connection, tables: Sequence[str], timeout_s: float) -> None:
