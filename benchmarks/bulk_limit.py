@@ -34,11 +34,12 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from simulator.contract import Load, PrimaryKey
-from simulator.modules.base import Job, Payload
+from simulator.modules.base import Job
 from simulator.modules.elasticsearch import Elasticsearch
 from simulator.modules.elasticsearch.encoding import Request
 from simulator.modules.elasticsearch.options import ElasticsearchOptions
 from simulator.modules.options import parse_options
+from simulator.modules.sending import Payload
 from simulator.worker import connect, garbage_collection_paused
 from simulator.worker.feed import Feed
 from simulator.worker.loop import insert_all

@@ -35,9 +35,10 @@ from typing import BinaryIO, cast
 from cassandra.segment import compute_crc24
 
 from simulator.contract import Load
-from simulator.modules.base import Job, Payload
+from simulator.modules.base import Job
 from simulator.modules.cassandra import Cassandra
 from simulator.modules.options import parse_options
+from simulator.modules.sending import Payload
 from simulator.worker import connect, garbage_collection_paused
 from simulator.worker.feed import Feed
 from simulator.worker.loop import insert_all

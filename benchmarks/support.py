@@ -22,9 +22,10 @@ from tabulate import tabulate
 from cli.embedded import EmbeddedPostgres
 from cli.signals import Interrupts
 from simulator.contract import Load, PrimaryKey
-from simulator.modules.base import Job, Payload, Writer
+from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
+from simulator.modules.sending import Payload, Writer
 from simulator.worker import connect, garbage_collection_paused
 from simulator.worker.feed import Feed
 from simulator.worker.loop import insert_all

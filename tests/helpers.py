@@ -19,7 +19,7 @@ from simulator.contract import (
     make_groups,
 )
 from simulator.histograms import encode_histogram, new_histogram
-from simulator.modules.base import Encoder, Payload
+from simulator.modules.sending import Encoder, Payload
 from simulator.workloads.base import (
     EventBlock,
 )

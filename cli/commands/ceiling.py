@@ -12,7 +12,7 @@ from simulator.contract import DataSet
 from .options import WorkerCounts, config_option, option_of, workload_option
 
 if TYPE_CHECKING:
-    from simulator.modules.base import Encoder
+    from simulator.modules.sending import Encoder
     from simulator.workloads.base import Workload
 
 

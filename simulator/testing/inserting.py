@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ..histograms import merge_histograms
-from ..modules.base import AnyModule, Payload, Writer
+from ..modules.base import AnyModule
+from ..modules.sending import Payload, Writer
 from ..worker import connect
 from ..worker.feed import Feed
 from ..worker.loop import insert_all

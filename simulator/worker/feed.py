@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from ..modules.base import Encoder, Payload
+from ..modules.sending import Encoder, Payload
 from ..workloads.base import EventBlock
 
 # Least number of events that are generated and encoded at once. On a machine with a busy server, whose data

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..errors import Retryable, SimulatorError
-from ..modules.base import Outcome, Payload, Writer
+from ..modules.sending import Outcome, Payload, Writer
 from ..modules.shared.arrival import find_arrival
 from .measure import Recorder
 from .schedule import ClosedLoop, Schedule

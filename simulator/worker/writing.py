@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from ..contract import Progress, Role, Stage, Timestamps, WorkerResult, share
-from ..modules.base import Writer
+from ..modules.sending import Writer
 from ..workloads.base import EventBlock
 from ..workloads.tags import Tags
 from .base import EARLY_S, Worker, garbage_collection_paused

@@ -10,9 +10,10 @@ import pytest
 
 from simulator.contract import PrimaryKey, Tables
 from simulator.errors import SimulatorError
-from simulator.modules.base import Job, Payload
+from simulator.modules.base import Job
 from simulator.modules.elasticsearch import queries
 from simulator.modules.elasticsearch.writer import ElasticsearchWriter
+from simulator.modules.sending import Payload
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert, insert_with
 from simulator.testing.server import ServerUnderTest, as_observer, new_job

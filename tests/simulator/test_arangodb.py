@@ -15,8 +15,9 @@ from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.arangodb.encoding import DocumentEncoder, InsertMethod, Request
 from simulator.modules.arangodb.options import ArangoOptions, EncodingOptions
 from simulator.modules.arangodb.server import ArangoHttp
-from simulator.modules.base import Job, Payload
+from simulator.modules.base import Job
 from simulator.modules.options import parse_options
+from simulator.modules.sending import Payload
 from simulator.testing.events import Awkward, Row, normalise, rows_of
 from simulator.testing.inserting import insert, insert_with, requests_at_once
 from simulator.testing.server import as_observer, new_job

@@ -12,9 +12,9 @@ from contextlib import closing, contextmanager
 import pytest
 
 from simulator.histograms import merge_histograms
-from simulator.modules.base import Payload, Writer
 from simulator.modules.cassandra.wire import Connection, Pending
 from simulator.modules.postgres.wire import _Plain
+from simulator.modules.sending import Payload, Writer
 from simulator.modules.shared.arrival import find_arrival, receive_stamped, stamp_arrivals
 from simulator.modules.shared.http import HttpPool
 from simulator.worker.loop import insert_all

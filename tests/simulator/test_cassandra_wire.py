@@ -16,9 +16,9 @@ import trustme
 from cassandra import OperationTimedOut, WriteTimeout
 from cassandra.segment import Segment, SegmentCodec
 
-from simulator.modules.base import Outcome
 from simulator.modules.cassandra.pool import ConnectionPool
 from simulator.modules.cassandra.wire import Connection, Node, Pending
+from simulator.modules.sending import Outcome
 
 from ..helpers import eventually
 

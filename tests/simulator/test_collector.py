@@ -47,16 +47,8 @@ from simulator.contract import (
     make_groups,
 )
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.base import (
-    AnyModule,
-    Capabilities,
-    Encoder,
-    Job,
-    Options,
-    Query,
-    Support,
-    Writer,
-)
+from simulator.modules.base import AnyModule, Capabilities, Job, Options, Query, Support
+from simulator.modules.sending import Encoder, Writer
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import settings, worker_result

@@ -12,11 +12,12 @@ import pytest
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
-from simulator.modules.base import Job, Payload
+from simulator.modules.base import Job
 from simulator.modules.cratedb.encoding import InsertMode, Part, StatementEncoder
 from simulator.modules.cratedb.options import CratedbOptions, EncodingOptions
 from simulator.modules.cratedb.writer import CratedbWriter
 from simulator.modules.options import parse_options
+from simulator.modules.sending import Payload
 from simulator.modules.shared.http import Answer
 from simulator.testing.events import Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS

@@ -12,11 +12,12 @@ import pytest
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding import client_keys, escape_json
 from simulator.errors import OptionError
-from simulator.modules.base import Job, Payload
+from simulator.modules.base import Job
 from simulator.modules.elasticsearch.encoding import DocumentEncoder, InsertMode, Request
 from simulator.modules.elasticsearch.options import ElasticsearchOptions, EncodingOptions
 from simulator.modules.elasticsearch.server import configure_nodes
 from simulator.modules.options import parse_options
+from simulator.modules.sending import Payload
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.base import Payload
+from simulator.modules.sending import Payload
 from simulator.modules.shared.exactly_once import (
     Request,
     Span,

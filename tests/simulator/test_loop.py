@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simulator.contract import WorkerInsert, WorkerOffer
 from simulator.errors import Retryable, SimulatorError
 from simulator.histograms import latency_ms, merge_histograms
-from simulator.modules.base import Outcome, Payload, Writer
+from simulator.modules.sending import Outcome, Payload, Writer
 from simulator.testing.inserting import insert, requests_at_once
 from simulator.worker import garbage_collection_paused
 from simulator.worker.feed import Feed

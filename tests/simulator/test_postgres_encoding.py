@@ -14,7 +14,7 @@ import pytest
 
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding import client_keys
-from simulator.modules.base import Job, Payload
+from simulator.modules.base import Job
 from simulator.modules.postgres.encoding import (
     CopyFormat,
     InsertMode,
@@ -25,6 +25,7 @@ from simulator.modules.postgres.encoding import (
     value_rows,
 )
 from simulator.modules.postgres.protocol import SYNC
+from simulator.modules.sending import Payload
 from simulator.modules.shared.sql import quote_name
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS

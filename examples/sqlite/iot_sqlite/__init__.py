@@ -23,17 +23,15 @@ from simulator.encoding import KEY_COLUMN, bounds, with_client_key
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import (
     Capabilities,
-    Encoder,
     Encoding,
     Job,
     Module,
     Options,
-    Payload,
     Query,
     Support,
-    Writer,
     claim_queries,
 )
+from simulator.modules.sending import Encoder, Payload, Writer
 from simulator.modules.shared.errors import missing_table, nothing_to_query, stored_by_earlier_run
 from simulator.modules.shared.sql import quote_name
 from simulator.modules.shared.sql_queries import compile_query

@@ -7,7 +7,8 @@ from typing import Any
 
 from ...contract import PrimaryKey
 from ...errors import Retryable, SimulatorError, one_line
-from ..base import Job, Payload, Writer
+from ..base import Job
+from ..sending import Payload, Writer
 from ..shared.errors import stored_by_earlier_run
 from ..shared.exactly_once import Span, Wanted, find_missing, settle
 from ..shared.http import parse_body

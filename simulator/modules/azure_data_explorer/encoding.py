@@ -12,7 +12,8 @@ from enum import StrEnum
 from ...encoding import bounds, escape, iso_times, text_format
 from ...rows import format_rows, text_form, text_values
 from ...workloads.base import ColumnType, EventBlock
-from ..base import Encoder, Job, Payload
+from ..base import Job
+from ..sending import Encoder, Payload
 from ..shared.compression import compress
 from ..shared.tables import deal_block
 

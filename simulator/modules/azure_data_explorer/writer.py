@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from ...errors import Retryable
-from ..base import Job, Payload, Writer
+from ..base import Job
+from ..sending import Payload, Writer
 from ..shared.errors import CONNECTION_LOST
 from .encoding import CsvEncoder, Part
 from .options import AdxOptions

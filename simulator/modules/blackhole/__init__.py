@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from ...contract import PrimaryKey, Storage
 from ...errors import OptionError
 from ...workloads.base import ColumnType
-from ..base import Capabilities, Encoder, Job, Module, Support, require
+from ..base import Capabilities, Job, Module, Support, require
+from ..sending import Encoder
 from .options import BlackholeOptions
 from .writer import BlackholeWriter
 

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from math import inf
 
-from ..base import Encoder, Job, Outcome, Payload, Writer
+from ..base import Job
+from ..sending import Encoder, Outcome, Payload, Writer
 from .options import BlackholeOptions
 
 

@@ -20,7 +20,8 @@ from ...binary_rows import BinaryRows
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, Columns, all_alike, bounds, client_keys
 from ...workloads.base import Column, ColumnType, EventBlock
-from ..base import Encoder, Job, Payload
+from ..base import Job
+from ..sending import Encoder, Payload
 from ..shared.tables import number_tables
 
 MAX_BATCH = 65_535

@@ -15,7 +15,7 @@ from cassandra import InvalidRequest, OperationTimedOut
 from cassandra.protocol import PreparedQueryNotFound
 
 from ...errors import one_line
-from ..base import Outcome
+from ..sending import Outcome
 from ..shared.polling import Poll
 from .errors import ERRORS
 from .wire import Connection, Node, Pending

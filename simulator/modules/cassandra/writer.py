@@ -9,7 +9,8 @@ from cassandra.connection import ConnectionException
 from cassandra.protocol import BatchMessage, ExecuteMessage
 
 from ...errors import SimulatorError
-from ..base import Job, Outcome, Payload, Writer
+from ..base import Job
+from ..sending import Outcome, Payload, Writer
 from ..shared.sql import quote_name
 from .encoding import CassandraEncoder, Prepared, Request
 from .errors import ERRORS, translate

@@ -18,7 +18,8 @@ from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, bounds, client_keys, escape_json, text_format
 from ...rows import format_rows, format_singles, text_form, text_values
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
-from ..base import Encoder, Job, Payload
+from ..base import Job
+from ..sending import Encoder, Payload
 from ..shared.exactly_once import Request
 from ..shared.sql import quote_name
 from ..shared.tables import deal_in_turn, deal_rows

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...errors import Retryable, SimulatorError
-from ..base import Job, Payload, Writer
+from ..base import Job
+from ..sending import Payload, Writer
 from ..shared.errors import connection_lost
 from ..shared.exactly_once import (
     Span,

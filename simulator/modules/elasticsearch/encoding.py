@@ -14,7 +14,8 @@ from ...encoding import bounds, client_keys
 from ...json_rows import json_columns, json_object_format
 from ...rows import format_requests, format_rows
 from ...workloads.base import EventBlock
-from ..base import Encoder, Job, Payload
+from ..base import Job
+from ..sending import Encoder, Payload
 from ..shared import exactly_once
 from ..shared.tables import deal_in_turn
 

@@ -13,7 +13,8 @@ import orjson
 
 from ...contract import PrimaryKey
 from ...errors import Retryable, SimulatorError
-from ..base import Job, Payload, Writer
+from ..base import Job
+from ..sending import Payload, Writer
 from ..shared.errors import connection_lost
 from ..shared.exactly_once import Span, Wanted, find_missing, keep_refused, settle
 from ..shared.http import parse_body

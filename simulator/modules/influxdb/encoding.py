@@ -23,7 +23,8 @@ from ...encoding import FLOATS, bounds, escape, is_constant, octets_of, text_for
 from ...errors import OptionError, SimulatorError
 from ...rows import format_requests, format_singles, text_form, text_values
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
-from ..base import Encoder, Job, Payload
+from ..base import Job
+from ..sending import Encoder, Payload
 from ..shared.compression import compress
 from ..shared.tables import deal_in_turn
 

@@ -15,6 +15,7 @@ a field that every event has. It is asked for afterwards, if there are fewer row
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -60,11 +61,11 @@ class Question:
 
 def compile_query(bound: Bound, schema: Schema, bucket: str) -> Question:
     """The query that asks what is bound, its parameters in it."""
-    compiler = _Aggregation if bound.query.compute else _Listing
+    compiler: type[_Compiler] = _Aggregation if bound.query.compute else _Listing
     return compiler(bound, schema, bucket).compile()
 
 
-class _Compiler:
+class _Compiler(ABC):
     def __init__(self, bound: Bound, schema: Schema, bucket: str) -> None:
         self._bound, self._schema, self._bucket = bound, schema, bucket
         self._query: Query = bound.query
@@ -75,8 +76,9 @@ class _Compiler:
         """A field that each event has that is asked about."""
         self._fields: Mapping[str, Column] = {one.name: one for one in field_columns(schema)}
 
+    @abstractmethod
     def compile(self) -> Question:
-        raise NotImplementedError
+        """The query."""
 
     def _is_certain(self, name: str) -> bool:
         """Whether each event that is asked about has a value of this column."""

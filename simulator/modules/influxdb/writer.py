@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..base import Job, Payload, Writer
+from ..base import Job
+from ..sending import Payload, Writer
 from .encoding import LineEncoder
 from .options import InfluxOptions
 from .server import Connection, connect

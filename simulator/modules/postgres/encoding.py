@@ -19,7 +19,8 @@ from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, Columns, bounds, escape, text_format, with_client_key
 from ...rows import ROW_SEPARATOR, format_requests, text_form, text_values
 from ...workloads.base import ColumnType, EventBlock
-from ..base import Encoder, Job, Payload
+from ..base import Job
+from ..sending import Encoder, Payload
 from ..shared.sql import quote_name
 from .protocol import (
     BIND_TAIL,

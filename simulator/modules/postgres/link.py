@@ -14,7 +14,8 @@ import psycopg2.extensions
 from ...contract import PrimaryKey
 from ...encoding import client_keys
 from ...errors import Retryable, SimulatorError
-from ..base import Job, Payload
+from ..base import Job
+from ..sending import Payload
 from ..shared.errors import CONNECTION_LOST, connection_lost
 from ..shared.sql import quote_name
 from .dialects import Connection, Dialect

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from ...contract import MAX_IN_FLIGHT
 from ...errors import Retryable
-from ..base import Job, Outcome, Payload, Writer
+from ..base import Job
+from ..sending import Outcome, Payload, Writer
 from ..shared.arrival import find_arrival
 from ..shared.errors import CONNECTION_LOST, connection_lost
 from ..shared.polling import Poll

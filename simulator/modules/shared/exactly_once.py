@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...encoding import bounds
 from ...errors import Retryable, SimulatorError
-from ..base import Payload
+from ..sending import Payload
 
 _AT_ONCE = 1_000
 """Events looked up by one question."""
