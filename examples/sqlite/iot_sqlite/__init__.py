@@ -75,7 +75,7 @@ class SqliteEncoder(Encoder):
     overlaps = False  # making Python objects holds the interpreter's lock
 
     def __init__(self, job: Job) -> None:
-        self._tables = job.table_names
+        self._tables = [quote_name(table) for table in job.table_names]
         self._with_key = job.load.primary_key is PrimaryKey.CLIENT
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
@@ -226,14 +226,14 @@ class Sqlite(Module[SqliteOptions, Options]):
     def prepare(self) -> None:
         if self.job.clean:
             for table in self.job.all_table_names:
-                self._rows(f"DROP TABLE IF EXISTS {table}")
+                self._rows(f"DROP TABLE IF EXISTS {quote_name(table)}")
         columns = ", ".join(
             f"{quote_name(column.name)} {COLUMN_TYPES[column.type]}"
             for column in self.job.schema.columns
         )
         key = KEYS[self.job.load.primary_key]
         for table in self.job.table_names:
-            self._rows(f"CREATE TABLE IF NOT EXISTS {table} ({key}{columns})")
+            self._rows(f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({key}{columns})")
 
     def prepare_queries(self) -> None:
         table = self.job.schema.table
@@ -241,9 +241,11 @@ class Sqlite(Module[SqliteOptions, Options]):
             raise nothing_to_query(table, self.job)
 
     def count(self) -> int:
-        return sum(
-            int(self._rows(f"SELECT count(*) FROM {table}")[0][0]) for table in self.job.table_names
-        )
+        counts = [
+            self._rows(f"SELECT count(*) FROM {quote_name(table)}")
+            for table in self.job.table_names
+        ]
+        return sum(int(rows[0][0]) for rows in counts)
 
     def compile(self, bound: Bound) -> Query:
         return partial(self._rows, compile_query(bound, self.job.schema, SqliteDialect()))

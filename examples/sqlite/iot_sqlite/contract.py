@@ -60,13 +60,13 @@ class SqliteUnderTest(ServerUnderTest):
                 json.loads(value) if parse and value is not None else value
                 for value, parse in zip(row, is_json, strict=True)
             ]
-            for row in self._rows(f"SELECT {names} FROM {table}")
+            for row in self._rows(f"SELECT {names} FROM {quote_name(table)}")
         ]
 
     def keys(self, table: str) -> list[str]:
         if KEY_COLUMN not in self.columns(table):
             return []
-        return [str(key) for (key,) in self._rows(f"SELECT {KEY_COLUMN} FROM {table}")]
+        return [str(key) for (key,) in self._rows(f"SELECT {KEY_COLUMN} FROM {quote_name(table)}")]
 
     def tables(self) -> set[str]:
         return {
@@ -74,14 +74,17 @@ class SqliteUnderTest(ServerUnderTest):
         }
 
     def columns(self, table: str) -> dict[str, str]:
-        return {name: kind for _, name, kind, *_ in self._rows(f"PRAGMA table_info({table})")}
+        return {
+            name: kind
+            for _, name, kind, *_ in self._rows(f"PRAGMA table_info({quote_name(table)})")
+        }
 
     def indices(self, table: str) -> set[str]:
         return set()
 
     def clear(self) -> None:
         for table in self.tables():
-            self._rows(f"DROP TABLE {table}")
+            self._rows(f"DROP TABLE {quote_name(table)}")
 
     def connections(self, run_id: str) -> set[str]:
         return {"the library in this process"}
