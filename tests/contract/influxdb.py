@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -49,6 +50,8 @@ class InfluxUnderTest(HttpServerUnderTest):
         ColumnType.JSON: "string",
     }
     tables_come_with_events = True
+    # Each flush makes a file.
+    events_for_size = 2_000
     agent = "iot-benchmark/{run_id}"
 
     def __init__(
@@ -176,6 +179,17 @@ class InfluxUnderTest(HttpServerUnderTest):
 
     def indices(self, table: str) -> set[str]:
         return set()
+
+    def size_on_disk(self, table: str) -> int | None:
+        [bucket] = self.buckets()
+        label = f'bucket="{bucket["id"]}"'
+        lines = self.http.get("/metrics").text.splitlines()
+        found = [re.search(r',path="([^"]+)"', line) for line in lines if label in line]
+        shards = {Path(path[1]) for path in found if path}
+        # Seen only if the server runs on this machine.
+        if not shards or not all(shard.is_dir() for shard in shards):
+            return None
+        return sum(file.stat().st_size for shard in shards for file in shard.glob("*.tsm"))
 
     def clear(self) -> None:
         for bucket in self.buckets():

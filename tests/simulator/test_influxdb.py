@@ -16,6 +16,7 @@ from simulator.modules.influxdb import Influxdb
 from simulator.modules.influxdb.answers import parse_csv, parse_results
 from simulator.modules.influxdb.flux import compare, quote_text, write_duration, write_time
 from simulator.modules.influxdb.queries import compile_query
+from simulator.modules.influxdb.storage import read_storage
 from simulator.modules.options import parse_options
 from simulator.testing.events import Sundry, rows_of
 from simulator.testing.inserting import insert, insert_with, requests_at_once
@@ -184,6 +185,28 @@ def test_a_token_that_may_not_read_the_settings_will_do(server: InfluxUnderTest)
     assert module.count() == 10
     assert module.server_info()["settings"]["storage"] == "not shown to this token"
     module.close()
+
+
+def test_the_size_says_what_it_includes(server: InfluxUnderTest) -> None:
+    prepare(server)
+    server.write("other value=1 1704067200000000000")
+    insert_with(server.module(JOB), Temperature(), 10)
+    sizes = []
+    for options in ({"token": server.new_token("read", "write")}, {}):
+        module = server.module(JOB, options=options)
+        module.open()
+        sizes.append(module.storage())
+        if not options:
+            assert isinstance(module, Influxdb)
+            with pytest.raises(SimulatorError, match="tells no size of the bucket"):
+                read_storage(module.connection, "0123456789abcdef", 0)
+        module.close()
+    logged, flushed = sizes
+    assert logged.total_bytes
+    assert flushed.total_bytes == server.size_on_disk(JOB.schema.table) != logged.total_bytes
+    assert "write-ahead log" in logged.source
+    assert "write-ahead log" not in flushed.source
+    assert "with 1 other measurement in it" in flushed.source
 
 
 # --- TLS ------------------------------------------------------------------------------------------

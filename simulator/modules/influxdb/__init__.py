@@ -12,6 +12,9 @@ All measurements are in one bucket; `prepare` makes it if it is missing, and rem
 that it did. Cleaning replaces such a bucket by a new one, which leaves nothing behind that could slow the
 next run. In a bucket that somebody else made, or that holds other measurements, only the measurements of
 the workload are deleted.
+
+What is on disk is told by the server's metrics, for the whole bucket: its data files, once a backup of each
+shard has begun and so emptied its write-ahead log. The series index is in no metric.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from ...conditions import Condition
-from ...contract import PrimaryKey
+from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.base import ColumnType
 from ...workloads.queries import Bound, Shape
@@ -32,6 +35,7 @@ from .flux import ALL_TIME, find_witness, quote_text, select_events
 from .options import EncodingOptions, InfluxOptions
 from .queries import compile_query
 from .server import Connection, connect
+from .storage import read_storage
 from .writer import InfluxWriter
 
 _MADE_BY_US = "made by iot-database-benchmark"
@@ -206,6 +210,13 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
             query = f"{self._select_events(table)} |> count() |> group() |> sum()"
             counted += sum(row[0] for row in self.connection.rows(query, ["_value"]))
         return counted
+
+    def storage(self) -> Storage:
+        bucket = self.connection.find_bucket()
+        if bucket is None:
+            raise SimulatorError(f"InfluxDB has no bucket {self.options.bucket} any more")
+        others = self._measurements() - set(self.job.table_names)
+        return read_storage(self.connection, bucket["id"], len(others))
 
     def compile(self, bound: Bound) -> Query:
         question = compile_query(bound, self.job.schema, self.options.bucket)

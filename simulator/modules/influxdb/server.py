@@ -141,6 +141,27 @@ class Connection:
         text = self._request_by_client(method, url, self.headers, body, timeout_s).data
         return json.loads(text) if text else None
 
+    def read_metrics(self) -> str:
+        """The server's metrics, in Prometheus's text format."""
+        url = f"{self._options.endpoint}/metrics"
+        timeout_s = self._options.query_timeout_s
+        text: str = self._request_by_client("GET", url, self.headers, None, timeout_s).data
+        return text
+
+    def flush_shard(self, shard: str) -> None:
+        """Have a shard's events written to data files, which makes its write-ahead log superfluous; only an
+        operator's token may."""
+        url = f"{self._options.endpoint}/api/v2/backup/shards/{shard}"
+        timeout_s = self._options.query_timeout_s
+        # A backup begins with it, and sends nothing before it is done; the rest isn't wanted.
+        answer = self._request_by_client("GET", url, self.headers, None, timeout_s, streams=True)
+        try:
+            answer.read(1)
+        except HTTPError as error:
+            raise self._interpret_silence(error, timeout_s) from error
+        finally:
+            answer.close()
+
     def rows(self, query: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """A Flux query's answer: the values of these columns, times in ms since 1970."""
         return parse_csv(self.answer(query), columns)
@@ -176,18 +197,32 @@ class Connection:
         )
 
     def _request_by_client(
-        self, method: str, url: str, headers: dict[str, str], body: object, timeout_s: float
+        self,
+        method: str,
+        url: str,
+        headers: dict[str, str],
+        body: object,
+        timeout_s: float,
+        streams: bool = False,
     ) -> Any:
         timeouts_ms = (CONNECT_TIMEOUT_S * 1000, timeout_s * 1000)
         try:
             return self._http.request(
-                method, url, headers=headers, body=body, _request_timeout=timeouts_ms
+                method,
+                url,
+                headers=headers,
+                body=body,
+                _preload_content=not streams,
+                _request_timeout=timeouts_ms,
             )
         except ApiException as error:
             if not error.status:
                 raise self._refuse_certificate(str(error.reason)) from error
             wait_s = error.headers.get("Retry-After")
-            raise self.interpret(error.status, error.body or error.reason or "", wait_s) from error
+            text = error.body or error.reason or ""
+            if isinstance(text, bytes):
+                text = text.decode(errors="replace")
+            raise self.interpret(error.status, text, wait_s) from error
         except HTTPError as error:
             raise self._interpret_silence(error, timeout_s) from error
 
