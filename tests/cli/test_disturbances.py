@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable
 
 import pytest
+from kubernetes.client import ApiClient
 
 from cli.disturbances import Action, Disturbance, Disturber, check_disturbances, parse_disturbance
 from cli.errors import ConfigError, RunFailed
+from cli.executors.kubernetes.disturbing import PodDisturber
 from cli.signals import Interrupts
 from simulator.contract import Phase, Status
 
@@ -102,3 +104,19 @@ def test_what_comes_after_the_end_is_told_of(capsys: pytest.CaptureFixture[str])
         disturber.follow(RUNNING)
     assert not disturber.marks
     assert "'60s kill-server' was not done" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("action", "argument", "words"),
+    [
+        (Action.SCALE, "deployment/db many", "write a number of replicas"),
+        (Action.SCALE, "deployment/db -1 in databases", "write a number of replicas"),
+        (Action.SCALE, "job/db 1", "write statefulset, deployment, daemonset and a name"),
+        (Action.RESTART, "deployment/", "'deployment/': write"),
+        (Action.RESTART, "db in databases", "'db': write"),
+    ],
+)
+def test_workloads_that_are_not_understood(action: Action, argument: str, words: str) -> None:
+    doers = PodDisturber(ApiClient(), "default").doers()
+    with pytest.raises(RunFailed, match=words):
+        doers[action](argument)

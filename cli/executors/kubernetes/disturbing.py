@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +13,8 @@ from ...cluster import explain_errors
 from ...disturbances import Action, Doer
 from ...errors import RunFailed
 
-_IN = " in "
+_ELSEWHERE = re.compile(r"(.*\S)\s+in\s+([a-z0-9-]+)", re.DOTALL)
+"""The end can't be a selector's own `in`, which has its values in brackets: `app in (a, b)`."""
 
 
 class PodDisturber:
@@ -75,5 +77,5 @@ class PodDisturber:
             patch(name, namespace, body)
 
     def _split(self, argument: str) -> tuple[str, str]:
-        what, found, namespace = argument.rpartition(_IN)
-        return (what.strip(), namespace.strip()) if found else (argument, self._namespace)
+        found = _ELSEWHERE.fullmatch(argument)
+        return (found[1], found[2]) if found else (argument, self._namespace)
