@@ -123,7 +123,7 @@ class Checker:
                 self._found.wrong.append(
                     WrongAnswer(
                         query=one.query,
-                        workers=one.workers,
+                        workers=sorted(one.workers),
                         parameters=describe_parameters(one.bound),
                         difference=difference,
                     )

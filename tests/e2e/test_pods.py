@@ -33,6 +33,9 @@ REPORT = {
     "began_at",
     "ended_at",
     "machines",
+    "answers",
+    "queries_per_s",
+    "resources",
 }
 
 
@@ -172,7 +175,7 @@ def shape(value: Any) -> Any:
         return {
             key: shape(entry)
             for key, entry in value.items()
-            if key not in ("phases_s", "timeline", "errors", "others", "others_share")
+            if key not in ("phases_s", "timeline", "errors", "others", "others_share", "resources")
         }
     if isinstance(value, list):
         return [shape(entry) for entry in value]

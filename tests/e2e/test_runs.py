@@ -130,6 +130,13 @@ RUN: dict[str, Check] = {
     "slowest_worker": lambda value: list(value) == ["worker", "timeline"],
     "phases_s": lambda value: isinstance(value, dict),
     "per_worker": lambda value: isinstance(value, list),
+    "gaps": lambda value: all(end - begin >= 0.5 for begin, end in value),
+    "resources": optional(lambda value: check_keys(value, RESOURCES) is None),
+    "storage": optional(lambda value: check_keys(value, STORAGE) is None),
+    # Nobody has asked for them.
+    "marks": lambda value: value == [],
+    "outages": lambda value: value == [],
+    "storage_compacted": lambda value: value is None,
 }
 MACHINE: dict[str, Check] = {
     "node": is_text,
@@ -141,6 +148,32 @@ MACHINE: dict[str, Check] = {
     "others": lambda value: all(
         is_text(name) and is_seconds(share) for name, share in value.items()
     ),
+}
+RESOURCES: dict[str, Check] = {
+    "source": lambda value: isinstance(value, str),
+    "names": lambda value: all(map(is_text, value)),
+    "cpu_s": optional(is_seconds),
+    "cpus": optional(is_seconds),
+    "cpu_share": optional(is_seconds),
+    "cpu_us_per_event": optional(is_seconds),
+    "memory_peak_bytes": optional(is_count),
+    "disk_read_bytes": optional(is_count),
+    "disk_written_bytes": optional(is_count),
+    "disk_busy_share": optional(is_seconds),
+    "received_bytes": optional(is_count),
+    "sent_bytes": optional(is_count),
+    "restarts": is_count,
+    "timeline": lambda value: isinstance(value, list),
+    "reason": optional(is_text),
+}
+STORAGE: dict[str, Check] = {
+    "total_bytes": optional(is_count),
+    "data_bytes": optional(is_count),
+    "index_bytes": optional(is_count),
+    "copies": is_count,
+    "events": optional(is_count),
+    "source": lambda value: isinstance(value, str),
+    "reason": optional(is_text),
 }
 CLIENT: dict[str, Check] = {
     "cpu_s": is_seconds,
