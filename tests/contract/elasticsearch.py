@@ -155,6 +155,14 @@ class SearchUnderTest(HttpServerUnderTest):
     def indices(self, table: str) -> set[str]:
         return set()
 
+    def size_on_disk(self, table: str) -> int:
+        """By kinds of files instead of segments: OpenSearch tells those in full once all are merged."""
+        found = self.ask(
+            "GET", f"/{self.prefix}{table}/_stats/segments?include_segment_file_sizes=true"
+        )
+        kinds = found["_all"]["total"]["segments"]["file_sizes"].values()
+        return sum(kind["size_in_bytes"] for kind in kinds)
+
     def clear(self) -> None:
         if found := self.tables():
             self.ask("DELETE", "/" + ",".join(self.prefix + table for table in found))

@@ -26,6 +26,9 @@ Two things can't be promised; the count after the run shows both. With key `db`,
 the request, but hadn't read it for a second, or a proxy on the way may begin with it after the look-up.
 With either key, a server that loses acknowledged documents (with index.translog.durability: async) has
 lost them.
+
+What is on disk are the segments of all shards and replicas (`_segments`), after a flush. To compact, each
+shard is merged into one segment (`_forcemerge`). Left out is the translog.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from ...conditions import Condition
-from ...contract import PrimaryKey
+from ...contract import PrimaryKey, Storage
 from ...errors import Retryable
 from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Bound
@@ -45,6 +48,7 @@ from .encoding import DocumentEncoder, InsertMode
 from .options import ElasticsearchOptions, EncodingOptions, Flavor
 from .queries import SHAPES, compile_query
 from .server import Connection
+from .storage import merge_segments, read_storage
 from .writer import ElasticsearchWriter
 
 _FIELD_TYPES: dict[ColumnType, dict[str, Any]] = {
@@ -199,7 +203,7 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         self._connect().refresh(index)
 
     def count(self) -> int:
-        names = ",".join(map(self.options.index, self.job.table_names))
+        names = self._names()
         self._connect().refresh(names)
         answer = self._ask("POST", f"/{names}/_count")
         shards = answer["_shards"]
@@ -208,6 +212,13 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
                 "unavailable", f"{shards['successful']} of {shards['total']} shards were counted"
             )
         return int(answer["count"])
+
+    def storage(self) -> Storage:
+        return read_storage(self._connect(), self._names(), self.options.database_timeout_s)
+
+    def compact(self) -> bool:
+        merge_segments(self._connect(), self._names(), self.options.database_timeout_s)
+        return True
 
     def server_info(self) -> dict[str, Any]:
         version = self._ask("GET", "/")["version"]
@@ -241,6 +252,10 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
                 found = self._ask("GET", f"/{index}/_settings?filter_path={path}")
                 self._shards = int(found[index]["settings"]["index"]["number_of_shards"])
         return self._shards
+
+    def _names(self) -> str:
+        """The indices of the job's tables, as a request names them."""
+        return ",".join(map(self.options.index, self.job.table_names))
 
     def _connect(self) -> Connection:
         if self._connection is None:
