@@ -53,6 +53,9 @@ def session_with(host: str, port: int, **options: Any) -> Iterator[Session]:
 class CassandraUnderTest(ServerUnderTest):
     """A keyspace of its own on one node, or on several with a copy on each."""
 
+    # It tells whole MiB.
+    events_for_size: ClassVar[int] = 60_000
+
     column_types: ClassVar = {
         ColumnType.TIMESTAMP_MS: "timestamp",
         ColumnType.INT64: "bigint",

@@ -27,6 +27,8 @@ from simulator.modules.cassandra.computing import Computation, compare
 from simulator.modules.cassandra.errors import explain_failure, translate
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.cassandra.reading import cut_buckets, cut_ring, cut_time
+from simulator.modules.cassandra.server import ClusterSession
+from simulator.modules.cassandra.storage import read_storage
 from simulator.modules.options import parse_options
 from simulator.modules.shared.row_order import put_in_order
 from simulator.workloads.base import Column, ColumnType
@@ -294,3 +296,12 @@ def test_remedies_of_failed_connections(error: Exception, remedy: str) -> None:
 def test_a_data_center_that_there_is_not_is_named() -> None:
     text = explain_failure(options(local_datacenter="mars"), no_host(), {"earth", "moon"})
     assert text.endswith("set local_datacenter to one that there is: earth, moon")
+
+
+def test_no_size_on_disk_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SimulatorError, match="YCQL doesn't tell"):
+        Cassandra(options(flavor="ycql"), Job(Temperature.schema)).storage()
+    session = object.__new__(ClusterSession)
+    monkeypatch.setattr(ClusterSession, "release", (3, 11))
+    with pytest.raises(SimulatorError, match=r"since 4\.0"):
+        read_storage(session, "benchmark", ["events"], 1)

@@ -43,6 +43,10 @@ The server's timeout is for a whole aggregate, however it is paged, so one over 
 it. That is asked again partition by partition, a partition that exceeds it in slices of time, and a slice
 in two halves. Which statements exceeded it is remembered, so that later executions don't try them again.
 
+What is on disk are the SSTables on all nodes of the data center (`system_views.disk_usage`, since 4.0), in
+whole MiB, after a flush: each table gets a new comment for that, as CQL has no other way. Nor has it one to
+compact.
+
 YCQL (`flavor: ycql`) differs, by YugabyteDB's documentation and source; nothing of it was run on a
 YugabyteDB: no PER PARTITION LIMIT and no GROUP BY (devices are listed by DISTINCT, then asked one by one,
 buckets of time, too), no sums of CASTs (so those of 32-bit numbers have 32 bits), no compaction
@@ -59,7 +63,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ...conditions import Condition
-from ...contract import PrimaryKey
+from ...contract import PrimaryKey, Storage
 from ...encoding import KEY_COLUMN
 from ...errors import SimulatorError
 from ...workloads.base import ColumnType
@@ -71,6 +75,7 @@ from .encoding import CassandraEncoder, has_key_column
 from .options import CassandraOptions, EncodingOptions, Flavor, InsertMode, ReplicationStrategy
 from .queries import CassandraQueries
 from .server import ClusterSession
+from .storage import read_storage
 from .writer import CassandraWriter
 
 _COLUMN_TYPES = {
@@ -263,6 +268,14 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
 
     def count(self) -> int:
         return sum(self._queries.count(table) for table in self.job.table_names)
+
+    def storage(self) -> Storage:
+        options = self.options
+        if options.flavor is Flavor.YCQL:
+            raise SimulatorError("YCQL doesn't tell what is on disk: it has no system_views")
+        return read_storage(
+            self._connect(), options.keyspace, self.job.table_names, options.replication_factor
+        )
 
     def compile(self, bound: Bound) -> Query:
         return self._queries.compile(bound)

@@ -118,6 +118,20 @@ class ClusterSession:
         except ERRORS as error:
             raise self.translate(error) from error
 
+    def ask_each_node(
+        self, statement: str, values: Sequence[Any] = ()
+    ) -> list[list[tuple[Any, ...]]]:
+        """All rows of a statement about a node, of each node that requests go to. Raises Retryable if one
+        doesn't answer."""
+        try:
+            return [
+                list(self.driver.execute(_ask_one_node(statement), values or None, host=host))
+                for host in self._cluster.metadata.all_hosts()
+                if self._local.distance(host) == HostDistance.LOCAL
+            ]
+        except ERRORS as error:
+            raise self.translate(error) from error
+
     def prepare(self, statement: str) -> PreparedStatement:
         """A prepared statement; each is prepared once. Raises `ERRORS`."""
         if statement not in self._statements:
