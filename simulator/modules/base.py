@@ -138,7 +138,9 @@ class Options(BaseModel):
         8, ge=0, description="tries again for one request before the run is given up"
     )
     database_timeout_s: Annotated[float, Condition.NONE] = Field(
-        900, gt=0, description="seconds that preparing tables and indices, counting, or measuring what is on disk, may take"
+        900,
+        gt=0,
+        description="seconds that preparing tables, counting, or asking for their size may take",
     )
 
     @classmethod

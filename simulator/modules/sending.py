@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from ..workloads.base import EventBlock
-from .shared.arrival import find_arrival
+from .shared.arrival import find_arrival, find_sending
 
 
 @dataclass(slots=True)
@@ -120,6 +120,7 @@ class Writer(ABC):
             result = self.send(payload)
         except BaseException as error:  # noqa: BLE001 - whoever takes the outcome raises it
             return Outcome(request, time.perf_counter(), error, sent_s)
+        sent_s = find_sending(sent_s)
         return Outcome(request, find_arrival(sent_s), result, sent_s)
 
     def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:

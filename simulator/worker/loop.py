@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ..errors import Retryable, SimulatorError
 from ..modules.sending import Outcome, Payload, Writer
-from ..modules.shared.arrival import find_arrival
+from ..modules.shared.arrival import find_arrival, find_sending
 from .measure import Recorder
 from .schedule import ClosedLoop, Schedule
 
@@ -70,7 +70,10 @@ def insert_all(
             stored = _retry(payload, error, writer, recorder, patience, abort)
             answered = clock()
         else:
-            answered = find_arrival(sent) if is_open else clock()
+            answered = clock()
+            if is_open:
+                sent = find_sending(sent)
+                answered = find_arrival(sent)
         _check(payload, stored)
         if is_open:
             recorder.record_due(due, free, sent, answered, stored)

@@ -15,7 +15,13 @@ from simulator.histograms import merge_histograms
 from simulator.modules.cassandra.wire import Connection, Pending
 from simulator.modules.postgres.wire import _Plain
 from simulator.modules.sending import Payload, Writer
-from simulator.modules.shared.arrival import find_arrival, receive_stamped, stamp_arrivals
+from simulator.modules.shared.arrival import (
+    find_arrival,
+    find_sending,
+    note_sending,
+    receive_stamped,
+    stamp_arrivals,
+)
 from simulator.modules.shared.http import HttpPool
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
@@ -122,12 +128,12 @@ def test_a_connection_by_http_is_stamped() -> None:
             sent = time.perf_counter()
             pool.request("GET", "/")
             read = time.perf_counter()
-        assert sent < find_arrival(sent) < read
+        assert sent < find_sending(sent) < find_arrival(sent) < read
         thread.join()
 
 
 class LateReader(Writer):
-    """Is answered at once, and reads it late."""
+    """Takes long to make a request, is answered at once, and reads it late."""
 
     def __init__(self, pair: Pair, max_in_flight: int) -> None:
         super().__init__(NumberEncoder())
@@ -142,6 +148,8 @@ class LateReader(Writer):
         """The test does it."""
 
     def send(self, payload: Payload) -> int:
+        time.sleep(LATE_S)
+        note_sending()
         self._theirs.sendall(b"answer")
         time.sleep(LATE_S)
         receive_stamped(self._ours, bytearray(100))
@@ -161,3 +169,6 @@ def test_an_open_loop_leaves_out_how_late_an_answer_is_read(pair: Pair, in_fligh
     service = merge_histograms(filter(None, [recorder.service()]))
     assert service.get_total_count() == 3
     assert service.get_max_value() < LATE_S * 1e6 / 2
+    # Making a request is the client's delay, which devices do feel.
+    response = merge_histograms([recorder.result(0, 0, 0).histogram])
+    assert LATE_S * 1e6 <= response.get_min_value() < 2 * LATE_S * 1e6

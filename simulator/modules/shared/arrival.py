@@ -1,4 +1,4 @@
-"""When an answer arrived at this machine, as the kernel says.
+"""When a request went out, and when its answer arrived at this machine, as the kernel says.
 
 Python hears of an answer when its thread has been woken and has got the interpreter's lock: 0.1 ms later
 on an idle machine, and milliseconds later where threads wait for each other. None of that is the
@@ -25,8 +25,9 @@ _KNOWN = sys.platform == "linux" and sys.maxsize > 2**32
 
 
 class _Latest(threading.local):
-    """What a thread has last read from a stamped socket."""
+    """What a thread has last sent by a stamped socket, and read from one."""
 
+    sent_s = 0.0
     arrived_s = 0.0
 
 
@@ -53,6 +54,16 @@ def receive_stamped(stream: socket.socket, buffer: bytearray | memoryview) -> in
             ago_s = (time.time_ns() - seconds * 1_000_000_000 - nanoseconds) / 1e9
             _latest.arrived_s = time.perf_counter() - max(0.0, ago_s)
     return size
+
+
+def note_sending() -> None:
+    """A request goes out now: what was done to make it was the client's own work."""
+    _latest.sent_s = time.perf_counter()
+
+
+def find_sending(began_s: float) -> float:
+    """When this thread sent the request that it began to make then; that time itself if nobody noted it."""
+    return max(began_s, _latest.sent_s)
 
 
 def find_arrival(sent_s: float) -> float:

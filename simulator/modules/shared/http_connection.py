@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from httptools import HttpParserError, HttpResponseParser
 
 from ...errors import one_line
-from .arrival import receive_stamped, stamp_arrivals
+from .arrival import note_sending, receive_stamped, stamp_arrivals
 
 SOCKET_OPTIONS = [
     # Nagle's algorithm holds back the end of a request until the server has confirmed what came before,
@@ -140,6 +140,8 @@ class Connection:
             self._stream.settimeout(timeout_s)
             self._timeout_s = timeout_s
         self._headers, self._body, self._answer = [], [], None
+        if self._stamped:
+            note_sending()
         try:
             try:
                 self._send(head, body)
