@@ -201,6 +201,6 @@ def test_existing_secret(tool: ClusterTool, namespace: Namespace, database: str)
     tool.insert(target=DATABASE)
     options = tool._read(tool.json)["options"]["module"]
     # Beside it the workload's own, of which none is secret.
-    assert options == {"existingSecret": "credentials", "device_spread": 1}
+    assert options == {"existingSecret": "credentials", "device_spread": 1, "tags": "row"}
     secret: Any = namespace.cluster.core.read_namespaced_secret("credentials", namespace.name)
     assert secret.data
