@@ -88,16 +88,16 @@ def test_every_make_target_named_is_there(document: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "result"),
     [
-        ("README.md", "insert"),
-        ("README.md", "query"),
-        ("docs/load.md", "steps"),
-        ("docs/load.md", "closed"),
-        ("docs/load.md", "open"),
+        ("README.md", "demo-insert"),
+        ("README.md", "demo-query"),
+        ("docs/load.md", "example-steps"),
+        ("docs/load.md", "example-closed"),
+        ("docs/load.md", "example-open"),
     ],
 )
 def test_tables_printed_are_those_of_the_stored_results(document: str, result: str) -> None:
     """And so as the tool prints them now."""
-    stored = str(ROOT / "img" / "results" / f"example-{result}.json")
+    stored = str(ROOT / "img" / "results" / f"{result}.json")
     shown = CliRunner().invoke(commands, ["results", "show", stored], catch_exceptions=False).stdout
     titles = ("Inserts per second", "Durations, seconds")
     table = next(part for title in titles for part in shown.split(f"\n{title}\n")[1:])
