@@ -72,8 +72,8 @@ class DefinedOptions(WorkloadOptions):
     device_spread: int = Field(
         0, ge=0, le=MAX_DEVICES, description="devices per worker; events are dealt to them in turn"
     )
-    devices: int = Field(
-        0, ge=0, le=MAX_DEVICES, description="devices in all, shared out over the workers"
+    devices: int | None = Field(
+        None, ge=1, le=MAX_DEVICES, description="devices in all, shared out over the workers"
     )
     sharing_workers: int = Field(
         1, ge=1, le=MAX_DEVICES, description="workers that the devices in all are shared out over"
