@@ -8,7 +8,7 @@ import pytest
 
 from ...contract import PrimaryKey, Tables
 from ...errors import Retryable, SimulatorError
-from ...modules.base import Job
+from ...modules.base import Job, await_count
 from ...workloads.base import Workload
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward, rows_of
@@ -16,6 +16,8 @@ from ..inserting import insert_with
 from ..server import ServerUnderTest, as_observer, new_job, table_modes
 
 EVENTS = Temperature.schema
+
+_VISIBLE_S = 5.0
 
 
 def prepare(server: ServerUnderTest, job: Job) -> None:
@@ -39,11 +41,12 @@ def make_tables(server: ServerUnderTest, job: Job) -> None:
         fill(server, job)
 
 
-def count(server: ServerUnderTest, job: Job) -> int | None:
+def count(server: ServerUnderTest, job: Job, expected: int = 0) -> int | None:
+    """Events in the tables. A busy server may take a moment to show the last of those `expected`."""
     module = server.module(as_observer(job))
     module.open()
     try:
-        return module.count()
+        return await_count(module.count, expected, max(_VISIBLE_S, module.settle_s))
     finally:
         module.close()
 
@@ -91,7 +94,7 @@ def test_prepare_keeps_earlier_data_otherwise(server: ServerUnderTest, tables: T
     prepare(server, job)
     fill(server, job)
     prepare(server, job)
-    assert count(server, job) == 8
+    assert count(server, job, 8) == 8
     fill(server, job, first=8)
     assert server.rows(EVENTS, *job.table_names) == sorted(rows_of(Temperature().block(0, 0, 16)))
 
