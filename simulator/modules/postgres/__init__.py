@@ -64,7 +64,7 @@ from ..base import TUNED, Capabilities, Encoding, Job, Module, Query, Support, c
 from ..shared.errors import nothing_to_query
 from ..shared.sql import quote_name
 from ..shared.sql_queries import SqlDialect
-from .encoding import InsertMode, PostgresEncoder, value_rows
+from .encoding import TYPE_OIDS, InsertMode, PostgresEncoder, value_rows
 from .options import DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
 from .queries import compile_statement
 from .server import UNDEFINED_COLUMN, Session, code_of, describe
@@ -81,18 +81,6 @@ _COLUMN_TYPES = {
     ColumnType.BOOL: "boolean",
     ColumnType.TEXT: "varchar",
     ColumnType.JSON: "jsonb",
-}
-
-# https://github.com/postgres/postgres/blob/master/src/include/catalog/pg_type.dat
-_TYPE_OIDS = {
-    ColumnType.TIMESTAMP_MS: 20,
-    ColumnType.INT64: 20,
-    ColumnType.INT32: 23,
-    ColumnType.FLOAT32: 700,
-    ColumnType.FLOAT64: 701,
-    ColumnType.BOOL: 16,
-    ColumnType.TEXT: 1043,
-    ColumnType.JSON: 3802,
 }
 
 # https://www.postgresql.org/docs/current/limits.html; `id` is one of them.
@@ -214,7 +202,7 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
                 reason = str(error.__cause__).partition("\n")[0]
             else:
                 for column, stored in zip(columns, types, strict=True):
-                    if stored != _TYPE_OIDS[column.type]:
+                    if stored != TYPE_OIDS[column.type]:
                         reason = f"{column.name} is not of type {_COLUMN_TYPES[column.type]}"
             if reason:
                 raise SimulatorError(

@@ -72,7 +72,7 @@ Request = tuple[bytes, int]
 _BEGIN, _COMMIT = make_query(b"BEGIN"), make_query(b"COMMIT")
 
 # https://github.com/postgres/postgres/blob/master/src/include/catalog/pg_type.dat
-_OIDS = {
+TYPE_OIDS = {
     ColumnType.TIMESTAMP_MS: 20,
     ColumnType.INT64: 20,
     ColumnType.INT32: 23,
@@ -82,6 +82,7 @@ _OIDS = {
     ColumnType.TEXT: 1043,
     ColumnType.JSON: 3802,
 }
+"""The type of each column, as the server numbers types."""
 
 
 class PostgresEncoder(Encoder):
@@ -111,10 +112,10 @@ class PostgresEncoder(Encoder):
         self._tables = job.table_names
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
         names = [column.name for column in job.schema.row]
-        self._types = [_OIDS[column.type] for column in job.schema.row]
+        self._types = [TYPE_OIDS[column.type] for column in job.schema.row]
         if self._client_key:
             names.insert(0, KEY_COLUMN)
-            self._types.insert(0, _OIDS[ColumnType.TEXT])
+            self._types.insert(0, TYPE_OIDS[ColumnType.TEXT])
         self._column_list = ", ".join(map(quote_name, names))
 
     def copy_statement(self, table: int) -> str:
