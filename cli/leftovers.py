@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -13,6 +15,16 @@ from kubernetes.client.exceptions import ApiException
 from .cluster import RELEASE_PREFIX, RUN_LABEL, STARTED_BY, Helm, Place, explain_errors
 from .results.store import now
 
+# An object's deletionTimestamp is when its grace period ends.
+# https://kubernetes.io/docs/reference/generated/kubernetes-api/v1.34/#objectmeta-v1-meta
+_DELETION_PATIENCE_S = 60.0
+# Kubernetes deletes the pods of a Job that was deleted: on a busy cluster some seconds later.
+_COLLECTION_PATIENCE_S = 10.0
+_COLLECTION_POLL_S = 0.5
+
+Item = Mapping[str, Any]
+"""An object as the API server describes it."""
+
 
 @dataclass
 class LeftRun:
@@ -20,11 +32,18 @@ class LeftRun:
 
     run_id: str
     kinds: dict[str, list[str]] = field(default_factory=dict)
-    """Kind -> names of its objects."""
+    """Kind -> names of its objects, without those that Kubernetes is deleting."""
+    hanging: dict[str, list[str]] = field(default_factory=dict)
+    """Kind -> names of the objects that should have been deleted long ago."""
     has_release: bool = False
     started_by: str = "unknown"
     created: datetime | None = None
     pods_at_work: int = 0
+
+    @property
+    def removable(self) -> bool:
+        """Whether there is anything of it that nobody has deleted yet."""
+        return self.has_release or bool(self.kinds)
 
     @property
     def at_work(self) -> bool:
@@ -33,6 +52,8 @@ class LeftRun:
 
     @property
     def state(self) -> str:
+        if not self.removable:
+            return "hangs in deletion"
         return f"{self.pods_at_work} pods at work" if self.at_work else "ended"
 
     @property
@@ -45,30 +66,73 @@ class LeftRun:
     @property
     def objects(self) -> str:
         release = ["release"] if self.has_release else []
-        return ", ".join(
-            release + [f"{len(names)} {kind}" for kind, names in sorted(self.kinds.items())]
-        )
+        left = [f"{len(names)} {kind}" for kind, names in sorted(self.kinds.items())]
+        hanging = [
+            f"{len(names)} {kind} hanging in deletion"
+            for kind, names in sorted(self.hanging.items())
+        ]
+        return ", ".join(release + left + hanging)
 
 
 def find_runs(place: Place) -> list[LeftRun]:
-    """All runs of which anything is there, oldest first; RunFailed if the cluster can't be asked."""
+    """All runs of which anything is there that isn't just being deleted, oldest first; RunFailed if the
+    cluster can't be asked."""
+    until = time.monotonic() + _COLLECTION_PATIENCE_S
+    while True:
+        with explain_errors(f"can't list what is in namespace {place.namespace}"):
+            releases, labelled = _list_releases(place), _list_labelled(place)
+        if not has_orphans(labelled) or time.monotonic() > until:
+            return sort_by_run(releases, labelled, now())
+        time.sleep(_COLLECTION_POLL_S)
+
+
+def sort_by_run(
+    releases: Iterable[str], labelled: Iterable[tuple[str, Item]], at: datetime
+) -> list[LeftRun]:
+    """The runs that releases and objects, each with its kind, are of; `at`: now."""
     runs: dict[str, LeftRun] = {}
-    with explain_errors(f"can't list what is in namespace {place.namespace}"):
-        releases, labelled = _list_releases(place), _list_labelled(place)
     for release in releases:
         run_id = release.removeprefix(RELEASE_PREFIX)
         runs.setdefault(run_id, LeftRun(run_id)).has_release = True
     for kind, item in labelled:
-        run_id = item.metadata.labels[RUN_LABEL]
+        meta = item["metadata"]
+        run_id = meta["labels"][RUN_LABEL]
         run = runs.setdefault(run_id, LeftRun(run_id))
-        run.kinds.setdefault(kind, []).append(item.metadata.name)
-        created = item.metadata.creation_timestamp
-        run.created = min(filter(None, (run.created, created)), default=None)
-        annotations = item.metadata.annotations or {}
-        run.started_by = annotations.get(STARTED_BY, run.started_by)
-        if kind == "pod" and item.status.phase in ("Pending", "Running"):
+        run.created = min(
+            filter(None, (run.created, _read_time(meta, "creationTimestamp"))), default=None
+        )
+        run.started_by = (meta.get("annotations") or {}).get(STARTED_BY, run.started_by)
+        going_since = _read_time(meta, "deletionTimestamp")
+        hangs = (
+            going_since is not None and (at - going_since).total_seconds() > _DELETION_PATIENCE_S
+        )
+        if hangs:
+            run.hanging.setdefault(kind, []).append(meta["name"])
+        elif going_since is None:
+            run.kinds.setdefault(kind, []).append(meta["name"])
+        if kind == "pod" and not hangs and item["status"].get("phase") in ("Pending", "Running"):
             run.pods_at_work += 1
-    return sorted(runs.values(), key=lambda run: run.created or now())
+    there = [run for run in runs.values() if run.removable or run.hanging]
+    return sorted(there, key=lambda run: run.created or at)
+
+
+def _read_time(meta: Item, name: str) -> datetime | None:
+    text = meta.get(name)
+    return datetime.fromisoformat(text) if text else None
+
+
+def has_orphans(labelled: Sequence[tuple[str, Item]]) -> bool:
+    """Whether there is a pod whose Job is gone: Kubernetes is about to delete it.
+
+    One that outlives its Job on purpose names no owner any more.
+    """
+    jobs = {item["metadata"]["uid"] for kind, item in labelled if kind == "job"}
+    return any(
+        owner["kind"] == "Job" and owner["uid"] not in jobs
+        for kind, item in labelled
+        if kind == "pod" and not item["metadata"].get("deletionTimestamp")
+        for owner in item["metadata"].get("ownerReferences") or []
+    )
 
 
 def _list_releases(place: Place) -> list[str]:
@@ -80,12 +144,12 @@ def _list_releases(place: Place) -> list[str]:
     return sorted(name for name in names if name.startswith(RELEASE_PREFIX))
 
 
-def _list_labelled(place: Place) -> list[tuple[str, Any]]:
+def _list_labelled(place: Place) -> list[tuple[str, Item]]:
     """Each object of a run, with its kind."""
-    found: list[tuple[str, Any]] = []
+    found: list[tuple[str, Item]] = []
     for kind, (list_some, _) in _handle_kinds(place).items():
-        listed: Any = list_some(place.namespace, label_selector=RUN_LABEL)
-        found += [(kind, item) for item in listed.items]
+        listed: Any = list_some(place.namespace, label_selector=RUN_LABEL, _preload_content=False)
+        found += [(kind, item) for item in json.loads(listed.data)["items"]]
     return found
 
 

@@ -60,8 +60,15 @@ def clean(
     headers = ["Run", "Started by", "Age", "State", "Objects"]
     # A run's id may look like a number: 326379e5.
     say(tabulate(rows, headers, tablefmt="plain", disable_numparse=True))
-    chosen = [run for run in runs if running or not run.at_work]
-    if len(chosen) < len(runs):
+    for run in runs:
+        for kind, names in run.hanging.items():
+            say(
+                f"Kubernetes should have deleted {kind} {', '.join(names)} by now: see kubectl describe"
+                f" {kind} --namespace {namespace} for a finalizer, or a node that is gone."
+            )
+    removable = [run for run in runs if run.removable]
+    chosen = [run for run in removable if running or not run.at_work]
+    if len(chosen) < len(removable):
         say("Left alone, as they are at work: remove them with --running.")
     if not chosen:
         return

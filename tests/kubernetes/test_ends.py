@@ -95,6 +95,20 @@ def test_clean_removes_what_has_no_release(tool: ClusterTool, namespace: Namespa
     core = namespace.cluster.core
     core.delete_collection_namespaced_secret(namespace.name, label_selector="owner=helm")
     tool.run_here("clean", "--config", tool.config, "--running", "--yes").ok()
+    check_what_is_being_deleted(tool, namespace)
+
+
+def check_what_is_being_deleted(tool: ClusterTool, namespace: Namespace) -> None:
+    """It is nothing to confirm: here a Secret that only its finalizer still holds."""
+    core = namespace.cluster.core
+    meta = {"name": "held", "labels": {RUN_LABEL: "abcdef12"}, "finalizers": ["example.org/held"]}
+    core.create_namespaced_secret(namespace.name, {"metadata": meta})
+    core.delete_namespaced_secret("held", namespace.name)
+    try:
+        cleaned = tool.run_here("clean", "--config", tool.config).ok()
+        assert "Nothing is left" in cleaned.out
+    finally:
+        core.patch_namespaced_secret("held", namespace.name, {"metadata": {"finalizers": None}})
 
 
 @pytest.fixture

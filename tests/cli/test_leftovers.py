@@ -1,0 +1,64 @@
+"""What of a run's objects is shown as left, by what the API server says of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from cli.cluster import RUN_LABEL, STARTED_BY
+from cli.leftovers import LeftRun, has_orphans, sort_by_run
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+
+
+def item(name: str = "it", going_s: float | None = None, **more: Any) -> dict[str, Any]:
+    """An object of the run `r1`. `going_s`: since when it should be gone."""
+    meta: dict[str, Any] = {
+        "name": name,
+        "uid": f"uid-{name}",
+        "labels": {RUN_LABEL: "r1"},
+        "creationTimestamp": "2026-05-01T10:00:00Z",
+    }
+    if going_s is not None:
+        meta["deletionTimestamp"] = (NOW - timedelta(seconds=going_s)).isoformat()
+    return {"metadata": meta | more.pop("metadata", {}), "status": {"phase": "Running"} | more}
+
+
+def sort_one(*labelled: tuple[str, dict[str, Any]], releases: tuple[str, ...] = ()) -> LeftRun:
+    [run] = sort_by_run(releases, labelled, NOW)
+    return run
+
+
+def test_what_is_there() -> None:
+    job = item("job", metadata={"annotations": {STARTED_BY: "me@here"}})
+    run = sort_one(("job", job), ("pod", item("pod")), releases=("iotb-r1",))
+    assert (run.state, run.objects) == ("1 pods at work", "release, 1 job, 1 pod")
+    assert run.started_by == "me@here"
+    assert run.created == NOW - timedelta(hours=2)
+
+
+@pytest.mark.parametrize("going_s", [-30.0, 0.0, 55.0])
+def test_what_is_being_deleted_is_nothing_to_remove(going_s: float) -> None:
+    """Within its grace period and a while after it."""
+    assert not sort_by_run([], [("pod", item(going_s=going_s))], NOW)
+    # Beside something else its pod is still at work.
+    run = sort_one(("pod", item(going_s=going_s)), ("service", item("service")))
+    assert (run.state, run.objects) == ("1 pods at work", "1 service")
+
+
+def test_what_hangs_in_deletion_is_shown_as_such() -> None:
+    run = sort_one(("pod", item(going_s=600.0)))
+    assert not run.removable and not run.at_work
+    assert (run.state, run.objects) == ("hangs in deletion", "1 pod hanging in deletion")
+    assert run.hanging == {"pod": ["it"]}
+
+
+def test_pods_whose_job_is_gone_are_about_to_be_deleted() -> None:
+    owned: dict[str, Any] = {"metadata": {"ownerReferences": [{"kind": "Job", "uid": "uid-job"}]}}
+    pod = item("pod", **owned)
+    assert has_orphans([("pod", pod)])
+    assert not has_orphans([("job", item("job")), ("pod", pod)])
+    assert not has_orphans([("pod", item("pod"))])
+    assert not has_orphans([("pod", item("pod", going_s=0.0, **owned))])
