@@ -8,6 +8,7 @@ from ..histograms import merge_histograms
 from ..modules.base import AnyModule
 from ..modules.sending import Payload, Writer
 from ..worker import connect
+from ..worker.devices import store_devices
 from ..worker.feed import Feed
 from ..worker.loop import insert_all
 from ..worker.measure import Recorder
@@ -58,12 +59,10 @@ def insert(
     return recorder
 
 
-def store_devices(module: AnyModule, workload: Workload, worker: int) -> None:
+def store_devices_of(module: AnyModule, workload: Workload, worker: int) -> None:
     """Insert the rows of a worker's devices, if there is a table for them."""
     if workload.schema.tags is Tags.TABLE:
-        module.open()
-        module.store_devices(workload.device_rows(worker))
-        module.close()
+        store_devices(module, workload, worker)
 
 
 def insert_with(
@@ -71,7 +70,7 @@ def insert_with(
 ) -> Recorder:
     """Insert events by a writer of the module's own job, and before them the rows of their devices."""
     batch = module.job.load.batch
-    store_devices(module, workload, worker)
+    store_devices_of(module, workload, worker)
     with connect(module.writer(batch)) as writer:
         return insert(writer, workload, count, batch, worker=worker, first=first)
 

@@ -128,11 +128,16 @@ def _retry(
 
 
 def _count_error(recorder: Recorder, error: Retryable, attempt: int) -> float:
-    """Note an error that will be retried; the time to wait, exponential with full jitter.
+    """Note an error that will be retried; the time to wait."""
+    recorder.errors[error.kind] += 1
+    return choose_backoff_s(error, attempt)
+
+
+def choose_backoff_s(error: Retryable, attempt: int) -> float:
+    """Say that there will be a retry, after how many; the time to wait, exponential with full jitter.
 
     https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/
     """
-    recorder.errors[error.kind] += 1
     _log.warning("retry %d after %s: %s", attempt + 1, error.kind, error)
     longest: float = min(_MAX_BACKOFF_S, error.backoff_s * 2 ** min(attempt, _MOST_DOUBLINGS))
     return max(error.at_least_s, longest * random.uniform(0.5, 1.0))

@@ -13,6 +13,7 @@ from ..workloads.base import EventBlock
 from ..workloads.tags import Tags
 from .base import EARLY_S, Worker, garbage_collection_paused
 from .client import ProgressReporter
+from .devices import store_devices
 from .feed import Feed
 from .loop import insert_all
 from .measure import Recorder
@@ -63,16 +64,10 @@ class WritingWorker(Worker):
         return self._result(recorder.elapsed_s(), insert=measured)
 
     def _store_devices(self) -> None:
-        """Store the rows of this worker's devices, which are the same in each run."""
-        self._module.open()
-        try:
-            rows = self._workload.device_rows(self._number)
-            recorder = Recorder()
-            recorder.begin(time.perf_counter())
-            with ProgressReporter(self._client, self._progress("prefill", recorder)):
-                self._module.store_devices(rows)
-        finally:
-            self._module.close()
+        recorder = Recorder()
+        recorder.begin(time.perf_counter())
+        with ProgressReporter(self._client, self._progress("prefill", recorder)):
+            store_devices(self._module, self._workload, self._number, self._check_on)
 
     def _prefill(self, generate: Callable[[int, int], EventBlock], first: int, count: int) -> None:
         batch = max(PREFILL_BATCH, self._load.batch)

@@ -191,6 +191,15 @@ class EventBlock:
         first, devices = self.first + start, self.devices[rows]
         return EventBlock(self.schema, self.worker, first, columns, devices, missing)
 
+    def choose(self, rows: NDArray[np.integer[Any]]) -> EventBlock:
+        """These events alone, copied, with what their rows have. `first` is not theirs."""
+        names = [column.name for column in self.schema.row if column.name != ID]
+        columns = {name: self.columns[name][rows] for name in names}
+        missing = {name: places[rows] for name, places in self.missing.items()}
+        return EventBlock(
+            self.schema, self.worker, self.first, columns, self.devices[rows], missing
+        )
+
     @property
     def row_columns(self) -> Mapping[str, NDArray[Any]]:
         """The columns of `Schema.row`."""

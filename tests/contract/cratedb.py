@@ -15,6 +15,7 @@ import pytest
 
 from simulator.testing.server import Refusal
 from simulator.workloads.base import ColumnType, Schema
+from simulator.workloads.tags import Tags
 
 from .cratedb_stand_in import stand_in
 from .http_proxy import HttpRequest, Refuse
@@ -91,7 +92,11 @@ class CratedbUnderTest(HttpServerUnderTest):
     def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
         self.sql(f'REFRESH TABLE "{table}"')
         columns = ", ".join(f'"{column.name}"' for column in schema.columns)
-        rows = self.sql(f'SELECT {columns} FROM "{table}"')
+        tags = f"{schema.table}_tags"
+        joined = f' JOIN "{tags}" ON "{tags}"."tags_id" = "{table}"."tags_id"'
+        rows = self.sql(
+            f'SELECT {columns} FROM "{table}"{joined if schema.tags is Tags.TABLE else ""}'
+        )
         # A document that isn't an object is kept as text.
         texts = [
             number

@@ -124,16 +124,22 @@ def _syntax_error(text: str) -> Refused:
 def check_select(statement: str) -> None:
     """Refused, unless the statement is one in the grammar of CrateDB's own parser, and has none but
     CrateDB's functions."""
+    check_statement(statement)
+    called = set(_CALL.findall(_QUOTED.sub("x", statement)))
+    if unknown := {name.lower() for name in called} - _FUNCTIONS:
+        text = f"UnsupportedFunctionException[Unknown function: {', '.join(sorted(unknown))}]"
+        raise Refused(400, 4000, text)
+
+
+@lru_cache(maxsize=100)
+def check_statement(statement: str) -> None:
+    """Refused, unless the statement is one in the grammar of CrateDB's own parser."""
     try:
         (parsed,) = cratedb_sqlparse.sqlparse(statement)
     except ValueError as error:
         raise _syntax_error("one statement at a time") from error
     if parsed.exception is not None:
         raise _syntax_error(str(parsed.exception))
-    called = set(_CALL.findall(_QUOTED.sub("x", statement)))
-    if unknown := {name.lower() for name in called} - _FUNCTIONS:
-        text = f"UnsupportedFunctionException[Unknown function: {', '.join(sorted(unknown))}]"
-        raise Refused(400, 4000, text)
 
 
 def _subscripted(found: re.Match[str]) -> str:
@@ -300,7 +306,10 @@ class _Session:
             lists = [[values[number] for number in kept] for values in lists]
             cursor.execute(f"{insert} SELECT * FROM UNNEST({arrays}) ON CONFLICT DO NOTHING", lists)
             return {"cols": [], "rows": [[]], "rowcount": cursor.rowcount}
-        if found[4] != f"VALUES ({marks})":
+        may_be_there = found[4] == f"VALUES ({marks}) ON CONFLICT DO NOTHING"
+        if may_be_there:
+            check_statement(found[0])
+        elif found[4] != f"VALUES ({marks})":
             raise _syntax_error(f"mismatched input: {found[4]}")
         values = ", ".join(f"CAST(%s AS {types[name]})" for name in names)
         rows = [args] if bulk is None else bulk
@@ -316,8 +325,10 @@ class _Session:
                 results.append({"rowcount": -2, "error": {"code": 5000, "message": text}})
                 continue
             try:
-                cursor.execute(f"{insert} VALUES ({values})", [_plain(value) for value in row])
-                results.append({"rowcount": 1})
+                statement = f"{insert} VALUES ({values})"
+                statement += " ON CONFLICT DO NOTHING" if may_be_there else ""
+                cursor.execute(statement, [_plain(value) for value in row])
+                results.append({"rowcount": cursor.rowcount})
             except psycopg2.errors.UniqueViolation:
                 if bulk is None:
                     raise

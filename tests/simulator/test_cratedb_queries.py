@@ -46,6 +46,30 @@ def test_the_newest_event_comes_from_one_pass() -> None:
     )
 
 
+def test_tags_are_joined_where_they_are_read() -> None:
+    """And no id's name stands alone beside two tables that have it."""
+    schema = Cpu(tags="table").schema
+    asked: dict[str, Any] = {"devices": ["w0"], "window": {"span": "1h", "at": "first"}}
+    id_of = (
+        '"cpu"."tags_id" = (SELECT "tags_id" FROM "cpu_tags" WHERE "tags"[\'hostname\'] = \'w0\')'
+    )
+    text = compile_for(schema, events=["ts"], **asked)
+    assert text == f'SELECT "ts" FROM "cpu" WHERE {id_of} AND "ts" >= 0 AND "ts" < 3600000'
+    check_select(text)
+    joined = '"cpu_tags" ON "cpu_tags"."tags_id" = "_v0"'
+    text = compile_for(schema, events=["tags", "ts"], **asked)
+    assert ' FROM "cpu" JOIN "cpu_tags" ON "cpu"."tags_id" = "cpu_tags"."tags_id" WHERE ' in text
+    assert id_of in text
+    check_select(text)
+    for values in (
+        {"compute": [{"function": "count"}], "per": ["tags"]},
+        {"events": ["tags", "usage_user"], "newest": True},
+    ):
+        text = compile_for(schema, **values)
+        assert text.endswith(f' FROM "cpu" GROUP BY 1) AS e JOIN {joined}')
+        check_select(text)
+
+
 @pytest.mark.parametrize(
     "statement",
     [

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from simulator.collector.database import Preparation
 from simulator.contract import DataSet, Load, RunSettings, make_groups
-from simulator.errors import OptionError
+from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules import load_module, module_names
 from simulator.modules.base import Job, Support
 from simulator.modules.blackhole import Blackhole
 from simulator.modules.blackhole.options import BlackholeOptions
 from simulator.testing.events import Sundry, rows_of
+from simulator.worker.devices import store_devices
 from simulator.workloads.base import Workload, device_ids
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.defined import define
@@ -153,9 +157,36 @@ def test_devices_are_counted_after_the_run(
     assert Preparation(settings, module, workload).find_lost_devices(range(5)) == problem
 
 
+class Failing(Blackhole):
+    """Its first tries to store devices fail, after some are stored."""
+
+    fails = 0
+
+    def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+        self.stored = 0
+        for columns in rows:
+            self.stored += len(columns["tags_id"])
+            if self.fails:
+                self.fails -= 1
+                raise Retryable("connection_lost", "gone", backoff_s=0.0)
+
+
+def test_devices_are_stored_whatever_passes() -> None:
+    workload = Temperature(device_spread=10_001, tags="table")
+    module = Failing(BlackholeOptions(max_retries=2), Job(workload.schema))
+    module.fails = 2
+    aborted: list[int] = []
+    store_devices(module, workload, 3, lambda: aborted.append(module.fails))
+    assert module.stored == 10_001
+    assert aborted == [1, 0]
+    module.fails = 3
+    with pytest.raises(SimulatorError, match=r"gave up after 2 retries \(connection_lost\): gone"):
+        store_devices(module, workload, 3)
+
+
 def test_modules_say_who_can() -> None:
     found = {name: load_module(name).CAPABILITIES.tags_table for name in module_names()}
-    full = {"postgres", "timescaledb", "blackhole"}
+    full = {"postgres", "timescaledb", "cratedb", "blackhole"}
     no_joins = {"cassandra", "elasticsearch", "influxdb"}
     for name, support in found.items():
         expected = Support.UNSUPPORTED if name in no_joins else Support.MISSING
@@ -163,7 +194,7 @@ def test_modules_say_who_can() -> None:
     schema = Cpu(tags="table").schema
     for name, text in {
         "cassandra": "module cassandra: the database has no joins, for tags=table",
-        "cratedb": "module cratedb can't do joins, for tags=table yet",
+        "arangodb": "module arangodb can't do joins, for tags=table yet",
     }.items():
         can = load_module(name).CAPABILITIES
         can.require_workload(Cpu.schema, "cpu", name)

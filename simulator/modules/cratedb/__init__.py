@@ -19,6 +19,9 @@ What can't be promised without a client's key: that a node which had received th
 with it for a second, or a proxy on the way doesn't begin with it after that. The count after the run
 shows such copies.
 
+Tags in a table of their own (`tags=table`) have `tags_id` as its primary key; rows that are there stay
+(`ON CONFLICT DO NOTHING`), so that storing them may be repeated.
+
 Queries use `date_bin` (4.7 and later), and for the newest events `max_by` (5.2 and later).
 
 What is on disk are the segments of all shards and replicas (`sys.segments`), after a flush. To compact,
@@ -27,21 +30,30 @@ each shard is merged into one segment (`OPTIMIZE TABLE`). Left out is the transl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
+
+from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.base import ColumnType, Schema
+from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Bound
+from ...workloads.tags import Tags
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
-from ..shared.errors import MissingTable, nothing_to_query
+from ..shared.errors import (
+    INSERT_REMEDY,
+    QUERY_REMEDY,
+    MissingTable,
+    made_otherwise,
+    nothing_to_query,
+)
 from ..shared.sql import quote_name
 from ..shared.sql_queries import compile_query
-from .encoding import InsertMode, StatementEncoder, is_object
+from .encoding import InsertMode, StatementEncoder, encode_devices, is_object
 from .options import CratedbOptions, EncodingOptions
 from .queries import CratedbDialect
 from .server import Connection, describe
@@ -97,6 +109,7 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
         most_columns=1000 - 1,
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
+        tags_table=Support.FULL,
         # Both ends stand for NULL where rows are sorted, and are refused since 5.9:
         # https://github.com/crate/crate/pull/16629
         int64_range=(-(2**63) + 1, 2**63 - 2),
@@ -136,10 +149,16 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
         # Before anything is dropped.
         self._check_jobs()
         if self.job.clean:
-            for table in self.job.all_table_names:
+            for table in (*self.job.all_table_names, self.job.schema.tags_table):
                 self._ask(f"DROP TABLE IF EXISTS {quote_name(table)}")
         for table in self.job.table_names:
-            self._ask(self._create(table))
+            self._ask(self._create(table, self._list_columns()))
+        if self.job.schema.tags is Tags.TABLE:
+            columns = list(map(self._define, self.job.schema.tags_row))
+            columns[0] += " PRIMARY KEY"
+            self._ask(self._create(self.job.schema.tags_table, columns))
+        if not self.job.clean:
+            self._check_columns(self.job.table_names, INSERT_REMEDY)
 
     def _check_jobs(self) -> None:
         """SimulatorError unless a request in doubt can be found out about."""
@@ -150,18 +169,42 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
                 ' crate, SET GLOBAL "stats.enabled" = TRUE, or use --primary-key client'
             )
 
-    def _create(self, table: str) -> str:
-        options, schema = self.options, self.job.schema
-        columns = [
-            f"{quote_name(column.name)} "
-            + (_object(schema) if is_object(schema, column) else _COLUMN_TYPES[column.type])
-            for column in schema.columns
-        ]
+    def _check_columns(self, tables: Sequence[str], remedy: str) -> None:
+        """SimulatorError if a table that was there before lacks a column that events have now."""
+        schema = self.job.schema
+        needed = dict.fromkeys(tables, schema.row)
+        if schema.tags is Tags.TABLE:
+            needed[schema.tags_table] = schema.tags_row
+        for table, columns in needed.items():
+            found = self._ask(
+                "SELECT column_name FROM information_schema.columns"
+                " WHERE table_schema = ? AND table_name = ?",
+                [self.options.default_schema, table],
+            )
+            names = {name for (name,) in found}
+            lacking = [column.name for column in columns if column.name not in names]
+            # A table that the user may not use has no columns, and is told of by whoever asks for it.
+            if names and lacking:
+                raise made_otherwise(table, f"it has no column {lacking[0]}", remedy)
+
+    def _define(self, column: Column) -> str:
+        """A column's definition."""
+        schema = self.job.schema
+        kind = _object(schema) if is_object(schema, column) else _COLUMN_TYPES[column.type]
+        return f"{quote_name(column.name)} {kind}"
+
+    def _list_columns(self) -> list[str]:
+        """The definitions of the columns of events' rows."""
+        columns = list(map(self._define, self.job.schema.row))
         if self.job.load.primary_key is not PrimaryKey.NONE:
             key = f"{quote_name(KEY_COLUMN)} TEXT"
             if self.job.load.primary_key is PrimaryKey.DB:
                 key += " DEFAULT gen_random_text_uuid()"
             columns.insert(0, f"{key} PRIMARY KEY")
+        return columns
+
+    def _create(self, table: str, columns: Sequence[str]) -> str:
+        options = self.options
         statement = f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({', '.join(columns)})"
         if options.shards is not None:
             statement += f" CLUSTERED INTO {options.shards} SHARDS"
@@ -170,30 +213,49 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
         return statement
 
     def prepare_queries(self) -> None:
-        table = self.job.schema.table
-        try:
-            self._ask(f"REFRESH TABLE {quote_name(table)}")
-        except MissingTable as error:
-            raise nothing_to_query(table, self.job) from error
+        schema = self.job.schema
+        for table in (schema.table, *self._list_tags()):
+            try:
+                self._ask(f"REFRESH TABLE {quote_name(table)}")
+            except MissingTable as error:
+                raise nothing_to_query(table, self.job) from error
+        self._check_columns([schema.table], QUERY_REMEDY)
+
+    def _list_tags(self) -> list[str]:
+        """The tags' table, if there is to be one."""
+        schema = self.job.schema
+        return [schema.tags_table] if schema.tags is Tags.TABLE else []
+
+    def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+        schema = self.job.schema
+        for columns in rows:
+            self._connect().store_missing(encode_devices(schema, columns))
+        # Queries that join them find none before that.
+        self._ask(f"REFRESH TABLE {quote_name(schema.tags_table)}")
+
+    def count_devices(self) -> int | None:
+        counts = [self._count(table) for table in self._list_tags()]
+        return counts[0] if counts else None
 
     def count(self) -> int:
-        counts = []
-        for table in self.job.table_names:
-            self._ask(f"REFRESH TABLE {quote_name(table)}")
-            counts.append(self._ask(f"SELECT count(*) FROM {quote_name(table)}")[0][0])
-        return sum(counts)
+        return sum(map(self._count, self.job.table_names))
+
+    def _count(self, table: str) -> int:
+        self._ask(f"REFRESH TABLE {quote_name(table)}")
+        return int(self._ask(f"SELECT count(*) FROM {quote_name(table)}")[0][0])
 
     def storage(self) -> Storage:
         options = self.options
         return read_storage(
             self._connect(),
             options.default_schema,
-            self.job.table_names,
+            [*self.job.table_names, *self._list_tags()],
             options.database_timeout_s,
         )
 
     def compact(self) -> bool:
-        merge_segments(self._connect(), self.job.table_names, self.options.database_timeout_s)
+        tables = [*self.job.table_names, *self._list_tags()]
+        merge_segments(self._connect(), tables, self.options.database_timeout_s)
         return True
 
     def compile(self, bound: Bound) -> Query:

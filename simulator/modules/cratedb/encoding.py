@@ -5,7 +5,7 @@ https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -55,6 +55,56 @@ def is_object(schema: Schema, column: Column) -> bool:
     return column.type is ColumnType.JSON and column.name == schema.device
 
 
+def _is_quoted(schema: Schema, column: Column) -> bool:
+    is_text = column.type in (ColumnType.TEXT, ColumnType.JSON)
+    return is_text and not is_object(schema, column)
+
+
+def _value_format(schema: Schema, column: Column) -> bytes:
+    return b'"%b"' if _is_quoted(schema, column) else text_format(column)
+
+
+def list_forms(schema: Schema, columns: Sequence[Column]) -> list[bytes]:
+    """The %-formats of columns, of the events' table or of the tags'; see `write_columns`."""
+    return [text_form(column, _value_format(schema, column)) for column in columns]
+
+
+def join_forms(forms: Sequence[bytes]) -> bytes:
+    """The %-format of a row's arguments."""
+    return b"[" + b",".join(forms) + b"]"
+
+
+def write_columns(
+    schema: Schema,
+    columns: Sequence[Column],
+    values: Mapping[str, NDArray[Any]],
+    missing: Mapping[str, NDArray[np.bool_]],
+) -> list[NDArray[Any]]:
+    """Columns' values for the formats of `list_forms`; `missing` as in `EventBlock`."""
+    found = []
+    for column in columns:
+        own = values[column.name]
+        if _is_quoted(schema, column):
+            own = escape_json(own)
+        places = missing.get(column.name)
+        found.append(text_values(column, _value_format(schema, column), own, places, b"null"))
+    return found
+
+
+def encode_devices(schema: Schema, rows: Mapping[str, NDArray[Any]]) -> bytes:
+    """A request that stores rows of the tags' table, but for those that are there."""
+    columns = schema.tags_row
+    names = ", ".join(quote_name(column.name) for column in columns)
+    marks = ", ".join("?" * len(columns))
+    statement = (
+        f"INSERT INTO {quote_name(schema.tags_table)} ({names}) VALUES ({marks})"
+        " ON CONFLICT DO NOTHING"
+    )
+    values = write_columns(schema, columns, rows, {})
+    arguments = format_rows(join_forms(list_forms(schema, columns)), b",", values)
+    return b'{"stmt":%b,"bulk_args":[%b]}' % (orjson.dumps(statement), arguments)
+
+
 class StatementEncoder(Encoder):
     """Encodes in one insert mode. A payload's data: a list of `Part`, one for each table."""
 
@@ -62,26 +112,18 @@ class StatementEncoder(Encoder):
         self.mode = mode
         self._tables = job.table_names
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
-        names = [column.name for column in job.schema.columns]
-        self._own_formats = [
-            self._value_format(job.schema, column) for column in job.schema.columns
-        ]
-        formats = list(map(text_form, job.schema.columns, self._own_formats))
+        names = [column.name for column in job.schema.row]
+        formats = list_forms(job.schema, job.schema.row)
         if self._client_key:
             names.insert(0, KEY_COLUMN)
             formats.insert(0, b'"%b"')
         self._names = ", ".join(map(quote_name, names))
         self._marks = ", ".join("?" * len(names))
         self._formats = formats
-        self._row = b"[" + b",".join(formats) + b"]"
+        self._row = join_forms(formats)
         self._begins = [
             b'{"stmt":' + orjson.dumps(self.statement(table)) for table in range(len(self._tables))
         ]
-
-    @staticmethod
-    def _value_format(schema: Schema, column: Column) -> bytes:
-        is_text = column.type in (ColumnType.TEXT, ColumnType.JSON)
-        return b'"%b"' if is_text and not is_object(schema, column) else text_format(column)
 
     def statement(self, table: int) -> str:
         """The INSERT into that table."""
@@ -121,22 +163,11 @@ class StatementEncoder(Encoder):
 
     def encode_rows(self, table: int, block: EventBlock, rows: Sequence[int]) -> bytes:
         """A request with these rows of a block only."""
-        chosen = np.array(rows)
-        columns = {name: values[chosen] for name, values in block.columns.items()}
-        missing = {name: places[chosen] for name, places in block.missing.items()}
-        devices = block.devices[chosen]
-        rest = EventBlock(block.schema, block.worker, block.first, columns, devices, missing)
-        return self._body(table, self._columns(rest))
+        return self._body(table, self._columns(block.choose(np.array(rows))))
 
     def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
-        columns = []
-        for column, form in zip(block.schema.columns, self._own_formats, strict=True):
-            values = block.columns[column.name]
-            is_text = column.type in (ColumnType.TEXT, ColumnType.JSON)
-            if is_text and not is_object(block.schema, column):
-                values = escape_json(values)
-            missing = block.missing.get(column.name)
-            columns.append(text_values(column, form, values, missing, b"null"))
+        schema = block.schema
+        columns = write_columns(schema, schema.row, block.row_columns, block.missing)
         if self._client_key:
             columns.insert(0, client_keys(block))
         return columns

@@ -101,6 +101,18 @@ class Connection:
             raise self.explain(status, answer)
         return [tuple(row) for row in answer["rows"]]
 
+    def store_missing(self, body: bytes) -> None:
+        """Store rows by bulk arguments, but for those that are there; Retryable or SimulatorError if one
+        isn't stored for another reason."""
+        status, content = self.send(body)
+        answer = parse_body(content)
+        if status >= BAD_REQUEST:
+            raise self.explain(status, answer)
+        for result in answer["results"]:
+            code, _ = reason(result)
+            if result["rowcount"] < 0 and code != DUPLICATE_KEY:
+                raise self.explain(SERVER_ERROR, result)
+
     def explain(self, status: int, answer: Any) -> Retryable | SimulatorError:
         """What an answer, or one row's result in it, means that is an error."""
         code, message = reason(answer)

@@ -160,7 +160,7 @@ class CratedbWriter(Writer):
             name: f"{quote_name(name)}['{schema.device_path}']"
             if name == schema.device and schema.device_path
             else quote_name(name)
-            for name in schema.key
+            for name in schema.row_key
         }
 
         def find(wanted: Wanted) -> list[tuple[Any, ...]]:

@@ -61,7 +61,7 @@ from ...workloads.base import Column, ColumnType
 from ...workloads.queries import Bound
 from ...workloads.tags import ID, Tags
 from ..base import TUNED, Capabilities, Encoding, Job, Module, Query, Support, claim_queries
-from ..shared.errors import nothing_to_query
+from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from ..shared.sql import quote_name
 from ..shared.sql_queries import SqlDialect
 from .encoding import TYPE_OIDS, InsertMode, PostgresEncoder, value_rows
@@ -183,7 +183,7 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
                 f" ({columns}, PRIMARY KEY ({quote_name(ID)}))"
             )
         if not self.job.clean:
-            self._check_columns(self.job.table_names, "run without --no-clean, or with the options")
+            self._check_columns(self.job.table_names, INSERT_REMEDY)
 
     def _check_columns(self, tables: Sequence[str], remedy: str) -> None:
         """SimulatorError if a table that was there before has other columns than events have now."""
@@ -205,10 +205,7 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
                     if stored != TYPE_OIDS[column.type]:
                         reason = f"{column.name} is not of type {_COLUMN_TYPES[column.type]}"
             if reason:
-                raise SimulatorError(
-                    f"table {table} was made for other columns: {reason};"
-                    f" {remedy} of the run that made it (tags=row or table, for one)"
-                )
+                raise made_otherwise(table, reason, remedy)
 
     def _columns(self) -> list[str]:
         """The column definitions and the constraint of CREATE TABLE."""
@@ -233,7 +230,7 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         for table in tables:
             if self._session.ask("SELECT to_regclass(%s)", [quote_name(table)])[0][0] is None:
                 raise nothing_to_query(table, self.job)
-        self._check_columns([schema.table], "give the options")
+        self._check_columns([schema.table], QUERY_REMEDY)
         if self.options.create_indices:
             for statement in self._indices():
                 self._session.execute(statement)

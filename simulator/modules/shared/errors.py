@@ -34,6 +34,21 @@ def nothing_to_query(table: str, job: Job) -> MissingTable:
     )
 
 
+def made_otherwise(table: str, reason: str, remedy: str) -> SimulatorError:
+    """A table that was there before doesn't go with the run's events; `remedy`: what to do, before
+    `of the run that made it`."""
+    return SimulatorError(
+        f"table {table} was made for other columns: {reason};"
+        f" {remedy} of the run that made it (tags=row or table, for one)"
+    )
+
+
+INSERT_REMEDY = "run without --no-clean, or with the options"
+"""Of `made_otherwise`, for a run that inserts."""
+QUERY_REMEDY = "give the options"
+"""For one that asks."""
+
+
 def insert_command(job: Job) -> str:
     """The command that fills the tables of the job's workload."""
     return f"{job.program} insert --target {job.target} --workload {job.workload}"

@@ -119,8 +119,8 @@ def find_missing(
 ) -> list[int]:
     """The positions of a request's rows that the database doesn't have.
 
-    `find`: the natural keys (in the schema's order) of the stored events that fit; there may be more
-    than those sought.
+    `find`: the natural keys (in the order of `Schema.row_key`) of the stored events that fit;
+    there may be more than those sought.
     """
     block, first = payload.block, payload.last + 1 - payload.events
     missing: list[int] = []
@@ -128,7 +128,7 @@ def find_missing(
         keys = [tuple(block.key_of(first + row).values()) for row in request.rows[start:stop]]
         wanted = {
             name: _range_of(values)
-            for name, values in zip(block.schema.key, zip(*keys, strict=True), strict=True)
+            for name, values in zip(block.schema.row_key, zip(*keys, strict=True), strict=True)
         }
         stored = set(find(wanted))
         missing += [start + at for at, key in enumerate(keys) if key not in stored]

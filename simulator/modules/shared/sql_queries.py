@@ -125,8 +125,9 @@ def _list_conditions(bound: Bound, schema: Schema, dialect: SqlDialect) -> list[
 
 def _among_tags(condition: str, devices: int | None, schema: Schema, dialect: SqlDialect) -> str:
     """A condition on names or tags, which so many devices fulfil at most, as one on the events' ids."""
-    key = quote_name(ID)
-    found = f"SELECT {key} FROM {quote_name(schema.tags_table)} WHERE {condition}"
+    found = f"SELECT {quote_name(ID)} FROM {quote_name(schema.tags_table)} WHERE {condition}"
+    # Where tables are joined, not all databases take the id's name alone.
+    key = _name_id(schema.table)
     return f"{key} = ({found})" if devices == 1 else dialect.among(key, found, devices)
 
 
@@ -193,11 +194,15 @@ def _split(values: Sequence[str], apart: Sequence[bool]) -> tuple[list[str], lis
 
 def _join_tags(statement: str, asked: Sequence[str], schema: Schema) -> str:
     """What is asked, of a statement whose values are aliased, the first an id, and of its tags."""
-    tags = quote_name(schema.tags_table)
     return (
         f"SELECT {', '.join(asked)} FROM ({statement}) AS e"
-        f" JOIN {tags} ON {tags}.{quote_name(ID)} = {_ALIAS % 0}"
+        f" JOIN {quote_name(schema.tags_table)} ON {_name_id(schema.tags_table)} = {_ALIAS % 0}"
     )
+
+
+def _name_id(table: str) -> str:
+    """The id's column of a table."""
+    return f"{quote_name(table)}.{quote_name(ID)}"
 
 
 def _name_tables(columns: Iterable[str], schema: Schema) -> str:
@@ -205,7 +210,8 @@ def _name_tables(columns: Iterable[str], schema: Schema) -> str:
     table = quote_name(schema.table)
     if not any(map(schema.is_apart, columns)):
         return table
-    return f"{table} JOIN {quote_name(schema.tags_table)} USING ({quote_name(ID)})"
+    tags = schema.tags_table
+    return f"{table} JOIN {quote_name(tags)} ON {_name_id(schema.table)} = {_name_id(tags)}"
 
 
 def _ask_newest(

@@ -15,7 +15,7 @@ from ...worker.measure import Recorder
 from ...workloads.base import Workload
 from ...workloads.temperature import Temperature
 from ..events import TESTED, rows_of
-from ..inserting import insert, store_devices
+from ..inserting import insert, store_devices_of
 from ..server import (
     IN_FLIGHT,
     Fault,
@@ -39,7 +39,7 @@ def insert_during(
     observer.open()
     observer.prepare()
     observer.close()
-    store_devices(server.module(as_observer(job), encoding), workload, worker=2)
+    store_devices_of(server.module(as_observer(job), encoding), workload, worker=2)
     connections: list[set[str]] = []
     with fault.prepare(server, job) as strike:
 
