@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import inf
 from statistics import median
 
-from simulator.contract import InsertRun, Mark, Outage
+from simulator.contract import GAP_S, InsertRun, Mark, Outage
 
 BEFORE_S = 10
 """Seconds before a mark whose median rate is the one to be reached again."""
@@ -18,47 +18,80 @@ _STEADY_S = 3
 
 def find_outages(run: InsertRun) -> list[Outage]:
     """One for each mark of the run, in their order."""
-    ends = [*(mark.at_s for mark in run.marks[1:]), inf]
-    return [_find_outage(mark, end, run) for mark, end in zip(run.marks, ends, strict=False)]
+    return [_find_outage(place, run) for place in range(len(run.marks))]
 
 
-def _find_outage(mark: Mark, until_s: float, run: InsertRun) -> Outage:
-    """What happened from a mark to the next."""
+def _find_outage(place: int, run: InsertRun) -> Outage:
+    """What happened from a mark to the next, and what later is put down to it."""
+    mark = run.marks[place]
+    until_s = _find_next_mark(run, mark.at_s)
     gaps = [
-        (max(began, mark.at_s), ended)
-        for began, ended in run.gaps
-        if ended > mark.at_s and began < until_s
+        gap
+        for gap in run.gaps
+        if gap[1] > mark.at_s and (gap[0] < until_s or _find_cause(gap, run) == place)
     ]
-    began, ended = max(gaps, key=lambda gap: gap[1] - gap[0], default=(mark.at_s, mark.at_s))
+    longest = max(gaps, key=lambda gap: gap[1] - max(gap[0], mark.at_s), default=None)
+    if longest is None:
+        recovery_s = _find_recovery(mark, mark, None, run)
+        return Outage(gap_s=0.0, gap_began_s=mark.at_s, recovered_after_s=recovery_s)
+    began, ended = max(longest[0], mark.at_s), longest[1]
+    cause = _find_cause(longest, run)
+    first = min(mark, run.marks[cause], key=lambda one: one.at_s)
     return Outage(
         gap_s=ended - began,
         gap_began_s=began,
-        recovered_after_s=_find_recovery(mark, until_s, ended if gaps else None, run),
+        recovered_after_s=_find_recovery(mark, first, ended, run),
+        shared_with=None if cause == place else cause,
     )
 
 
+def _find_next_mark(run: InsertRun, after_s: float) -> float:
+    return min((mark.at_s for mark in run.marks if mark.at_s > after_s), default=inf)
+
+
+def _find_cause(gap: tuple[float, float], run: InsertRun) -> int:
+    """The place of the mark to which a gap is put down, of those before its end.
+
+    It is the last before the gap began. A gap begins with the last acknowledgement, and what comes less
+    than `GAP_S` after that may still be why no other followed. What failed is the cause only if nothing
+    else is.
+    """
+    began, ended = gap
+    before = [place for place, mark in enumerate(run.marks) if mark.at_s < ended]
+    places = [place for place in before if run.marks[place].ok] or before
+
+    def rank(place: int) -> tuple[bool, bool, float]:
+        passed_s = began - run.marks[place].at_s
+        return abs(passed_s) > GAP_S, passed_s < 0, abs(passed_s)
+
+    return min(places, key=rank)
+
+
 def _find_recovery(
-    mark: Mark, until_s: float, gap_ended_s: float | None, run: InsertRun
+    mark: Mark, first_mark: Mark, gap_ended_s: float | None, run: InsertRun
 ) -> float | None:
-    """Seconds from the mark until the rate was back; 0 if it was never away.
+    """Seconds from the mark until the rate was back to what it was before the first of those that share a
+    gap; 0 if it was never away.
 
     It was away if nothing was acknowledged for a while, or if the median of the seconds after the mark is
     too low: a single second that is says nothing where requests arrive by chance.
     """
     seconds = dict(run.timeline)
     first = int(mark.at_s)
-    # The last second is not a whole one.
-    last = min(max(seconds, default=0), until_s)
-    before = _list_rates(seconds, max(0, first - BEFORE_S), first)
-    after = _list_rates(seconds, first + 1, int(min(first + 1 + BEFORE_S, last)))
+    begin = first + 1 if gap_ended_s is None else int(gap_ended_s)
+    # What comes too soon after it to see anything of the rate is no end. The last second isn't a whole one.
+    until_s = _find_next_mark(run, begin + _STEADY_S)
+    last = int(min(max(seconds, default=0), until_s))
+    earlier = int(first_mark.at_s)
+    before = _list_rates(seconds, max(0, earlier - BEFORE_S), earlier)
+    after = _list_rates(seconds, first + 1, min(first + 1 + BEFORE_S, last))
     if not before or not after:
         return None
     enough = BACK * median(before)
     if gap_ended_s is None and median(after) >= enough:
         return 0.0
-    begin = first + 1 if gap_ended_s is None else int(gap_ended_s)
-    for second in range(begin, int(last)):
-        if median(_list_rates(seconds, second, int(min(second + _STEADY_S, last)))) >= enough:
+    for second in range(begin, last):
+        if median(_list_rates(seconds, second, min(second + _STEADY_S, last))) >= enough:
             return max(second, gap_ended_s or 0.0) - mark.at_s
     return None
 
@@ -75,12 +108,15 @@ def describe_outages(run: InsertRun) -> list[str]:
 
 
 def _describe(mark: Mark, outage: Outage, run: InsertRun) -> str:
-    what = mark.action.partition(" ")[2]
+    what = name_mark(mark)
     text = f"After {what} at {mark.at_s:.1f} s "
     if not mark.ok:
         text = f"After {what} at {mark.at_s:.1f} s, which failed ({mark.said}), "
     if outage.gap_s:
         text += f"nothing was acknowledged for {outage.gap_s:.1f} s"
+        if outage.shared_with is not None:
+            other = run.marks[outage.shared_with]
+            text += f" (shared with {name_mark(other)} at {other.at_s:.1f} s)"
     else:
         text += "events went on being acknowledged"
     if outage.recovered_after_s is None:
@@ -88,6 +124,11 @@ def _describe(mark: Mark, outage: Outage, run: InsertRun) -> str:
     elif outage.recovered_after_s:
         text += f"; after {outage.recovered_after_s:.1f} s the rate was back"
     return f"{text}; {_describe_loss(run)}."
+
+
+def name_mark(mark: Mark) -> str:
+    """What was done, without when it was to be."""
+    return mark.action.partition(" ")[2]
 
 
 def _describe_loss(run: InsertRun) -> str:

@@ -9,6 +9,7 @@ from ..results.model import Result
 from ..results.outage import describe_outages
 from ..results.place import format_workers
 from ..results.verdicts import Weakness, find_weaknesses
+from .figure import describe_run
 from .tables import format_rate, strike
 
 
@@ -18,8 +19,20 @@ def list_notes(result: Result, terminal: bool) -> list[str]:
         f"{weakness.kind}: {describe_weakness(weakness, terminal)}"
         for weakness in find_weaknesses(result)
     ]
-    told = [text for run in result.insert_runs for text in describe_outages(run)]
-    return told + describe_bottlenecks(result) + weaknesses
+    return tell_outages(result) + describe_bottlenecks(result) + weaknesses
+
+
+def tell_outages(result: Result) -> list[str]:
+    """A sentence for each thing that was done to the database; which run it was, if it was in several."""
+    told = {place: describe_outages(run) for place, run in enumerate(result.insert_runs)}
+    told = {place: texts for place, texts in told.items() if texts}
+    if len(told) == 1:
+        return next(iter(told.values()))
+    return [
+        f"{describe_run(result, result.insert_runs[place])}: {text}"
+        for place, texts in told.items()
+        for text in texts
+    ]
 
 
 def describe_bottlenecks(result: Result) -> list[str]:

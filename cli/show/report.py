@@ -19,7 +19,7 @@ from .comparison import list_remarks, tabulate_overview, tabulate_ratios
 from .drawing import embed, to_svg
 from .figure import Named
 from .figures import draw_all, name_sources
-from .notes import describe_weakness
+from .notes import describe_weakness, tell_outages
 from .stored import tabulate_result
 from .tables import Table
 from .theme import dark_style
@@ -47,6 +47,8 @@ class _Section:
     name: str
     measured: str
     answer: str
+    outages: Sequence[str]
+    """What was done to the database, and what came of it."""
     weaknesses: Sequence[tuple[str, str]]
     """(kind, text)."""
     tables: dict[str, Table]
@@ -88,6 +90,7 @@ def _make_section(stored: StoredResult, name: str) -> _Section:
         name,
         words.describe_measurement(result),
         " ".join(filter(None, [words.give_answer(result), describe_answers(result)])),
+        tell_outages(result),
         [(str(one.kind), describe_weakness(one)) for one in find_weaknesses(result)],
         tabulate_result(result, terminal=False),
     )

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from simulator.contract import Mark, Resources
+from simulator.contract import InsertRun, Mark, Resources
 
+from ..results.outage import describe_outages, name_mark
 from .figure import Figure, Named, choose_examples, describe_places
 from .vega import (
     HEIGHT,
     Row,
+    draw_area,
+    draw_label,
     draw_limit,
     draw_lines,
     draw_mark,
@@ -24,7 +27,7 @@ def draw_over_time(results: Sequence[Named]) -> Figure | None:
     """Events acknowledged in each second by all workers, and by the slowest."""
     rows: list[Row] = []
     warm_ups: set[float] = set()
-    marks: list[Mark] = []
+    disturbed: list[InsertRun] = []
     for named in results:
         for name, run in choose_examples(named, alone=len(results) == 1):
             rows += _make_timeline(name, "all", run.timeline)
@@ -33,7 +36,8 @@ def draw_over_time(results: Sequence[Named]) -> Figure | None:
                 rows += _make_timeline(
                     name, "slowest", slowest.timeline, f"worker {slowest.worker}"
                 )
-            marks += run.marks
+            if run.marks:
+                disturbed.append(run)
             if run.resources:
                 rows += _make_use(name, run.resources)
             if run.offered:
@@ -55,9 +59,13 @@ def draw_over_time(results: Sequence[Named]) -> Figure | None:
             whole = {"format": "d", "tickMinStep": 1}
             x = make_axis("second", "Seconds since the common start", axis=whole)
             y = make_axis("events", text)
-            panel = [draw_lines(x, y, rows), draw_points(x, y, rows, size=24)]
+            panel = [area for run in disturbed for area in _draw_gaps(run)]
+            panel += [draw_lines(x, y, rows), draw_points(x, y, rows, size=24)]
             panel += [draw_limit("x", warm_up) for warm_up in sorted(warm_ups)]
+            marks = sorted((m for run in disturbed for m in run.marks), key=lambda one: one.at_s)
             panel += [draw_mark(mark.at_s, mark.action) for mark in marks]
+            if part == "all":
+                panel += _draw_labels(marks, max(row["second"] for row in rows))
             height = HEIGHT if part == "all" else HEIGHT // 2
             panels.append(make_spec(own, panel, height))
     return Figure(
@@ -69,15 +77,44 @@ def draw_over_time(results: Sequence[Named]) -> Figure | None:
         " events per second."
         + (_DATABASE_NOTE if any(row["part"] == "database" for row in rows) else "")
         + (_BACKLOG_NOTE if any(row["part"] == "backlog" for row in rows) else "")
-        + (_MARKS_NOTE if marks else "")
-        + (" What is before the dashed line (warm-up) is in no other figure." if warm_ups else ""),
+        + (_MARKS_NOTE if disturbed else "")
+        + (" What is before the dashed line (warm-up) is in no other figure." if warm_ups else "")
+        + "".join(f" {text}" for run in disturbed for text in describe_outages(run)),
         {"vconcat": panels},
     )
 
 
 _DATABASE_NOTE = " The database's CPU is the mean between two looks at its processes or pods."
-_MARKS_NOTE = " Each solid line is something that was done to the database."
+_MARKS_NOTE = (
+    " Each solid line is something that was done to the database; grey is the longest time after it in which"
+    " nothing was acknowledged."
+)
 _BACKLOG_NOTE = " The backlog is what was due and not acknowledged at the end of a second."
+
+
+_MOST_LABELS = 4
+"""So many marks have their texts below each other, before the next is at the top again."""
+
+
+def _draw_labels(marks: Sequence[Mark], last: float) -> list[Row]:
+    """What was done, beside its line. `last`: where the x-axis ends."""
+    return [
+        draw_label(mark.at_s, name_mark(mark), place % _MOST_LABELS, mark.at_s > last / 2)
+        for place, mark in enumerate(marks)
+    ]
+
+
+def _draw_gaps(run: InsertRun) -> list[Row]:
+    """An area for each outage; one that several marks share is drawn once."""
+    return [
+        draw_area(
+            outage.gap_began_s,
+            outage.gap_began_s + outage.gap_s,
+            f"nothing was acknowledged for {outage.gap_s:.1f} s",
+        )
+        for outage in run.outages
+        if outage.gap_s and outage.shared_with is None
+    ]
 
 
 MOST_POINTS = 300

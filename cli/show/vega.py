@@ -123,3 +123,38 @@ def draw_mark(value: float, text: str) -> Row:
             "description": {"field": "text"},
         },
     }
+
+
+LINE_PX = 15
+"""Height of a line of text of 12 px."""
+
+
+def draw_label(value: float, text: str, line: int, to_the_left: bool) -> Row:
+    """A text beside a line across, so many lines below the panel's upper edge."""
+    return {
+        "data": {"values": [{"mark": value, "text": text}]},
+        "mark": {
+            "type": "text", "align": "right" if to_the_left else "left", "baseline": "top",
+            "dx": -5 if to_the_left else 5, "fill": INK, "fontSize": 12, "limit": WIDTH // 2,
+            "aria": False,
+        },
+        "encoding": {
+            "x": {"field": "mark", "type": "quantitative"},
+            "y": {"value": LINE_PX * line},
+            "text": {"field": "text"},
+        },
+    }  # fmt: skip
+
+
+def draw_area(begin: float, end: float, text: str) -> Row:
+    """A grey area over all of the y-axis, between two values of the x-axis, with a text for who points at
+    it."""
+    return {
+        "data": {"values": [{"begin": begin, "end": end, "text": text}]},
+        "mark": {"type": "rect", "fill": MUTED, "fillOpacity": 0.2, "stroke": None},
+        "encoding": {
+            "x": {"field": "begin", "type": "quantitative"},
+            "x2": {"field": "end"},
+            "description": {"field": "text"},
+        },
+    }

@@ -61,3 +61,5 @@ class Outage(Message):
     recovered_after_s: float | None
     """From the mark until 90 % of the rate before it (median of the ten seconds before) was reached again;
     None if it never was."""
+    shared_with: int | None = None
+    """The place in `marks` of another one to which the gap is put down: the last that came before it."""

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from cli.results.model import Result
+from cli.results.outage import find_outages
 from cli.results.statistics import summarize_inserts, summarize_queries
 from cli.results.store import StoredResult
 from simulator.contract import (
     Client,
     LatencyMs,
+    Mark,
     Offered,
     QueryRun,
+    Verification,
     WorkerSpan,
     WorkerTimeline,
 )
@@ -101,6 +104,25 @@ def open_loop(
         run.offered = Offered(**(values | offered))
         run.service_ms = LatencyMs(p50=0.5, p90=0.75, p99=1.25, p99_9=2.0, max=3.0)
         run.warm_up_s = 1.0
+    return result
+
+
+def disturbed(*outages: tuple[float, float], target: str = "alpha") -> Result:
+    """One run of 40 s with a mark at the beginning of each gap of so many seconds."""
+    result = inserts({1: [100.0]}, target)
+    (run,) = result.insert_runs
+    run.gaps = [(at + 0.1, at + gap_s) for at, gap_s in outages if gap_s]
+    run.marks = [
+        Mark(at_s=at, ended_s=at, action=f"{at:g}s run number-{place}")
+        for place, (at, _) in enumerate(outages, 1)
+    ]
+    run.timeline = [
+        (second, 100)
+        for second in range(40)
+        if not any(began - 1 < second < ended for began, ended in run.gaps)
+    ]
+    run.outages = find_outages(run)
+    run.verification = Verification(expected=100, stored=100, ok=True)
     return result
 
 

@@ -87,3 +87,49 @@ def test_each_mark_has_the_time_to_the_next() -> None:
     marks: list[Any] = [RESTART, Mark(at_s=30.0, action="30s kill-server")]
     run = make_run([100] * 60, [(20.5, 22.0), (30.2, 34.0)], marks)
     assert [outage.gap_s for outage in run.outages] == [pytest.approx(1.5), pytest.approx(3.8)]
+
+
+def make_marks(*times: float, failed: float | None = None) -> list[Mark]:
+    return [Mark(at_s=at, action=f"{at:g}s run number-{at:g}", ok=at != failed) for at in times]
+
+
+@pytest.mark.parametrize(
+    ("marks", "gap", "cause"),
+    [
+        (make_marks(10, 15), (15.2, 20), 1),
+        (
+            make_marks(10, 15),
+            (14.98, 20),
+            1,
+        ),  # the last request before it was answered right before
+        (make_marks(10, 15), (12, 20), 0),  # pods take their time to end
+        (make_marks(10, 15, failed=15), (15.2, 20), 0),
+        (make_marks(10, failed=10), (10.2, 20), 0),
+        (make_marks(15, 17), (14.1, 20), 0),  # hardly anything was acknowledged
+        (make_marks(10, 10.3, 15), (10.1, 20), 0),
+    ],
+)
+def test_a_gap_is_put_down_to_the_last_mark_before_it(
+    marks: Sequence[Mark], gap: tuple[float, float], cause: int
+) -> None:
+    run = make_run([100] * 10 + [0] * 10 + [100] * 10, [gap], marks)
+    for place, outage in enumerate(run.outages):
+        assert outage.shared_with == (None if place == cause or not outage.gap_s else cause)
+    assert run.outages[cause].gap_s == pytest.approx(gap[1] - max(gap[0], marks[cause].at_s))
+
+
+def test_marks_that_share_a_gap_say_so_and_have_the_same_rate_before() -> None:
+    rates = [100] * 20 + [10] + [0] * 6 + [5] + [100] * 20
+    run = make_run(rates, [(20.4, 27.6)], make_marks(20, 24.0, 24.2))
+    assert [outage.recovered_after_s for outage in run.outages] == [
+        pytest.approx(27.6 - at) for at in (20, 24, 24.2)
+    ]
+    first, second, third = describe_outages(run)
+    assert "shared" not in first
+    for text in (second, third):
+        assert "(shared with run number-20 at 20.0 s)" in text
+
+
+def test_another_mark_right_after_says_nothing_of_the_rate() -> None:
+    run = make_run([100] * 40, marks=make_marks(20, 20.5))
+    assert [outage.recovered_after_s for outage in run.outages] == [0.0, 0.0]

@@ -27,7 +27,7 @@ from cli.show.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
 from cli.show.vega import WIDTH
 from simulator.contract import Resources
 
-from ..made import STORED, client, inserts, open_loop, queries, steps, stored
+from ..made import STORED, client, disturbed, inserts, open_loop, queries, steps, stored
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -461,3 +461,27 @@ def test_the_database_cpu_is_beside_the_rate_over_time() -> None:
     assert [(row["second"], row["events"]) for row in shown] == [(0, 0.5), (1, 1.5)]
     assert "1.50 CPUs, 20 MB of memory" in shown[1]["text"]
     assert "database's CPU" in figure.note
+
+
+def test_marks_and_the_gaps_after_them_are_drawn_in_each_panel_and_told() -> None:
+    figure = drawn("time", disturbed((10.0, 5.0), (12.0, 0), (30.0, 0)))
+    told = [
+        [row for layer in panel["layer"] for row in layer.get("data", {}).get("values", [])]
+        for panel in figure.spec["vconcat"]
+    ]
+    area = {"begin": 10.1, "end": 15.0, "text": "nothing was acknowledged for 4.9 s"}
+    lines = [
+        {"mark": at, "text": f"{at:g}s run number-{number}"}
+        for number, at in enumerate((10.0, 12.0, 30.0), 1)
+    ]
+    labels = [{"mark": line["mark"], "text": line["text"].partition(" ")[2]} for line in lines]
+    # The second mark shares the first one's gap, which is drawn once.
+    assert told == [[area, *lines, *labels], [area, *lines]]
+    assert "grey is the longest time after it" in figure.note
+    assert (
+        "After run number-2 at 12.0 s nothing was acknowledged for 3.0 s (shared with"
+        in figure.note
+    )
+    svg = to_svg(figure.spec)
+    assert svg.count('aria-label="nothing was acknowledged for 4.9 s"') == 2
+    assert ">run number-3<" in svg

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cli.results.store import read_result
 from cli.show.notes import list_notes
 
-from ..made import STORED, inserts
+from ..made import STORED, disturbed, inserts
 
 
 def test_a_line_names_kind_place_and_figure() -> None:
@@ -25,3 +25,17 @@ def test_a_run_without_a_figure_has_none_struck_through() -> None:
 def test_what_concerns_all_has_no_place() -> None:
     (line,) = list_notes(inserts({1: [100.0 + n for n in range(6)]}, complete=False), False)
     assert line == "incomplete: the command ended before all its runs were done"
+
+
+def test_what_was_done_is_told_first_and_of_several_runs_with_the_run() -> None:
+    result = disturbed((10.0, 5.0))
+    first = list_notes(result, terminal=False)[0]
+    assert first == (
+        "After run number-1 at 10.0 s nothing was acknowledged for 4.9 s; after 5.0 s the rate was back;"
+        " nothing was lost or stored twice."
+    )
+    again = disturbed((10.0, 0)).runs[0]
+    again.run = 2
+    told = list_notes(result.model_copy(update={"runs": [*result.runs, again]}), False)[:2]
+    assert told[0] == f"1 worker, run 1: {first}"
+    assert told[1].startswith("1 worker, run 2: After run number-1 at 10.0 s events went on being")

@@ -13,7 +13,7 @@ from cli.results.model import Result
 from cli.show.figures import KINDS
 from cli.show.report import make_report, mark_struck
 
-from ..made import inserts, queries, steps, stored
+from ..made import disturbed, inserts, queries, steps, stored
 
 RESULTS = (
     inserts({1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}),
@@ -79,6 +79,15 @@ def test_the_head_says_what_was_measured_the_answer_and_what_weakens_it() -> Non
 def test_a_sound_result_is_called_so() -> None:
     text = Page(report(inserts({1: [100.0, 101.0, 99.0, 100.5, 99.5, 100.0]}))).text
     assert "Nothing was found that weakens it." in text
+
+
+def test_what_was_done_to_the_database_is_told() -> None:
+    page = Page(report(disturbed((10.0, 5.0))))
+    assert {"class": "outage"} in [attributes for tag, attributes in page.tags if tag == "p"]
+    told = (
+        "After run number-1 at 10.0 s nothing was acknowledged for 4.9 s; after 5.0 s the rate was"
+    )
+    assert page.text.count(told) == 2  # beside the answer, and below the figure
 
 
 def test_all_kinds_of_results_in_one_report() -> None:
