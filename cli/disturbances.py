@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
 
 from simulator.contract import Mark, Phase, Status
 from simulator.errors import did_you_mean, one_line
@@ -17,10 +16,14 @@ from simulator.errors import did_you_mean, one_line
 from .errors import ConfigError, RunFailed
 from .output import note
 from .processes import run_program
-from .signals import Interrupts
+from .signals import Interrupted, Interrupts
 
 _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)?\s+([a-z-]+):?\s*(.*)", re.DOTALL)
+_ELSEWHERE = re.compile(r"(.*\S)\s+in\s+([a-z0-9-]+)", re.DOTALL)
+"""The end can't be a selector's own `in`, which has its values in brackets: `app in (a, b)`."""
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+ENDED = "it had not ended when the run was over, and was ended then"
+"""What is said of a command that outlasts the run."""
 _SAID = 300
 """Characters of a command's last words that are kept."""
 
@@ -48,6 +51,9 @@ ARGUMENTS: Mapping[Action, str] = {
 }
 """What each is told."""
 
+WORKLOADS = ("statefulset", "deployment", "daemonset")
+"""Kinds of what can be restarted and, but for the last, scaled."""
+
 Doer = Callable[[str], None]
 """Does it, told its argument. RunFailed if that fails."""
 
@@ -64,12 +70,54 @@ class Disturbance:
         return " ".join(filter(None, [f"{self.at_s:g}s", self.action, self.argument]))
 
 
+@dataclass(frozen=True)
+class Workload:
+    """What is restarted or scaled on Kubernetes."""
+
+    kind: str
+    name: str
+    replicas: int | None = None
+    """None: it keeps its number of pods."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+def split_namespace(argument: str) -> tuple[str, str | None]:
+    """`app=db in databases` -> what, and the namespace that is named; None: the run's."""
+    found = _ELSEWHERE.fullmatch(argument)
+    return (found[1], found[2]) if found else (argument, None)
+
+
+def parse_workload(action: Action, text: str) -> Workload:
+    """`statefulset/db 0` of a `scale`, `statefulset/db` of a `restart`; ConfigError if it isn't one."""
+    what, *numbers = text.split()
+    kind, slash, name = what.partition("/")
+    form = f"{text!r}: write {', '.join(WORKLOADS)} and a name"
+    if not slash:
+        guesses = " or ".join(f"{one}/{what}" for one in WORKLOADS[:2])
+        raise ConfigError(f"{form}; did you mean {guesses}?")
+    kind = kind.lower()
+    if kind not in WORKLOADS or not name:
+        raise ConfigError(f"{form}, as in deployment/db{did_you_mean(kind, WORKLOADS)}")
+    if action is Action.SCALE and kind == "daemonset":
+        raise ConfigError(f"{text!r}: a daemonset has a pod on each node, and can't be scaled")
+    if action is Action.RESTART:
+        if numbers:
+            raise ConfigError(f"{text!r}: a restart takes no number; did you mean scale?")
+        return Workload(kind, name)
+    if len(numbers) != 1 or not numbers[0].isdecimal():
+        raise ConfigError(f"{text!r}: write a number of replicas, as in {what} 0")
+    return Workload(kind, name, int(numbers[0]))
+
+
 def parse_disturbance(text: str) -> Disturbance:
     """`30s delete-pods app=postgresql`; ConfigError if that isn't understood."""
     found = _TEXT.fullmatch(text)
     if found is None:
         raise ConfigError(
-            f"{text!r} is no disturbance: write when and what, as in '30s restart-server'"
+            f"{text!r} is no disturbance: write when and what, as in"
+            f" '30s {_guess(text) or Action.RESTART_SERVER}'"
         )
     number, unit, name, argument = found.groups()
     known = list(Action)
@@ -83,7 +131,18 @@ def parse_disturbance(text: str) -> Disturbance:
     if len(argument.split()) < len(wanted.split()) or (argument and not wanted):
         form = " ".join(filter(None, [f"{number}{unit or 's'}", action, wanted]))
         raise ConfigError(f"{text!r}: write '{form}'")
+    if action in (Action.RESTART, Action.SCALE):
+        try:
+            parse_workload(action, split_namespace(argument)[0])
+        except ConfigError as error:
+            raise ConfigError(f"{text!r}: {error.message}") from error
     return Disturbance(float(number) * _UNITS_S[unit or "s"], action, argument)
+
+
+def _guess(text: str) -> str | None:
+    """What was meant by a text without a time."""
+    name = text.split(None, 1)[0].rstrip(":") if text.strip() else ""
+    return text.strip() if name in list(Action) else None
 
 
 def check_disturbances(disturbances: Sequence[Disturbance], actions: Collection[Action]) -> None:
@@ -129,17 +188,17 @@ class Disturber:
     def __enter__(self) -> Disturber:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
-        for one in self._left if error is None else ():
-            note(f"warning: '{one}' was not done: the run was over before")
+        if kind is None:
+            for one in self._left:
+                note(f"warning: '{one}' was not done: the run was over before")
+        elif issubclass(kind, Interrupted):
+            for mark in self.marks:
+                if mark.said == ENDED:
+                    note(f"'{mark.action}' was under way, and was ended")
 
     def _work(self) -> None:
         while self._left:
@@ -173,7 +232,7 @@ def run_command(command: str, interrupts: Interrupts, has_ended: Callable[[], bo
     try:
         done = run_program(["/bin/sh", "-c", command], in_a_hurry=is_over)
     except subprocess.TimeoutExpired:
-        raise RunFailed("it had not ended when the run was over, and was ended then") from None
+        raise RunFailed(ENDED) from None
     except OSError as error:
         raise RunFailed(f"it can't be run: {error.strerror}") from error
     if done.returncode:

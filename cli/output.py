@@ -10,7 +10,6 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import TextIO
 
 from .errors import RunFailed
@@ -67,12 +66,7 @@ class Block:
         _blocks.append(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _blocks.remove(self)
         _print(f"\r{_ERASE_BELOW}{_SHOW_CURSOR}", sys.stderr, end="")
 

@@ -133,6 +133,7 @@ class Session:
                     self.target.database_pids,
                 )
             )
+            executor.check_disturbances(self.disturbances)
             values = dict(self.values)
             doers = dict(executor.find_doers())
             if self.target.start_server:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simulator.contract import Report, RunSettings, Status
 
-from ..disturbances import Action, Doer
+from ..disturbances import Action, Disturbance, Doer
 
 Watch = Callable[[Status], None]
 """Called with the collector's status about twice a second."""
@@ -42,6 +42,9 @@ class Executor(ABC):
     def find_doers(self) -> Mapping[Action, Doer]:
         """What can be done to the database where it runs, by this executor alone."""
         return {}
+
+    def check_disturbances(self, disturbances: Sequence[Disturbance]) -> None:  # noqa: B027 - as above
+        """Before the first run: ConfigError if one of these can't be done."""
 
     @abstractmethod
     def open_series(

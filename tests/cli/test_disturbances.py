@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 
@@ -10,8 +11,8 @@ from kubernetes.client import ApiClient
 
 from cli.disturbances import Action, Disturbance, Disturber, check_disturbances, parse_disturbance
 from cli.errors import ConfigError, RunFailed
-from cli.executors.kubernetes.disturbing import PodDisturber
-from cli.signals import Interrupts
+from cli.executors.kubernetes.disturbing import PodDisturber, matches_own_pods
+from cli.signals import Interrupted, Interrupts
 from simulator.contract import Phase, Status
 
 from ..helpers import eventually
@@ -42,6 +43,13 @@ def test_what_is_written(text: str, expected: Disturbance) -> None:
         ("30s delete-pods", "write '30s delete-pods LABEL=VALUE'"),
         ("30s scale deployment/db", "write '30s scale KIND/NAME REPLICAS'"),
         ("30s kill-server now", "write '30s kill-server'"),
+        ("restart db", "as in '30s restart db'"),
+        ("30s restart db", "did you mean statefulset/db or deployment/db"),
+        ("30s restart statefulst/db", "did you mean statefulset"),
+        ("30s restart deployment/db 2", "did you mean scale"),
+        ("30s scale deployment/db two", "write a number of replicas, as in deployment/db 0"),
+        ("30s scale deployment/db in databases", "write a number of replicas"),
+        ("30s scale daemonset/db 2", "can't be scaled"),
     ],
 )
 def test_what_is_not_understood(text: str, words: str) -> None:
@@ -54,6 +62,27 @@ def test_what_can_not_be_done_here() -> None:
         check_disturbances([parse_disturbance("1s delete-pods a=b")], [Action.RUN])
     with pytest.raises(ConfigError, match="needs a server that this tool starts"):
         check_disturbances([parse_disturbance("1s kill-server")], [Action.RUN])
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ("app=postgresql", False),
+        ("app.kubernetes.io/name=postgresql,app.kubernetes.io/component=primary", False),
+        ("app.kubernetes.io/name=iot-database-benchmark", True),
+        ("app.kubernetes.io/component in (primary, worker)", True),
+        ("app.kubernetes.io/component in (primary, worker), app == db", False),
+        ("iot-database-benchmark/run", True),
+        ("!iot-database-benchmark/run", False),
+        ("app!=web", True),
+        ("app notin (web, api)", True),
+        ("!app", True),
+        ("app.kubernetes.io/name!=iot-database-benchmark", False),
+        ("app.kubernetes.io/component notin (worker)", True),
+    ],
+)
+def test_selectors_that_have_the_pods_of_runs_too(selector: str, matches: bool) -> None:
+    assert matches_own_pods(selector) is matches
 
 
 def disturb(*texts: str, doer: Callable[[str], None] = lambda _: None) -> Disturber:
@@ -97,6 +126,18 @@ def test_a_command_that_fails_says_why() -> None:
         disturber.follow(RUNNING)
         eventually(lambda: disturber.marks, "it is done")
     assert disturber.marks[0].said == "it ended with status 3 and said: it broke"
+
+
+def test_a_command_that_an_interrupt_ends_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt() -> None:
+        with disturb("0 run true", "100ms run sleep 60", "60s kill-server") as disturber:
+            disturber.follow(RUNNING)
+            time.sleep(0.4)
+            raise Interrupted(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        interrupt()
+    assert capsys.readouterr().err == "'0.1s run sleep 60' was under way, and was ended\n"
 
 
 def test_what_comes_after_the_end_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from .server import Server
-from .tool import Tool
+from .tool import Tool, eventually
 
 
 def test_a_stall_is_felt_by_all_that_was_due_and_nothing_is_lost(
@@ -60,6 +60,21 @@ def test_the_embedded_server_is_killed_and_comes_back(tool: Tool) -> None:
     assert run["resources"]["restarts"] == 1
     assert "After kill-server at " in done.out
     assert "nothing was lost or stored twice." in done.out
+
+
+def test_ctrl_c_while_a_command_of_the_users_runs(tool: Tool) -> None:
+    begun = tool.place / "begun"
+    running = tool.start(
+        "insert", "-t", "blackhole", "-w", 1, "-r", 1, "--rate", 10, "--duration", "1h",
+        "--disturb", f"0s run: echo > {begun}; sleep 600 & wait",
+    )  # fmt: skip
+    eventually(begun.exists, "the command")
+    running.send_group(signal.SIGINT)
+    done = running.wait(8)
+    assert done.status == 130
+    assert "sleep 600 & wait' was under way, and was ended" in done.err
+    assert done.err.splitlines()[-1] == "ended by SIGINT: nothing is left running"
+    tool.check_nothing_runs(within_s=0.5)
 
 
 def test_ctrl_c_in_a_warm_up(tool: Tool) -> None:

@@ -14,7 +14,7 @@ from kubernetes.client import ApiClient
 from simulator.contract import Phase, Report, RunSettings
 
 from ...cluster import Helm, Place, merge_chart_values
-from ...disturbances import Action, Doer
+from ...disturbances import Action, Disturbance, Doer
 from ...errors import RunFailed
 from ...signals import Interrupts
 from ..base import Executor, Series, Watch
@@ -65,6 +65,9 @@ class KubernetesExecutor(Executor):
 
     def find_doers(self) -> Mapping[Action, Doer]:
         return PodDisturber(self._api, self._place.namespace).doers()
+
+    def check_disturbances(self, disturbances: Sequence[Disturbance]) -> None:
+        PodDisturber(self._api, self._place.namespace).check(disturbances)
 
     @contextmanager
     def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:

@@ -199,7 +199,7 @@ def test_readers_that_did_not_ask_at_once(overlap: float | None, apart: bool) ->
     ] * apart
 
 
-@pytest.mark.parametrize(("window_s", "short"), [(9.9, True), (10.0, False)])
+@pytest.mark.parametrize(("window_s", "short"), [(9.9, True), (9.96, False), (10.0, False)])
 def test_short_runs(window_s: float, short: bool) -> None:
     result = inserts({1: MANY})
     result.insert_runs[2].window_s = window_s
