@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import orjson
 from numpy.typing import NDArray
 
@@ -38,16 +39,25 @@ def json_object_format(columns: Sequence[Column]) -> bytes:
 
 
 def json_columns(block: EventBlock) -> list[NDArray[Any]]:
-    """The block's columns in the schema's order as `json_object_format` takes them; `null` where a value
+    """The columns of the events' rows, in order, as `json_object_format` takes them; `null` where a value
     is missing."""
-    columns = []
-    for column in block.schema.columns:
-        values = block.columns[column.name]
+    return write_json_columns(block.schema.row, block.row_columns, block.missing)
+
+
+def write_json_columns(
+    columns: Sequence[Column],
+    values: Mapping[str, NDArray[Any]],
+    missing: Mapping[str, NDArray[np.bool_]],
+) -> list[NDArray[Any]]:
+    """The same of other columns, with their values and where these are missing."""
+    found = []
+    for column in columns:
+        own = values[column.name]
         if column.type is ColumnType.TEXT:
-            values = escape_json(values)
+            own = escape_json(own)
         elif column.type is ColumnType.JSON:
             # Line breaks mean nothing outside of strings, and within strings they are escaped.
-            values = escape(values, ((b"\n", b" "), (b"\r", b" ")))
-        missing = block.missing.get(column.name)
-        columns.append(text_values(column, _form(column), values, missing, NULL))
-    return columns
+            own = escape(own, ((b"\n", b" "), (b"\r", b" ")))
+        places = missing.get(column.name)
+        found.append(text_values(column, _form(column), own, places, NULL))
+    return found

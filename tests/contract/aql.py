@@ -147,6 +147,13 @@ class _Parser:
     # --- statements -------------------------------------------------------------------------------
 
     def query(self) -> list[Any]:
+        found = self._statements()
+        if self._tokens[self._next][0] != "end" or self._unused:
+            raise AqlError(f"something is left: {self._tokens[self._next][1]} {self._unused}")
+        return found
+
+    def _statements(self) -> list[Any]:
+        """What statements up to a RETURN answer, the query's or a subquery's."""
         rows: list[Row] = [{}]
         while not self._accept("RETURN"):
             if self._accept("FOR"):
@@ -155,6 +162,12 @@ class _Parser:
                 items = self._operand_of_for()
                 self._declare(name)
                 rows = [{**row, name: item} for row in rows for item in items(row)]
+            elif self._accept("LET"):
+                name = self._name()
+                self._expect("=")
+                value = self._expression()
+                self._declare(name)
+                rows = [{**row, name: value(row)} for row in rows]
             elif self._accept("FILTER"):
                 condition = self._expression()
                 rows = [row for row in rows if is_true(condition(row))]
@@ -166,9 +179,14 @@ class _Parser:
                 self._expect("COLLECT")
                 rows = self._collected(rows)
         result = self._expression()
-        if self._tokens[self._next][0] != "end" or self._unused:
-            raise AqlError(f"something is left: {self._tokens[self._next][1]} {self._unused}")
         return [result(row) for row in rows]
+
+    def _subquery(self) -> Expression:
+        """One that knows none of the variables around it, so that its answer is the same for all rows."""
+        outer, self._known = self._known, set()
+        found = self._statements()
+        self._known = outer
+        return lambda row: found
 
     def _operand_of_for(self) -> Expression:
         kind, token = self._take()
@@ -315,7 +333,7 @@ class _Parser:
             items = self._list("]")
             return lambda row: [item(row) for item in items]
         if token == "(" and kind == "symbol":
-            inner = self._expression()
+            inner = self._subquery() if self._peek() == "FOR" else self._expression()
             self._expect(")")
             return inner
         if kind == "word" and self._accept("("):
@@ -332,6 +350,10 @@ class _Parser:
                 raise AqlError("LENGTH of a collection only")
             count = len(self._collections[collection])
             return lambda row: count
+        if name == "TO_STRING":
+            value = self._expression()
+            self._expect(")")
+            return lambda row: _write_text(value(row))
         raise AqlError(f"unknown function {name}")
 
     def _list(self, end: str) -> list[Expression]:
@@ -379,6 +401,15 @@ class _Parser:
     def _expect(self, token: str) -> None:
         if not self._accept(token):
             raise AqlError(f"expected {token}, not {self._tokens[self._next][1]}")
+
+
+def _write_text(value: Any) -> str:
+    """https://docs.arangodb.com/stable/aql/functions/type-check-and-cast/#to_string"""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise AqlError("no text of anything but whole numbers here")
+    return str(value)
 
 
 def _read_text(token: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from simulator.testing.server import Fault, Refusal, Strike
 from simulator.workloads.base import ColumnType, Schema
+from simulator.workloads.tags import Tags
 
 from .arangodb_stand_in import ArangoStandIn, arango_stand_in
 from .http_proxy import HttpRequest, Refuse
@@ -106,12 +107,13 @@ class ArangoUnderTest(HttpServerUnderTest):
         return found
 
     def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
-        names = [column.name for column in schema.columns]
         documents = self._documents(table)
-        assert all(
-            document.keys() - {"_key", "_id", "_rev"} == set(names) for document in documents
-        )
-        return [[document[name] for name in names] for document in documents]
+        stored = {column.name for column in schema.row}
+        assert all(document.keys() - {"_key", "_id", "_rev"} == stored for document in documents)
+        if schema.tags is Tags.TABLE:
+            tags = {one["tags_id"]: one for one in self._documents(f"{schema.table}_tags")}
+            documents = [tags[document["tags_id"]] | document for document in documents]
+        return [[document[column.name] for column in schema.columns] for document in documents]
 
     def keys(self, table: str) -> list[str]:
         return [document["_key"] for document in self._documents(table)]

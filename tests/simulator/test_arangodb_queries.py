@@ -81,6 +81,27 @@ def test_the_newest_of_one_device_can_come_from_an_index() -> None:
     assert 'FILTER e.`tags`.`hostname` == "w0"\nSORT e.`ts` DESC\nLIMIT 1\n' in text
 
 
+def test_tags_are_joined_where_they_are_read() -> None:
+    schema = Cpu(tags="table").schema
+    find = 'LET deviceIds = (FOR t IN `cpu_tags` FILTER t.`tags`.`hostname` == "w0" RETURN t.`tags_id`)'
+    join = ["FOR t IN `cpu_tags`", "FILTER t._key == TO_STRING(e.`tags_id`)"]
+    text = compile_for(schema, events=["ts"], devices=["w0"])
+    begin = [find, "FOR e IN `cpu`", "FILTER e.`tags_id` == deviceIds[0]"]
+    assert text.split("\n") == [*begin, "RETURN [e.`ts`]"]
+    text = compile_for(schema, events=["ts"], devices=["w0"], newest=True)
+    end = "RETURN [t.`tags`.`hostname`, e.`ts`]"
+    # Only for the event that was found.
+    assert text.split("\n") == [*begin, "SORT e.`ts` DESC", "LIMIT 1", *join, end]
+    text = compile_for(schema, compute=[{"function": "count"}], per=["tags"])
+    assert text.split("\n") == [
+        "FOR e IN `cpu`",
+        "COLLECT id = e.`tags_id` AGGREGATE value0 = COUNT(1)",
+        "FOR t IN `cpu_tags`",
+        "FILTER t._key == TO_STRING(id)",
+        "RETURN [t.`tags`.`hostname`, value0]",
+    ]
+
+
 def test_missing_values_are_in_no_condition() -> None:
     """Though `null` is less than any number."""
     assert ask(events=["at"], where={"column": "heat", "below": 20}) == [[2]]
@@ -151,6 +172,11 @@ def test_devices_are_quoted() -> None:
         "FOR e IN events FILTER e.x > 01 RETURN e",
         "RETURN null ? 1",
         "RETURN SQRT(2)",
+        "FOR e IN events LET e = 1 RETURN e",
+        "LET x = (FOR e IN events RETURN e.x) FOR e IN x RETURN e",
+        "FOR e IN events RETURN (FOR f IN events FILTER f.x == e.x RETURN f)",
+        "RETURN (FOR e IN events RETURN e.x",
+        "RETURN TO_STRING(1.5)",
     ],
 )
 def test_the_stand_in_is_strict_about_aql(query: str) -> None:
@@ -166,6 +192,7 @@ def test_the_stand_in_is_strict_about_aql(query: str) -> None:
         ("1 == 1.0", True), ("null == 0", False), ("-7 % 3", -1), ("7 % 0", None),
         ("1 + 2 * 3 - 4", 3), ("(1 + 2) * 3", 9), ("\"\" ? 1 : 2", 2), ("[] ? 1 : 2", 1),
         ("null + 1", 1), ("[1, 2][1]", 2), ("[1][5]", None), ("\"a\\\"\\u00fc\"", 'a"ü'),
+        ("TO_STRING(7000042)", "7000042"), ("TO_STRING(null)", ""), ("TO_STRING(\"a\")", "a"),
         ("-1.5e2", -150), ("1 IN [1.0]", True), ("null AND true", None),
     ],
 )  # fmt: skip
@@ -173,6 +200,12 @@ def test_the_stand_in_knows_types_and_their_order(expression: str, value: object
     (found,) = execute(f"RETURN {expression}", {}, {})
     assert found == value
     assert (found is None) == (value is None)
+
+
+def test_subqueries_are_lists() -> None:
+    rows = {"t": [{"k": 1}, {"k": 3}], "u": [{"k": 3, "v": 5}]}
+    text = "LET ks = (FOR e IN u RETURN e.k) FOR e IN t FILTER e.k IN ks FOR f IN u RETURN [ks, e.k, f.v]"
+    assert execute(text, {}, rows) == [[[3], 3, 5]]
 
 
 def test_groups_and_order() -> None:

@@ -186,7 +186,7 @@ def test_devices_are_stored_whatever_passes() -> None:
 
 def test_modules_say_who_can() -> None:
     found = {name: load_module(name).CAPABILITIES.tags_table for name in module_names()}
-    full = {"postgres", "timescaledb", "cratedb", "blackhole"}
+    full = {"postgres", "timescaledb", "cratedb", "arangodb", "blackhole"}
     no_joins = {"cassandra", "elasticsearch", "influxdb"}
     for name, support in found.items():
         expected = Support.UNSUPPORTED if name in no_joins else Support.MISSING
@@ -194,7 +194,7 @@ def test_modules_say_who_can() -> None:
     schema = Cpu(tags="table").schema
     for name, text in {
         "cassandra": "module cassandra: the database has no joins, for tags=table",
-        "arangodb": "module arangodb can't do joins, for tags=table yet",
+        "azure_data_explorer": "module azure_data_explorer can't do joins, for tags=table yet",
     }.items():
         can = load_module(name).CAPABILITIES
         can.require_workload(Cpu.schema, "cpu", name)

@@ -20,6 +20,9 @@ One thing can't be promised with `db` and `uuid`: a server so busy that it begin
 after the look-ups stores it then, as ArangoDB doesn't tell which requests are under way. The count after
 the run shows it. With `client` it can't happen.
 
+Tags in a collection of their own (`tags=table`) have the ids as keys; documents that are there stay, so
+that storing them may be repeated. Queries find tags by the primary index, for what was found by id.
+
 Documents have JSON's numbers, of 64 bits. Sums are computed in floating point, so that those of whole
 numbers are exact to 2**53.
 
@@ -31,24 +34,26 @@ followers' copies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
 from arango.collection import StandardCollection
+from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...workloads.base import ColumnType
 from ...workloads.queries import Bound
+from ...workloads.tags import ID, Tags
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
-from ..shared.errors import nothing_to_query
-from .encoding import DocumentEncoder, InsertMethod
+from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
+from .encoding import DocumentEncoder, InsertMethod, encode_devices
 from .options import ArangoOptions, EncodingOptions
-from .queries import SHAPES, compile_query
+from .queries import SHAPES, compile_query, name_field
 from .server import Connection
 from .storage import compact_all, read_storage
-from .writer import ArangoWriter
+from .writer import ArangoWriter, import_missing
 
 # A document has JSON's types.
 _JSON_TYPES = {
@@ -91,6 +96,7 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
         column_types=_JSON_TYPES,
         in_flight=dict.fromkeys(InsertMethod, Support.FULL),
         missing_values=True,
+        tags_table=Support.FULL,
     )
     ENCODINGS = (
         Encoding("document", {"insert_method": "document"}),
@@ -125,8 +131,9 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
         connection = self._connect()
         delete = partial(connection.database.delete_collection, ignore_missing=True)
         if self.job.clean:
-            for table in self.job.all_table_names:
+            for table in (*self.job.all_table_names, self.job.schema.tags_table):
                 connection.ask(partial(delete, table))
+        self._check_documents(filter(self._is_there, self.job.table_names), INSERT_REMEDY)
         uuids = self.job.load.primary_key is PrimaryKey.UUID
         create = partial(
             connection.database.create_collection,
@@ -138,6 +145,26 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
         for table in self.job.table_names:
             if not self._is_there(table):
                 connection.ask(partial(create, table))
+        for table in self._list_tags():
+            if not self._is_there(table):
+                # Its keys are the ids.
+                connection.ask(partial(create, table, key_generator="traditional"))
+
+    def _list_tags(self) -> list[str]:
+        """The tags' collection, if there is to be one."""
+        schema = self.job.schema
+        return [schema.tags_table] if schema.tags is Tags.TABLE else []
+
+    def _check_documents(self, tables: Iterable[str], remedy: str) -> None:
+        """SimulatorError if the first document of a collection has none of what tells events apart now."""
+        schema = self.job.schema
+        names = schema.row_key
+        fields = ", ".join(name_field(schema, name) for name in names)
+        for table in tables:
+            for values in self._ask_rows(f"FOR e IN `{table}` LIMIT 1 RETURN [{fields}]"):
+                lacking = [n for n, value in zip(names, values, strict=True) if value is None]
+                if lacking:
+                    raise made_otherwise(table, f"its documents have no {lacking[0]}", remedy)
 
     def _is_there(self, table: str) -> bool:
         connection = self._connect()
@@ -145,29 +172,56 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
 
     def prepare_queries(self) -> None:
         table = self.job.schema.table
-        if not self._is_there(table):
-            raise nothing_to_query(table, self.job)
+        for name in (table, *self._list_tags()):
+            if not self._is_there(name):
+                raise nothing_to_query(name, self.job)
+        self._check_documents([table], QUERY_REMEDY)
         if self.options.create_indices:
-            for name, fields in self._indices().items():
-                index = {"type": "persistent", "name": name, "fields": fields}
-                self._connect().ask(partial(self._collection(table).add_index, index))
+            for owner, indices in self._indices().items():
+                for name, fields in indices.items():
+                    index = {"type": "persistent", "name": name, "fields": fields}
+                    self._connect().ask(partial(self._collection(owner).add_index, index))
 
-    def _indices(self) -> dict[str, list[str]]:
+    def _indices(self) -> dict[str, dict[str, list[str]]]:
+        """The fields of each index by its name, of each collection."""
         schema = self.job.schema
-        values = [column.name for column in schema.columns if column.type is ColumnType.FLOAT32]
+        values = [column.name for column in schema.row if column.type is ColumnType.FLOAT32]
         device = f"{schema.device}.{schema.device_path}" if schema.device_path else schema.device
-        indices = {f"{schema.table}_device_ts": [device, schema.time, *values]}
-        return indices | ({f"{schema.table}_temp": values} if values else {})
+        first = ID if schema.is_apart(schema.device) else device
+        indices = {f"{schema.table}_device_ts": [first, schema.time, *values]}
+        if values:
+            indices[f"{schema.table}_temp"] = values
+        return {
+            schema.table: indices,
+            **{table: {f"{table}_device": [device]} for table in self._list_tags()},
+        }
+
+    def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+        schema = self.job.schema
+        for columns in rows:
+            import_missing(
+                self._connect(),
+                schema.tags_table,
+                encode_devices(schema, columns),
+                len(columns[ID]),
+                self.options.sync,
+            )
+
+    def count_devices(self) -> int | None:
+        counts = [self._count(table) for table in self._list_tags()]
+        return counts[0] if counts else None
 
     def count(self) -> int:
-        counts: list[Any] = [
-            self._connect().ask(self._collection(table).count) for table in self.job.table_names
-        ]
-        return sum(counts)
+        return sum(map(self._count, self.job.table_names))
+
+    def _count(self, table: str) -> int:
+        found: Any = self._connect().ask(self._collection(table).count)
+        return int(found)
 
     def storage(self) -> Storage:
         timeout_s = self.options.database_timeout_s
-        return read_storage(self._connect(), self.job.table_names, timeout_s)
+        tables = [*self.job.table_names, *self._list_tags()]
+        return read_storage(self._connect(), tables, timeout_s)
 
     def compact(self) -> bool:
         compact_all(self._connect(), self.options.database_timeout_s)

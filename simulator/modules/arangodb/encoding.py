@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
 from ...encoding import bounds, client_keys
-from ...json_rows import json_columns, json_object_format
-from ...rows import format_requests, format_singles
-from ...workloads.base import EventBlock
+from ...json_rows import json_columns, json_object_format, write_json_columns
+from ...rows import format_requests, format_rows, format_singles
+from ...workloads.base import EventBlock, Schema
+from ...workloads.tags import ID
 from ..base import Job
 from ..sending import Encoder, Payload
 from ..shared import exactly_once
@@ -52,6 +56,13 @@ class Request(exactly_once.Request):
         self.body = b"[" + body + b"]" if array else body
 
 
+def encode_devices(schema: Schema, rows: Mapping[str, NDArray[Any]]) -> bytes:
+    """Documents of the tags' collection, whose keys are the ids, for the import API."""
+    columns = schema.tags_row
+    form = b'{"_key":"%d",' + json_object_format(columns)[1:]
+    return format_rows(form, b"\n", [rows[ID], *write_json_columns(columns, rows, {})])
+
+
 class DocumentEncoder(Encoder):
     """Encodes for one method. A payload's data: a `Request` for each collection that gets some."""
 
@@ -59,7 +70,7 @@ class DocumentEncoder(Encoder):
         self.method = method
         self._tables = len(job.table_names)
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
-        self._row = json_object_format(job.schema.columns)
+        self._row = json_object_format(job.schema.row)
         if self._client_key:
             self._row = b'{"_key":"%b",' + self._row[1:]
 

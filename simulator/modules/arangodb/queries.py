@@ -10,6 +10,7 @@ import numpy as np
 from ...encoding import text_format
 from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
+from ...workloads.tags import ID
 
 SHAPES = frozenset(Shape)
 """What can be compiled."""
@@ -23,9 +24,18 @@ _FUNCTIONS = {
 
 
 def name_field(schema: Schema, name: str) -> str:
-    """How AQL names that column of the event e; the device's by its id."""
+    """How AQL names that column of the event e, or of the tags t of its device; the device's by its id."""
     path = schema.device_path if name == schema.device else None
-    return f"e.`{name}`.`{path}`" if path else f"e.`{name}`"
+    document = "t" if _is_apart(schema, name) else "e"
+    return f"{document}.`{name}`.`{path}`" if path else f"{document}.`{name}`"
+
+
+def _is_apart(schema: Schema, name: str) -> bool:
+    """Whether a column, or that of the id, is in the tags' collection and not in the events'."""
+    return any(column.name == name for column in schema.tags_row[1:])
+
+
+_ID = f"e.`{ID}`"
 
 
 def compile_query(bound: Bound, schema: Schema) -> str:
@@ -35,21 +45,26 @@ def compile_query(bound: Bound, schema: Schema) -> str:
     aggregate function but COUNT.
     """
     query, table = bound.query, f"`{schema.table}`"
-    conditions = list(_list_conditions(bound, schema))
+    found: list[str] = []
+    conditions = list(_list_conditions(bound, schema, found))
     if query.compute == (Aggregate(function=Function.COUNT),) and not (query.per or conditions):
         # A collection knows how many documents it has.
         return f"RETURN [LENGTH({table})]"
-    clauses = [f"FOR e IN {table}"]
+    clauses = [*found, f"FOR e IN {table}"]
     if conditions:
         clauses.append(f"FILTER {' AND '.join(conditions)}")
     if query.newest and bound.devices is not None and len(bound.devices) == 1:
         values = [name_field(schema, name) for name in (schema.device, *query.events)]
         clauses += [f"SORT {name_field(schema, schema.time)} DESC", "LIMIT 1"]
+        if schema.is_apart(schema.device):
+            clauses += _join_tags(_ID, schema)
         return _finish(clauses, values)
     if query.newest:
         values = _collect_newest(clauses, query.events, schema)
     elif query.events:
         values = [name_field(schema, name) for name in query.events]
+        if any(map(schema.is_apart, query.events)):
+            clauses += _join_tags(_ID, schema)
     else:
         values = _collect(clauses, bound, schema)
     if query.order:
@@ -80,6 +95,11 @@ def _may_lack(query: Query, place: int, schema: Schema) -> bool:
     return isinstance(name, str) and schema.column(name).nullable
 
 
+def _join_tags(key: str, schema: Schema) -> list[str]:
+    """The clauses that find the tags t of the device with this id, by the primary index."""
+    return [f"FOR t IN `{schema.tags_table}`", f"FILTER t._key == TO_STRING({key})"]
+
+
 def _finish(clauses: Sequence[str], values: Sequence[str]) -> str:
     return "\n".join([*clauses, f"RETURN [{', '.join(values)}]"])
 
@@ -87,13 +107,20 @@ def _finish(clauses: Sequence[str], values: Sequence[str]) -> str:
 # --- conditions -----------------------------------------------------------------------------------
 
 
-def _list_conditions(bound: Bound, schema: Schema) -> Iterator[str]:
+def _list_conditions(bound: Bound, schema: Schema, found: list[str]) -> Iterator[str]:
+    """What events must fulfil. Added to `found`: clauses before all others, which find ids by tags."""
     if bound.devices is not None:
         device = name_field(schema, schema.device)
         if len(bound.devices) == 1:
-            yield f"{device} == {_quote(bound.devices[0])}"
+            named = f"{device} == {_quote(bound.devices[0])}"
         else:
-            yield f"{device} IN [{', '.join(map(_quote, bound.devices))}]"
+            named = f"{device} IN [{', '.join(map(_quote, bound.devices))}]"
+        if not schema.is_apart(schema.device):
+            yield named
+        else:
+            found.append(_find_ids("deviceIds", named, schema))
+            # An equality, after which an index tells the order of time.
+            yield f"{_ID} == deviceIds[0]" if len(bound.devices) == 1 else f"{_ID} IN deviceIds"
     time = name_field(schema, schema.time)
     if bound.start_ms is not None and bound.end_ms is not None:
         if bound.end_ms == bound.start_ms + 1:
@@ -101,7 +128,18 @@ def _list_conditions(bound: Bound, schema: Schema) -> Iterator[str]:
         else:
             yield f"{time} >= {bound.start_ms} AND {time} < {bound.end_ms}"
     if bound.query.where is not None:
-        yield _compare(bound.query.where, schema)
+        comparison = _compare(bound.query.where, schema)
+        if not schema.is_apart(bound.query.where.column):
+            yield comparison
+        else:
+            found.append(_find_ids("tagIds", comparison, schema))
+            yield f"{_ID} IN tagIds"
+
+
+def _find_ids(name: str, condition: str, schema: Schema) -> str:
+    """The clause that assigns the ids of the devices whose tags fulfil a condition. No collection has such a
+    name, with a capital."""
+    return f"LET {name} = (FOR t IN `{schema.tags_table}` FILTER {condition} RETURN t.`{ID}`)"
 
 
 def _compare(where: Where, schema: Schema) -> str:
@@ -134,11 +172,17 @@ def _quote(text: str) -> str:
 def _collect_newest(clauses: list[str], names: Sequence[str], schema: Schema) -> list[str]:
     """Add the clause that finds each device's newest event; the device's and the columns' values in it."""
     columns = [name for name in names if name not in (schema.device, schema.time)]
+    columns = [name for name in columns if not schema.is_apart(name)]
     places = {name: f"newest[{place}]" for place, name in enumerate([schema.time, *columns])}
+    apart = schema.is_apart(schema.device)
     clauses.append(
-        f"COLLECT device = {name_field(schema, schema.device)}"
+        f"COLLECT device = {_ID if apart else name_field(schema, schema.device)}"
         f" AGGREGATE newest = MAX({_begin_with_time(columns, schema)})"
     )
+    if apart:
+        # By id first: names are looked up for those that were found.
+        clauses += _join_tags("device", schema)
+        return [places.get(name, name_field(schema, name)) for name in (schema.device, *names)]
     return ["device" if name == schema.device else places[name] for name in (schema.device, *names)]
 
 
@@ -149,10 +193,23 @@ def _begin_with_time(names: Sequence[str], schema: Schema) -> str:
 
 def _collect(clauses: list[str], bound: Bound, schema: Schema) -> list[str]:
     """Add the clause that computes of groups; the values of a row."""
-    keys = [f"key{place}" for place in range(len(bound.query.per))]
-    groups = [
-        f"{key} = {_group(part, schema)}" for key, part in zip(keys, bound.query.per, strict=True)
-    ]
+    query = bound.query
+    keys = [f"key{place}" for place in range(len(query.per))]
+    groups = dict(zip(keys, (_group(part, schema) for part in query.per), strict=True))
+    apart = {
+        key: groups[key]
+        for key, part in zip(keys, query.per, strict=True)
+        if isinstance(part, str) and schema.is_apart(part)
+    }
+    computed = [one.column for one in query.compute if one.column is not None]
+    reads_tags = any(map(schema.is_apart, computed))
+    by_id = schema.is_apart(schema.device) and schema.device in query.per and not reads_tags
+    if by_id:
+        # Tags are looked up for groups, of which there are fewer than events.
+        groups = {"id": _ID} | {key: text for key, text in groups.items() if key not in apart}
+        keys = [apart.get(key, key) for key in keys]
+    elif apart or reads_tags:
+        clauses += _join_tags(_ID, schema)
     aggregates: dict[str, str] = {}
 
     def compute(function: str, of: str) -> str:
@@ -160,7 +217,7 @@ def _collect(clauses: list[str], bound: Bound, schema: Schema) -> list[str]:
         return aggregates.setdefault(f"{function}({of})", f"value{len(aggregates)}")
 
     values = []
-    for one in bound.query.compute:
+    for one in query.compute:
         if one.column is None:
             values.append(compute("COUNT", "1"))
         elif one.function is Function.LAST:
@@ -172,8 +229,11 @@ def _collect(clauses: list[str], bound: Bound, schema: Schema) -> list[str]:
                 # The sum of nothing but `null` is 0.
                 value = f"({compute('MAX', field)} == null ? null : {value})"
             values.append(value)
-    computed = ", ".join(f"{name} = {text}" for text, name in aggregates.items())
-    clauses.append(" ".join(["COLLECT", *filter(None, [", ".join(groups)]), "AGGREGATE", computed]))
+    grouped = ", ".join(f"{key} = {text}" for key, text in groups.items())
+    assigned = ", ".join(f"{name} = {text}" for text, name in aggregates.items())
+    clauses.append(" ".join(["COLLECT", *filter(None, [grouped]), "AGGREGATE", assigned]))
+    if by_id:
+        clauses += _join_tags("id", schema)
     return [*keys, *values]
 
 

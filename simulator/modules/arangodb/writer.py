@@ -135,7 +135,7 @@ class ArangoWriter(Writer):
         connection, schema = self._connection, self._job.schema
         assert connection is not None
         table = self._job.table_names[request.table]
-        paths = {name: name_field(schema, name) for name in schema.key}
+        paths = {name: name_field(schema, name) for name in schema.row_key}
 
         def find(wanted: Wanted) -> list[tuple[Any, ...]]:
             conditions: list[str] = []
@@ -162,3 +162,21 @@ class ArangoWriter(Writer):
             # The server may still be at work on the request, and doesn't announce its end.
             time.sleep(_SETTLE_S)
         return missing
+
+
+def import_missing(
+    connection: Connection, table: str, body: bytes, documents: int, sync: bool
+) -> None:
+    """Store documents with keys by the import API, but for those that are there; Retryable or
+    SimulatorError if some aren't stored."""
+    path = (
+        f"/_api/import?collection={table}&type=documents&details=true"
+        f"&waitForSync={str(sync).lower()}&onDuplicate=ignore"
+    )
+    status, content = connection.http.write(path, body)
+    answer = parse_body(content)
+    if status != 201:
+        raise connection.http.interpret(status, answer)
+    if answer["created"] + answer["ignored"] != documents:
+        details = answer.get("details") or [content]
+        raise Retryable("documents_refused", one_line(details[0], SHOWN))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from ...contract import PrimaryKey
 from ...errors import OptionError, SimulatorError
 from ...modules.base import Encoding, Support
+from ...workloads import load_workload
+from ...workloads.answers import answer
 from ...workloads.base import Workload
+from ...workloads.comparing import compare_answers
 from ...workloads.cpu import Cpu
+from ...workloads.queries import Query, bind
+from ...workloads.stored import Stored, StoredPart
 from ...workloads.tags import number_devices
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Sundry, rows_of
@@ -114,6 +121,45 @@ def test_tables_with_tags_elsewhere_are_told_apart(server: ServerUnderTest) -> N
             with pytest.raises(SimulatorError, match=r"tags=row or table|no table events_tags"):
                 prepare()
         module.close()
+
+
+READING: Sequence[dict[str, object]] = (
+    {"events": ["truck", "fleet", "velocity"], "where": {"column": "load_capacity", "above": 1800}},
+    {"events": ["velocity", "driver"], "devices": ["w00000d000001"], "newest": True},
+    {"events": ["fuel_capacity", "velocity"], "newest": True, "order": {"by": 1}},
+    {"events": ["measured_at", "load_capacity"], "order": {"by": 0}, "limit": 4},
+    {"compute": [{"function": "max", "column": "load_capacity"}], "per": ["truck"]},
+    {
+        "compute": [{"function": "sum", "column": "fuel_capacity"}],
+        "where": {"column": "velocity", "above": 5},
+    },
+    {
+        "compute": [{"function": "min", "column": "fuel_capacity"}, {"function": "count"}],
+        "per": ["fleet", {"every": "1m"}],
+        "devices": ["w00000d000000", "w00000d000002"],
+        "where": {"column": "fuel_capacity", "below": 250},
+    },
+    {"compute": [{"function": "avg", "column": "velocity"}], "per": ["fleet", "truck"]},
+    {"compute": [{"function": "last", "column": "velocity"}], "per": ["model", "truck"]},
+)
+
+
+def test_tags_are_read_in_every_place(server: ServerUnderTest) -> None:
+    """In conditions, in figures, as groups and as values, alone and beside those of events."""
+    need_table(server)
+    workload = load_workload("trucks")(seed=4, devices=4, tags="table")
+    fill(server, workload, [(0, 0, 200)])
+    stored = Stored(workload, [StoredPart(0, 0, 200)])
+    wrong = {}
+    with prepare_queries(server, workload) as module:
+        for values in READING:
+            query = Query.model_validate({"name": "reading", **values})
+            query.check(workload.schema)
+            bound = bind(query, workload.schema.epoch_ms)
+            problem = compare_answers(answer(bound, stored), module.compile(bound)())
+            if problem:
+                wrong[bound] = problem
+    assert not wrong
 
 
 def test_own_queries_have_the_same_answers(server: ServerUnderTest) -> None:
