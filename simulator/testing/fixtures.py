@@ -13,6 +13,7 @@ from ..modules import load_module
 from ..modules.base import Encoding
 from .entries import Entry
 from .server import (
+    Fault,
     ServerUnderTest,
     holds_several,
     key_modes,
@@ -30,6 +31,17 @@ def find_pipelined(entry: Entry) -> Sequence[Encoding]:
     return found[:1] if entry.thinned else found
 
 
+def find_strikes(entry: Entry) -> Sequence[tuple[Fault, Encoding]]:
+    """Each fault that isn't tried thoroughly, in each encoding that could make a difference to it."""
+    first, *others = load_module(entry.module).ENCODINGS
+    faults = [fault for fault in entry.adapter.FAULTS if not fault.thorough]
+    wide = [fault for fault in faults if not fault.once][: 1 if entry.thinned else None]
+    return [
+        *((fault, first) for fault in faults),
+        *((fault, encoding) for encoding in others for fault in wide),
+    ]
+
+
 # Parameter of a test -> its values for an entry. A test that has a parameter without values for a
 # module does not run for it.
 AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
@@ -39,7 +51,7 @@ AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
     "either_key": lambda entry: two_key_modes(load_module(entry.module)),
     "tables": lambda entry: table_modes(load_module(entry.module)),
     "workload_name": lambda entry: workloads_of(load_module(entry.module)),
-    "other_fault": lambda entry: [fault for fault in entry.adapter.FAULTS if not fault.thorough],
+    "strike": find_strikes,
     "fault_in_flight": lambda entry: entry.adapter.faults_in_flight(),
     "thorough_fault": lambda entry: [fault for fault in entry.adapter.FAULTS if fault.thorough],
 }
@@ -90,6 +102,8 @@ def _cover_pairs(places: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def _label(value: object) -> str:
+    if isinstance(value, tuple):
+        return "-".join(map(_label, value))
     if isinstance(value, Encoding):
         return value.label.replace(" ", "_")
     return str(value).replace(" ", "_")

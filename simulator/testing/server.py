@@ -41,6 +41,8 @@ class Fault:
     """(server, the writer's job) -> the strike; undone when the context ends."""
     thorough: bool = False
     """Try it in every primary key mode and with several tables, not only in every encoding."""
+    once: bool = False
+    """It strikes the connection, or what all encodings share: the first encoding shows it."""
     reconnects: bool | None = None
     """Whether a connection ends that there was before; None: if one is counted as lost."""
 

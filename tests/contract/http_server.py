@@ -145,17 +145,22 @@ ANSWER_LOST = Fault(
 REQUEST_LOST = Fault(
     "request lost", {"connection_lost": 1}, lambda server, job: server.fated("drop request")
 )
-ENDED = Fault("connection ended", {}, lambda server, job: server.ended(job), reconnects=True)
-AWAY = Fault("away for a while", {"connection_lost": 2}, lambda server, job: server.away(job))
+ENDED = Fault(
+    "connection ended", {}, lambda server, job: server.ended(job), reconnects=True, once=True
+)
+AWAY = Fault(
+    "away for a while", {"connection_lost": 2}, lambda server, job: server.away(job), once=True
+)
 GATEWAY_GAVE_UP = Fault(
     "gateway gave up", {"unavailable": 1}, lambda server, job: server.fated("give up")
 )
 NO_ANSWER_IN_TIME = Fault(
     "no answer in time", {"timeout": 1},
-    lambda server, job: server.fated("hold answer", request_timeout_s=2), reconnects=True,
+    lambda server, job: server.fated("hold answer", request_timeout_s=2), reconnects=True, once=True,
 )  # fmt: skip
 
 
 def refused(name: str, kind: str, refuse: Refuse, wait_s: float = 0.0) -> Fault:
-    """A request that is refused, and counted as `kind`."""
-    return Fault(name, {kind: 1}, lambda server, job: server.fated(refuse, wait_s))
+    """A request that is refused, and counted as `kind`. `wait_s`: the server asks for so much time, which is
+    read in one place."""
+    return Fault(name, {kind: 1}, lambda server, job: server.fated(refuse, wait_s), once=wait_s > 0)

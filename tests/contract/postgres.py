@@ -458,14 +458,14 @@ class PostgresUnderTest(ServerUnderTest):
             "no answer in time", {"connection_lost": 1},
             lambda server, job: server.fated("hold answer", request_timeout_s=0.5),
         ),
-        Fault("away for a while", {"connection_lost": 3}, away),
+        Fault("away for a while", {"connection_lost": 3}, away, once=True),
     )  # fmt: skip
     """Those that need no locks, triggers or processes of the server."""
     FAULTS: ClassVar[Sequence[Fault]] = (
         *CONNECTION_FAULTS,
-        Fault("proxy stalls", {"connection_lost": 2}, stalled),
+        Fault("proxy stalls", {"connection_lost": 2}, stalled, once=True),
         Fault("cut in mid-request", {"connection_lost": 1}, cut_in_mid_request),
-        Fault("old connection lives on", {"connection_lost": 3}, frozen),
+        Fault("old connection lives on", {"connection_lost": 3}, frozen, once=True),
         Fault("not serializable", {"serialization_failure": 1}, unserializable),
         Fault("deadlock", {"deadlock_detected": 1}, deadlocked),
     )  # fmt: skip

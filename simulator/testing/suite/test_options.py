@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -14,6 +16,7 @@ from ...workloads.temperature import Temperature
 from ..inserting import insert_with
 from ..server import (
     IN_FLIGHT,
+    Refusal,
     ServerUnderTest,
     as_observer,
     batch_of,
@@ -103,19 +106,30 @@ def test_secrets_are_not_shown(server: ServerUnderTest) -> None:
 
 
 def test_who_is_not_let_in_learns_why(server: ServerUnderTest) -> None:
-    """Within seconds: where, what, and what to do; no password."""
-    for refusal in server.refusals():
-        module = server.module(JOB, options=refusal.options)
-        for connect in (module.open, module.writer(0).open):
-            began = time.monotonic()
-            with pytest.raises(SimulatorError) as refused:
-                connect()
-            text = str(refused.value)
-            assert refusal.names in text
-            assert refusal.remedy in text
-            assert refusal.secret not in text
-            assert "\n" not in text
-            assert time.monotonic() - began < 10
+    """Within seconds: where, what, and what to do; no password. All at once: most is waiting."""
+
+    def check(refusal: Refusal, connect: Callable[[], object]) -> None:
+        began = time.monotonic()
+        with pytest.raises(SimulatorError) as refused:
+            connect()
+        text = str(refused.value)
+        assert refusal.names in text
+        assert refusal.remedy in text
+        assert refusal.secret not in text
+        assert "\n" not in text
+        assert time.monotonic() - began < 10
+
+    with ThreadPoolExecutor() as threads:
+        modules = [
+            (refusal, server.module(JOB, options=refusal.options)) for refusal in server.refusals()
+        ]
+        checks = [
+            threads.submit(check, refusal, connect)
+            for refusal, module in modules
+            for connect in (module.open, module.writer(0).open)
+        ]
+        for each in checks:
+            each.result()
 
 
 def test_a_constraint_of_ones_own(server: ServerUnderTest) -> None:

@@ -92,12 +92,13 @@ def test_exactly_once_in_every_mode(
 
 
 def test_exactly_once_whatever_happens(
-    server: ServerUnderTest, other_fault: Fault, encoding: Encoding
+    server: ServerUnderTest, strike: tuple[Fault, Encoding]
 ) -> None:
     """Of the thorough ones, the test above is."""
+    fault, encoding = strike
     workload = Temperature(seed=1, device_spread=2)
     job = new_job(workload.schema, batch=batch_of(encoding, BATCH))
-    insert_during(server, other_fault, job, workload, encoding)
+    insert_during(server, fault, job, workload, encoding)
 
 
 def test_exactly_once_with_requests_in_flight(
