@@ -143,8 +143,11 @@ class Session:
                 doers[Action.RESTART_SERVER] = lambda _: server.restart(kill=False)
                 doers[Action.KILL_SERVER] = lambda _: server.restart(kill=True)
             began = started.isoformat(timespec="seconds")
+            look_up = bool(self.disturbances)
             disturb = partial(Disturber, self.disturbances, doers, interrupts)
-            yield Running(self.target, executor, folder, values, began, self.request, disturb)
+            yield Running(
+                self.target, executor, folder, values, began, self.request, disturb, look_up
+            )
 
 
 @dataclass
@@ -158,6 +161,8 @@ class Running:
     started_at: str
     request: Request
     disturb: Callable[[], Disturber]
+    look_up: bool
+    """Whether each event is looked up after a run."""
 
     def run(self, series: Series, settings: RunSettings, watch: Watch) -> Report:
         """A run of the series, with what is done to the database meanwhile; see `Series.run`."""
@@ -179,7 +184,8 @@ class Running:
         Runs that one collector makes one after the other share its `token`.
         """
         name, module = self.target.name, self.target.module
-        return make_settings(name, module, self.values, data, *loads, token=token)
+        settings = make_settings(name, module, self.values, data, *loads, token=token)
+        return settings.model_copy(update={"look_up": self.look_up})
 
     def make_result(
         self,

@@ -132,11 +132,18 @@ def name_mark(mark: Mark) -> str:
 
 
 def _describe_loss(run: InsertRun) -> str:
-    found = run.verification
+    found, looked_up = run.verification, run.lookup
+    if looked_up is not None and (looked_up.missing or looked_up.doubled):
+        counts = ((looked_up.missing, "missing"), (looked_up.doubled, "stored twice"))
+        return " and ".join(_count_events(count, what) for count, what in counts if count)
     if found is None or found.stored is None:
         return "what was lost is not known"
     if found.stored < found.expected:
-        return f"{found.expected - found.stored:,} events are missing"
+        return _count_events(found.expected - found.stored, "missing")
     if found.stored > found.expected:
-        return f"{found.stored - found.expected:,} events are stored twice"
+        return _count_events(found.stored - found.expected, "stored twice")
     return "nothing was lost or stored twice"
+
+
+def _count_events(count: int, what: str) -> str:
+    return f"1 event is {what}" if count == 1 else f"{count:,} events are {what}"

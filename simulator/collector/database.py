@@ -75,7 +75,7 @@ class Preparation:
     def __init__(self, settings: RunSettings, module: AnyModule, workload: Workload) -> None:
         self._settings = settings
         self.module = module
-        self._workload = workload
+        self.workload = workload
         self._held = ExitStack()
         self.baseline = 0
         """Events stored before this run."""
@@ -125,8 +125,8 @@ class Preparation:
 
     def _find_stored(self) -> None:
         try:
-            self.known = find_stored(self._settings, self.module, self._workload, self.first_event)
-            self.frontier_ms = find_frontier(self._settings, self._workload, self.first_event)
+            self.known = find_stored(self._settings, self.module, self.workload, self.first_event)
+            self.frontier_ms = find_frontier(self._settings, self.workload, self.first_event)
         except OtherEvents as error:
             self.known = f"{error}. Give the --seed and the workload's options of the insert"
         except UnknownEvents as error:
@@ -166,10 +166,10 @@ class Preparation:
         stored = self.module.count_devices()
         if stored is None:
             return []
-        expected = sum(map(self._workload.device_count, workers))
+        expected = sum(map(self.workload.device_count, workers))
         if stored == expected or (stored > expected and not self._settings.data.clean):
             return []
-        table = self._workload.schema.tags_table
+        table = self.workload.schema.tags_table
         return [f"table {table} has {stored:,} devices instead of {expected:,}"]
 
     def close(self) -> None:

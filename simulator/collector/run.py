@@ -13,6 +13,7 @@ from ..contract import (
     Answers,
     Failure,
     Go,
+    Lookup,
     Phase,
     Progress,
     Ready,
@@ -31,6 +32,7 @@ from .barrier import HOLD_S, Barrier
 from .checking import Checker, add_answers
 from .database import CallThread, Preparation
 from .disk import measure_storage
+from .lookup import describe_wrong, look_up_events
 from .status import Course
 from .verification import make_report
 
@@ -129,6 +131,7 @@ class Collector:
                 prepared.module.options.database_timeout_s,
                 "counting the events",
             )
+            await self._look_up(report)
             await self._measure_storage(report)
             if prepared.checks:
                 await self._database.call(prepared.survey)
@@ -143,6 +146,24 @@ class Collector:
                 self._course.enter(Phase.DONE)
                 self.report = report.with_phases(self._course.phases_s)
                 self._notify()
+
+    async def _look_up(self, report: Report) -> None:
+        prepared, run = self._preparation, report.insert
+        if prepared is None or run is None or not self.settings.look_up:
+            return
+        try:
+            found = await self._database.call(
+                lambda: look_up_events(self.settings, prepared, self.barrier),
+                prepared.module.options.database_timeout_s,
+                "looking up the events",
+            )
+        except SimulatorError as error:
+            found = Lookup(reason=str(error))
+        wrong = describe_wrong(found)
+        reasons = [*run.invalid_reasons, *wrong]
+        changes = {"lookup": found, "invalid_reasons": reasons, "valid": not reasons}
+        report.insert = run.model_copy(update=changes)
+        report.invalid_reasons += wrong
 
     async def _measure_storage(self, report: Report) -> None:
         prepared, run = self._preparation, report.insert

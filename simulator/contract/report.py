@@ -107,6 +107,18 @@ class Verification(Message):
     ok: bool
 
 
+class Lookup(Message):
+    """What was acknowledged, looked up by device and time in what the database holds."""
+
+    events: int | None = None
+    """How many were looked for; None if they couldn't be."""
+    missing: int | None = None
+    doubled: int | None = None
+    """Stored twice, or by nobody that was acknowledged."""
+    reason: str | None = None
+    """Why they couldn't be."""
+
+
 class Queryable(Message):
     """How fast events could be queried, of a database that acknowledges them before that."""
 
@@ -190,6 +202,8 @@ class InsertRun(Message):
     """What was done to the database meanwhile."""
     outages: list[Outage] = Field(default_factory=list)
     """What each of the marks did."""
+    lookup: Lookup | None = None
+    """Of a run in which something was done to the database."""
     storage: Storage | None = None
     """What the tables take on disk after the run."""
     storage_compacted: Storage | None = None
@@ -311,6 +325,8 @@ class Report(Message):
     environment: dict[str, Any]
     """`client` and `database`, as found by the collector."""
     carried: Carried
+    failure: str | None = None
+    """Why the run was given up; what had been measured by then is here, and no further run can be made."""
 
     def with_phases(self, phases_s: Mapping[str, float]) -> Report:
         """The same, with how long each phase lasted."""

@@ -243,6 +243,8 @@ class RunSettings(Message):
     """How long all workers may take to become ready."""
     silence_timeout_s: float = 60
     """After how long without progress from a worker the run is given up."""
+    look_up: bool = False
+    """Whether each acknowledged event is looked up afterwards, as something is done to the database."""
     linger_s: float = 600
     """How long a collector waits, after the run's end, to be asked for its report."""
 

@@ -57,6 +57,8 @@ def test_the_embedded_server_is_killed_and_comes_back(tool: Tool) -> None:
     assert run["retries"] >= 2
     assert set(run["errors"]) == {"connection_lost"}
     assert run["verification"]["ok"] is True
+    looked_up = {"events": run["events"], "missing": 0, "doubled": 0, "reason": None}
+    assert run["lookup"] == looked_up
     assert run["resources"]["restarts"] == 1
     assert "After kill-server at " in done.out
     assert "nothing was lost or stored twice." in done.out

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from ...collector.lookup import look_up
 from ...collector.survey import UnknownEvents, ask_database, recognize_events
+from ...contract import Lookup
 from ...errors import OptionError
 from ...modules.base import Support
 from ...workloads import load_workload
@@ -140,6 +142,9 @@ def test_stored_events_are_recognized(server: ServerUnderTest) -> None:
         assert recognize_events(module, workload, found).parts == parts
         with pytest.raises(UnknownEvents, match="other values than events of seed 10"):
             recognize_events(module, other, found)
+        assert look_up(module, workload, parts) == Lookup(events=240, missing=0, doubled=0)
+        more_and_less = [StoredPart(0, 0, 155), StoredPart(1, 2, 88)]
+        assert look_up(module, workload, more_and_less) == Lookup(events=243, missing=5, doubled=2)
 
 
 def test_the_queries_above_have_all_shapes() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cli.results.outage import describe_outages, find_outages
-from simulator.contract import InsertRun, Mark, Verification
+from simulator.contract import InsertRun, Lookup, Mark, Verification
 
 RESTART = Mark(at_s=20.4, ended_s=21.0, action="20s restart-server")
 
@@ -26,6 +26,10 @@ def make_run(
         verification=Verification(expected=100, stored=stored, ok=stored == 100),
     )  # fmt: skip
     return run.model_copy(update={"outages": find_outages(run)})
+
+
+def look_up(run: InsertRun, missing: int, doubled: int) -> InsertRun:
+    return run.model_copy(update={"lookup": Lookup(events=100, missing=missing, doubled=doubled)})
 
 
 def test_an_outage_and_the_way_back() -> None:
@@ -71,6 +75,12 @@ def test_a_rate_that_fell_without_a_gap() -> None:
         (make_run([100] * 20 + [30] * 20, [(20.5, 22.0)]), "did not come back to 90 %"),
         (make_run([100] * 40, stored=97), "3 events are missing"),
         (make_run([100] * 40, stored=103), "3 events are stored twice"),
+        (
+            look_up(make_run([100] * 40), 2, 2),
+            "; 2 events are missing and 2 events are stored twice.",
+        ),
+        (look_up(make_run([100] * 40), 0, 1), "; 1 event is stored twice."),
+        (look_up(make_run([100] * 40), 0, 0), "nothing was lost"),
         (make_run([100] * 40, stored=None), "what was lost is not known"),
         (
             make_run([100] * 40, marks=[RESTART.model_copy(update={"ok": False, "said": "no"})]),

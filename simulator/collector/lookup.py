@@ -1,0 +1,96 @@
+"""Whether each event is stored, and stored once: by its device and time, not by the number of all."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from ..contract import Lookup, Role, RunSettings, Timestamps
+from ..errors import Retryable, SimulatorError
+from ..modules.base import AnyModule
+from ..workloads.answers import answer, describe_answer
+from ..workloads.base import Workload
+from ..workloads.comparing import Malformed, normalize
+from ..workloads.queries import Aggregate, Every, Function, Query, bind
+from ..workloads.stored import Stored, StoredPart
+from .barrier import Barrier
+from .database import Preparation
+
+MOST_ROWS = 200_000
+"""So many rows the database is asked for at most: of more events, some are counted together."""
+
+
+def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Lookup:
+    """Look up all that writers have stored, if it is known what must be there."""
+    if prepared.baseline:
+        return Lookup(reason="it isn't known which events were there before the run")
+    if settings.data.timestamps is Timestamps.RESTART and prepared.first_event:
+        return Lookup(reason="with --timestamps restart events have the times of others")
+    parts = [
+        StoredPart(
+            worker,
+            prepared.first_event,
+            barrier.ready[worker].prefilled + (result.insert.events if result.insert else 0),
+        )
+        for group in settings.groups_of(Role.WRITE)
+        for worker in range(group.first, group.end)
+        if (result := barrier.results.get(worker)) is not None
+    ]
+    try:
+        return look_up(prepared.module, prepared.workload, parts)
+    except (SimulatorError, Retryable, Malformed) as error:
+        return Lookup(reason=str(error))
+
+
+def look_up(module: AnyModule, workload: Workload, parts: list[StoredPart]) -> Lookup:
+    """How many of these events are missing, and how many are there too often.
+
+    They are counted for each device and time. A device's events are as far apart as the workload has
+    them, so that each is alone in its place unless there are more than `MOST_ROWS`: then an event that is
+    missing and one that is stored twice beside it look like none of both.
+    """
+    schema = workload.schema
+    events = sum(part.count for part in parts)
+    if not events:
+        return Lookup(reason="nothing was stored")
+    apart_ms = max(1, int(workload.device_interval_ms)) * math.ceil(events / MOST_ROWS)
+    query = Query(
+        name="look-up",
+        compute=(Aggregate(function=Function.COUNT),),
+        per=(schema.device, Every(every=apart_ms)),
+    )
+    lacking = query.shapes(schema) - frozenset(module.CAPABILITIES.shapes)
+    if lacking:
+        names = ", ".join(sorted(lacking))
+        return Lookup(reason=f"module {module.name} compiles no queries with {names}")
+    bound = bind(query, schema.epoch_ms)
+    kinds = [kind for _, kind in describe_answer(query, schema)]
+    found = _count(normalize(kinds, module.compile(bound)()))
+    expected = _count(normalize(kinds, answer(bound, Stored(workload, parts)).rows))
+    return Lookup(
+        events=events,
+        missing=(expected - found).total(),
+        doubled=(found - expected).total(),
+    )
+
+
+def describe_wrong(found: Lookup) -> list[str]:
+    """What makes a run invalid."""
+    texts = [
+        f"{count:,} {what}"
+        for count, what in (
+            (found.missing, "acknowledged events are not there"),
+            (found.doubled, "events are there twice"),
+        )
+        if count
+    ]
+    return [f"by a look-up of each event {' and '.join(texts)}"] if texts else []
+
+
+def _count(columns: list[list[object]]) -> Counter[tuple[object, object]]:
+    """Events by device and time."""
+    counts: Counter[tuple[object, object]] = Counter()
+    for device, begin, count in zip(*columns, strict=True):
+        assert isinstance(count, int)
+        counts[device, begin] += count
+    return counts
