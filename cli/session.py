@@ -6,7 +6,7 @@ import secrets
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,8 @@ class Request:
     workload: str = "temperature"
     disturb: Sequence[str] = ()
     workload_options: Sequence[str] = ()
+    label: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -203,6 +205,8 @@ class Running:
                 "module": self.target.module,
                 "executor": session.executor,
                 "started_at": self.started_at,
+                "label": self.request.label,
+                "tags": dict(self.request.tags),
                 "options": session.result_options(options),
                 "environment": {"tool": tool_environment(), "kubernetes": None, **environment},
                 **measured,

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from simulator.contract import MAX_WORKERS, DataSet
 
 from ..installation import CONFIG_FILE
+from .values import Amount, Label, Pair, Rate
 
 if TYPE_CHECKING:
     from ..session import Request
@@ -176,12 +177,12 @@ def option_of(
         return click.option(f"{flag}/--no-{name.replace('_', '-')}", name, **shared | changes)
     limits = _find_limits(field.metadata)
     if kind is int:
-        shared["type"] = click.IntRange(limits.get("ge"), limits.get("le"))
+        shared["type"] = Amount(limits.get("ge"), limits.get("le"))
     elif kind is float and name.endswith("_s") and not name.endswith("_per_s"):
         shared["type"] = Duration(limits.get("ge", limits.get("gt", 0.0)), "gt" in limits)
         shared["show_default"] = False
     elif kind is float:
-        shared["type"] = click.FloatRange(limits.get("gt"), min_open=True)
+        shared["type"] = Rate(limits.get("gt"), min_open=True)
     elif isinstance(kind, type) and issubclass(kind, StrEnum):
         shared["type"] = click.Choice([str(one) for one in kind], case_sensitive=False)
         shared["default"] = str(field.default)
@@ -254,6 +255,14 @@ def common(function: Function) -> Function:
             help="Folder in which a new folder with the result is made.",
         ),
         click.option(
+            "--label", type=Label(),
+            help="What to call the result: it stands for its ID wherever a result is named.",
+        ),
+        click.option(
+            "--tag", "tags", multiple=True, type=Pair(), metavar="KEY=VALUE",
+            help="Kept with the result, to find it by; may be repeated.",
+        ),
+        click.option(
             "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False),
             help="Write a copy of result.json to this file.",
         ),
@@ -304,6 +313,8 @@ def request_of(given: dict[str, Any]) -> Request:
         timeout_s=given["timeout_s"],
         output=given["output"],
         json_file=given["json_file"],
+        label=given["label"],
+        tags=dict(given["tags"]),
         namespace=given["namespace"],
         kubeconfig=given["kubeconfig"],
         context=given["context"],

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from .options import debug_option, output_option, results_option
+from .options import Function, debug_option, output_option, results_option
+from .values import Pair, Since
 
 if TYPE_CHECKING:
     from ..results.store import StoredResult
@@ -31,20 +34,57 @@ def results() -> None:
     """
 
 
+def selection_options(function: Function) -> Function:
+    """Which of the stored results are meant."""
+    options = [
+        click.option("-t", "--target", "targets", multiple=True,
+                     help="Only of this target; may be repeated."),
+        click.option(
+            "--tag", "tags", multiple=True, type=Pair(), metavar="KEY=VALUE",
+            help="Only with this tag; may be repeated: with all of them.",
+        ),
+        click.option(
+            "--since", type=Since(),
+            help="Only what was started since: 2h, 3d, or a day or time in UTC as in 2026-11-20T08:30.",
+        ),
+        click.option("--last", type=click.IntRange(min=1), help="Only the newest so many of them."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 @results.command("list", short_help="List what is stored, and what came out of each.")
+@selection_options
 @results_option
 @debug_option
-def list_(results_folder: Path, debug: bool) -> None:
-    """When, which command and target, what came out, and whether that is valid and stable.
+def list_(
+    targets: tuple[str, ...],
+    tags: tuple[tuple[str, str], ...],
+    since: datetime | None,
+    last: int | None,
+    results_folder: Path,
+    debug: bool,
+) -> None:
+    """When, which command, target and database, what came out, and whether that is valid and stable.
 
-    Of the options, those are shown in which results of one command differ.
+    Of the options, those are shown that aren't at their defaults. In a terminal, columns whose text
+    is in the ID or in `results show`, too, are left out where there is no room.
     """
     from ..output import say
+    from ..results.selection import Selection
     from ..results.store import list_results
-    from ..show.stored import tabulate_results
+    from ..show.listing import tabulate_results
 
     stored = list_results(results_folder)
-    say(tabulate_results(stored).text() if stored else f"No results in {results_folder}.")
+    chosen = Selection(targets, tags, since, last).choose(stored)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if chosen:
+        say(tabulate_results(chosen, width).text())
+    elif stored:
+        say(f"None of the {len(stored):,} results in {results_folder} is such a one.")
+    else:
+        say(f"No results in {results_folder}.")
 
 
 @results.command(short_help="Print one result with all its runs.")
@@ -54,7 +94,7 @@ def list_(results_folder: Path, debug: bool) -> None:
 def show(name: str, results_folder: Path, debug: bool) -> None:
     """Print one result: figures, runs, latencies, workers, errors, phases, environment.
 
-    RESULT is an ID or its beginning, a result's folder, or its JSON file.
+    RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file.
     """
     from ..output import say
     from ..results.store import open_result

@@ -50,7 +50,8 @@ OPTION_COLUMNS = _list_option_columns()
 
 COLUMNS: dict[str, str] = {
     "result_id": "VARCHAR", "started_at": "VARCHAR", "command": "VARCHAR", "target": "VARCHAR",
-    "module": "VARCHAR", "executor": "VARCHAR", "source": "VARCHAR", "tool_version": "VARCHAR",
+    "module": "VARCHAR", "executor": "VARCHAR", "label": "VARCHAR", "tags": "VARCHAR",
+    "source": "VARCHAR", "tool_version": "VARCHAR",
     "tool_commit": "VARCHAR", "database_version": "VARCHAR", "cpu_model": "VARCHAR",
     "workers": "BIGINT", "run": "BIGINT", "valid": "BOOLEAN", "invalid_reasons": "VARCHAR",
     # Of inserts.
@@ -81,8 +82,8 @@ COLUMNS: dict[str, str] = {
     "group": "VARCHAR",
     "options": "VARCHAR",
 }  # fmt: skip
-"""Column -> SQL type. `errors` and `options` are JSON; what a command does not have is null. Of an open
-loop (one with `rate_per_s`) `latency_*` are response times."""
+"""Column -> SQL type. `tags`, `errors` and `options` are JSON; what a command does not have is null. Of
+an open loop (one with `rate_per_s`) `latency_*` are response times."""
 
 _OFFERED = (
     "due", "achieved", "unsent", "backlog_max", "backlog_growth", "saturated", "own_delay_p99_ms",
@@ -98,7 +99,8 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
     shared = {
         "result_id": stored.id,
         **{name: getattr(result, name) for name in ("started_at", "command", "target", "module",
-                                                    "executor", "source", "cost_per_hour")},
+                                                    "executor", "label", "source", "cost_per_hour")},
+        "tags": json.dumps(result.tags, sort_keys=True) if result.tags else None,
         "tool_version": _look_up(environment, "tool", "version"),
         "tool_commit": _look_up(environment, "tool", "commit"),
         "database_version": _look_up(environment, "database", "version"),

@@ -134,6 +134,10 @@ class Result(BaseModel):
     module: str
     executor: str
     started_at: str
+    label: str | None = None
+    """What the user calls it."""
+    tags: dict[str, str] = {}
+    """What the user has noted with it."""
     source: str | None = None
     """Where the figures come from, if this tool didn't measure them."""
     complete: bool = True

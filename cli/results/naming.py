@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from zlib import crc32
 
 from pydantic import BaseModel
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 
 from simulator.conditions import Condition, find_conditions
+from simulator.contract import DataSet, Load
+from simulator.errors import OptionError
+from simulator.modules import load_module
+from simulator.workloads.base import WorkloadOptions
 
 from .model import MATCHED, Result, Settings
 from .store import StoredResult
@@ -19,7 +24,7 @@ MOST_OPTIONS = 3
 
 
 def name_results(results: Sequence[StoredResult]) -> list[str]:
-    """The target of each, with what tells its results of one kind apart."""
+    """The label of each if no other has it; else the target, with what tells results of one kind apart."""
     kinds = [(one.result.target, one.result.kind) for one in results]
     names = [""] * len(results)
     for target, kind in dict.fromkeys(kinds):
@@ -29,7 +34,11 @@ def name_results(results: Sequence[StoredResult]) -> list[str]:
         found = _tell_apart(base, [results[place] for place in places])
         for place, name in zip(places, found, strict=True):
             names[place] = name
-    return names
+    labels = [one.result.label for one in results]
+    return [
+        label if label and labels.count(label) == 1 and label not in names else name
+        for label, name in zip(labels, names, strict=True)
+    ]
 
 
 def _tell_apart(base: str, results: Sequence[StoredResult]) -> list[str]:
@@ -66,6 +75,43 @@ def find_differing_options(results: Sequence[Result]) -> list[dict[str, Any]]:
             name for name in names if any(each.get(name) != like[0].get(name) for each in like)
         ]
         found.append({name: own[name] for name in different if name in own})
+    return found
+
+
+def find_changed_options(result: Result) -> dict[str, Any]:
+    """The options of a result that aren't at their defaults, without those that change no figure.
+
+    Left out is what has no default that is known here: it may come from a module that this installation
+    doesn't have.
+    """
+    from simulator.modules.base import Options
+
+    # The mode follows from other options.
+    silent = _list_silent(Settings) | _list_silent(Options) | MATCHED | {"insert_mode"}
+    defaults = _find_defaults(result)
+    return {
+        name: value
+        for name, value in _join_options(result).items()
+        if name in defaults and name not in silent and value not in (None, defaults[name])
+    }
+
+
+def _find_defaults(result: Result) -> dict[str, Any]:
+    """Option -> default, as in result.json: those of every command, of the module and of every workload."""
+    models: list[type[BaseModel]] = [Load, DataSet, WorkloadOptions]
+    found: dict[str, Any] = {}
+    in_flight: str | None = None
+    with suppress(OptionError, ImportError, AttributeError, AssertionError):
+        options = load_module(result.module).options_model
+        models.append(options)
+        in_flight = options.IN_FLIGHT
+    for model in models:
+        for name, field in model.model_fields.items():
+            if not field.is_required():
+                default = field.get_default(call_default_factory=True, validated_data={})
+                found[field.alias or name] = to_jsonable_python(default)
+    # The result has what was in effect.
+    found["in_flight"] = found.get(in_flight, 1) if in_flight else 1
     return found
 
 

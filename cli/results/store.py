@@ -6,6 +6,7 @@ import difflib
 import json
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,8 @@ from .model import FORMAT, Result
 from .statistics import summarize_queries
 
 FILE_NAME = "result.json"
+LATEST = "latest"
+"""Names the newest result."""
 
 
 def now() -> datetime:
@@ -181,10 +184,13 @@ def list_results(folder: Path) -> list[StoredResult]:
 
 
 def open_result(name: str, folder: Path) -> StoredResult:
-    """The result that a user means: an ID of `folder` or its beginning, if no other begins so; or
-    the path of a result's folder or file. ConfigError if there is none."""
+    """The result that a user means: `latest`; an ID of `folder` or its beginning, if no other begins so;
+    a label, of several results the newest; or the path of a result's folder or file. ConfigError if
+    there is none."""
     if not name.strip():
         raise ConfigError("the name of a result is empty")
+    if name == LATEST:
+        return _open_latest(folder)
     path = Path(name)
     if path.is_dir() and not (path / FILE_NAME).is_file():
         # The ID of a result is not hidden by a folder of that name.
@@ -198,6 +204,8 @@ def open_result(name: str, folder: Path) -> StoredResult:
     if len(matches) > 1:
         some = ", ".join(matches[:3]) + (", …" if len(matches) > 3 else "")
         raise ConfigError(f"{len(matches)} results begin with {name}: {some}; write more of the ID")
+    if not matches and (labelled := _find_labelled(name, folder)):
+        return labelled
     if not matches:
         near = difflib.get_close_matches(name, ids, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
@@ -207,6 +215,32 @@ def open_result(name: str, folder: Path) -> StoredResult:
         )
     file = folder / matches[0] / FILE_NAME
     return StoredResult(matches[0], file, read_result(file))
+
+
+def _open_latest(folder: Path) -> StoredResult:
+    found = list_results(folder)
+    if not found:
+        raise ConfigError(f"there is no result in {folder}: run something first")
+    return found[-1]
+
+
+def _find_labelled(label: str, folder: Path) -> StoredResult | None:
+    """The newest result of that label; says so if there are older ones."""
+    # Most results have another label: a file without this text in it isn't parsed.
+    text = json.dumps(label, ensure_ascii=False).encode()
+    found = []
+    for path in _list_entries(folder, missing_ok=True):
+        with suppress(UnreadableResult, OSError):
+            if text in (path / FILE_NAME).read_bytes():
+                result = read_result(path)
+                if result.label == label:
+                    found.append(StoredResult(path.name, path / FILE_NAME, result))
+    if not found:
+        return None
+    newest = max(found, key=lambda stored: (stored.result.started_at, stored.id))
+    if len(found) > 1:
+        note(f"{len(found)} results have the label {label}: the newest is taken, {newest.id}")
+    return newest
 
 
 def _make_id(file: Path) -> str:

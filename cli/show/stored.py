@@ -1,4 +1,4 @@
-"""What is stored: the list of results, and one result with all that was measured."""
+"""One result with all that was measured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simulator.contract import InsertRun, LatencyMs, Machine, ReadRun
 
 from ..results.conditions import flatten_definition
 from ..results.model import Baseline, Result
-from ..results.naming import find_differing_options, format_options, format_value
+from ..results.naming import format_value
 from ..results.reads import compare_with_alone
 from ..results.statistics import find_unanswered
 from ..results.store import StoredResult
@@ -29,40 +29,12 @@ from .tables import (
 )
 
 
-def tabulate_results(stored: Sequence[StoredResult]) -> Table:
-    """One line for each result; of the options, those in which results of a command differ."""
-    options = find_differing_options([one.result for one in stored])
-    rows = [
-        [
-            one.id,
-            one.result.started_at[:16].replace("T", " "),
-            one.result.command,
-            one.result.target,
-            words.write_headline(one.result),
-            words.describe_validity(one.result),
-            words.describe_stability(one.result),
-            format_options(own) or "-",
-        ]
-        for one, own in zip(stored, options, strict=True)
-    ]
-    headers = [
-        "ID",
-        "When",
-        "Command",
-        "Target",
-        "Headline",
-        "Valid",
-        "Stable",
-        "Differing options",
-    ]
-    return Table(headers, rows, left=headers)
-
-
 def describe_result(stored: StoredResult, terminal: bool) -> str:
     """All of one result."""
     result = stored.result
     sections = [
-        f"Result {stored.id}\n{words.describe_measurement(result)}\n{words.give_answer(result)}",
+        f"Result {stored.id}{describe_name(result)}\n{words.describe_measurement(result)}\n"
+        + words.give_answer(result),
         "\n".join(list_notes(result, terminal)),
     ]
     said = None if result.command == "query" else describe_load(result.settings.load)
@@ -71,6 +43,13 @@ def describe_result(stored: StoredResult, terminal: bool) -> str:
         f"{title}\n{found.text()}" for title, found in tabulate_result(result, terminal).items()
     ]
     return "\n\n".join([*filter(None, sections), f"File: {stored.file}"])
+
+
+def describe_name(result: Result) -> str:
+    """What its user calls it and has noted with it."""
+    label = f" “{result.label}”" if result.label else ""
+    tags = ", ".join(f"{key}={value}" for key, value in sorted(result.tags.items()))
+    return label + (f" ({tags})" if tags else "")
 
 
 def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:

@@ -80,6 +80,8 @@ RESULT: dict[str, Check] = {
     "target": is_text,
     "module": is_text,
     "executor": lambda value: value == "local",
+    "label": optional(is_text),
+    "tags": lambda value: isinstance(value, dict),
     "source": lambda value: value is None,
     "cost_per_hour": optional(is_seconds),
     "started_at": lambda value: bool(re.fullmatch(r"\d{4}(-\d\d){2}T\d\d(:\d\d){2}\+00:00", value)),

@@ -61,16 +61,26 @@ def test_list(tool: Tool, kept: Kept, words: Sequence[str]) -> None:
     assert "300 inserts/s with 4 workers" in lines[1]
     assert "batch=100" in lines[1]
     assert "batch=7" in lines[2]
+    (line,) = (
+        tool.run_here("results", *place(kept), "-t", "alpha", "--last", "1")
+        .ok()
+        .out.splitlines()[1:]
+    )
+    assert line.startswith(kept["steps"].name)
 
 
 def test_list_of_what_a_run_has_stored(tool: Tool) -> None:
     tool.add_target("priced", module="blackhole", cost_per_hour=0.25)
-    arguments = ("-t", "priced", "-w", "2", "-r", "2", "--batch", "10", "--num-inserts", "1000")
-    printed = tool.run("insert", *arguments)
+    arguments = ("-t", "priced", "-w", "2", "-r", "2", "--batch", "10", "--num-inserts", "1k")
+    named = ("--label", "first try", "--tag", "disk=nvme")
+    printed = tool.run("insert", *arguments, *named)
     assert "Events/money" in printed.out
     assert tool.result()["cost_per_hour"] == 0.25
     assert tool.folder().name in tool.run_here("results").ok().out
-    shown = tool.run_here("results", "show", tool.folder().name).ok().out
+    assert "first try" in tool.run_here("results", "--tag", "disk=nvme").ok().out
+    assert "None of the 1 results" in tool.run_here("results", "--tag", "disk=hdd").ok().out
+    shown = tool.run_here("results", "show", "first try").ok().out
+    assert "“first try” (disk=nvme)" in shown
     # What was printed then is what is shown now.
     table = [
         line for line in printed.out.splitlines() if line.lstrip().startswith(("Workers", "2 "))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cli.results.naming import find_differing_options, name_results
+from cli.results.naming import find_changed_options, find_differing_options, name_results
 
 from ..made import inserts, queries, steps, stored
 
@@ -69,3 +69,20 @@ def test_what_changes_no_figure_tells_no_results_apart() -> None:
         for wait in (1, 2)
     ]  # fmt: skip
     assert find_differing_options(results) == [{"runs": 4}, {"runs": 5}]
+
+
+def test_a_label_is_the_name_unless_two_have_it() -> None:
+    labels = ("before", "after", "after")
+    results = [inserts({1: SLOW}, f"t{n}", label=label) for n, label in enumerate(labels)]
+    assert name_results([stored(result) for result in results]) == ["before", "t1", "t2"]
+
+
+def test_options_that_are_no_defaults() -> None:
+    module = {"copy_format": "text", "connection_string": "secret", "prepared_statements": True}
+    result = inserts({1: SLOW}, options={"batch": 20, "seed": 0, "module": module})
+    assert find_changed_options(result) == {
+        "num_inserts": 1000, "batch": 20, "copy_format": "text",
+    }  # fmt: skip
+    # Of a module that isn't installed here nothing is known.
+    gone = inserts({1: SLOW}, options={"batch": 20, "module": module}, module="gone")
+    assert find_changed_options(gone) == {"num_inserts": 1000, "batch": 20}

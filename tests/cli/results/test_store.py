@@ -339,3 +339,28 @@ def test_an_output_that_can_not_be_written_is_found_at_once(tmp_path: Path, obst
     with pytest.raises(ConfigError, match=r"can't write results to .*--output") as refused:
         folder(output)
     assert refused.value.exit_code == EXIT_USAGE
+
+
+def keep(output: Path, hour: int, label: str | None) -> str:
+    """A stored result; its ID."""
+    started = datetime(2025, 1, 2, hour, tzinfo=UTC)
+    kept = ResultFolder(output, started, "insert", "embedded")
+    kept.write(result(started_at=started.isoformat(), label=label), None)
+    return kept.path.name
+
+
+def test_labels_and_latest_name_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, third = (
+        keep(tmp_path, hour, label) for hour, label in enumerate(["a", "a", "b c"])
+    )
+    assert open_result("latest", tmp_path).id == third
+    assert open_result("b c", tmp_path).id == third
+    assert capsys.readouterr().err == ""
+    assert open_result("a", tmp_path).id == second
+    assert f"2 results have the label a: the newest is taken, {second}" in capsys.readouterr().err
+    assert open_result(first, tmp_path).id == first
+    with pytest.raises(ConfigError, match="no result 'c'"):
+        open_result("c", tmp_path)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ConfigError, match="run something first"):
+        open_result("latest", tmp_path / "none")

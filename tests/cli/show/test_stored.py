@@ -1,4 +1,4 @@
-"""The list of results, one result in full, and the export of all runs."""
+"""One result in full, and the export of all runs."""
 
 from __future__ import annotations
 
@@ -13,30 +13,10 @@ import pytest
 from cli.errors import ConfigError
 from cli.results.export import COLUMNS, FORMATS, choose_format, export_runs, list_rows
 from cli.results.store import read_result
-from cli.show.stored import describe_result, tabulate_result, tabulate_results
+from cli.show.stored import describe_result, tabulate_result
 from simulator.contract import InsertRun, Machine
 
 from ..made import STORED, inserts, open_loop, queries, steps, stored
-
-
-def test_the_list() -> None:
-    table = tabulate_results(
-        [
-            stored(inserts({4: [10.0, 11.0]}, options={"batch": 10}), "a"),
-            stored(inserts({4: [20.0, 21.0]}, options={"batch": 100}), "b"),
-            stored(queries({"q": [0.5]}), "c"),
-        ]
-    )
-    assert list(table.headers) == [
-        "ID", "When", "Command", "Target", "Headline", "Valid", "Stable", "Differing options",
-    ]  # fmt: skip
-    assert [list(row) for row in table.rows] == [
-        ["a", "2025-01-02 03:04", "insert", "alpha", "10 inserts/s with 4 workers", "yes", "yes",
-         "batch=10"],
-        ["b", "2025-01-02 03:04", "insert", "alpha", "20 inserts/s with 4 workers", "yes", "yes",
-         "batch=100"],
-        ["c", "2025-01-02 03:04", "query", "alpha", "1 query, 0.5 to 0.5 s", "yes", "-", "-"],
-    ]  # fmt: skip
 
 
 def test_one_result_has_everything() -> None:

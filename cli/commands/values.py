@@ -1,0 +1,114 @@
+"""What may be written after an option: amounts, times past, labels, pairs."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import click
+
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+_AMOUNT = re.compile(r"([+-]?\d[\d_,]*(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*([kKMG]?)")
+_HINT = "write a number as in 50000, 50k, 1M or 1e6"
+
+
+def parse_amount(text: str) -> Decimal | None:
+    """`1000`, `1,000`, `1_000`, `50k`, `1.5M`, `1e6`; None if it is no number."""
+    found = _AMOUNT.fullmatch(text.strip())
+    if not found:
+        return None
+    unit = found[2] if found[2] in _UNITS else found[2].lower()
+    digits = found[1].replace("_", "")
+    if "," in digits:
+        if not re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+", digits):
+            return None
+        digits = digits.replace(",", "")
+    return Decimal(digits) * _UNITS[unit]
+
+
+class Amount(click.IntRange):
+    """A whole number within limits, written as people write large ones."""
+
+    name = "NUMBER"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        amount = parse_amount(str(value))
+        if amount is None:
+            self.fail(f"{value!r} is no number: {_HINT}", param, ctx)
+        if amount != int(amount):
+            self.fail(f"{value!r} is no whole number", param, ctx)
+        found: int = super().convert(int(amount), param, ctx)
+        return found
+
+
+class Rate(click.FloatRange):
+    """A number within limits, written as people write large ones."""
+
+    name = "NUMBER"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        amount = parse_amount(str(value))
+        if amount is None:
+            self.fail(f"{value!r} is no number: {_HINT}", param, ctx)
+        found: float = super().convert(float(amount), param, ctx)
+        return found
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """`KEY=VALUE`."""
+
+    name = "KEY=VALUE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = (part.strip() for part in str(value).partition("="))
+        if not (key and equals and text and value.isprintable()):
+            self.fail(f"{value!r}: write a key and a value, as in build=42", param, ctx)
+        return key, text
+
+
+class Label(click.ParamType[str]):
+    """What a user calls a result."""
+
+    name = "TEXT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value).strip()
+        if not text or not text.isprintable() or len(text) > _LONGEST_LABEL:
+            self.fail(f"write one line of 1 to {_LONGEST_LABEL} characters", param, ctx)
+        from ..results.store import LATEST
+
+        if text == LATEST:
+            self.fail(f"{LATEST!r} names the newest result: choose another label", param, ctx)
+        return text
+
+
+_LONGEST_LABEL = 80
+
+
+class Since(click.ParamType[datetime]):
+    """`2h`, `3d`, `2w`: so long ago; or a day or an instant in UTC: `2026-11-20`, `2026-11-20T08:30`."""
+
+    name = "TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        ago = re.fullmatch(r"(\d{1,5}(?:\.\d+)?)\s*([mhdw])", str(value).strip())
+        if ago:
+            units = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+            return datetime.now(UTC) - timedelta(**{units[ago[2]]: float(ago[1])})
+        try:
+            found = datetime.fromisoformat(str(value).strip())
+        except ValueError:
+            self.fail(f"{value!r}: write a time as in 2h, 3d or 2026-11-20", param, ctx)
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
