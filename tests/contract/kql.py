@@ -126,6 +126,14 @@ class _Parser:
     # --- operators --------------------------------------------------------------------------------
 
     def query(self) -> Table:
+        found = self._pipeline()
+        if self._tokens[self._next][0] != "end":
+            raise KqlError(f"something is left: {self._tokens[self._next][1]}")
+        return found
+
+    def _pipeline(self) -> Table:
+        """A table and what is made of it: the query, or one in parentheses within it."""
+        outer = self._columns
         kind, name = self._take()
         if kind != "quoted":
             raise KqlError(f"no table: {name}")
@@ -137,14 +145,36 @@ class _Parser:
                 "project": self._project,
                 "summarize": self._summarize,
                 "sort": self._sort,
+                "lookup": self._lookup,
                 "take": self._limit,
             }.get(self._word())
             if operator is None:
                 raise KqlError("an operator that isn't known")
             found = operator(found.rows)
-        if self._tokens[self._next][0] != "end":
-            raise KqlError(f"something is left: {self._tokens[self._next][1]}")
+        self._columns = outer
         return found
+
+    def _inner(self) -> Table:
+        """A pipeline in parentheses."""
+        self._expect("(")
+        found = self._pipeline()
+        self._expect(")")
+        return found
+
+    def _lookup(self, rows: Sequence[Row]) -> Table:
+        """By one column that both have; no other one may be in both."""
+        for word in ("kind", "=", "inner"):
+            self._expect(word)
+        right = self._inner()
+        self._expect("on")
+        key = self._column()
+        if set(right.columns) & set(self._columns) != {key}:
+            raise KqlError(f"columns of both: {right.columns} and {self._columns}")
+        known: dict[Any, list[Row]] = {}
+        for row in right.rows:
+            known.setdefault(row[key], []).append(row)
+        made = [{**row, **one} for row in rows for one in known.get(row[key], [])]
+        return Table([*self._columns, *(name for name in right.columns if name != key)], made)
 
     def _where(self, rows: Sequence[Row]) -> Table:
         condition = self._expression()
@@ -248,6 +278,13 @@ class _Parser:
             right = self._operand()
             return lambda row, rows: _compare(sign, left(row, rows), right(row, rows))
         if self._accept("in"):
+            if self._tokens[self._next + 1][1] == "(":
+                self._expect("(")
+                inner = self._inner()
+                self._expect(")")
+                [only] = inner.columns
+                found = {row[only] for row in inner.rows}
+                return lambda row, rows: left(row, rows) in found
             items = self._arguments()
             return lambda row, rows: any(
                 _compare("==", left(row, rows), item(row, rows)) for item in items
@@ -282,6 +319,10 @@ class _Parser:
         return value
 
     def _call(self, name: str) -> Expression:
+        if name == "toscalar":
+            first = self._inner()
+            scalar = first.rows[0][first.columns[0]] if first.rows else None
+            return lambda row, rows: scalar
         arguments = self._arguments()
         if name == "count" and not arguments:
             return lambda row, rows: len(rows)

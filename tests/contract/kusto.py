@@ -24,6 +24,7 @@ from azure.storage.queue import QueueClient
 
 from simulator.testing.server import Fault, Refusal, Strike
 from simulator.workloads.base import Column, ColumnType, Schema
+from simulator.workloads.tags import Tags
 
 from ..helpers import eventually
 from . import kql
@@ -197,8 +198,19 @@ class KustoUnderTest(HttpServerUnderTest):
 
     def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
         eventually(self.drained, "empty queue")
+        rows = self._list_rows(schema.row, table)
+        if schema.tags is Tags.TABLE:
+            tags = self._list_rows(schema.tags_row, f"{schema.table}_tags")
+            named = {one["tags_id"]: one for one in tags}
+            rows = [named[row["tags_id"]] | row for row in rows]
+        return [[row[column.name] for column in schema.columns] for row in rows]
+
+    def _list_rows(self, columns: Sequence[Column], table: str) -> list[dict[str, Any]]:
         return [
-            [self._value(column, value) for column, value in zip(schema.columns, row, strict=True)]
+            {
+                column.name: self._value(column, value)
+                for column, value in zip(columns, row, strict=True)
+            }
             for row in self.asked(f"['{table}'] | take 1000000")
         ]
 

@@ -28,7 +28,7 @@ from azure.kusto.ingest.ingestion_blob_info import IngestionBlobInfo
 from simulator.contract import Load, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.azure_data_explorer import AzureDataExplorer
-from simulator.modules.azure_data_explorer.encoding import CsvEncoder
+from simulator.modules.azure_data_explorer.encoding import CsvEncoder, encode_devices
 from simulator.modules.azure_data_explorer.ingestion import (
     MAPPING,
     QueuedIngestion,
@@ -36,7 +36,11 @@ from simulator.modules.azure_data_explorer.ingestion import (
     read_refusal,
 )
 from simulator.modules.azure_data_explorer.options import AdxOptions
-from simulator.modules.azure_data_explorer.queries import compile_query, select_newest_times
+from simulator.modules.azure_data_explorer.queries import (
+    compile_query,
+    select_ids,
+    select_newest_times,
+)
 from simulator.modules.azure_data_explorer.server import Connection
 from simulator.modules.azure_data_explorer.storage import ask_extents, check_rows
 from simulator.modules.base import Job, await_count
@@ -45,13 +49,15 @@ from simulator.modules.shared.http import Answer
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert
 from simulator.testing.server import as_observer, new_job
+from simulator.testing.suite.test_described import APART, list_queries
 from simulator.testing.suite.test_described import WORKLOADS as DESCRIBED
-from simulator.testing.suite.test_described import list_queries
+from simulator.testing.suite.test_tags import READING, TRUCKS
 from simulator.worker import connect
 from simulator.workloads.base import Column, ColumnType, Schema, Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import Bound, Query, draw
+from simulator.workloads.queries import Bound, Query, bind, draw
 from simulator.workloads.stored import Stored, StoredPart
+from simulator.workloads.tags import Tags
 from simulator.workloads.temperature import Temperature
 
 from ..contract.entries import ENTRIES
@@ -232,6 +238,41 @@ def test_a_message_is_that_of_microsofts_client() -> None:
     assert ours == theirs
 
 
+# --- tags in a table of their own -----------------------------------------------------------------
+
+
+def test_tags_are_looked_up_where_they_are_read() -> None:
+    schema = Cpu(tags="table").schema
+
+    def compiled(**values: Any) -> list[str]:
+        query = Query.model_validate({"name": "q", **values})
+        return compile_query(bind(query, 0), schema).text.split(" | ", 1)
+
+    host = "tostring(['tags']['hostname'])"
+    ids = f"toscalar(['cpu_tags'] | where {host} == 'w0' | project ['tags_id'])"
+    assert compiled(events=["ts"], devices=["w0"]) == [
+        "['cpu']", f"where ['tags_id'] == {ids} | project v0 = ['ts']",
+    ]  # fmt: skip
+    count: Any = [{"function": "count"}]
+    tags = f"(['cpu_tags'] | project ['tags_id'], t0 = {host})"
+    steps = (
+        f"summarize v1 = count() by ['tags_id'] | lookup kind=inner {tags} on ['tags_id']"
+        " | project v0 = t0, v1"
+    )
+    assert compiled(compute=count, per=["tags"]) == ["['cpu']", steps]
+
+
+def test_devices_are_stored_in_commands_of_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = Cpu(device_spread=100, tags="table")
+    [rows] = workload.device_rows(7)
+    [whole] = encode_devices(workload.schema, rows)
+    monkeypatch.setattr("simulator.modules.azure_data_explorer.encoding.COMMAND_BYTES", 5_000)
+    parts = encode_devices(workload.schema, rows)
+    assert b"\n".join(parts) == whole
+    assert max(map(len, parts)) <= 5_000 < len(whole)
+    assert re.match(rb'7000000,"{""\w+.+""hostname"":""w00007d000000"",', whole)
+
+
 # --- KQL ------------------------------------------------------------------------------------------
 
 
@@ -252,13 +293,19 @@ def test_the_parser_of_microsoft_accepts_the_queries(tmp_path: Path) -> None:
         pytest.skip("no checker of KQL: set KQL_CHECK")
     schemas = {}
     queries = []
-    for workload in DESCRIBED:
+    for workload in (*DESCRIBED, APART, TRUCKS):
         schema = workload.schema
         module = AzureDataExplorer(options(**HERE), Job(schema))
         create = module.table_commands(schema.table)[0]
         schemas[schema.table] = create[create.index("(") :]
+        if schema.tags is Tags.TABLE:
+            create = module.tags_command()
+            schemas[schema.tags_table] = create[create.index("(") :]
+            queries.append(select_ids(schema, 7_000_000, 7_000_042))
         queries += [*compile_all(workload), select_newest_times(schema, schema.table)]
         queries.append(ask_extents(schema.table))
+    reading = [Query.model_validate({"name": "q", **values}) for values in READING]
+    queries += [compile_query(bind(query, 0), TRUCKS.schema).text for query in reading]
     (tmp_path / "schema.json").write_text(json.dumps(schemas))
 
     # It does look at names.

@@ -15,6 +15,16 @@ whose answer is lost was queued, nobody can tell for minutes, so that ends the r
 
 https://learn.microsoft.com/azure/data-explorer/ingest-data-overview
 
+Tags in a table of their own (`tags=table`)
+-----------------------------------------
+Each worker asks which of its devices are there, and stores the others by `.ingest inline`, which answers when
+they are. If the answer to that is lost while the service is still at work on it, devices may be stored twice,
+as nothing is unique: the count of devices after the run shows it. Queries add tags to what they have found by
+id with `lookup`, which the service refuses for more than several tens of MB of tags: hundreds of thousands of
+devices.
+
+https://learn.microsoft.com/kusto/query/lookup-operator
+
 What differs in queries
 -----------------------
 All floats are `real`, 64 bits: a condition on a float32 column compares with the digits that were sent for
@@ -33,21 +43,25 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError, one_line
-from ...workloads.base import ColumnType
+from ...workloads.base import Column, ColumnType
 from ...workloads.queries import Bound
+from ...workloads.tags import ID, Tags
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
-from ..shared.errors import nothing_to_query
-from .encoding import CsvEncoder, InsertMode
+from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
+from .encoding import CsvEncoder, InsertMode, encode_devices
 from .ingestion import MAPPING, SHOWN
 from .options import AdxOptions, EncodingOptions
-from .queries import SHAPES, compile_query, quote_name
+from .queries import SHAPES, compile_query, quote_name, select_ids
 from .server import Connection, connect
 from .storage import check_rows, read_extents
 from .writer import STREAMED_VISIBLE_S, AdxWriter
@@ -65,6 +79,11 @@ _COLUMN_TYPES = {
     ColumnType.TEXT: "string",
     ColumnType.JSON: "dynamic",
 }
+
+
+def _define(columns: Iterable[Column]) -> str:
+    """Columns' names and types."""
+    return ", ".join(f"{quote_name(one.name)}: {_COLUMN_TYPES[one.type]}" for one in columns)
 
 
 class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
@@ -92,6 +111,7 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
         # By the newest event of a device it can be told of one streamed request only whether it is stored.
         in_flight={InsertMode.QUEUED: Support.FULL, InsertMode.STREAMING: Support.MISSING},
         missing_values=True,
+        tags_table=Support.FULL,
     )
     ENCODINGS = (
         Encoding("queued", {"batch": "true"}),
@@ -128,11 +148,15 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
     def prepare(self) -> None:
         ask = self.connection.ask
         if self.job.clean:
-            for table in self.job.all_table_names:
+            for table in (*self.job.all_table_names, self.job.schema.tags_table):
                 ask(f".drop table {quote_name(table)} ifexists")
+        else:
+            self._check_columns([*self.job.table_names, *self._list_tags()], INSERT_REMEDY)
         for table in self.job.table_names:
             for command in self.table_commands(table):
                 ask(command)
+        if self._list_tags():
+            ask(self.tags_command())
         if not self.options.batch:
             # Otherwise nodes that know the old table may refuse streamed data for up to five minutes.
             try:
@@ -143,8 +167,7 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
     def table_commands(self, table: str) -> list[str]:
         """Commands that make a table as the mode of ingestion needs it; they may be repeated."""
         name = quote_name(table)
-        columns = self.job.schema.columns
-        types = ", ".join(f"{quote_name(c.name)}: {_COLUMN_TYPES[c.type]}" for c in columns)
+        columns = self.job.schema.row
         mapping = [
             {"Column": column.name, "Properties": {"Ordinal": str(ordinal)}}
             for ordinal, column in enumerate(columns)
@@ -152,7 +175,7 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
         verbatim = json.dumps(mapping).replace("'", "''")
         streaming = "disable" if self.options.batch else "enable"
         commands = [
-            f".create-merge table {name} ({types})",
+            f".create-merge table {name} ({_define(columns)})",
             f".create-or-alter table {name} ingestion csv mapping '{MAPPING}' @'{verbatim}'",
             f".alter table {name} policy streamingingestion {streaming}",
         ]
@@ -162,20 +185,67 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
             commands.append(f".alter table {name} policy ingestionbatching @'{policy}'")
         return commands
 
+    def tags_command(self) -> str:
+        """The command that makes the tags' table; it may be repeated."""
+        schema = self.job.schema
+        return f".create-merge table {quote_name(schema.tags_table)} ({_define(schema.tags_row)})"
+
+    def _list_tags(self) -> list[str]:
+        """The tags' table, if there is to be one."""
+        schema = self.job.schema
+        return [schema.tags_table] if schema.tags is Tags.TABLE else []
+
+    def _list_tables(self) -> set[str]:
+        """All that there are in the database."""
+        return {row[0] for row in self.connection.ask(".show tables")}
+
+    def _check_columns(self, tables: Sequence[str], remedy: str) -> None:
+        """SimulatorError if a table that is there lacks a column that its rows have now."""
+        schema, there = self.job.schema, self._list_tables()
+        for table in tables:
+            if table not in there:
+                continue
+            [row] = self.connection.ask(f".show table {quote_name(table)} cslschema")
+            names = {part.partition(":")[0].strip("[]'\"") for part in str(row[1]).split(",")}
+            columns = schema.tags_row if table == schema.tags_table else schema.row
+            lacking = [column.name for column in columns if column.name not in names]
+            if lacking:
+                raise made_otherwise(table, f"it has no column {lacking[0]}", remedy)
+
     def prepare_queries(self) -> None:
-        table = self.job.schema.table
-        if table not in {row[0] for row in self.connection.ask(".show tables")}:
-            raise nothing_to_query(table, self.job)
+        table, there = self.job.schema.table, self._list_tables()
+        for name in (table, *self._list_tags()):
+            if name not in there:
+                raise nothing_to_query(name, self.job)
+        self._check_columns([table], QUERY_REMEDY)
+
+    def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+        schema = self.job.schema
+        for columns in rows:
+            ids = columns[ID]
+            stored = self.connection.ask(select_ids(schema, int(ids.min()), int(ids.max())))
+            lacking = ~np.isin(ids, [row[0] for row in stored])
+            if not lacking.any():
+                continue
+            left = {name: values[lacking] for name, values in columns.items()}
+            for text in encode_devices(schema, left):
+                table = quote_name(schema.tags_table)
+                self.connection.ask(f".ingest inline into table {table} <|\n{text.decode()}")
+
+    def count_devices(self) -> int | None:
+        counts = [self._count(table) for table in self._list_tags()]
+        return counts[0] if counts else None
 
     def count(self) -> int:
-        answers = [
-            self.connection.ask(f"{quote_name(table)} | count") for table in self.job.table_names
-        ]
-        return sum(int(rows[0][0]) for rows in answers)
+        return sum(map(self._count, self.job.table_names))
+
+    def _count(self, table: str) -> int:
+        return int(self.connection.ask(f"{quote_name(table)} | count")[0][0])
 
     def storage(self) -> Storage:
-        found, rows = read_extents(self.connection, self.job.table_names)
-        check_rows(rows, self.count())
+        tables = [*self.job.table_names, *self._list_tags()]
+        found, rows = read_extents(self.connection, tables)
+        check_rows(rows, sum(map(self._count, tables)))
         return found
 
     def compile(self, bound: Bound) -> Query:

@@ -6,12 +6,18 @@ https://learn.microsoft.com/azure/data-explorer/ingestion-supported-formats (RFC
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...encoding import bounds, escape, iso_times, text_format
 from ...rows import format_rows, text_form, text_values
-from ...workloads.base import ColumnType, EventBlock
+from ...workloads.base import Column, ColumnType, EventBlock, Schema
+from ...workloads.tags import ID
 from ..base import Job
 from ..sending import Encoder, Payload
 from ..shared.compression import compress
@@ -19,6 +25,9 @@ from ..shared.tables import deal_block
 
 _QUOTED = (ColumnType.TEXT, ColumnType.JSON)
 _ESCAPES = ((b'"', b'""'),)
+
+COMMAND_BYTES = 500_000
+"""Of CSV in one command, at most."""
 
 
 class InsertMode(StrEnum):
@@ -37,8 +46,53 @@ class Part:
     table: str
     body: bytes
     size: int
-    device: str
+    device: str | int
+    """Its device's name, or its id where tags have a table of their own."""
     time_ms: int
+
+
+def _form(column: Column) -> bytes:
+    if column.type in _QUOTED:
+        return b'"%b"'
+    return b"%b" if column.type is ColumnType.TIMESTAMP_MS else text_format(column)
+
+
+def _row_form(columns: Sequence[Column]) -> bytes:
+    """The %-format of a line, of the columns that `_write_columns` gives."""
+    return b",".join(text_form(column, _form(column)) for column in columns)
+
+
+def _write_columns(
+    columns: Sequence[Column],
+    values: Mapping[str, NDArray[Any]],
+    missing: Mapping[str, NDArray[np.bool_]],
+) -> list[NDArray[Any]]:
+    found = []
+    for column in columns:
+        own = values[column.name]
+        if column.type in _QUOTED:
+            own = escape(own, _ESCAPES)
+        elif column.type is ColumnType.TIMESTAMP_MS:
+            own = iso_times(own)
+        # An empty field is null, but for a string, which has no null.
+        places = missing.get(column.name)
+        found.append(text_values(column, _form(column), own, places, b""))
+    return found
+
+
+def encode_devices(schema: Schema, rows: Mapping[str, NDArray[Any]]) -> list[bytes]:
+    """CSV of rows of the tags' table, in parts that a command can hold."""
+    columns = schema.tags_row
+    count = len(rows[ID])
+    text = format_rows(_row_form(columns), b"\n", _write_columns(columns, rows, {}))
+    if len(text) <= COMMAND_BYTES or count < 2:
+        return [text]
+    halves = (slice(count // 2), slice(count // 2, count))
+    return [
+        part
+        for half in halves
+        for part in encode_devices(schema, {name: rows[name][half] for name in rows})
+    ]
 
 
 class CsvEncoder(Encoder):
@@ -47,15 +101,7 @@ class CsvEncoder(Encoder):
     def __init__(self, job: Job) -> None:
         self._schema = job.schema
         self._tables = job.table_names
-        self._forms = []
-        for column in job.schema.columns:
-            if column.type in _QUOTED:
-                self._forms.append(b'"%b"')
-            elif column.type is ColumnType.TIMESTAMP_MS:
-                self._forms.append(b"%b")
-            else:
-                self._forms.append(text_format(column))
-        self._row = b",".join(map(text_form, job.schema.columns, self._forms))
+        self._row = _row_form(job.schema.row)
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         return [
@@ -70,22 +116,15 @@ class CsvEncoder(Encoder):
         )
 
     def _part(self, table: str, block: EventBlock) -> Part:
-        columns = []
-        for column, form in zip(self._schema.columns, self._forms, strict=True):
-            values = block.columns[column.name]
-            if column.type in _QUOTED:
-                values = escape(values, _ESCAPES)
-            elif column.type is ColumnType.TIMESTAMP_MS:
-                values = iso_times(values)
-            # An empty field is null, but for a string, which has no null.
-            missing = block.missing.get(column.name)
-            columns.append(text_values(column, form, values, missing, b""))
+        schema = self._schema
+        columns = _write_columns(schema.row, block.row_columns, block.missing)
         text = format_rows(self._row, b"\n", columns)
-        last = len(block) - 1
+        last = block.part(len(block) - 1, len(block))
+        apart = schema.is_apart(schema.device)
         return Part(
             table,
             compress(text),
             len(text),
-            block.devices[last].decode(),
-            int(block.columns[self._schema.time][last]),
+            int(last.row_columns[ID][0]) if apart else last.devices[0].decode(),
+            int(last.columns[schema.time][0]),
         )

@@ -16,6 +16,7 @@ import numpy as np
 from ...encoding import text_format
 from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
+from ...workloads.tags import ID
 
 SHAPES = frozenset(Shape)
 
@@ -54,6 +55,7 @@ def compile_query(bound: Bound, schema: Schema) -> Compiled:
         reads = [_choose_read(schema, name) for name in (schema.device, *query.events)]
     elif query.events:
         values = (_name_column(name, schema) for name in query.events)
+        steps += _join_tags(query.events, schema)
         steps.append(f"project {_assign(names, values)}")
         reads = [_choose_read(schema, name) for name in query.events]
     else:
@@ -87,10 +89,23 @@ def _list_conditions(bound: Bound, schema: Schema) -> list[str]:
     if bound.devices is not None:
         names = [quote_text(name) for name in bound.devices]
         among = f"== {names[0]}" if len(names) == 1 else f"in ({', '.join(names)})"
-        found.append(f"where {_name_column(schema.device, schema)} {among}")
+        named = f"where {_name_column(schema.device, schema)} {among}"
+        apart = schema.is_apart(schema.device)
+        found.append(_find_ids(named, schema, alone=len(names) == 1) if apart else named)
     if bound.query.where is not None:
-        found.append(_compare(bound.query.where, schema))
+        comparison = _compare(bound.query.where, schema)
+        apart = schema.is_apart(bound.query.where.column)
+        found.append(_find_ids(comparison, schema) if apart else comparison)
     return found
+
+
+_ID = f"['{ID}']"
+
+
+def _find_ids(condition: str, schema: Schema, alone: bool = False) -> str:
+    """A condition on names or tags, which one device alone may fulfil, as one on the events' ids."""
+    ids = f"{quote_name(schema.tags_table)} | {condition} | project {_ID}"
+    return f"where {_ID} == toscalar({ids})" if alone else f"where {_ID} in (({ids}))"
 
 
 def _compare(where: Where, schema: Schema) -> str:
@@ -133,20 +148,61 @@ def _write_span(span_ms: int) -> str:
 
 def _ask_newest(query: Query, schema: Schema) -> list[str]:
     """By `arg_max`, as `partition` would end at 64 devices."""
-    newest, known = _ask_last(query.events, schema)
+    newest, known = _ask_last([n for n in query.events if not schema.is_apart(n)], schema)
+    names = _name_values(0, query.width)
+    if schema.is_apart(schema.device):
+        # By id first: tags are looked up for what was found.
+        asked = (schema.device, *query.events)
+        lookup, tags = _look_up(asked, schema)
+        known |= tags
+        row = [known[name] for name in asked]
+        return [f"summarize {newest} by {_ID}", lookup, f"project {_assign(names, row)}"]
     row = [known[name] for name in query.events]
     return [
         f"summarize {newest} by v0 = {_name_column(schema.device, schema)}",
-        f"project v0, {_assign(_name_values(1, query.width), row)}",
+        f"project v0, {_assign(names[1:], row)}",
     ]
+
+
+def _join_tags(names: Iterable[str], schema: Schema) -> list[str]:
+    """The step that adds to events those of the columns that are in the tags' table, if any are."""
+    columns = [quote_name(name) for name in dict.fromkeys(names) if schema.is_apart(name)]
+    if not columns:
+        return []
+    tags = f"{quote_name(schema.tags_table)} | project {', '.join([_ID, *columns])}"
+    return [f"lookup kind=inner ({tags}) on {_ID}"]
+
+
+def _look_up(names: Iterable[str], schema: Schema) -> tuple[str, dict[str, str]]:
+    """The step that adds them to what was found by id, and what each is called then."""
+    apart = [name for name in dict.fromkeys(names) if schema.is_apart(name)]
+    known = {name: f"t{place}" for place, name in enumerate(apart)}
+    values = _assign(known.values(), (_name_column(name, schema) for name in apart))
+    tags = f"{quote_name(schema.tags_table)} | project {_ID}, {values}"
+    return f"lookup kind=inner ({tags}) on {_ID}", known
 
 
 def _compute(query: Query, schema: Schema) -> list[str]:
     names = _name_values(0, query.width)
     keys = names[: query.keys]
+    groups = {key: _name_group(part, schema) for key, part in zip(keys, query.per, strict=True)}
+    apart = {
+        key: part
+        for key, part in zip(keys, query.per, strict=True)
+        if isinstance(part, str) and schema.is_apart(part)
+    }
+    of = [one.column for one in query.compute if one.column is not None]
+    by_id = schema.device in apart.values() and not any(map(schema.is_apart, of))
+    steps = [] if by_id else _join_tags([*apart.values(), *of], schema)
     last = [one.column for one in query.compute if one.column and one.function is Function.LAST]
     newest, known = _ask_last(last, schema) if last else ("", {})
-    row, computed = list(keys), []
+    row, computed, after = list(keys), [], []
+    if by_id:
+        # Tags are looked up for groups, of which there are fewer than events.
+        groups = {_ID: _ID} | {key: text for key, text in groups.items() if key not in apart}
+        lookup, tags = _look_up(apart.values(), schema)
+        row = [tags[apart[key]] if key in apart else key for key in keys]
+        after = [lookup]
     for name, one in zip(names[query.keys :], query.compute, strict=True):
         if one.function is Function.LAST:
             row.append(known[one.column or ""])
@@ -156,8 +212,10 @@ def _compute(query: Query, schema: Schema) -> list[str]:
         computed.append(f"{name} = {_aggregate(one, schema, nothing)}")
     step = f"summarize {', '.join([*computed, newest] if newest else computed)}"
     if query.per:
-        step += f" by {_assign(keys, (_name_group(part, schema) for part in query.per))}"
-    return [step, f"project {_assign(names, row)}"] if last else [step]
+        step += f" by {_assign(groups, groups.values())}"
+    if last or by_id:
+        after.append(f"project {_assign(names, row)}")
+    return [*steps, step, *after]
 
 
 def _ask_last(names: Iterable[str], schema: Schema) -> tuple[str, dict[str, str]]:
@@ -221,9 +279,15 @@ def quote_text(text: str) -> str:
 
 
 def select_newest_times(schema: Schema, table: str) -> str:
-    """KQL for the time of each device's newest event."""
-    device = _name_column(schema.device, schema)
+    """KQL for the time of each device's newest event, by name, or by id where tags have a table."""
+    device = _ID if schema.is_apart(schema.device) else _name_column(schema.device, schema)
     return f"{quote_name(table)} | summarize max({quote_name(schema.time)}) by device = {device}"
+
+
+def select_ids(schema: Schema, first: int, last: int) -> str:
+    """KQL for the ids from first to last that the tags' table has."""
+    table = quote_name(schema.tags_table)
+    return f"{table} | where {_ID} >= {first} and {_ID} <= {last} | project {_ID}"
 
 
 # --- answers --------------------------------------------------------------------------------------

@@ -123,6 +123,7 @@ def test_tables_with_tags_elsewhere_are_told_apart(server: ServerUnderTest) -> N
         module.close()
 
 
+TRUCKS = load_workload("trucks")(seed=4, devices=4, tags="table")
 READING: Sequence[dict[str, object]] = (
     {"events": ["truck", "fleet", "velocity"], "where": {"column": "load_capacity", "above": 1800}},
     {"events": ["velocity", "driver"], "devices": ["w00000d000001"], "newest": True},
@@ -147,15 +148,14 @@ READING: Sequence[dict[str, object]] = (
 def test_tags_are_read_in_every_place(server: ServerUnderTest) -> None:
     """In conditions, in figures, as groups and as values, alone and beside those of events."""
     need_table(server)
-    workload = load_workload("trucks")(seed=4, devices=4, tags="table")
-    fill(server, workload, [(0, 0, 200)])
-    stored = Stored(workload, [StoredPart(0, 0, 200)])
+    fill(server, TRUCKS, [(0, 0, 200)])
+    stored = Stored(TRUCKS, [StoredPart(0, 0, 200)])
     wrong = {}
-    with prepare_queries(server, workload) as module:
+    with prepare_queries(server, TRUCKS) as module:
         for values in READING:
             query = Query.model_validate({"name": "reading", **values})
-            query.check(workload.schema)
-            bound = bind(query, workload.schema.epoch_ms)
+            query.check(TRUCKS.schema)
+            bound = bind(query, TRUCKS.schema.epoch_ms)
             problem = compare_answers(answer(bound, stored), module.compile(bound)())
             if problem:
                 wrong[bound] = problem
