@@ -21,6 +21,7 @@ COMMANDS = {
     "insert": "Insert events and print the rate for each worker count.",
     "query": "Ask the queries and print how long each takes.",
     "mixed": "Insert and ask at once; say what each costs the other.",
+    "capacity": "Find the highest rate that holds within limits.",
     "results": "List what is stored, show one result, or export all runs.",
     "compare": "Compare results with the first one.",
     "plot": "Draw a figure of one result, or of several together.",

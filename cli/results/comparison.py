@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from ..errors import ConfigError
 from .model import Result
@@ -50,6 +51,8 @@ def collect_samples(result: Result) -> dict[Place, list[float]]:
     """The figures that stand for independent runs: inserts per second of each valid run, of an open loop
     its response times in ms, too, or seconds of each query."""
     found: dict[Place, list[float]] = {}
+    if result.command == "capacity":
+        return found  # its runs are at rates of their own: only the answer can be compared
     for run in result.insert_runs:
         if run.valid and run.inserts_per_s:
             by_level = result.by_fill_level
@@ -78,7 +81,7 @@ def check_comparable(results: Sequence[StoredResult]) -> None:
 def compare(results: Sequence[Result]) -> list[Compared]:
     """Each result beside the first, wherever both have figures, in the first one's order."""
     base, *others = [collect_samples(result) for result in results]
-    found = []
+    found = _compare_capacities(results)
     for place, base_values in base.items():
         for position, other in enumerate(others, 1):
             if place not in other:
@@ -103,6 +106,36 @@ def compare(results: Sequence[Result]) -> list[Compared]:
                 )
             )
     return found
+
+
+def _compare_capacities(results: Sequence[Result]) -> list[Compared]:
+    """The capacities beside the first one. Each is somewhere between the ends of its interval, so their
+    ratio is between those that the ends can have; a client that was the limit leaves the upper end open."""
+    base = _bound_capacity(results[0])
+    found = []
+    for position, other in enumerate(map(_bound_capacity, results[1:]), 1):
+        if base is not None and other is not None:
+            ends = (other[0] / base[1], other[1] / base[0])
+            found.append(
+                Compared(
+                    Place(capacity=True), position, base[0], other[0], _count_steps(results[0]),
+                    _count_steps(results[position]), Ratio(other[0] / base[0], ends), None,
+                )
+            )  # fmt: skip
+    return found
+
+
+def _bound_capacity(result: Result) -> tuple[float, float] | None:
+    """The ends of a capacity's interval; None if no rate holds, or none was found."""
+    found = result.capacity
+    if found is None or found.events_per_s is None:
+        return None
+    open_above = found.above_per_s is None or found.client_bound
+    return found.events_per_s, inf if open_above else found.above_per_s or inf
+
+
+def _count_steps(result: Result) -> int:
+    return len(result.capacity.steps) - 1 if result.capacity else 0
 
 
 def find_failures(names: Sequence[str], results: Sequence[Result], limit: float) -> list[str]:

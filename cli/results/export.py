@@ -25,7 +25,7 @@ from simulator.contract import (
 )
 
 from ..errors import ConfigError
-from .model import Baseline
+from .model import Baseline, Result
 from .statistics import count_events_per_cost
 from .store import StoredResult
 
@@ -65,7 +65,7 @@ COLUMNS: dict[str, str] = {
     "due": "BIGINT", "achieved": "BIGINT", "unsent": "BIGINT", "backlog_max": "BIGINT",
     "backlog_growth": "BIGINT", "saturated": "BOOLEAN", "own_delay_p99_ms": "DOUBLE",
     "client_cpu_s": "DOUBLE", "client_cpu_share": "DOUBLE",
-    "client_bound": "BOOLEAN", "began_at": "VARCHAR", "ended_at": "VARCHAR",
+    "client_bound": "BOOLEAN", "holds": "BOOLEAN", "began_at": "VARCHAR", "ended_at": "VARCHAR",
     "busy_share": "DOUBLE", "steal_share": "DOUBLE", "others_share": "DOUBLE",
     "retries": "BIGINT", "errors": "VARCHAR", "stored": "BIGINT",
     "queryable_lag_s": "DOUBLE", "queryable_events_per_s": "DOUBLE",
@@ -109,14 +109,21 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
         "options": json.dumps(options, sort_keys=True),
     }  # fmt: skip
     baseline = result.baseline or Baseline()
-    mixed = result.command == "mixed"
+    mixed = result.command == "mixed" or (result.command == "capacity" and bool(result.reads))
+    steps = _list_step_cells(result)
     rows = [
-        shared | _list_insert_cells(run, result.cost_per_hour) | {"group": group if mixed else None}
+        shared
+        | _list_insert_cells(run, result.cost_per_hour)
+        | {"group": group if mixed else None}
+        | steps.get(run.run, {})
         for group, runs in (("writers", result.insert_runs), ("writers alone", baseline.runs))
         for run in runs
     ]
     rows += [
-        shared | _list_read_cells(read, query) | {"group": group if mixed else None}
+        shared
+        | _list_read_cells(read, query)
+        | {"group": group if mixed else None}
+        | steps.get(read.run, {})
         for group, reads in (("readers", result.reads), ("readers alone", baseline.reads))
         for read in reads
         for query in read.queries
@@ -159,6 +166,12 @@ def _list_insert_cells(run: InsertRun, cost_per_hour: float | None) -> dict[str,
         "bytes_per_event": run.storage and run.storage.bytes_per_event,
         "events_per_cost": count_events_per_cost(rate, cost_per_hour) if rate and cost_per_hour else None,
     }  # fmt: skip
+
+
+def _list_step_cells(result: Result) -> dict[int, dict[str, Any]]:
+    """Number of a run of a capacity command -> what is known of it as a step."""
+    steps = result.capacity.steps if result.capacity else []
+    return {step.run: {"rate_per_s": step.rate_per_s, "holds": step.holds} for step in steps}
 
 
 def _list_percentiles(what: str, found: LatencyMs | None) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from simulator.contract import (
     Resources,
 )
 
+from .capacity import Capacity
+
 FORMAT: Literal[1] = 1
 """Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
 
@@ -47,6 +49,11 @@ class Settings(BaseModel):
     """What they are to ask together."""
     queries: Annotated[dict[str, float] | list[str] | None, Condition.WORKLOAD] = None
     """What readers ask, with the weights of a mixed command."""
+    limits: Annotated[list[str] | None, Condition.LOAD] = None
+    """What a capacity is to keep to."""
+    precision: Annotated[float | None, Condition.NONE] = None
+    max_steps: Annotated[int | None, Condition.NONE] = None
+    """These two of the search for it."""
     timeout_s: Annotated[float | None, Condition.NONE] = None
     insert_mode: Annotated[str | None, Condition.BATCH] = None
     module: dict[str, Any] = {}
@@ -129,7 +136,7 @@ class Result(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     format: Literal[1] = FORMAT
-    command: Literal["insert", "query", "mixed"]
+    command: Literal["insert", "query", "mixed", "capacity"]
     target: str
     module: str
     executor: str
@@ -167,11 +174,13 @@ class Result(BaseModel):
     """A query command's that counts executions; None if they weren't to be checked. Runs of readers that
     are ended by the clock have their own."""
     runs: list[InsertRun] | list[QueryRun]
-    """Of `mixed`: those of the writers."""
+    """Of `mixed`: those of the writers. Of `capacity`: one for each step."""
     reads: list[ReadRun] = []
     """Of readers whose run was ended by the clock: one of `query`, those beside the writers of `mixed`."""
     baseline: Baseline | None = None
     summary: list[InsertSummary] | list[QuerySummary] = []
+    capacity: Capacity | None = None
+    """Of a capacity command: the answer, and the verdict on each run."""
     query_summary_beside: list[QuerySummary] = []
     """Of `mixed`: the queries, over all its runs."""
 
@@ -202,9 +211,10 @@ class Result(BaseModel):
 
     @property
     def kind(self) -> str:
-        """`inserts`, `fill levels`, `queries` or `mixed runs`: what can be compared with its like."""
+        """`inserts`, `fill levels`, `queries`, `mixed runs` or `capacities`: what can be compared with its
+        like."""
         if self.command != "insert":
-            return "queries" if self.command == "query" else "mixed runs"
+            return {"query": "queries", "mixed": "mixed runs"}.get(self.command, "capacities")
         return "fill levels" if self.by_fill_level else "inserts"
 
     @property
@@ -242,7 +252,11 @@ class Result(BaseModel):
 
     @property
     def valid(self) -> bool:
-        """Whether every run of it counts."""
+        """Whether every run of it counts. A search tries rates that can't be held: it counts if one of
+        them did, or failed by being too slow."""
+        if self.command == "capacity":
+            offered = [run for run in self.insert_runs if run.offered is not None]
+            return any(run.valid for run in offered)
         baseline = self.baseline or Baseline()
         inserts = all(run.valid for run in (*self.insert_runs, *baseline.runs))
         return (

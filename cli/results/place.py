@@ -16,6 +16,8 @@ class Place:
     response: str | None = None
     """Percentile of the response times of an open loop there."""
     run: int | None = None
+    capacity: bool = False
+    """The answer of a search for it."""
     group: str = "worker"
     """What the workers are, of those of a mixed command."""
 
@@ -25,13 +27,16 @@ class Place:
         return self.query is not None or self.response is not None
 
     def __str__(self) -> str:
-        """`4 workers`, `4 workers, run 2`, `4 workers, response p99`, `level 2,000`, `count-events`."""
+        """`4 workers`, `4 workers, run 2`, `4 workers, response p99`, `level 2,000`, `count-events`,
+        `capacity`."""
         text = self._name()
         return text if self.response is None else f"{text}, response {self.response}"
 
     def _name(self) -> str:
         if self.query is not None:
             return self.query
+        if self.capacity:
+            return "capacity"
         if self.level is not None:
             return f"level {self.level:,}"
         word, _, alone = self.group.partition(" ")

@@ -9,6 +9,7 @@ from math import inf
 
 from simulator.contract import InsertRun, Machine, Offered, ReadRun
 
+from .capacity import Capacity, Measure
 from .model import Baseline, InsertSummary, Result
 from .place import Place
 from .statistics import (
@@ -55,6 +56,7 @@ class Kind(StrEnum):
     APART = "apart"
     UNSTABLE = "unstable"
     FEW_RUNS = "few runs"
+    UNSURE = "not sure"
     NOT_KNOWN = "not known"
 
 
@@ -74,11 +76,15 @@ def find_weaknesses(result: Result) -> list[Weakness]:
     """All that weakens the result, the gravest first."""
     rules = [_find_in_queries] if result.command == "query" else [_find_in_inserts]
     rules += [_find_in_reads]
+    if result.command == "capacity":
+        rules = [_find_in_capacity]
     return [weakness for rule in (_find_in_whole, *rules) for weakness in rule(result)]
 
 
 def is_stable(result: Result) -> bool | None:
     """Whether no spread is above what is usual; None if nothing was measured twice."""
+    if result.capacity is not None:
+        return result.capacity.sure
     if result.command == "insert":
         known = [entry.stable for entry in result.insert_summary if entry.stable is not None]
         return all(known) if known else None
@@ -93,6 +99,8 @@ def summarize_doubts(result: Result) -> list[str]:
     runs = len(result.insert_runs)
     texts = [w.text for w in found if w.kind in (Kind.NOT_MEASURED, Kind.INCOMPLETE)]
     invalid = [w for w in found if w.kind is Kind.INVALID]
+    if result.command == "capacity":
+        return texts + [w.text for w in found if w.kind in (Kind.UNSURE, Kind.CLIENT_BOUND)]
     if result.command == "query":
         return texts + [weakness.text for weakness in invalid]
     if invalid:
@@ -256,13 +264,16 @@ def _locate(result: Result, run: InsertRun) -> Place:
 
 
 def _find_short(result: Result) -> Iterator[Weakness]:
-    windows = [run.window_s for run in result.insert_runs if run.valid and run.window_s is not None]
+    # A search begins with a short closed loop, which only says where to look.
+    runs = [run for run in result.insert_runs if run.offered or result.command != "capacity"]
+    windows = [run.window_s for run in runs if run.valid and run.window_s is not None]
     if windows and min(windows) < SHORT_WINDOW_S - _ROUNDED_S:
         load = result.settings.load
+        option = "--step-duration" if result.command == "capacity" else "--duration"
         remedy = (
             f"with more --num-inserts let them take {SHORT_WINDOW_S:.0f} s or longer"
             if load.duration_s is None
-            else f"with --duration {load.warm_up_s + SHORT_WINDOW_S:g}s or longer they measure less of it"
+            else f"with {option} {load.warm_up_s + SHORT_WINDOW_S:g}s or longer they measure less of it"
         )
         yield Weakness(
             Kind.SHORT,
@@ -303,6 +314,67 @@ def _find_few(result: Result) -> Iterator[Weakness]:
         yield Weakness(
             Kind.FEW_RUNS, f"a single valid run with {counts} {word} says nothing of its spread"
         )
+
+
+def _find_in_capacity(result: Result) -> Iterator[Weakness]:
+    """In the answer, and in the steps that it rests on: others may be as bad as they like."""
+    found = result.capacity
+    if found is None:
+        return
+    if found.client_bound:
+        rate = f"{found.above_per_s or 0:,.10g} events/s"
+        text = f"what doesn't hold at {rate} is your client, not your database"
+        yield Weakness(Kind.CLIENT_BOUND, text)
+    if not found.sure and found.unsure_because:
+        yield Weakness(Kind.UNSURE, found.unsure_because)
+    if found.contradicting:
+        yield Weakness(Kind.UNSTABLE, _describe_contradictions(found))
+    runs = {run.run: run for run in result.insert_runs}
+    holding = [runs[s.run] for s in found.steps if s.rate_per_s == found.events_per_s and s.holds]
+    yield from _find_few_requests(found, holding, result.settings.load.events_per_request)
+    yield from _find_busy(result)
+    yield from _find_short(result)
+    yield from _find_unknown_sizes(result.insert_runs)
+
+
+def _describe_contradictions(found: Capacity) -> str:
+    """How the database's speed changed, by the verdicts that don't follow from the answer."""
+    offered = [step for step in found.steps if step.rate_per_s is not None]
+    against = [step for step in offered if step.run in found.contradicting]
+    half = len(offered) / 2
+    early = all(offered.index(step) < half for step in against)
+    change = "its speed varies near the limit, or changed meanwhile"
+    if early and all(step.holds for step in against):
+        change = "the database seems to have become slower meanwhile"
+    elif early and not any(step.holds for step in against):
+        change = "the database seems to have become faster meanwhile"
+    steps = "1 step says" if len(against) == 1 else f"{len(against)} steps say"
+    told = ", ".join(
+        f"{step.rate_per_s:,.10g} {'held' if step.holds else 'did not hold'}"
+        for step in against[:4]
+    )
+    more = ", …" if len(against) > 4 else ""
+    return f"{steps} otherwise ({told}{more}): {change}"
+
+
+def _find_few_requests(
+    found: Capacity, runs: Sequence[InsertRun], per_request: int
+) -> Iterator[Weakness]:
+    """Percentiles that are those of a handful of requests."""
+    needed = max(
+        (_REQUESTS.get(limit.measure, 0) for limit in found.limits if not limit.query), default=0
+    )
+    requests = [run.offered.due / per_request for run in runs if run.offered]
+    if requests and min(requests) < needed:
+        text = (
+            f"a step at this rate has {min(requests):,.0f} requests, of which the slowest are few: a longer"
+            " --step-duration shows more of them"
+        )
+        yield Weakness(Kind.FEW_RUNS, text)
+
+
+_REQUESTS = {Measure.P99: 1_000, Measure.SERVICE_P99: 1_000, Measure.P99_9: 10_000}
+"""How many requests there must be, for ten of them to be above the percentile."""
 
 
 def _find_in_queries(result: Result) -> Iterator[Weakness]:

@@ -13,6 +13,7 @@ from ..results.naming import format_value
 from ..results.reads import list_queries
 from ..results.statistics import MOST_RUNS, count_events_per_cost
 from ..results.verdicts import summarize_doubts
+from .capacity import tabulate_capacities
 from .tables import COST_HEADER, Table, format_bytes_per_event, weigh_event
 from .words import name_database
 
@@ -21,6 +22,9 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
     """A line for each result: its best worker count, or its mean query times."""
     if results[0].command == "query":
         return _tabulate_queries(names, results)
+    if results[0].command == "capacity":
+        own = [_name_with_version(*pair) for pair in zip(names, results, strict=True)]
+        return tabulate_capacities(own, results)
     costs = any(result.cost_per_hour for result in results)
     sizes = any(weigh_event(run) for result in results for run in result.insert_runs)
     rows = []
@@ -180,6 +184,8 @@ def describe_comparison(names: Sequence[str], results: Sequence[Result], markdow
     unit = "Mean inserts per second of the best worker count."
     if command == "query":
         unit = "Mean duration in seconds."
+    elif command == "capacity":
+        unit = "The highest rate that holds, in events per second, and the lowest that doesn't."
     elif results[0].by_fill_level:
         unit = "Inserts per second of the best level."
     ratios = tabulate_ratios(names, found)

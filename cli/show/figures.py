@@ -14,6 +14,7 @@ from ..results.model import InsertSummary
 from ..results.place import format_workers
 from ..results.statistics import count_events_per_cost
 from .figure import Figure, Named, choose_slowest, describe_places, describe_run
+from .rate_figure import draw_over_rate
 from .theme import INK, PAPER, PHASES
 from .time_figure import draw_over_time
 from .vega import (
@@ -278,6 +279,7 @@ KINDS: dict[str, Callable[[Sequence[Named]], Figure | None]] = {
     "workers": draw_by_workers,
     "fill-level": draw_by_fill_level,
     "queries": draw_queries,
+    "rate": draw_over_rate,
     "time": draw_over_time,
     "latency": draw_latencies,
     "client": draw_client_share,

@@ -46,6 +46,10 @@ class Forecast:
         """All of the plan."""
         return len(self._plan)
 
+    def expect(self, loads: Sequence[Load]) -> None:
+        """The runs that are still to come are these, whatever the plan said."""
+        self._plan = [*self._plan[: self._ended], *loads]
+
     def begin(self, now: float) -> None:
         """The next run begins, unless it has already."""
         if self._began is None:

@@ -38,6 +38,12 @@ class Display(ABC):
         """`plan`: for each run of the command, the load that says how long it goes on."""
         self._forecast = Forecast(plan)
         self._label = ""
+        self._at_most = False
+
+    def expect(self, loads: Sequence[Load], at_most: bool = False) -> None:
+        """The runs that are still to come, before the next one begins. `at_most`: not all may be needed."""
+        self._forecast.expect(loads)
+        self._at_most = at_most
 
     def begin(self, label: str) -> None:
         """A run begins, e.g. `4 workers, run 2 of 3`. May be said again before it has a status."""
@@ -49,7 +55,7 @@ class Display(ABC):
         now = time.monotonic()
         self._forecast.follow(status, now)
         all_left_s = self._forecast.seconds_left(status, now)
-        self._show(status, describe_left(status, self._forecast.runs, all_left_s))
+        self._show(status, describe_left(status, self._forecast.runs, all_left_s, self._at_most))
 
     def end(self, outcome: str) -> None:
         """The run's outcome, in a few words; stays visible."""

@@ -86,12 +86,16 @@ def _describe_group(group: GroupStatus, unit: str) -> list[str]:
     return said
 
 
-def describe_left(status: Status, runs: int, all_left_s: float | None) -> list[str]:
-    """How long the phase still takes, and all `runs` of the command."""
+def describe_left(
+    status: Status, runs: int, all_left_s: float | None, at_most: bool = False
+) -> list[str]:
+    """How long the phase still takes, and all `runs` of the command. `at_most`: it may need fewer."""
     left_s = seconds_left(status)
-    said = [] if left_s is None else [f"{_format_span(left_s)} left"]
-    if all_left_s is not None:
-        said.append(f"all {runs} runs: {_format_span(all_left_s)} left")
+    said = [] if left_s is None else [f"{format_span(left_s)} left"]
+    if all_left_s is not None and at_most:
+        said.append(f"all: {format_span(all_left_s)} left at most")
+    elif all_left_s is not None:
+        said.append(f"all {runs} runs: {format_span(all_left_s)} left")
     return said
 
 
@@ -108,7 +112,7 @@ def _format_figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def _format_span(seconds: float) -> str:
+def format_span(seconds: float) -> str:
     """In a unit in which it has two or three digits."""
     if seconds < 300:
         return f"{seconds:.0f} s"

@@ -15,6 +15,7 @@ from ..results.statistics import find_unanswered
 from ..results.store import StoredResult
 from . import words
 from .answers import describe_answers
+from .capacity import describe_steps, tabulate_capacity
 from .database import tabulate_bottlenecks, tabulate_resources, tabulate_storage
 from .notes import list_notes
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
@@ -38,6 +39,8 @@ def describe_result(stored: StoredResult, terminal: bool) -> str:
         "\n".join(list_notes(result, terminal)),
     ]
     said = None if result.command == "query" else describe_load(result.settings.load)
+    if result.command == "capacity":
+        said = describe_steps(result)
     sections += filter(None, [said, describe_answers(result)])
     sections += [
         f"{title}\n{found.text()}" for title, found in tabulate_result(result, terminal).items()
@@ -52,14 +55,16 @@ def describe_name(result: Result) -> str:
     return label + (f" ({tags})" if tags else "")
 
 
+_TITLES = {"query": "Durations, seconds", "capacity": "Steps"}
+"""Of the table that the command itself has printed, where it isn't that of inserts."""
+
+
 def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
     """Title -> table of everything that has entries."""
     runs = result.insert_runs
     baseline = result.baseline or Baseline()
     tables = {
-        "Durations, seconds"
-        if result.command == "query"
-        else "Inserts per second": tabulate_figures(result, terminal),
+        _TITLES.get(result.command, "Inserts per second"): tabulate_figures(result, terminal),
         **tabulate_readers(result, terminal),
         "Writers alone": tabulate_runs(baseline.runs, terminal),
         "Readers alone": tabulate_reads(baseline.reads, terminal),
@@ -88,6 +93,8 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
 def tabulate_figures(result: Result, terminal: bool) -> Table:
     """The table that the command itself has printed."""
     runs, cost = result.insert_runs, result.cost_per_hour
+    if result.command == "capacity":
+        return tabulate_capacity(result, terminal)
     if result.command == "query" and result.reads:
         return tabulate_reads_by_query(result.reads)
     if result.command == "query":

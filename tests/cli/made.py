@@ -6,16 +6,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cli.capacity.answer import find_answer
+from cli.capacity.course import Course, Quest
+from cli.capacity.limits import judge_run, parse_limit
+from cli.capacity.search import choose_next
+from cli.capacity.searching import list_options
+from cli.results.capacity import CapacityStep
 from cli.results.model import Result
 from cli.results.outage import find_outages
 from cli.results.statistics import summarize_inserts, summarize_queries
 from cli.results.store import StoredResult
 from simulator.contract import (
     Client,
+    DataSet,
+    InsertRun,
     LatencyMs,
+    Load,
     Mark,
     Offered,
     QueryRun,
+    Resources,
+    Storage,
     Verification,
     WorkerSpan,
     WorkerTimeline,
@@ -137,6 +148,71 @@ def steps(
     ]
     given = {"workers": [2], "runs": 1, "steps": len(rates)} | dict(options or {})
     return _insert_result(runs, target, given, changes)
+
+
+def capacity(
+    at: float = 50_000.0,
+    limits: Sequence[str] = ("p99=100ms",),
+    client_bound: bool = False,
+    max_steps: int = 24,
+    cost_per_hour: float | None = None,
+    **changes: Any,
+) -> Result:
+    """The search of a database whose p99 reaches 100 ms at this rate, and which does 100,000 events/s at
+    most; with `client_bound` its client can't do more than `at`."""
+    quest = Quest(
+        Load(workers=4, batch=100, duration_s=30.0, warm_up_s=5.0),
+        DataSet(),
+        [parse_limit(text) for text in limits],
+        max_steps=max_steps,
+    )
+    course = Course(quest, [_make_step(1, None, at, client_bound)], steps=[CapacityStep(run=1)])
+    assert course.goal is not None
+    while (rate := choose_next(course.goal, course.tried)) is not None:
+        run = _make_step(len(course.runs) + 1, rate, at, client_bound)
+        course.runs.append(run)
+        verdict = judge_run(run, None, quest.limits, 100)
+        course.steps.append(
+            CapacityStep(
+                run=run.run, rate_per_s=rate, holds=verdict.holds, reasons=list(verdict.reasons),
+                figures=dict(verdict.figures), client_bound=verdict.client_bound,
+            )
+        )  # fmt: skip
+    values: dict[str, Any] = {
+        "command": "capacity", "target": "alpha", "module": "postgres", "executor": "local",
+        "started_at": "2025-01-02T03:04:05+00:00", "options": {**list_options(quest), "module": {}},
+        "environment": ENVIRONMENT, "runs": course.runs, "cost_per_hour": cost_per_hour,
+        "capacity": find_answer(course, cost_per_hour),
+    }  # fmt: skip
+    return Result(**(values | changes))
+
+
+def _make_step(number: int, rate: float | None, at: float, client_bound: bool) -> InsertRun:
+    offered = 100_000.0 if rate is None else rate
+    p99 = 100.0 * offered / at
+    saturated = offered > (at if client_bound else 100_000)
+    due = int(offered * 25)
+    done: dict[str, Any] = {
+        "workers": 4,
+        "run": number,
+        "inserts_per_s": offered,
+        "window_s": 25.0,
+        "events": due,
+    }
+    if rate is not None:
+        done["offered"] = Offered(
+            rate_per_s=rate, due=due, achieved=due // 2 if saturated else due, backlog_max=50,
+            backlog_growth=7, saturated=saturated, reason="much" if saturated else None,
+        )  # fmt: skip
+        done["service_ms"] = LatencyMs(p50=0.5, p90=0.75, p99=1.25, p99_9=2.0, max=3.0)
+    return insert_run(
+        **done,
+        latency_ms=LatencyMs(p50=p99 / 10, p90=p99 / 5, p99=p99, p99_9=2 * p99, max=3 * p99),
+        client=client(0.2, bound=client_bound and saturated),
+        storage=Storage(total_bytes=100 * due, events=due),
+        resources=Resources(cpu_s=48.0, cpus=2.0, cpu_share=0.96 if rate is None else 0.5),
+        timeline=[(0, due)],
+    )
 
 
 def _insert_result(

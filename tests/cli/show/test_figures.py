@@ -27,7 +27,7 @@ from cli.show.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
 from cli.show.vega import WIDTH
 from simulator.contract import Resources
 
-from ..made import STORED, client, disturbed, inserts, open_loop, queries, steps, stored
+from ..made import STORED, capacity, client, disturbed, inserts, open_loop, queries, steps, stored
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -66,6 +66,7 @@ OF_EACH_KIND = {
     "workers": (SWEEP, OTHER),
     "fill-level": (LEVELS, steps({0: 90.0}, "beta")),
     "queries": (ASKED, queries({"count": [0.25]}, "beta")),
+    "rate": (capacity(), capacity(at=9_000.0)),
     "time": (SWEEP, OTHER),
     "latency": (SWEEP, OTHER),
     "client": (SWEEP, OTHER),

@@ -1,0 +1,100 @@
+"""From the steps of a search to its answer. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.contract import DataSet, InsertRun
+from simulator.workloads import load_workload
+
+from ..results.bottleneck import Limit, find_bottleneck
+from ..results.capacity import Capacity, CapacityBottleneck, CapacityStep
+from ..results.statistics import count_events_per_cost
+from .course import Course
+from .search import Interval, find_contradicting, find_interval
+
+DAY_S = 86_400
+
+
+def find_answer(course: Course, cost_per_hour: float | None = None) -> Capacity:
+    """What the steps so far say, if there are any."""
+    quest, goal = course.quest, course.goal
+    found = Interval(None, None, sure=False, because="no rate was tried")
+    if goal is not None:
+        found = find_interval(goal, course.tried)
+    offered = [step for step in course.steps if step.rate_per_s is not None]
+    contradicting = find_contradicting(course.tried, found)
+    answer = Capacity(
+        limits=list(quest.limits),
+        precision=quest.precision,
+        events_per_s=found.low,
+        above_per_s=found.high,
+        sure=found.sure,
+        unsure_because=found.because,
+        client_bound=_is_client_bound(course.steps, found),
+        contradicting=[offered[place].run for place in contradicting],
+        bottleneck=_find_bottleneck(course, found),
+        steps=course.steps,
+    )
+    return answer if found.low is None else _add_figures(answer, course, found.low, cost_per_hour)
+
+
+def _add_figures(
+    answer: Capacity, course: Course, rate: float, cost_per_hour: float | None
+) -> Capacity:
+    """The answer with what the rate comes to in devices, on disk, per CPU and per money."""
+    numbers = {step.run for step in course.steps if step.rate_per_s == rate and step.holds}
+    runs = [run for run in course.runs if run.run in numbers]
+    sizes = [size for run in runs if run.storage and (size := run.storage.bytes_per_event)]
+    cpus = [cpus for run in runs if run.resources and (cpus := run.resources.cpus)]
+    interval_s = find_device_interval(course.quest.data)
+    return answer.model_copy(
+        update={
+            "devices": rate * interval_s,
+            "device_interval_s": interval_s,
+            "bytes_per_day": _mean(sizes) * rate * DAY_S if sizes else None,
+            "database_cpus": _mean(cpus) if cpus else None,
+            "events_per_s_per_cpu": rate / _mean(cpus) if cpus else None,
+            "events_per_cost": count_events_per_cost(rate, cost_per_hour)
+            if cost_per_hour
+            else None,
+        }
+    )
+
+
+def find_device_interval(data: DataSet) -> float:
+    """Mean time in seconds from one event of a device to the next, in the time of the events."""
+    kind = load_workload(data.workload, data.definition)
+    return kind(data.seed, **data.workload_options).device_interval_ms / 1000
+
+
+def _is_client_bound(steps: Sequence[CapacityStep], found: Interval) -> bool:
+    """Whether most of the runs that missed at the interval's upper end show the client's speed."""
+    missed = [
+        step.client_bound for step in steps if step.rate_per_s == found.high and not step.holds
+    ]
+    return 2 * sum(missed) > len(missed)
+
+
+def _find_bottleneck(course: Course, found: Interval) -> CapacityBottleneck | None:
+    """What held back the nearest run above the capacity that was at its limit. A run can miss a limit on
+    response times though nobody is busy; the closed loop is at its limit by nature."""
+    rates = {step.run: step.rate_per_s for step in course.steps}
+    above = [
+        (rate, run)
+        for run in course.runs
+        if (rate := rates.get(run.run)) is not None and (found.low is None or rate > found.low)
+    ]
+    nearest: list[tuple[float | None, InsertRun]] = [*sorted(above, key=lambda one: one[0])]
+    nearest += [(None, run) for run in course.runs[:1]]
+    for rate, run in nearest:
+        bottleneck = find_bottleneck(run)
+        if bottleneck is not None and bottleneck.limit is not Limit.NOTHING:
+            return CapacityBottleneck(
+                limit=bottleneck.limit, evidence=bottleneck.evidence, rate_per_s=rate
+            )
+    return None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

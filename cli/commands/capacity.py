@@ -1,0 +1,198 @@
+"""`run.py capacity`: the highest rate that a database holds within limits."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from simulator.contract import MAX_WORKERS, DataSet, Load, Role
+from simulator.errors import OptionError
+
+from .options import (
+    common,
+    fill_model,
+    on_command_line,
+    option_of,
+    options_of,
+    queries_option,
+    request_of,
+    take_queries,
+    workers_option,
+)
+
+if TYPE_CHECKING:
+    from ..capacity.course import Quest
+    from ..results.capacity import CapacityLimit
+
+STEP_S = 30.0
+WARM_UP_SHARE = 6
+"""A step's first sixth is its warm-up unless another is asked for."""
+
+
+class LimitOption(click.ParamType["CapacityLimit"]):
+    """`p99=100ms`."""
+
+    name = "MEASURE=VALUE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> CapacityLimit:
+        from ..capacity.limits import parse_limit
+        from ..results.capacity import CapacityLimit
+
+        if isinstance(value, CapacityLimit):
+            return value
+        try:
+            return parse_limit(str(value))
+        except OptionError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Share(click.ParamType[float]):
+    """`5%` or `0.05` -> 0.05."""
+
+    name = "SHARE"
+
+    def __init__(self, least: float, most: float) -> None:
+        self._least, self._most = least, most
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", str(value).strip())
+        share = float(found[1]) * (0.01 if found[2] else 1) if found else 0.0
+        if not self._least <= share <= self._most:
+            self.fail(
+                f"{value!r}: write a share from {self._least:.0%} to {self._most:.0%}, as in 5%",
+                param,
+                ctx,
+            )
+        return share
+
+
+limit_option = click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    type=LimitOption(),
+    help="What a rate must keep to: p50, p90, p99, p99_9 (response times) or service_p99, as in"
+    " p99=100ms; error_share=0.1%; with --readers also query:NAME:p99=2s. May be repeated. Without"
+    " it, that the database keeps up.",
+)
+"""Limits of a step, in any number."""
+
+
+@click.command()
+@common
+@workers_option("Workers that insert.")
+@limit_option
+@option_of(
+    Load,
+    "duration_s",
+    flag="--step-duration",
+    default=STEP_S,
+    show_default="30s",
+    help="How long each step takes, warm-up included.",
+)
+@option_of(
+    Load,
+    "warm_up_s",
+    default=None,
+    help="How much of each step's beginning is left out of all figures; default: a sixth of it.",
+)
+@click.option(
+    "--precision",
+    default="5%",
+    show_default=True,
+    type=Share(0.01, 1.0),
+    help="How close the highest rate that holds and the lowest that doesn't are to be.",
+)
+@click.option(
+    "--max-steps",
+    default=24,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="How many steps to make at most, sure or not.",
+)
+@click.option(
+    "--fill",
+    "prefill",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Insert this many events before each step, in batches; all steps begin with as many.",
+)
+@click.option(
+    "--readers",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, MAX_WORKERS),
+    help="Workers that ask at the same time.",
+)
+@click.option(
+    "--query-rate",
+    type=click.FloatRange(0, min_open=True),
+    help="Queries per second of all readers together; without it: at once.",
+)
+@queries_option
+@options_of(
+    (Load, "batch"),
+    (Load, "in_flight"),
+    (Load, "patience_s"),
+    (Load, "primary_key"),
+    (Load, "tables"),
+)
+@option_of(
+    Load, "arrivals", help="How requests follow each other: at equal intervals, or independently."
+)
+@options_of((DataSet, "seed"), (Load, "redraw"), (Load, "check"))
+@click.pass_context
+def capacity(ctx: click.Context, /, **given: Any) -> None:
+    """Find the highest rate that holds: valid, not saturated, within all limits.
+
+    A short closed loop says where to look; then rates are tried, each on tables that are made anew. The
+    two rates next to the limit are repeated until their verdicts are sure.
+    """  # fmt: skip
+    from ..capacity.searching import run_capacity
+
+    told = on_command_line(ctx)
+    ctx.exit(run_capacity(make_quest(given), request_of(given), told, ctx.obj))
+
+
+def make_quest(given: dict[str, Any]) -> Quest:
+    """What is asked for, from the values of the options above; UsageError if some need `--readers`."""
+    from ..capacity.course import Quest
+
+    if given["warm_up_s"] is None:
+        given["warm_up_s"] = round(given["duration_s"] / WARM_UP_SHARE, 2)
+    elif given["warm_up_s"] >= given["duration_s"]:
+        raise click.UsageError(
+            f"--warm-up {given['warm_up_s']:g}s leaves nothing of --step-duration"
+            f" {given['duration_s']:g}s to measure: the warm-up is a part of the step"
+        )
+    chosen, readers = take_queries(given), None
+    if given["readers"]:
+        times = {name: given[name] for name in ("duration_s", "warm_up_s", "arrivals")}
+        readers = Load(
+            role=Role.READ,
+            workers=given["readers"],
+            rate_per_s=given["query_rate"],
+            redraw=given["redraw"],
+            check=given["check"],
+            **times,
+            **chosen,
+        )
+    elif chosen or given["query_rate"]:
+        raise click.UsageError("--queries and --query-rate are the readers': give --readers, too")
+    return Quest(
+        writers=fill_model(Load, given, role=Role.WRITE),
+        readers=readers,
+        data=fill_model(DataSet, given),
+        limits=given["limits"],
+        precision=given["precision"],
+        max_steps=given["max_steps"],
+    )

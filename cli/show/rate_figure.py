@@ -1,0 +1,141 @@
+"""Response times and what was achieved over the rate that was offered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.contract import InsertRun
+
+from ..results.capacity import CapacityLimit, CapacityStep
+from .figure import Figure, Named
+from .theme import INK
+from .vega import (
+    HEIGHT,
+    Row,
+    draw_limit,
+    draw_lines,
+    draw_points,
+    make_axis,
+    make_spec,
+    needs_log,
+)
+
+PERCENTILES = {"p50": "p50", "p99": "p99", "p99_9": "p99.9"}
+_ACHIEVED = "Achieved, % of what was due"
+_KEPT_UP = 99.0
+"""Below it a run is saturated."""
+
+
+def draw_over_rate(results: Sequence[Named]) -> Figure | None:
+    """Each step of a capacity: p50, p99 and p99.9 over the rate, and below what was achieved of it. Of
+    several results a panel for each percentile, with a line for each result."""
+    rows = [row for named in results for row in _list_rows(named)]
+    if not rows:
+        return None
+    for row in rows:
+        like = [
+            one["value"]
+            for one in rows
+            if all(one[key] == row[key] for key in ("result", "part", "rate"))
+        ]
+        row["middle"] = sorted(like)[len(like) // 2]
+    shown = [named for named in results if named.result.capacity]
+    alone = len(shown) == 1
+    times = [row for row in rows if row["part"] in PERCENTILES]
+    panels = []
+    if alone:
+        own = [row | {"series": PERCENTILES[row["part"]]} for row in times]
+        panels.append(_draw_panel(own, "Response time, ms", _list_limits(shown), HEIGHT))
+    else:
+        for part, title in PERCENTILES.items():
+            own = [row for row in times if row["part"] == part]
+            limits = _list_limits(shown, part)
+            panels.append(_draw_panel(own, f"Response {title}, ms", limits, HEIGHT // 2))
+    achieved = [row for row in rows if row["part"] == "achieved"]
+    if alone:
+        achieved = [row | {"series": "p50"} for row in achieved]
+    panels.append(_draw_panel(achieved, _ACHIEVED, {}, HEIGHT // 2))
+    capacities = [
+        one.result.capacity.events_per_s
+        for one in shown
+        if one.result.capacity and one.result.capacity.events_per_s
+    ]
+    if alone:
+        for panel in panels:
+            panel["layer"] += [draw_limit("x", rate) for rate in capacities]
+    return Figure(
+        "rate",
+        "Response time over rate",
+        "Each point is a step of the search, the lines go through their medians; invalid steps are left"
+        " out. Response times count from when a request was due, and grow without end where the database"
+        " doesn't keep up. Dashed: the limit"
+        + (", and the capacity" if alone and capacities else "")
+        + f"; below, {_KEPT_UP:.0f} % of what was due, under which a run is saturated.",
+        {"vconcat": panels},
+    )
+
+
+def _list_rows(named: Named) -> list[Row]:
+    """A row for each percentile of each valid step, and for what was achieved."""
+    found = named.result.capacity
+    runs = {run.run: run for run in named.result.insert_runs}
+    rows: list[Row] = []
+    for step in found.steps if found else ():
+        run = runs[step.run]
+        if step.rate_per_s is None or not run.valid or run.offered is None or not run.latency_ms:
+            continue
+        shared = {"series": named.name, "result": named.name, "rate": step.rate_per_s}
+        about = f"{named.name}\n{step.rate_per_s:,.10g} events/s: {_describe(step)}"
+        for part, title in PERCENTILES.items():
+            value = getattr(run.latency_ms, part)
+            text = f"{about}\nresponse time {title}: {value:,.3f} ms"
+            rows.append({**shared, "part": part, "value": value, "text": text})
+        share = _find_share(run)
+        text = f"{about}\nachieved: {share:.1f} % of what was due"
+        rows.append({**shared, "part": "achieved", "value": share, "text": text})
+    return rows
+
+
+def _describe(step: CapacityStep) -> str:
+    return "holds" if step.holds else "doesn't hold"
+
+
+def _find_share(run: InsertRun) -> float:
+    assert run.offered is not None
+    return 100 * run.offered.achieved / run.offered.due if run.offered.due else 100.0
+
+
+def _list_limits(shown: Sequence[Named], part: str | None = None) -> dict[float, str]:
+    """Value -> text of each limit on response times of inserts; `part`: of this percentile."""
+    limits: list[CapacityLimit] = [
+        limit for named in shown if named.result.capacity for limit in named.result.capacity.limits
+    ]
+    return {
+        limit.at_most: str(limit)
+        for limit in limits
+        if limit.query is None
+        and limit.measure in PERCENTILES
+        and part in (None, str(limit.measure))
+    }
+
+
+def _draw_panel(rows: Sequence[Row], title: str, limits: dict[float, str], height: int) -> Row:
+    rates, values = [row["rate"] for row in rows], [row["value"] for row in rows]
+    x = make_axis("rate", "Offered, events/s", log=needs_log(rates), zero=False)
+    log = title != _ACHIEVED and needs_log([*values, *limits])
+    y, middle = make_axis("value", title, log=log), make_axis("middle", title, log=log)
+    layers = [draw_limit("y", value) for value in limits] or (
+        [] if title != _ACHIEVED else [draw_limit("y", _KEPT_UP)]
+    )
+    layers += [_write_limit(value, text) for value, text in limits.items()]
+    layers += [draw_lines(x, middle, rows), draw_points(x, y, rows, size=40)]
+    return make_spec(rows, layers, height)
+
+
+def _write_limit(value: float, text: str) -> Row:
+    return {
+        "data": {"values": [{"limit": value}]},
+        "mark": {"type": "text", "text": text, "align": "left", "x": 4, "dy": -7, "fill": INK,
+                 "aria": False},
+        "encoding": {"y": {"field": "limit", "type": "quantitative"}},
+    }  # fmt: skip

@@ -1,0 +1,169 @@
+"""What a search comes to: the figures, the words, what weakens it, and where results show it."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.results.capacity import Capacity
+from cli.results.comparison import compare
+from cli.results.export import list_rows
+from cli.results.model import Result
+from cli.results.verdicts import Kind, find_weaknesses, summarize_doubts
+from cli.show.capacity import describe_capacity, tabulate_capacity
+from cli.show.report import make_report
+from cli.show.stored import describe_result
+from cli.show.words import (
+    describe_measurement,
+    describe_stability,
+    describe_validity,
+    write_headline,
+)
+
+from ..made import capacity, stored
+
+
+def found_in(result: Result) -> Capacity:
+    assert result.capacity is not None
+    return result.capacity
+
+
+def kinds(result: Result) -> set[Kind]:
+    return {one.kind for one in find_weaknesses(result)}
+
+
+def test_the_answer_in_devices_on_disk_by_cpu_and_money() -> None:
+    result = capacity(cost_per_hour=2.0)
+    found = found_in(result)
+    low, high = found.events_per_s, found.above_per_s
+    assert found.sure
+    assert low is not None
+    assert high is not None
+    assert low <= 50_000 < high <= 1.05 * low
+    # As the workload temperature has it.
+    assert (found.device_interval_s, found.devices) == (0.45, low * 0.45)
+    assert found.bytes_per_day == 100 * low * 86_400
+    assert (found.database_cpus, found.events_per_s_per_cpu) == (2.0, low / 2)
+    assert found.events_per_cost == low * 1800
+    said = describe_capacity(result)
+    assert said[0] == f"Capacity: {low:,.10g} events/s within p99=100ms; {high:,.10g} don't hold."
+    assert said[1] == (
+        f"{low:,.10g} events/s are {low * 0.45:,.0f} devices that send an event every 0.45 s; 428 GB a day on"
+        f" disk; {low / 2:,.0f} events/s for each of the database's 2 CPUs; {low * 1800:,.0f} events for"
+        " one unit of money (2 an hour)."
+    )
+    # No step was at its limit but for the closed loop.
+    assert said[2].startswith(
+        "Bottleneck above it (in the closed loop): database CPU: the database used"
+    )
+    assert write_headline(result) == f"{low:,.10g} events/s within p99=100ms"
+    assert describe_measurement(result) == (
+        "Capacity of alpha (PostgreSQL 18.4): the highest rate of inserts within p99=100ms by 4 workers,"
+        f" in {len(found.steps) - 1} steps of 30 s, from processes on one machine on 2025-01-02."
+    )
+    assert (describe_validity(result), describe_stability(result)) == ("yes", "yes")
+    assert kinds(result) == set()
+
+
+def test_each_step_is_a_row_with_its_verdict() -> None:
+    result = capacity(limits=["p99=100ms", "p90=19ms", "error_share=1%"])
+    table = tabulate_capacity(result, terminal=False)
+    assert list(table.headers)[-4:] == ["Client CPU", "p90", "error_share", "Verdict"]
+    assert table.rows[0][:2] == ["-", "closed loop"]
+    assert table.rows[0][-1] == "-"
+    assert table.rows[1] == [
+        "1", "70,000", "70,000", "14", "140", "280", "1.25", "20%", "28 ms", "0%",
+        "p99 140 ms; p90 28 ms",
+    ]  # fmt: skip
+    assert table.rows[2][-1] == "holds"
+
+
+def test_a_client_that_was_the_limit_makes_it_at_least() -> None:
+    result = capacity(at=40_000, client_bound=True)
+    found = found_in(result)
+    assert found.client_bound
+    assert (
+        write_headline(result) == f"at least {found.events_per_s:,.10g} events/s within p99=100ms"
+    )
+    assert "but there the client was the limit" in describe_capacity(result)[0]
+    assert "client CPU: much to do" in describe_capacity(result)[2]
+    assert kinds(result) == {Kind.CLIENT_BOUND}
+    assert "is your client, not your database" in summarize_doubts(result)[0]
+
+
+def test_too_few_steps_make_it_unsure() -> None:
+    result = capacity(max_steps=3)
+    assert write_headline(result) == "between 49,500 and 70,000 events/s within p99=100ms"
+    assert describe_capacity(result)[0].endswith("p99=100ms; 3 steps were not enough to be sure.")
+    assert kinds(result) == {Kind.UNSURE}
+    assert describe_stability(result) == "no"
+
+
+def test_no_rate_or_each_rate() -> None:
+    none = capacity(limits=["p50=1us"])
+    assert found_in(none).events_per_s is None
+    assert write_headline(none) == "no rate holds within p50=0.001ms"
+    assert describe_capacity(none)[0].startswith(
+        "No rate that was tried holds within p50=0.001ms: not even 400 events/s"
+    )
+    assert none.valid
+    each = capacity(max_steps=1, limits=[])
+    assert write_headline(each) == "at least 70,000 events/s"
+    assert describe_capacity(each)[0].startswith(
+        "Capacity: at least 70,000 events/s are kept up with: each rate that was tried holds;"
+    )
+
+
+def test_steps_that_say_otherwise_are_told() -> None:
+    result = capacity()
+    found = found_in(result)
+    found.steps[2].holds = True
+    found.steps[2].rate_per_s = 90_000
+    found.contradicting = [found.steps[2].run]
+    (told,) = [one.text for one in find_weaknesses(result) if one.kind is Kind.UNSTABLE]
+    assert told == (
+        "1 step says otherwise (90,000 held): the database seems to have become slower meanwhile"
+    )
+
+
+def test_a_p99_of_few_requests_is_said_to_be_one() -> None:
+    result = capacity(at=3_000)
+    (told,) = [one.text for one in find_weaknesses(result) if one.kind is Kind.FEW_RUNS]
+    assert "requests, of which the slowest are few: a longer --step-duration" in told
+
+
+def test_results_show_the_report_and_the_export_know_it() -> None:
+    result = capacity()
+    shown = describe_result(stored(result), terminal=False)
+    for part in (
+        "Capacity: ",
+        "\nSteps\n",
+        "closed loop",
+        "Response times of a request",
+        "p99=100ms",
+    ):
+        assert part in shown
+    page = make_report([stored(result), stored(capacity(at=30_000), "two")], "Title")
+    for part in ("Response time over rate", "Capacity of alpha", "Compared: capacities"):
+        assert part in page
+    rows = list_rows(stored(result))
+    assert (rows[0]["rate_per_s"], rows[0]["holds"]) == (None, None)
+    assert (rows[1]["rate_per_s"], rows[1]["holds"]) == (70_000, False)
+
+
+def test_capacities_are_compared_by_their_intervals() -> None:
+    base, other, near = capacity(at=30_000), capacity(at=60_000), capacity(at=30_100)
+    (slower, same) = compare([other, base, near]), compare([base, near])
+    (one, _) = slower
+    first, second = found_in(other), found_in(base)
+    assert one.figure == second.events_per_s
+    assert first.events_per_s
+    assert first.above_per_s
+    assert second.events_per_s
+    assert second.above_per_s
+    assert str(one.place) == "capacity"
+    assert one.speed.value == pytest.approx(second.events_per_s / first.events_per_s)
+    assert one.speed.ci95 == pytest.approx(
+        (second.events_per_s / first.above_per_s, second.above_per_s / first.events_per_s)
+    )
+    assert one.verdict == "slower"
+    assert same[0].verdict == "no difference shown"
