@@ -23,9 +23,7 @@ from .installation import shipped
 from .processes import run_program
 
 if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
-
-    from .kubeclient import TimedApiClient
+    from .kubeclient import KubeClient
 
 RUN_LABEL = "iot-database-benchmark/run"
 """On every object of a run; its value is the run's id."""
@@ -99,12 +97,13 @@ class Place:
             " or run on this machine with --executor local"
         )
 
-    def make_client(self) -> TimedApiClient:
-        """A client of its own; ConfigError if the kubeconfig doesn't lead to a cluster."""
+    def make_client(self) -> KubeClient:
+        """A client with the credentials that the kubeconfig has now; ConfigError if it doesn't lead to a
+        cluster."""
         from kubernetes import client, config
         from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 
-        from .kubeclient import TimedApiClient
+        from .kubeclient import KubeClient
 
         configuration = client.Configuration()
         # This tool notices by itself when a cluster is gone; urllib3 would try again. A watch whose
@@ -123,7 +122,7 @@ class Place:
                 )
         except config.ConfigException as error:
             raise ConfigError(f"kubeconfig: {error}; check --kubeconfig and --context") from error
-        return TimedApiClient(configuration)
+        return KubeClient(configuration)
 
     def list_options(self) -> list[str]:
         """The options that mean this place, for a command that the user is told to type."""
@@ -164,19 +163,25 @@ def _read_refusal(body: Any) -> str:
 
 
 def is_allowed(
-    api: ApiClient, namespace: str, group: str, resource: str, subresource: str | None, verb: str
+    client: KubeClient,
+    namespace: str,
+    group: str,
+    resource: str,
+    subresource: str | None,
+    verb: str,
 ) -> bool:
     """Whether the user may do this in the namespace. Everybody may ask."""
-    from kubernetes import client
+    from .kubeclient import ACCESS_REVIEW
 
-    attributes = client.V1ResourceAttributes(
-        namespace=namespace, group=group, resource=resource, subresource=subresource, verb=verb
-    )
-    review = client.V1SelfSubjectAccessReview(
-        spec=client.V1SelfSubjectAccessReviewSpec(resource_attributes=attributes)
-    )
-    answer: Any = client.AuthorizationV1Api(api).create_self_subject_access_review(review)
-    return bool(answer.status.allowed)
+    attributes = {"namespace": namespace, "group": group, "resource": resource, "verb": verb}
+    if subresource:
+        attributes["subresource"] = subresource
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    return bool(client.create(ACCESS_REVIEW, None, review)["status"].get("allowed"))
 
 
 def merge_chart_values(values: Mapping[str, Any]) -> dict[str, Any]:

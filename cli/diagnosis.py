@@ -22,7 +22,7 @@ from .signals import Interrupts
 from .workloads import begin, complete_data, make_workload
 
 if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
+    from .kubeclient import KubeClient
 
 # What the tool and helm do in the namespace: (group, resource, subresource, verbs). The Role in
 # docs/kubernetes.md grants this and no more; a test runs with just that.
@@ -116,8 +116,9 @@ def check_cluster(place: Place, values: Any) -> Iterator[Finding]:
         if _has_helm(place)
         else Finding("helm", False, "not installed", "see https://helm.sh/docs/intro/install/")
     )
-    yield from _check_permissions(place, place.make_client())
-    yield _check_image(place.make_client(), values)
+    client = place.make_client()
+    yield from _check_permissions(place, client)
+    yield _check_image(client, values)
 
 
 def _has_helm(place: Place) -> bool:
@@ -142,18 +143,16 @@ def _check(name: str, check: Callable[[], str], remedy: str) -> Finding:
 
 
 def _describe_context(place: Place) -> str:
-    from kubernetes import client
-
-    version: Any = client.VersionApi(place.make_client()).get_code()
+    version = place.make_client().read_version()
     context = place.resolve_context() or "in-cluster"
-    return f"{context}, namespace {place.namespace}, Kubernetes {version.git_version}"
+    return f"{context}, namespace {place.namespace}, Kubernetes {version}"
 
 
-def _check_permissions(place: Place, api: ApiClient) -> Iterator[Finding]:
+def _check_permissions(place: Place, client: KubeClient) -> Iterator[Finding]:
     missing, optional = [], []
     for group, resource, subresource, verbs in PERMISSIONS:
         for verb in verbs:
-            if not is_allowed(api, place.namespace, group, resource, subresource, verb):
+            if not is_allowed(client, place.namespace, group, resource, subresource, verb):
                 name = f"{verb} {resource}" + (f"/{subresource}" if subresource else "")
                 instead = OPTIONAL.get((resource, subresource or ""))
                 if instead:
@@ -178,26 +177,29 @@ def name_image(values: Any) -> str:
     return f"{image['name']}:{image['tag'] or version}"
 
 
-def _check_image(api: ApiClient, values: Any) -> Finding:
+def _check_image(client: KubeClient, values: Any) -> Finding:
     """Whether the nodes have the image. Not finding it is no failure: they may be able to pull it."""
-    from kubernetes import client
     from kubernetes.client.exceptions import ApiException
+
+    from .kubeclient import NODE
 
     name = name_image(values)
     try:
-        nodes: Any = client.CoreV1Api(api).list_node()
+        nodes = client.find(NODE)
     except ApiException:
         return Finding("image", True, f"{name}; whether nodes have it can't be seen without"
                        " permission to list nodes")  # fmt: skip
     having = [
-        node.metadata.name
-        for node in nodes.items
+        node["metadata"]["name"]
+        for node in nodes
         if any(
-            _is_same_image(name, known) for i in node.status.images or [] for known in i.names or []
+            _is_same_image(name, known)
+            for image in node["status"].get("images") or []
+            for known in image.get("names") or []
         )
     ]
-    text = f"{name} is on {len(having)} of {len(nodes.items)} nodes"
-    if len(having) == len(nodes.items):
+    text = f"{name} is on {len(having)} of {len(nodes)} nodes"
+    if len(having) == len(nodes):
         return Finding("image", True, text)
     return Finding(
         "image", True, text + "; the others must be able to pull it",

@@ -1,36 +1,239 @@
-"""The Kubernetes client, with a time limit for each request and an end for those under way."""
+"""The Kubernetes client: plain JSON over the connections and credentials that the client library makes of
+a kubeconfig, with a time limit for each request and an end for those under way.
+
+The library's own calls return objects of its models, which take a second of CPU to build: for one command,
+more than everything else that it asks of the API server.
+"""
 
 from __future__ import annotations
 
+import json
 import socket
+import threading
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 from weakref import WeakSet
 
 from kubernetes.client import ApiClient, Configuration
-from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from kubernetes.client.exceptions import ApiException
+from urllib3 import HTTPConnectionPool, HTTPResponse, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
 UNREACHABLE = (HTTPError, OSError)
-"""What the client raises when the API server doesn't answer."""
+"""What the client raises when the API server doesn't answer. If it refuses, that is an ApiException."""
 
-# To connect, and to wait for more of an answer; whoever waits longer on purpose says so.
-_REQUEST_TIMEOUT_S = (5.0, 10.0)
+Item = Mapping[str, Any]
+"""An object as the API server describes it."""
+
+Timeout = tuple[float, float]
+"""Seconds to connect, and to wait for more of an answer."""
+
+# Whoever waits longer on purpose says so.
+_REQUEST_TIMEOUT_S: Timeout = (5.0, 10.0)
+
+_ANY = "*/*"
+_JSON = "application/json"
+# Merges lists by their keys, as kubectl does.
+_PATCH = "application/strategic-merge-patch+json"
 
 
-class TimedApiClient(ApiClient):
-    """Gives each request a timeout that has none of its own: a network may swallow everything."""
+@dataclass(frozen=True)
+class Kind:
+    """A kind of objects, and where the API server has them."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    name: str
+    """As the tool's messages have it."""
+    api: str
+    """`api/v1`, or `apis/` with group and version."""
+    plural: str
+
+    def locate(self, namespace: str | None = None, *rest: str) -> str:
+        """The path of all objects of a namespace (None: of the cluster), or of one and what it has."""
+        space = [] if namespace is None else ["namespaces", namespace]
+        return join_path(*self.api.split("/"), *space, self.plural, *rest)
+
+
+POD = Kind("pod", "api/v1", "pods")
+SERVICE = Kind("service", "api/v1", "services")
+SECRET = Kind("secret", "api/v1", "secrets")
+EVENT = Kind("event", "api/v1", "events")
+NODE = Kind("node", "api/v1", "nodes")
+VOLUME_CLAIM = Kind("volume claim", "api/v1", "persistentvolumeclaims")
+JOB = Kind("job", "apis/batch/v1", "jobs")
+NETWORK_POLICY = Kind("networkpolicy", "apis/networking.k8s.io/v1", "networkpolicies")
+DISRUPTION_BUDGET = Kind("poddisruptionbudget", "apis/policy/v1", "poddisruptionbudgets")
+STATEFUL_SET = Kind("statefulset", "apis/apps/v1", "statefulsets")
+DEPLOYMENT = Kind("deployment", "apis/apps/v1", "deployments")
+DAEMON_SET = Kind("daemonset", "apis/apps/v1", "daemonsets")
+ACCESS_REVIEW = Kind("access review", "apis/authorization.k8s.io/v1", "selfsubjectaccessreviews")
+
+
+def join_path(*parts: str) -> str:
+    """A path of these parts, whatever is in them."""
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+class KubeClient(ApiClient):
+    """Asks the API server. May be used by several threads: each request under way has a connection.
+
+    All methods raise ApiException if the API server refuses, and one of UNREACHABLE if it can't be reached.
+    """
+
+    def __init__(
+        self, configuration: Configuration, credentials: threading.Lock | None = None
+    ) -> None:
+        """`credentials`: held by whoever may be renewing the configuration's."""
         super().__init__(configuration)
+        self._credentials = credentials or threading.Lock()
         self._sockets: WeakSet[socket.socket] = WeakSet()
         pools = _make_pool_classes(self._sockets)
         self.rest_client.pool_manager.pool_classes_by_scheme = pools
 
+    def make_another(self) -> KubeClient:
+        """One with the same credentials and connections of its own, to be broken off apart."""
+        return KubeClient(self.configuration, self._credentials)
+
+    # --- objects ---------------------------------------------------------------------------------
+
+    def find(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> list[Item]:
+        """The objects of a namespace (None: of the cluster) that the selectors choose."""
+        found = self.read_json(kind.locate(namespace), labelSelector=labels, fieldSelector=fields)
+        items: list[Item] = found.get("items") or []
+        return items
+
+    def get(self, kind: Kind, namespace: str | None, name: str) -> Item:
+        """One object."""
+        return self.read_json(kind.locate(namespace, name))
+
+    def create(self, kind: Kind, namespace: str | None, body: Item) -> Item:
+        """Make an object; what became of it."""
+        return _decode(self._ask("POST", kind.locate(namespace), body=body))
+
+    def delete(self, kind: Kind, namespace: str, name: str, *, dry_run: bool = False) -> None:
+        """Delete an object; what it owns is deleted by Kubernetes later. `dry_run`: only ask whether it
+        would be."""
+        query = {"propagationPolicy": "Background", "dryRun": "All" if dry_run else ""}
+        self._ask("DELETE", kind.locate(namespace, name), query=query).read()
+
+    def patch(
+        self, kind: Kind, namespace: str, name: str, body: Item, *, dry_run: bool = False
+    ) -> None:
+        """Change some of an object. `dry_run`: only ask whether it would be changed."""
+        path, query = kind.locate(namespace, name), {"dryRun": "All" if dry_run else ""}
+        self._ask("PATCH", path, query=query, body=body, content_type=_PATCH).read()
+
+    def watch(
+        self, kind: Kind, namespace: str, *, labels: str = "", window_s: int, timeout_s: Timeout
+    ) -> Generator[tuple[str, Item]]:
+        """Each change, as ADDED, MODIFIED or DELETED and the object: first what is there, then what happens
+        until the API server ends it, after `window_s`."""
+        query = {"watch": "true", "timeoutSeconds": str(window_s), "labelSelector": labels}
+        for line in self._stream(kind.locate(namespace), query, timeout_s):
+            try:
+                change = json.loads(line)
+            except ValueError:
+                return  # it was cut off with the connection
+            item = change["object"]
+            if change["type"] == "ERROR":
+                reason = f"{item.get('reason')}: {item.get('message')}"
+                raise ApiException(status=item.get("code"), reason=reason)
+            yield change["type"], item
+
+    # --- what isn't an object --------------------------------------------------------------------
+
+    def read_json(self, path: str, **query: str) -> Mapping[str, Any]:
+        """The JSON object at a path. Parameters that are empty are left out."""
+        return _decode(self._ask("GET", path, query=query))
+
+    def read_version(self) -> str:
+        """The API server's version, such as `v1.34.0`."""
+        return str(self.read_json("/version")["gitVersion"])
+
+    def read_log(self, namespace: str, pod: str) -> bytes:
+        """A pod's log so far."""
+        return _read(self._ask("GET", POD.locate(namespace, pod, "log"), accept=_ANY))
+
+    def follow_log(self, namespace: str, pod: str, timeout_s: Timeout) -> Generator[str]:
+        """The lines of a pod's log, until it ends."""
+        return self._stream(POD.locate(namespace, pod, "log"), {"follow": "true"}, timeout_s)
+
+    def ask_service(
+        self,
+        namespace: str,
+        service: str,
+        path: str,
+        headers: Mapping[str, str],
+        timeout_s: Timeout,
+    ) -> tuple[int, bytes]:
+        """GET from a service, as `name:port`, by the API server's proxy: status and body. A refusal of the
+        API server itself comes as a status, too."""
+        try:
+            answer = self._ask(
+                "GET", SERVICE.locate(namespace, service, "proxy", path),
+                headers=headers, accept=_ANY, timeout_s=timeout_s,
+            )  # fmt: skip
+        except ApiException as error:
+            return int(error.status or 0), str(error.body or "").encode()
+        return int(answer.status), _read(answer)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Item | None = None,
+        headers: Mapping[str, str] | None = None,
+        accept: str = _JSON,
+        content_type: str = _JSON,
+        timeout_s: Timeout | None = None,
+    ) -> Any:
+        """The answer, of which only the head has been read; ApiException if it is a refusal."""
+        told = {"Accept": accept, **(headers or {})}
+        if body is not None:
+            told["Content-Type"] = content_type
+        request = self.param_serialize(
+            method, path, query_params=[pair for pair in (query or {}).items() if pair[1]],
+            header_params=told, body=body, auth_settings=["BearerToken"],
+        )  # fmt: skip
+        answer = self.call_api(*request, _request_timeout=timeout_s)
+        if not 200 <= answer.status <= 299:
+            answer.read()
+            raise ApiException.from_response(http_resp=answer, body=None, data=None)
+        return answer
+
+    def _stream(self, path: str, query: Mapping[str, str], timeout_s: Timeout) -> Generator[str]:
+        """The lines of an answer, as they come."""
+        answer = self._ask("GET", path, query=query, accept=_ANY, timeout_s=timeout_s)
+        response: HTTPResponse = answer.response
+        try:
+            yield from _split_lines(response)
+        finally:
+            response.close()
+            response.release_conn()
+
     def call_api(self, *arguments: Any, **options: Any) -> Any:
+        """Every request comes by here: one that has no time limit gets one, as a network may swallow
+        everything."""
         options["_request_timeout"] = options.get("_request_timeout") or _REQUEST_TIMEOUT_S
         return super().call_api(*arguments, **options)
+
+    def close(self) -> None:
+        """Close all connections."""
+        super().close()  # type: ignore[no-untyped-call]
+
+    def update_params_for_auth(self, *arguments: Any, **options: Any) -> None:
+        """One thread at a time: credentials that have expired are renewed here."""
+        with self._credentials:
+            super().update_params_for_auth(*arguments, **options)
 
     def break_off(self) -> None:
         """End the requests that other threads have under way; they raise one of UNREACHABLE.
@@ -42,6 +245,25 @@ class TimedApiClient(ApiClient):
             with suppress(OSError):
                 # Of the plain socket below TLS, which has nobody left to say goodbye to.
                 socket.socket.shutdown(one, socket.SHUT_RDWR)
+
+
+def _read(answer: Any) -> bytes:
+    return bytes(answer.read())
+
+
+def _decode(answer: Any) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(_read(answer))
+    return found
+
+
+def _split_lines(response: HTTPResponse) -> Iterator[str]:
+    rest = b""
+    for chunk in response.stream(65536):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace")
+    if rest:
+        yield rest.decode(errors="replace")
 
 
 def _make_pool_classes(sockets: WeakSet[socket.socket]) -> dict[str, type[HTTPConnectionPool]]:

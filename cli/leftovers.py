@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
-from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from .cluster import RELEASE_PREFIX, RUN_LABEL, STARTED_BY, Helm, Place, explain_errors
+from .kubeclient import (
+    DISRUPTION_BUDGET,
+    JOB,
+    NETWORK_POLICY,
+    POD,
+    SECRET,
+    SERVICE,
+    Item,
+    KubeClient,
+)
 from .results.store import now
+
+_KINDS = (JOB, POD, SERVICE, SECRET, NETWORK_POLICY, DISRUPTION_BUDGET)
+"""What a run has. Jobs before the pods that they own."""
 
 # An object's deletionTimestamp is when its grace period ends.
 # https://kubernetes.io/docs/reference/generated/kubernetes-api/v1.34/#objectmeta-v1-meta
@@ -21,9 +31,6 @@ _DELETION_PATIENCE_S = 60.0
 # Kubernetes deletes the pods of a Job that was deleted: on a busy cluster some seconds later.
 _COLLECTION_PATIENCE_S = 10.0
 _COLLECTION_POLL_S = 0.5
-
-Item = Mapping[str, Any]
-"""An object as the API server describes it."""
 
 
 @dataclass
@@ -77,10 +84,12 @@ class LeftRun:
 def find_runs(place: Place) -> list[LeftRun]:
     """All runs of which anything is there that isn't just being deleted, oldest first; RunFailed if the
     cluster can't be asked."""
+    client = place.make_client()
     until = time.monotonic() + _COLLECTION_PATIENCE_S
     while True:
         with explain_errors(f"can't list what is in namespace {place.namespace}"):
-            releases, labelled = _list_releases(place), _list_labelled(place)
+            releases = _list_releases(client, place.namespace)
+            labelled = _list_labelled(client, place.namespace)
         if not has_orphans(labelled) or time.monotonic() > until:
             return sort_by_run(releases, labelled, now())
         time.sleep(_COLLECTION_POLL_S)
@@ -135,54 +144,33 @@ def has_orphans(labelled: Sequence[tuple[str, Item]]) -> bool:
     )
 
 
-def _list_releases(place: Place) -> list[str]:
+def _list_releases(client: KubeClient, namespace: str) -> list[str]:
     """This tool's releases, whatever became of them, from the Secrets in which helm keeps them:
     `helm list` takes other options in version 4 than in 3."""
-    core = client.CoreV1Api(place.make_client())
-    listed: Any = core.list_namespaced_secret(place.namespace, label_selector="owner=helm")
-    names = {(secret.metadata.labels or {}).get("name", "") for secret in listed.items}
+    secrets = client.find(SECRET, namespace, labels="owner=helm")
+    names = {(one["metadata"].get("labels") or {}).get("name", "") for one in secrets}
     return sorted(name for name in names if name.startswith(RELEASE_PREFIX))
 
 
-def _list_labelled(place: Place) -> list[tuple[str, Item]]:
+def _list_labelled(client: KubeClient, namespace: str) -> list[tuple[str, Item]]:
     """Each object of a run, with its kind."""
-    found: list[tuple[str, Item]] = []
-    for kind, (list_some, _) in _handle_kinds(place).items():
-        listed: Any = list_some(place.namespace, label_selector=RUN_LABEL, _preload_content=False)
-        found += [(kind, item) for item in json.loads(listed.data)["items"]]
-    return found
+    return [
+        (kind.name, item)
+        for kind in _KINDS
+        for item in client.find(kind, namespace, labels=RUN_LABEL)
+    ]
 
 
 def remove_run(place: Place, helm: Helm, run: LeftRun) -> None:
     """Uninstall the release, then delete what is left with the run's label."""
     if run.has_release:
         helm.uninstall(RELEASE_PREFIX + run.run_id)
-    for kind, (_, delete) in _handle_kinds(place).items():
-        for name in run.kinds.get(kind, ()):
-            with explain_errors(f"can't delete {kind} {name}"):
+    client = place.make_client()
+    for kind in _KINDS:
+        for name in run.kinds.get(kind.name, ()):
+            with explain_errors(f"can't delete {kind.name} {name}"):
                 try:
-                    delete(name, place.namespace, propagation_policy="Background")
+                    client.delete(kind, place.namespace, name)
                 except ApiException as error:
                     if error.status != 404:
                         raise
-
-
-def _handle_kinds(place: Place) -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
-    """How to list and to delete objects of each kind that a run has."""
-    api = place.make_client()
-    core, batch = client.CoreV1Api(api), client.BatchV1Api(api)
-    network, policy = client.NetworkingV1Api(api), client.PolicyV1Api(api)
-    return {
-        "job": (batch.list_namespaced_job, batch.delete_namespaced_job),
-        "pod": (core.list_namespaced_pod, core.delete_namespaced_pod),
-        "service": (core.list_namespaced_service, core.delete_namespaced_service),
-        "secret": (core.list_namespaced_secret, core.delete_namespaced_secret),
-        "networkpolicy": (
-            network.list_namespaced_network_policy,
-            network.delete_namespaced_network_policy,
-        ),
-        "poddisruptionbudget": (
-            policy.list_namespaced_pod_disruption_budget,
-            policy.delete_namespaced_pod_disruption_budget,
-        ),
-    }

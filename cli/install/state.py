@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from ..cluster import Place, explain_errors
+from ..cluster import explain_errors
+from ..kubeclient import POD, SECRET, VOLUME_CLAIM, KubeClient
 from .recipes import DATABASE_LABEL, VENDOR, Choice, Recipe
 
 _NOTED = "iot-database-benchmark/"
@@ -29,33 +29,25 @@ class Installed:
         return "removed, data kept" if self.volumes else "not installed"
 
 
-def read_state(place: Place, recipe: Recipe) -> Installed:
+def read_state(client: KubeClient, namespace: str, recipe: Recipe) -> Installed:
     """What is there of a recipe; RunFailed if the cluster can't be asked."""
-    from kubernetes import client
-
     found = Installed()
     selector = f"{DATABASE_LABEL}={recipe.name}"
-    with (
-        explain_errors(f"can't see what is in namespace {place.namespace}"),
-        place.make_client() as api,
-    ):
-        core = client.CoreV1Api(api)
-        secrets: Any = core.list_namespaced_secret(place.namespace, label_selector=selector)
-        for secret in secrets.items:
-            if secret.metadata.name == recipe.secret:
-                found.choice = _read_choice(secret.metadata.annotations or {})
+    with explain_errors(f"can't see what is in namespace {namespace}"):
+        for secret in client.find(SECRET, namespace, labels=selector):
+            if secret["metadata"]["name"] == recipe.secret:
+                found.choice = _read_choice(secret["metadata"].get("annotations") or {})
         variant = found.choice.variant if found.choice else VENDOR
-        pods: Any = core.list_namespaced_pod(place.namespace, label_selector=selector)
-        for pod in pods.items:
-            if pod.status.phase in ("Succeeded", "Failed"):
+        for pod in client.find(POD, namespace, labels=selector):
+            if pod["status"].get("phase") in ("Succeeded", "Failed"):
                 continue
             found.pods += 1
-            conditions = pod.status.conditions or []
-            found.ready += any(one.type == "Ready" and one.status == "True" for one in conditions)
-        volumes: Any = core.list_namespaced_persistent_volume_claim(
-            place.namespace, label_selector=recipe.volumes_of(variant)
-        )
-        found.volumes = sorted(item.metadata.name for item in volumes.items)
+            found.ready += any(
+                one["type"] == "Ready" and one["status"] == "True"
+                for one in pod["status"].get("conditions") or []
+            )
+        volumes = client.find(VOLUME_CLAIM, namespace, labels=recipe.volumes_of(variant))
+        found.volumes = sorted(item["metadata"]["name"] for item in volumes)
     return found
 
 

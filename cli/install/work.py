@@ -80,7 +80,7 @@ def install_database(
             f" into the Secret {recipe.secret}: set kubernetes.existingSecret to it"
         )
     scripts = Scripts(recipe, place, timeout_s)
-    before = read_state(place, recipe)
+    before = read_state(place.make_client(), place.namespace, recipe)
     if before.pods and before.choice and not before.choice.is_like(choice):
         raise ConfigError(
             f"{recipe.name} is there already, with {before.choice}: uninstall it first"
@@ -142,8 +142,9 @@ def print_status(target: str | None, where: Where) -> None:
             except ConfigError as error:
                 say(error.message)
     rows = []
+    client = place.make_client()
     for recipe in recipes:
-        found = read_state(place, recipe)
+        found = read_state(client, place.namespace, recipe)
         choice = found.choice
         noted = [choice.variant, str(choice.nodes), choice.size] if choice else ["", "", ""]
         rows.append(
@@ -161,7 +162,8 @@ def uninstall_database(
     recipe = recipe_of(config, target)
     place = where.place(config)
     scripts = Scripts(recipe, place, timeout_s)
-    before = read_state(place, recipe)
+    client = place.make_client()
+    before = read_state(client, place.namespace, recipe)
     if not before.choice and not before.pods and not before.volumes:
         say(f"{recipe.name} is not installed in namespace {place.namespace}.")
         return
@@ -174,7 +176,7 @@ def uninstall_database(
     if not _confirm(place, consent, f"Remove {recipe.name}"):
         return
     scripts.run("uninstall.sh", arguments)
-    kept = read_state(place, recipe).volumes if not delete_volumes else []
+    kept = [] if delete_volumes else read_state(client, place.namespace, recipe).volumes
     say(f"Removed {recipe.name}." + (f" Kept: {', '.join(kept)}." if kept else ""))
 
 

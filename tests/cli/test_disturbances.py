@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 
 import pytest
-from kubernetes.client import ApiClient
+from kubernetes.client import Configuration
 
 from cli.disturbances import Action, Disturbance, Disturber, check_disturbances, parse_disturbance
 from cli.errors import ConfigError, RunFailed
 from cli.executors.kubernetes.disturbing import PodDisturber, matches_own_pods
+from cli.kubeclient import KubeClient
 from cli.signals import Interrupted, Interrupts
 from simulator.contract import Phase, Status
 
@@ -158,6 +159,6 @@ def test_what_comes_after_the_end_is_told_of(capsys: pytest.CaptureFixture[str])
     ],
 )
 def test_workloads_that_are_not_understood(action: Action, argument: str, words: str) -> None:
-    doers = PodDisturber(ApiClient(), "default").doers()
+    doers = PodDisturber(KubeClient(Configuration()), "default").doers()
     with pytest.raises(RunFailed, match=words):
         doers[action](argument)

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kubernetes.client import ApiClient
-
 from simulator.contract import Phase, Report, RunSettings
 
 from ...cluster import Helm, Place, merge_chart_values
@@ -42,17 +40,17 @@ class KubernetesExecutor(Executor):
 
     def __enter__(self) -> KubernetesExecutor:
         self._helm.find_version()
-        self._api: ApiClient = self._place.make_client()
+        self._client = self._place.make_client()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._api.close()
+        self._client.close()
 
     def check_capacity(self, worker_counts: Sequence[int]) -> None:
         values = merge_chart_values(self._values)
         until = time.monotonic() + UNSCHEDULABLE_PATIENCE_S
         while True:
-            nodes = read_nodes(self._api)
+            nodes = read_nodes(self._client)
             if nodes is None:
                 return
             refusal = find_refusal(worker_counts, values, nodes, self._place.namespace)
@@ -64,17 +62,17 @@ class KubernetesExecutor(Executor):
             time.sleep(_CAPACITY_POLL_S)
 
     def find_doers(self) -> Mapping[Action, Doer]:
-        return PodDisturber(self._api, self._place.namespace).doers()
+        return PodDisturber(self._client, self._place.namespace).doers()
 
     def check_disturbances(self, disturbances: Sequence[Disturbance]) -> None:
-        PodDisturber(self._api, self._place.namespace).check(disturbances)
+        PodDisturber(self._client, self._place.namespace).check(disturbances)
 
     @contextmanager
     def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
         settings = [
             one.model_copy(update={"ready_timeout_s": _READY_TIMEOUT_S}) for one in settings
         ]
-        if may_use_proxy(self._api, self._place.namespace):
+        if may_use_proxy(self._client, self._place.namespace):
             with self.install(settings, logs) as release:
                 yield release
         else:

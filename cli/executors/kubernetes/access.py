@@ -6,12 +6,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from queue import SimpleQueue
-from typing import Any
 
-from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from pydantic import ValidationError
 
@@ -25,8 +23,8 @@ from simulator.contract import (
     Status,
 )
 
-from ...cluster import Place, explain_errors, is_allowed
-from ...kubeclient import UNREACHABLE, TimedApiClient
+from ...cluster import explain_errors, is_allowed
+from ...kubeclient import UNREACHABLE, KubeClient, Timeout
 from ..watching import POLL_S, Event, Failed, Reported
 
 LOST_PATIENCE_S = 30.0
@@ -43,10 +41,10 @@ _RETRY_S = 0.25
 _PORT_NAME = "http"
 
 
-def may_use_proxy(api: client.ApiClient, namespace: str) -> bool:
+def may_use_proxy(client: KubeClient, namespace: str) -> bool:
     """Whether the user may reach the collector through the API server."""
     with explain_errors("can't begin"):
-        return is_allowed(api, namespace, "", "services", "proxy", "get")
+        return is_allowed(client, namespace, "", "services", "proxy", "get")
 
 
 class CollectorAccess:
@@ -54,14 +52,16 @@ class CollectorAccess:
 
     def __init__(
         self,
-        place: Place,
+        client: KubeClient,
+        namespace: str,
         release: str,
         token: str,
         events: SimpleQueue[Event],
         find_pod: Callable[[], str | None],
     ) -> None:
         """`find_pod`: the name of the collector's pod, once it is known."""
-        self._place = place
+        self._client = client.make_another()
+        self._namespace = namespace
         self._release = release
         self._token = token
         self._events = events
@@ -70,16 +70,13 @@ class CollectorAccess:
         self._run_id = ""
         self.is_lost = False
         """Whether the API server has been out of reach for too long."""
-        self._clients: list[TimedApiClient] = []
-        self._api = self._make_client()
 
     def ask_for_report(self, run_id: str) -> None:
         """Ask for a run's report until there is one; from the log if the proxy is not allowed."""
         self._run_id = run_id
-        api = self._make_client()
         while not self._stopped.is_set():
             try:
-                status, body = self._ask(api, "report", _REPORT_TIMEOUT_S, run_id)
+                status, body = self._ask("report", _REPORT_TIMEOUT_S, run_id)
             except UNREACHABLE:
                 status, body = 0, b""
             if status == 200:
@@ -89,7 +86,7 @@ class CollectorAccess:
                 self._events.put(Failed(body.decode()))
                 return
             if status == 403:
-                self._read_log(api)
+                self._read_log()
                 return
             if status != 202:
                 self._stopped.wait(_RETRY_S)
@@ -97,13 +94,12 @@ class CollectorAccess:
     def ask_for_status(self) -> None:
         """Ask for progress until stopped. Where that is forbidden, the answer shows at least that the
         API server is there."""
-        api = self._make_client()
         lost_since: float | None = None
         pause_s = POLL_S
         while not self._stopped.wait(pause_s):
             status, problem = 0, "it doesn't take the credentials any more"
             try:
-                status, body = self._ask(api, "status", _STATUS_TIMEOUT_S, self._run_id)
+                status, body = self._ask("status", _STATUS_TIMEOUT_S, self._run_id)
             except UNREACHABLE as error:
                 problem = str(error)
             if status in (0, 401):
@@ -123,54 +119,32 @@ class CollectorAccess:
     def tell_received(self) -> None:
         """Tell the collector that its report is here, so that it makes room for the next run."""
         with suppress(*UNREACHABLE):
-            self._ask(self._api, "over", _STATUS_TIMEOUT_S, self._run_id)
+            self._ask("over", _STATUS_TIMEOUT_S, self._run_id)
 
     def stop(self) -> None:
         """End the work of all threads."""
         self._stopped.set()
-        for one in self._clients:
-            one.break_off()
+        self._client.break_off()
 
-    def _make_client(self) -> client.CoreV1Api:
-        """A client of its own: a request that is held back holds its connection."""
-        made = self._place.make_client()
-        self._clients.append(made)
-        return client.CoreV1Api(made)
+    def _ask(self, path: str, timeout_s: Timeout, run_id: str) -> tuple[int, bytes]:
+        """GET from the collector through the API server's service proxy: status and body."""
+        return self._client.ask_service(
+            self._namespace, f"{self._release}:{_PORT_NAME}", path,
+            {TOKEN_HEADER: self._token, RUN_HEADER: run_id}, timeout_s,
+        )  # fmt: skip
 
-    def _ask(
-        self, api: client.CoreV1Api, path: str, timeout_s: tuple[float, float], run_id: str
-    ) -> tuple[int, bytes]:
-        """GET from the collector through the API server's service proxy: (status, body).
-
-        Single-segment paths: the client would send a slash as %2F. Without preloading: it would
-        turn JSON into Python's notation (kubernetes-client/python #2158).
-        """
-        try:
-            answer: Any = api.connect_get_namespaced_service_proxy_with_path(
-                f"{self._release}:{_PORT_NAME}",
-                self._place.namespace,
-                path,
-                _preload_content=False,
-                _request_timeout=timeout_s,
-                _headers={TOKEN_HEADER: self._token, RUN_HEADER: run_id},
-            )
-        except ApiException as error:
-            return int(error.status or 0), str(error.body or "").encode()
-        return int(answer.status), bytes(answer.data)
-
-    def _read_log(self, api: client.CoreV1Api) -> None:
+    def _read_log(self) -> None:
         """Take progress and report from the collector's log."""
         while not self._stopped.is_set():
             name = self._find_pod()
             if name is None:
                 self._stopped.wait(_RETRY_S)
                 continue
-            with suppress(ApiException, *UNREACHABLE):
-                log: Any = api.read_namespaced_pod_log(
-                    name, self._place.namespace, follow=True, _preload_content=False,
-                    _request_timeout=_LOG_TIMEOUT_S,
-                )  # fmt: skip
-                for line in _split_lines(log):
+            with (
+                suppress(ApiException, *UNREACHABLE),
+                closing(self._client.follow_log(self._namespace, name, _LOG_TIMEOUT_S)) as lines,
+            ):
+                for line in lines:
                     event = read_line(line)
                     if event is not None:
                         self._events.put(event)
@@ -188,13 +162,3 @@ def read_line(line: str) -> Event | None:
     if line.startswith(FAILURE_PREFIX):
         return Failed(json.loads(line.removeprefix(FAILURE_PREFIX)))
     return None
-
-
-def _split_lines(stream: Any) -> Iterator[str]:
-    rest = b""
-    for chunk in stream.stream(65536):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.decode(errors="replace")
-    if rest:
-        yield rest.decode(errors="replace")

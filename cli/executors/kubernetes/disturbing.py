@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
-
-from kubernetes import client
 
 from ...cluster import RUN_LABEL, explain_errors
 from ...disturbances import Action, Disturbance, Doer, parse_workload, split_namespace
 from ...errors import ConfigError, RunFailed
+from ...kubeclient import DAEMON_SET, DEPLOYMENT, POD, STATEFUL_SET, Item, KubeClient
 
 _OWN_LABELS = (
     ("app.kubernetes.io/name", ("iot-database-benchmark",)),
@@ -48,13 +46,15 @@ def matches_own_pods(selector: str) -> bool:
     return True
 
 
+_WORKLOADS = {kind.name: kind for kind in (STATEFUL_SET, DEPLOYMENT, DAEMON_SET)}
+
+
 class PodDisturber:
     """Deletes pods, restarts and scales workloads: of the run's namespace, or of another that is named as in
     `app=postgresql in databases`."""
 
-    def __init__(self, api: client.ApiClient, namespace: str) -> None:
-        self._core: Any = client.CoreV1Api(api)
-        self._apps: Any = client.AppsV1Api(api)
+    def __init__(self, client: KubeClient, namespace: str) -> None:
+        self._client = client
         self._namespace = namespace
 
     def doers(self) -> Mapping[Action, Doer]:
@@ -68,48 +68,45 @@ class PodDisturber:
     def check(self, disturbances: Sequence[Disturbance]) -> None:
         """ConfigError if one can't be done: the API server is asked for it, without that it does it
         (https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run)."""
-        dry_run = {"dry_run": "All"}
         for one in disturbances:
             try:
                 if one.action is Action.DELETE_PODS:
-                    self.delete_pods(one.argument, **dry_run)
+                    self.delete_pods(one.argument, dry_run=True)
                 elif one.action is Action.RESTART:
-                    self.restart(one.argument, **dry_run)
+                    self.restart(one.argument, dry_run=True)
                 elif one.action is Action.SCALE:
-                    self.scale(one.argument, **dry_run)
+                    self.scale(one.argument, dry_run=True)
             except RunFailed as error:
                 raise ConfigError(f"--disturb '{one}': {error.message}") from error
 
-    def delete_pods(self, argument: str, **options: str) -> None:
+    def delete_pods(self, argument: str, dry_run: bool = False) -> None:
         """Delete the pods with these labels, as a node that is drained would."""
         labels, namespace = self._split(argument)
         with explain_errors(f"can't delete pods {labels} of namespace {namespace}"):
-            found: Any = self._core.list_namespaced_pod(namespace, label_selector=labels)
-            if any(RUN_LABEL in (pod.metadata.labels or {}) for pod in found.items) or (
+            found = self._client.find(POD, namespace, labels=labels)
+            if any(RUN_LABEL in (pod["metadata"].get("labels") or {}) for pod in found) or (
                 namespace == self._namespace and matches_own_pods(labels)
             ):
                 raise RunFailed(
                     f"pods of this tool have the labels {labels}, too: name the database's own"
                 )
-            for pod in found.items:
-                self._core.delete_namespaced_pod(pod.metadata.name, namespace, **options)
-        if not found.items:
+            for pod in found:
+                self._client.delete(POD, namespace, pod["metadata"]["name"], dry_run=dry_run)
+        if not found:
             raise RunFailed(f"namespace {namespace} has no pod with the labels {labels}")
 
-    def restart(self, argument: str, **options: str) -> None:
+    def restart(self, argument: str, dry_run: bool = False) -> None:
         """Replace a workload's pods one after the other, as `kubectl rollout restart` does."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         annotations = {"kubectl.kubernetes.io/restartedAt": now}
         change = {"template": {"metadata": {"annotations": annotations}}}
-        self._patch(Action.RESTART, argument, change, options)
+        self._patch(Action.RESTART, argument, change, dry_run)
 
-    def scale(self, argument: str, **options: str) -> None:
+    def scale(self, argument: str, dry_run: bool = False) -> None:
         """Give a workload another number of pods."""
-        self._patch(Action.SCALE, argument, {}, options)
+        self._patch(Action.SCALE, argument, {}, dry_run)
 
-    def _patch(
-        self, action: Action, argument: str, change: dict[str, Any], options: Mapping[str, str]
-    ) -> None:
+    def _patch(self, action: Action, argument: str, change: Item, dry_run: bool) -> None:
         target, namespace = self._split(argument)
         try:
             workload = parse_workload(action, target)
@@ -117,13 +114,14 @@ class PodDisturber:
             raise RunFailed(error.message) from error
         if workload.replicas is not None:
             change = {"replicas": workload.replicas}
-        patches = {
-            "statefulset": self._apps.patch_namespaced_stateful_set,
-            "deployment": self._apps.patch_namespaced_deployment,
-            "daemonset": self._apps.patch_namespaced_daemon_set,
-        }
         with explain_errors(f"can't change {workload} of namespace {namespace}"):
-            patches[workload.kind](workload.name, namespace, {"spec": change}, **options)
+            self._client.patch(
+                _WORKLOADS[workload.kind],
+                namespace,
+                workload.name,
+                {"spec": change},
+                dry_run=dry_run,
+            )
 
     def _split(self, argument: str) -> tuple[str, str]:
         what, namespace = split_namespace(argument)

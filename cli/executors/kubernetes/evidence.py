@@ -8,71 +8,81 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from ...kubeclient import UNREACHABLE
+from ...kubeclient import EVENT, NODE, UNREACHABLE, Item, KubeClient
 
 _LOG_READERS = 8
 
 
-def keep_logs(core: client.CoreV1Api, namespace: str, pods: Iterable[str], logs: Path) -> None:
+def keep_logs(client: KubeClient, namespace: str, pods: Iterable[str], logs: Path) -> None:
     """The log of each pod that has one, in a file."""
 
     def keep(name: str) -> None:
         with suppress(ApiException, *UNREACHABLE):
-            log: Any = core.read_namespaced_pod_log(name, namespace, _preload_content=False)
-            (logs / f"{name}.log").write_bytes(log.data)
+            (logs / f"{name}.log").write_bytes(client.read_log(namespace, name))
 
     with ThreadPoolExecutor(_LOG_READERS) as readers:
         list(readers.map(keep, pods))
 
 
-def keep_events(core: client.CoreV1Api, namespace: str, release: str, logs: Path) -> None:
+def keep_events(client: KubeClient, namespace: str, release: str, logs: Path) -> None:
     """The events of a release's objects, in a file."""
     with suppress(ApiException, *UNREACHABLE):
-        events: Any = core.list_namespaced_event(namespace)
+        events = client.find(EVENT, namespace)
         lines = [
-            f"{e.last_timestamp or e.event_time} {e.type} {e.involved_object.kind}/"
-            f"{e.involved_object.name} {e.reason}: {e.message}\n"
-            for e in events.items
-            if (e.involved_object.name or "").startswith(release)
+            _write_event(event)
+            for event in events
+            if event["involvedObject"].get("name", "").startswith(release)
         ]
         (logs / "events.log").write_text("".join(lines))
 
 
-def describe_environment(core: client.CoreV1Api, pods: Mapping[str, Any]) -> dict[str, Any]:
+def _write_event(event: Item) -> str:
+    concerned = event["involvedObject"]
+    return (
+        f"{event.get('lastTimestamp') or event.get('eventTime')} {event.get('type')}"
+        f" {concerned.get('kind')}/{concerned.get('name')} {event.get('reason')}:"
+        f" {event.get('message')}\n"
+    )
+
+
+def describe_environment(client: KubeClient, pods: Mapping[str, Item]) -> dict[str, Any]:
     """Version, placement, nodes and image digests, for the result. What the user may not read is
     None."""
     version = None
     with suppress(ApiException, *UNREACHABLE):
-        version = client.VersionApi(core.api_client).get_code().git_version
-    nodes = {pod.spec.node_name for pod in pods.values() if pod.spec.node_name}
+        version = client.read_version()
+    placement = {name: pod["spec"].get("nodeName") for name, pod in sorted(pods.items())}
     images = {
-        status.image_id
+        status["imageID"]
         for pod in pods.values()
-        for status in pod.status.container_statuses or []
-        if status.image_id
+        for status in pod["status"].get("containerStatuses") or []
+        if status.get("imageID")
     }
     return {
         "version": version,
-        "placement": {name: pod.spec.node_name for name, pod in sorted(pods.items())},
-        "nodes": {name: _describe_node(core, name) for name in sorted(nodes)},
+        "placement": placement,
+        "nodes": {
+            name: _describe_node(client, name)
+            for name in sorted(set(filter(None, placement.values())))
+        },
         "images": sorted(images),
     }
 
 
-def _describe_node(core: client.CoreV1Api, name: str) -> dict[str, Any] | None:
+def _describe_node(client: KubeClient, name: str) -> dict[str, Any] | None:
     try:
-        node: Any = core.read_node(name)
+        node = client.get(NODE, None, name)
     except (ApiException, *UNREACHABLE):
         return None
-    labels = node.metadata.labels or {}
+    labels = node["metadata"].get("labels") or {}
+    info, capacity = node["status"]["nodeInfo"], node["status"].get("capacity") or {}
     return {
         "instance_type": labels.get("node.kubernetes.io/instance-type"),
         "zone": labels.get("topology.kubernetes.io/zone"),
-        "kernel": node.status.node_info.kernel_version,
-        "container_runtime": node.status.node_info.container_runtime_version,
-        "cpu": node.status.capacity.get("cpu"),
-        "memory": node.status.capacity.get("memory"),
+        "kernel": info["kernelVersion"],
+        "container_runtime": info["containerRuntimeVersion"],
+        "cpu": capacity.get("cpu"),
+        "memory": capacity.get("memory"),
     }

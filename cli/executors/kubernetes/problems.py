@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 from ...installation import program
+from ...kubeclient import Item
 from ..watching import Problem
 
 # The kubelet tries again by itself; what its second try doesn't cure stays as it is.
@@ -46,37 +47,56 @@ _REMEDIES = {
 }
 
 
-def pod_problem(pod: Any) -> Problem | None:
-    """What is wrong with a pod (a V1Pod), or None."""
-    name, status = pod.metadata.name, pod.status
-    for condition in status.conditions or []:
-        if condition.type == "DisruptionTarget" and condition.status == "True":
-            return Problem(f"pod {name} was evicted: {condition.reason}: {condition.message}")
-    if pod.metadata.deletion_timestamp:
+def pod_problem(pod: Item) -> Problem | None:
+    """What is wrong with a pod, or None."""
+    name, status = pod["metadata"]["name"], pod["status"]
+    for condition in _find_conditions(status, "DisruptionTarget"):
+        why = f"{condition.get('reason')}: {condition.get('message')}"
+        return Problem(f"pod {name} was evicted: {why}")
+    if pod["metadata"].get("deletionTimestamp"):
         return Problem(f"pod {name} was deleted in mid-run")
-    for container in status.container_statuses or []:
-        waiting = container.state.waiting if container.state else None
-        if waiting and waiting.reason in _WAITING_PATIENCE_S:
-            text = f"pod {name}: {waiting.reason}: {waiting.message or container.image}"
-            if "Image" in waiting.reason:
-                text += "; check image.name, image.tag and imagePullSecrets"
-            return Problem(text, _WAITING_PATIENCE_S[waiting.reason])
-        ended = container.state.terminated if container.state else None
-        if ended and ended.reason == "OOMKilled":
-            value = _name_resources(container.name)
-            return Problem(f"pod {name} was killed: out of memory; raise {value}.memory")
-        if ended and ended.exit_code:
-            by_signal = ended.exit_code > 128 or ended.signal
-            text = f"pod {name} ended with status {ended.exit_code} ({ended.reason})"
-            return Problem(text, 0.0 if by_signal else _EXIT_PATIENCE_S)
-    if status.phase == "Failed":
-        what = ": ".join(filter(None, (status.reason, status.message))) or "no reason given"
+    for container in status.get("containerStatuses") or []:
+        problem = _container_problem(name, container)
+        if problem:
+            return problem
+    if status.get("phase") == "Failed":
+        said = (status.get("reason"), status.get("message"))
+        what = ": ".join(filter(None, said)) or "no reason given"
         return Problem(f"pod {name} failed: {what}", 1.0)
-    for condition in status.conditions or []:
-        if condition.type == "PodScheduled" and condition.reason == "Unschedulable":
-            text = f"pod {name} can't be scheduled: {condition.message}"
-            remedy = _find_remedy(condition.message or "", pod.spec.containers[0].name)
-            return Problem(text + remedy, UNSCHEDULABLE_PATIENCE_S)
+    for condition in _find_conditions(status, "PodScheduled", "False"):
+        if condition.get("reason") == "Unschedulable":
+            message = condition.get("message") or ""
+            remedy = _find_remedy(message, pod["spec"]["containers"][0]["name"])
+            text = f"pod {name} can't be scheduled: {message}{remedy}"
+            return Problem(text, UNSCHEDULABLE_PATIENCE_S)
+    return None
+
+
+def _find_conditions(status: Item, kind: str, holds: str = "True") -> Iterator[Item]:
+    """The conditions of a kind that hold, or of which that is false or unknown."""
+    for condition in status.get("conditions") or []:
+        if condition["type"] == kind and condition["status"] == holds:
+            yield condition
+
+
+def _container_problem(pod: str, container: Item) -> Problem | None:
+    """What is wrong with a container, by its status."""
+    state = container.get("state") or {}
+    waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+    reason = waiting.get("reason")
+    if reason in _WAITING_PATIENCE_S:
+        text = f"pod {pod}: {reason}: {waiting.get('message') or container.get('image')}"
+        if "Image" in reason:
+            text += "; check image.name, image.tag and imagePullSecrets"
+        return Problem(text, _WAITING_PATIENCE_S[reason])
+    if ended.get("reason") == "OOMKilled":
+        value = _name_resources(container["name"])
+        return Problem(f"pod {pod} was killed: out of memory; raise {value}.memory")
+    status = ended.get("exitCode")
+    if status:
+        by_signal = status > 128 or ended.get("signal")
+        text = f"pod {pod} ended with status {status} ({ended.get('reason')})"
+        return Problem(text, 0.0 if by_signal else _EXIT_PATIENCE_S)
     return None
 
 
@@ -92,27 +112,32 @@ def _name_resources(component: str) -> str:
     return "resources" if component == "worker" else "collectorResources"
 
 
-def job_problem(job: Any) -> Problem | None:
-    """What is wrong with a Job (a V1Job), or None."""
-    for condition in job.status.conditions or []:
-        if condition.type in ("Failed", "FailureTarget") and condition.status == "True":
-            text = f"job {job.metadata.name} failed: {condition.reason}: {condition.message}"
+def job_problem(job: Item) -> Problem | None:
+    """What is wrong with a Job, or None."""
+    for condition in (job.get("status") or {}).get("conditions") or []:
+        if condition["type"] in ("Failed", "FailureTarget") and condition["status"] == "True":
+            why = f"{condition.get('reason')}: {condition.get('message')}"
+            text = f"job {job['metadata']['name']} failed: {why}"
             return Problem(text, _JOB_PATIENCE_S, _SECOND_HAND)
     return None
 
 
-def event_problem(event: Any) -> Problem | None:
-    """What an event (a CoreV1Event) says that no object's status does: pods that are refused, or
-    that a node can't make ready for their containers."""
-    message = event.message or ""
-    if event.reason in _NODE_EVENTS:
+def event_problem(event: Item) -> Problem | None:
+    """What an event says that no object's status does: pods that are refused, or that a node can't make
+    ready for their containers."""
+    message, reason, concerned = (
+        event.get("message") or "",
+        event.get("reason"),
+        event["involvedObject"],
+    )
+    if reason in _NODE_EVENTS:
         if _NOT_YET in message:
             return None
-        text = f"pod {event.involved_object.name}: {event.reason}: {message}"
+        text = f"pod {concerned['name']}: {reason}: {message}"
         if 'secret "' in message and "not found" in message:
             text += f"; a shipped target's Secret comes from: {program()} db install TARGET"
         return Problem(text, _NODE_EVENT_PATIENCE_S, _SECOND_HAND)
-    if event.reason != "FailedCreate":
+    if reason != "FailedCreate":
         return None
     if "exceeded quota" in message:
         remedy = "; ask for more quota, or use fewer workers or smaller resources"
@@ -120,6 +145,6 @@ def event_problem(event: Any) -> Problem | None:
         remedy = "; leave runAsUser and podAnnotations as they are in the chart"
     else:
         remedy = ""
-    where = f"{event.involved_object.kind.lower()} {event.involved_object.name}"
+    where = f"{concerned['kind'].lower()} {concerned['name']}"
     text = f"{where}: pods are refused: {message}{remedy}"
     return Problem(text, _REFUSED_PATIENCE_S, _SECOND_HAND)

@@ -10,7 +10,6 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from simulator.contract import Phase, Report, RunSettings, Status
@@ -19,7 +18,7 @@ from ...cluster import RELEASE_PREFIX, RUN_LABEL, Helm, Place, describe_user
 from ...config import merge_values
 from ...errors import RunFailed
 from ...installation import program
-from ...kubeclient import UNREACHABLE
+from ...kubeclient import NODE, POD, UNREACHABLE
 from ...signals import Interrupts
 from ..base import Series, Watch
 from ..watching import Noticed, RunUnderWay, await_report
@@ -54,17 +53,20 @@ class Release(RunUnderWay, Series):
         self._values = values
         self._settings = settings
         self._logs = logs
-        self._core = client.CoreV1Api(place.make_client())
+        # Made anew for each release: somebody may have renewed the kubeconfig's credentials.
+        self._client = place.make_client()
         # The release is known by its first run.
         first = settings[0]
         self._name = RELEASE_PREFIX + first.run_id
         self._selector = f"{RUN_LABEL}={first.run_id}"
         self._watch = ReleaseWatch(
-            place, self._name, self._selector, first.workers, self.events, self.problems
-        )
+            self._client, place.namespace, self._name, self._selector, first.workers,
+            self.events, self.problems,
+        )  # fmt: skip
         self._collector = access.CollectorAccess(
-            place, self._name, first.token, self.events, self._watch.find_collector
-        )
+            self._client, place.namespace, self._name, first.token, self.events,
+            self._watch.find_collector,
+        )  # fmt: skip
         self._threads: list[threading.Thread] = []
         self._installed = False
         self._refused = False
@@ -112,10 +114,10 @@ class Release(RunUnderWay, Series):
         if "podCidrs" in values.get("networkPolicy", {}):
             return dict(values)
         try:
-            nodes: Any = self._core.list_node()
+            nodes = self._client.find(NODE)
         except ApiException:
             return dict(values)
-        found = sorted({cidr for node in nodes.items for cidr in node.spec.pod_cidrs or []})
+        found = sorted({cidr for node in nodes for cidr in node["spec"].get("podCIDRs") or []})
         return merge_values(values, {"networkPolicy": {"podCidrs": found}})
 
     # --- a run -----------------------------------------------------------------------------------
@@ -125,10 +127,10 @@ class Release(RunUnderWay, Series):
         self._begin(self._collector.ask_for_report, settings.run_id)
         space = self._place.namespace
         nodes = NodeWatch(
-            self._place,
+            self._client,
             lambda: place_pods(space, list(self._watch.pods.values())),
             lambda: find_database_pods(
-                self._core, space, self._values, list(settings.options.values())
+                self._client, space, self._values, list(settings.options.values())
             ),
         )
         self._begin(nodes.follow)
@@ -155,7 +157,7 @@ class Release(RunUnderWay, Series):
             "pods": "kept for the runs of one worker count, with new processes for each run"
             if kept
             else "new for each run",
-            **describe_environment(self._core, self._watch.pods),
+            **describe_environment(self._client, self._watch.pods),
         }
         ended = time.monotonic()
         self._collector.tell_received()
@@ -202,13 +204,11 @@ class Release(RunUnderWay, Series):
         if self._collector.is_lost or self._interrupts.hurry.is_set():
             return
         with suppress(ApiException, *UNREACHABLE):
-            listed: Any = self._core.list_namespaced_pod(
-                self._place.namespace, label_selector=self._selector
-            )
-            self._watch.pods |= {pod.metadata.name: pod for pod in listed.items}
-        keep_logs(self._core, self._place.namespace, self._watch.pods, self._logs)
+            listed = self._client.find(POD, self._place.namespace, labels=self._selector)
+            self._watch.pods |= {pod["metadata"]["name"]: pod for pod in listed}
+        keep_logs(self._client, self._place.namespace, self._watch.pods, self._logs)
         if failed:
-            keep_events(self._core, self._place.namespace, self._name, self._logs)
+            keep_events(self._client, self._place.namespace, self._name, self._logs)
 
     def _remove(self) -> None:
         """Uninstall; again while the API server is away. RunFailed says what is left."""
@@ -241,10 +241,10 @@ class Release(RunUnderWay, Series):
             except Empty:
                 continue
             change = event.happening if isinstance(event, Noticed) else None
-            if not isinstance(change, Change) or change.kind != "pod":
+            if not isinstance(change, Change) or change.kind is not POD:
                 continue
             if change.how == "DELETED" or has_ended(change.item):
-                left.discard(change.item.metadata.name)
+                left.discard(change.item["metadata"]["name"])
 
 
 def _is_forbidden(error: RunFailed) -> bool:

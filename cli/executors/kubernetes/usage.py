@@ -3,7 +3,6 @@ read them."""
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import threading
@@ -12,13 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from simulator.contract import Machine, Phase, Report, Status
 
-from ...cluster import Place
-from ...kubeclient import UNREACHABLE
+from ...kubeclient import NODE, POD, SERVICE, UNREACHABLE, Item, KubeClient
 from ..neighbours import NAMED, NAMED_SHARE
 
 _log = logging.getLogger(__name__)
@@ -93,14 +90,14 @@ class NodeWatch:
 
     def __init__(
         self,
-        place: Place,
+        client: KubeClient,
         find_own: Callable[[], Placement],
         find_database: Callable[[], Placement],
     ) -> None:
         """`find_own`: the run's pods; `find_database`: the database's, asked for once."""
         self._find_own = find_own
         self._find_database = find_database
-        self._client = place.make_client()
+        self._client = client.make_another()
         self._nodes: dict[str, NodeUse] = {}
         self._began = threading.Event()
         self._stopped = threading.Event()
@@ -126,16 +123,12 @@ class NodeWatch:
             self._stopped.wait(_INTERVAL_S)
 
     def _read(self, node: str) -> None:
-        request = self._client.param_serialize(
-            "GET", "/api/v1/nodes/{name}/proxy/stats/summary", path_params={"name": node},
-            query_params=[("only_cpu_and_memory", "true")], auth_settings=["BearerToken"],
-        )  # fmt: skip
+        path = NODE.locate(None, node, "proxy", "stats", "summary")
         try:
-            answer = self._client.call_api(*request)
-            if answer.status == 200:
-                self._nodes.setdefault(node, NodeUse()).add(json.loads(answer.read()))
-            self._forbidden |= answer.status == 403
+            found = self._client.read_json(path, only_cpu_and_memory="true")
+            self._nodes.setdefault(node, NodeUse()).add(found)
         except (ApiException, ValueError, KeyError, *UNREACHABLE) as error:
+            self._forbidden |= isinstance(error, ApiException) and error.status == 403
             _log.debug("the statistics of node %s can't be read: %s", node, error)
 
     def complete(self, report: Report) -> None:
@@ -160,7 +153,7 @@ class NodeWatch:
 
 
 def find_database_pods(
-    core: client.CoreV1Api, namespace: str, values: Mapping[str, Any], options: Iterable[object]
+    client: KubeClient, namespace: str, values: Mapping[str, Any], options: Iterable[object]
 ) -> Placement:
     """The database's pods, as far as they can be known: those that the chart's `values` keep the run
     away from, and those behind a Service of the namespace that an option names."""
@@ -169,11 +162,10 @@ def find_database_pods(
         spaces: Sequence[str] = values.get("keepAwayFromNamespaces") or [namespace]
         selectors += [(space, values["keepAwayFrom"]) for space in spaces]
     try:
-        services: Any = core.list_namespaced_service(namespace)
         selectors += [
-            (namespace, one.spec.selector)
-            for one in services.items
-            if one.spec.selector and is_named(one.metadata.name, options)
+            (namespace, one["spec"]["selector"])
+            for one in client.find(SERVICE, namespace)
+            if one["spec"].get("selector") and is_named(one["metadata"]["name"], options)
         ]
     except (ApiException, *UNREACHABLE) as error:
         _log.debug("the Services of %s can't be listed: %s", namespace, error)
@@ -181,19 +173,19 @@ def find_database_pods(
     for space, labels in selectors:
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         try:
-            pods: Any = core.list_namespaced_pod(
-                space, label_selector=selector, field_selector="status.phase=Running"
-            )
-            found |= place_pods(space, pods.items)
+            pods = client.find(POD, space, labels=selector, fields="status.phase=Running")
+            found |= place_pods(space, pods)
         except (ApiException, *UNREACHABLE) as error:
             _log.debug("the pods %s of %s can't be listed: %s", selector, space, error)
     return found
 
 
-def place_pods(namespace: str, pods: Iterable[Any]) -> dict[PodName, str]:
+def place_pods(namespace: str, pods: Iterable[Item]) -> dict[PodName, str]:
     """Those of the pods that have a node, with it."""
     return {
-        (namespace, pod.metadata.name): pod.spec.node_name for pod in pods if pod.spec.node_name
+        (namespace, pod["metadata"]["name"]): pod["spec"]["nodeName"]
+        for pod in pods
+        if pod["spec"].get("nodeName")
     }
 
 

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from kubernetes.client import (
-    CoreV1Event,
-    V1Container,
-    V1ObjectMeta,
-    V1ObjectReference,
-    V1Pod,
-    V1PodCondition,
-    V1PodSpec,
-    V1PodStatus,
-)
 
 from cli.executors.kubernetes.problems import event_problem, pod_problem
 
@@ -24,12 +16,10 @@ NOT_YET = (
 QUOTA = "Error creating: pods is forbidden: exceeded quota: small"
 
 
-def event(reason: str, message: str, kind: str = "Pod") -> CoreV1Event:
+def event(reason: str, message: str, kind: str = "Pod") -> dict[str, Any]:
     """An event of an object called `it`."""
-    about = V1ObjectReference(kind=kind, name="it")
-    return CoreV1Event(
-        involved_object=about, metadata=V1ObjectMeta(), reason=reason, message=message
-    )
+    about = {"kind": kind, "name": "it"}
+    return {"involvedObject": about, "reason": reason, "message": message}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +30,7 @@ def event(reason: str, message: str, kind: str = "Pod") -> CoreV1Event:
         (event("FailedCreate", QUOTA, "Job"), "job it: pods are refused"),
     ],
 )
-def test_what_lasts_ends_the_run_after_a_while(happened: CoreV1Event, said: str) -> None:
+def test_what_lasts_ends_the_run_after_a_while(happened: dict[str, Any], said: str) -> None:
     problem = event_problem(happened)
     assert problem is not None
     assert said in problem.text
@@ -70,15 +60,16 @@ def test_a_node_that_is_busy_gets_its_time() -> None:
 def test_a_pod_that_can_not_be_scheduled_says_what_to_set(
     component: str, said: str, remedies: list[str]
 ) -> None:
-    condition = V1PodCondition(
-        type="PodScheduled", status="False", reason="Unschedulable", message=said
+    condition = {
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said
+    }  # fmt: skip
+    problem = pod_problem(
+        {
+            "metadata": {"name": "it"},
+            "spec": {"containers": [{"name": component}]},
+            "status": {"phase": "Pending", "conditions": [condition]},
+        }
     )
-    pod = V1Pod(
-        metadata=V1ObjectMeta(name="it"),
-        spec=V1PodSpec(containers=[V1Container(name=component)]),
-        status=V1PodStatus(phase="Pending", conditions=[condition]),
-    )
-    problem = pod_problem(pod)
     assert problem is not None
     first, *rest = problem.text.splitlines()
     assert first == f"pod it can't be scheduled: {said}"
