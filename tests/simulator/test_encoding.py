@@ -294,6 +294,10 @@ TEXT_COLUMNS = [
     (b"%.9g", floats(1e5)),
     (b"%b", np.resize(np.array([b"", b"a %d", "Grüße".encode()]), 3000)),
     (b"%b", np.broadcast_to(np.array([b"100 %"]), (3000,))),
+    (
+        b"%b",
+        np.broadcast_to(np.array(["so lang, daß es später eingesetzt wird ".encode() * 3]), 3000),
+    ),
 ]
 
 
@@ -319,6 +323,8 @@ def test_rows_of_text_in_windows_of_any_size(monkeypatch: pytest.MonkeyPatch, wi
     for size in (7, 700, 1100):
         requests = format_requests(b"%d,%.2f;%d", b"|", columns, size)
         assert requests == [b"|".join(expected[slice(*span)]) for span in bounds(1100, size)]
+        framed = format_requests(b"%d,%.2f;%d", b"|", columns, size, lambda n: (b"%d:" % n, b"."))
+        assert framed == [b"%d:%b." % (len(request), request) for request in requests]
     few = [data[:300] for data in columns]
     assert format_rows(b"%d,%.2f;%d", b"|", few) == b"|".join(expected[:300])
     assert format_rows(b"%d", b"|", [columns[0][:0]]) == b""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from ...binary_rows import BinaryRows
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, Columns, bounds, escape, text_format, with_client_key
-from ...rows import ROW_SEPARATOR, format_requests, text_form, text_values
+from ...rows import ROW_SEPARATOR, Frame, format_requests, no_frame, text_form, text_values
 from ...workloads.base import ColumnType, EventBlock
 from ..base import Job
 from ..sending import Encoder, Payload
@@ -206,9 +207,7 @@ class PostgresEncoder(Encoder):
             statement = self.copy_statement(table).encode()
             if self.copy_format is CopyFormat.BINARY:
                 return copy_binary(columns, size, statement, block.missing)
-            streams = text_rows(columns, size, block.missing)
-            ends = [make_copy_ends(statement, len(stream)) for stream in streams]
-            return [b"".join((e[0], stream, e[1])) for e, stream in zip(ends, streams, strict=True)]
+            return text_rows(columns, size, block.missing, partial(make_copy_ends, statement))
         if self._is_prepared:
             end = EXECUTE if self.mode is InsertMode.TRANSACTION else EXECUTE + SYNC
             return bind_rows(columns, size, _name(table), end, block.missing)
@@ -267,11 +266,16 @@ def value_rows(
     return _format(columns, size, forms, row, separator, _LITERAL_ESCAPES, missing, b"NULL")
 
 
-def text_rows(columns: Columns, size: int, missing: Missing = _NONE_MISSING) -> list[bytes]:
-    """Rows of text COPY, `size` rows to each result."""
+def text_rows(
+    columns: Columns,
+    size: int,
+    missing: Missing = _NONE_MISSING,
+    frame: Frame = no_frame,
+) -> list[bytes]:
+    """Rows of text COPY, `size` rows to each result, framed."""
     forms = [text_format(column) for column in columns[0]]
     row = [b"", b"\t", b"\n"]
-    return _format(columns, size, forms, row, b"", _COPY_ESCAPES, missing, b"\\N")
+    return _format(columns, size, forms, row, b"", _COPY_ESCAPES, missing, b"\\N", frame)
 
 
 def _format(
@@ -283,6 +287,7 @@ def _format(
     escapes: Sequence[tuple[bytes, bytes]],
     missing: Missing,
     null: bytes,
+    frame: Frame = no_frame,
 ) -> list[bytes]:
     """Rows of values in these forms; `row`: what stands before, between and behind them."""
     names, values = columns
@@ -295,7 +300,7 @@ def _format(
         shown.append(text_form(column, form))
         data.append(text_values(column, form, own, missing.get(column.name), null))
     before, between, behind = row
-    return format_requests(before + between.join(shown) + behind, separator, data, size)
+    return format_requests(before + between.join(shown) + behind, separator, data, size, frame)
 
 
 def copy_binary(

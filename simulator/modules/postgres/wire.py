@@ -30,6 +30,10 @@ from .protocol import Answer, AnswerReader
 _PIECE = 1 << 14
 """Bytes read at once, and the most that TLS has in one record."""
 
+# Bytes that a Unix socket is to have room for, as far as the kernel allows: by default it has less than a
+# batch of 1,000 wide rows needs, and each further piece of a request costs a wait. TCP finds its own size.
+_UNIX_SEND_BYTES = 1 << 22
+
 # https://docs.openssl.org/3.0/man3/SSL_get_error/
 _WANT_READ, _WANT_WRITE, _SYSCALL, _ZERO_RETURN = 2, 3, 5, 6
 
@@ -165,6 +169,8 @@ class _Plain:
     def __init__(self, connection: Connection, stamped: bool) -> None:
         # libpq will close its own descriptor.
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
+        if self._socket.family == socket.AF_UNIX:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_SEND_BYTES)
         self.fileno = self._socket.fileno
         self.send = self._socket.send
         self.receive: Callable[[], bytes] = partial(self._socket.recv, _PIECE)
