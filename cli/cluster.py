@@ -145,7 +145,7 @@ def explain_errors(what: str) -> Iterator[None]:
         yield
     except ApiException as error:
         raise RunFailed(
-            f"{what}: {error.status} {error.reason}: {_read_refusal(error.body)}"
+            f"{what}: {error.status} {error.reason}: {read_refusal(error.body)}"
         ) from error
     except UNREACHABLE as error:
         raise RunFailed(
@@ -154,7 +154,7 @@ def explain_errors(what: str) -> Iterator[None]:
         ) from error
 
 
-def _read_refusal(body: Any) -> str:
+def read_refusal(body: Any) -> str:
     """The API server's own words."""
     try:
         return str(json.loads(body)["message"])

@@ -36,7 +36,11 @@ PERMISSIONS = (
     ("networking.k8s.io", "networkpolicies", None, ("create", "delete", "get", "list")),
     ("policy", "poddisruptionbudgets", None, ("create", "delete", "get", "list")),
     ("", "events", None, ("list", "watch")),
+    ("metrics.k8s.io", "pods", None, ("list",)),
 )
+
+_OF_TWO_GROUPS = {("metrics.k8s.io", "pods")}
+"""Resources whose names alone could mean another group's."""
 
 _PODS_PATIENCE_S = 120.0
 
@@ -46,7 +50,10 @@ BUSY_LOAD_PER_CPU = 0.5
 """From this load average of a minute on, a machine is called busy."""
 
 # A run works without these, too: in another way, or with a gap in the result.
-OPTIONAL = {("services", "proxy"): "progress and report are read from the collector's log instead"}
+OPTIONAL = {
+    ("", "services", "proxy"): "progress and report are read from the collector's log instead",
+    ("metrics.k8s.io", "pods", None): "what the database uses is known only by get nodes/proxy",
+}
 
 
 @dataclass(frozen=True)
@@ -154,7 +161,8 @@ def _check_permissions(place: Place, client: KubeClient) -> Iterator[Finding]:
         for verb in verbs:
             if not is_allowed(client, place.namespace, group, resource, subresource, verb):
                 name = f"{verb} {resource}" + (f"/{subresource}" if subresource else "")
-                instead = OPTIONAL.get((resource, subresource or ""))
+                name += f" of {group}" if (group, resource) in _OF_TWO_GROUPS else ""
+                instead = OPTIONAL.get((group, resource, subresource))
                 if instead:
                     optional.append(f"no permission to {name}: {instead}")
                 else:

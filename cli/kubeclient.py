@@ -69,6 +69,7 @@ DISRUPTION_BUDGET = Kind("poddisruptionbudget", "apis/policy/v1", "poddisruption
 STATEFUL_SET = Kind("statefulset", "apis/apps/v1", "statefulsets")
 DEPLOYMENT = Kind("deployment", "apis/apps/v1", "deployments")
 DAEMON_SET = Kind("daemonset", "apis/apps/v1", "daemonsets")
+POD_METRICS = Kind("pod's metrics", "apis/metrics.k8s.io/v1beta1", "pods")
 ACCESS_REVIEW = Kind("access review", "apis/authorization.k8s.io/v1", "selfsubjectaccessreviews")
 
 
@@ -150,6 +151,10 @@ class KubeClient(ApiClient):
     def read_json(self, path: str, **query: str) -> Mapping[str, Any]:
         """The JSON object at a path. Parameters that are empty are left out."""
         return _decode(self._ask("GET", path, query=query))
+
+    def read_text(self, path: str) -> str:
+        """The text at a path."""
+        return _read(self._ask("GET", path, accept=_ANY)).decode(errors="replace")
 
     def read_version(self) -> str:
         """The API server's version, such as `v1.34.0`."""

@@ -1,8 +1,8 @@
 """What held a run back, and by which evidence. Pure.
 
 The first rule that fits holds: a client that had no CPU left says nothing of the database, one that had is
-a reason to look at the database's CPU, then at its disk and network. What is left when nobody was busy is
-waiting.
+a reason to look at the database's CPU, then at its disk and at the network. What is left when nobody was
+busy is waiting.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ BUSY_MACHINE = 0.9
 """The same of a machine that client and database share, with what else runs on it."""
 BUSY_DISK = 0.85
 """Share of the time in which a disk was at work."""
+BUSY_NETWORK = 0.85
+"""Share of what a link of known speed can carry: headers and acknowledgements need the rest."""
 SURELY_IDLE_CPU = 0.6
 """Below this share it wasn't the CPU."""
 
@@ -30,6 +32,7 @@ class Limit(StrEnum):
     DATABASE = "database CPU"
     MACHINE = "the machine's CPU"
     DISK = "database disk"
+    NETWORK = "network"
     WAITING = "waiting"
     NOTHING = "nothing"
     UNKNOWN = "unknown"
@@ -54,6 +57,7 @@ def find_bottleneck(run: InsertRun) -> Bottleneck | None:
         _find_client,
         _find_database_cpu,
         _find_disk,
+        _find_network,
         _find_machine,
         _find_waiting,
     )
@@ -70,9 +74,14 @@ def _find_client(run: InsertRun) -> Bottleneck | None:
 
 def _find_database_cpu(run: InsertRun) -> Bottleneck | None:
     used = run.resources
-    if used is None or used.cpu_share is None or used.cpu_share < BUSY_CPU:
+    if used is None or _busiest_share(used) < BUSY_CPU:
         return None
     return Bottleneck(Limit.DATABASE, _describe_use(run))
+
+
+def _busiest_share(used: Resources) -> float:
+    """Of all pods or processes, or of the busiest pod: one that can't do more holds the others back."""
+    return max(used.cpu_share or 0.0, used.busiest_share or 0.0)
 
 
 def _find_disk(run: InsertRun) -> Bottleneck | None:
@@ -82,10 +91,25 @@ def _find_disk(run: InsertRun) -> Bottleneck | None:
     return Bottleneck(Limit.DISK, _describe_use(run))
 
 
+def _find_network(run: InsertRun) -> Bottleneck | None:
+    """A link whose speed is known: of the database's pods, or of a machine of the workers."""
+    links = [(one.link_share or 0.0, f"the link of {one.node}") for one in run.machines]
+    if run.resources is not None:
+        links.append((run.resources.link_share or 0.0, "the database's busiest link"))
+    share, name = max(links, default=(0.0, ""))
+    if share < BUSY_NETWORK:
+        return None
+    return Bottleneck(
+        Limit.NETWORK, f"{name} carried {share:.0%} of what it can; {_describe_use(run)}"
+    )
+
+
 def _find_machine(run: InsertRun) -> Bottleneck | None:
     """A machine that the database and the workers share."""
     shares = [one.busy_share for one in run.machines if one.busy_share is not None]
     if run.resources is None or run.resources.cpu_s is None or len(shares) != 1:
+        return None
+    if run.resources.nodes not in ([], [run.machines[0].node]):
         return None
     if shares[0] < BUSY_MACHINE:
         return None
@@ -98,7 +122,7 @@ def _find_waiting(run: InsertRun) -> Bottleneck | None:
     """Nobody was busy: requests waited for commits, locks, or the way to the database."""
     used, client = run.resources, run.client
     assert client is not None
-    if used is None or used.cpu_share is None or used.cpu_share >= SURELY_IDLE_CPU:
+    if used is None or used.cpu_share is None or _busiest_share(used) >= SURELY_IDLE_CPU:
         return None
     shares = [one.busy_share for one in run.machines if one.busy_share is not None]
     if max(shares, default=0.0) >= BUSY_MACHINE:
@@ -112,20 +136,26 @@ def _find_waiting(run: InsertRun) -> Bottleneck | None:
 def _describe_use(run: InsertRun) -> str:
     """How busy both sides were."""
     assert run.client is not None
-    return (
-        f"{describe_database(run.resources)}; the workers {run.client.cpu_share:.0%} of a CPU each"
-    )
+    database = describe_database(run.resources, run.window_s)
+    return f"{database}; the workers {run.client.cpu_share:.0%} of a CPU each"
 
 
-def describe_database(used: Resources | None) -> str:
-    """How busy the database was."""
+def describe_database(used: Resources | None, window_s: float | None = None) -> str:
+    """How busy the database was; `window_s`: for how long."""
     if used is None or used.cpu_s is None:
         return "what the database used is not known"
     said = []
     if used.cpu_share is not None and used.cpus:
         said.append(f"the database used {used.cpu_share:.0%} of {used.cpus:g} CPUs")
+    elif used.cpus is None:
+        said.append(f"the database used {used.cpu_s:,.3g} s of CPU, of how many CPUs is not known")
+    if used.busiest is not None and used.busiest_share is not None:
+        said.append(f"its busiest pod {used.busiest} {used.busiest_share:.0%} of its own")
     if used.cpu_us_per_event is not None:
         said.append(f"{used.cpu_us_per_event:.3g} µs of CPU per event")
     if used.disk_busy_share is not None:
         said.append(f"its disk was at work for {used.disk_busy_share:.0%} of the time")
+    both = [size for size in (used.received_bytes, used.sent_bytes) if size is not None]
+    if both and window_s:
+        said.append(f"{max(both) / window_s / 1e6:,.3g} MB/s over its network")
     return ", ".join(said)

@@ -78,6 +78,7 @@ def find_weaknesses(result: Result) -> list[Weakness]:
     rules += [_find_in_reads]
     if result.command == "capacity":
         rules = [_find_in_capacity]
+    rules += [_find_unknown_use]
     return [weakness for rule in (_find_in_whole, *rules) for weakness in rule(result)]
 
 
@@ -160,6 +161,18 @@ def _find_unknown_sizes(runs: Sequence[InsertRun]) -> Iterator[Weakness]:
     sizes += [(run.storage_compacted, "what is on disk once compacted") for run in runs]
     said = {f"{what}: {size.reason}" for size, what in sizes if size and size.reason}
     yield from (Weakness(Kind.NOT_KNOWN, text) for text in sorted(said))
+
+
+def _find_unknown_use(result: Result) -> Iterator[Weakness]:
+    """Each reason once, unless some runs tell what the database used, or nothing is stored anywhere."""
+    if any(run.verification and run.verification.stored is None for run in result.insert_runs):
+        return
+    parts = [run.resources for run in result.insert_runs]
+    parts += [*(run.resources for run in result.reads), result.resources]
+    found = [used for used in parts if used is not None]
+    if all(used.cpu_s is None for used in found):
+        said = {f"what the database used: {used.reason}" for used in found if used.reason}
+        yield from (Weakness(Kind.NOT_KNOWN, text) for text in sorted(said))
 
 
 def _describe_saturation(offered: Offered, unit: str = "events") -> str:

@@ -78,6 +78,9 @@ class Machine(Message):
     measured window."""
     others: dict[str, float] = Field(default_factory=dict)
     """Those of them that took most, by name."""
+    link_share: float | None = None
+    """Bytes by whomever over the busiest of its links of known speed, in the busier direction, ÷ what that
+    could carry."""
 
 
 class Client(Message):

@@ -14,11 +14,18 @@ class Resources(Message):
     """By what they were seen: the kubelets, the metrics API, this machine's processes."""
     names: list[str] = Field(default_factory=list)
     """The pods, or the processes."""
+    nodes: list[str] = Field(default_factory=list)
+    """Of the pods. Empty: the processes are on the workers' machine."""
+    covered_share: float | None = None
+    """Share of the window of which the figures of pods tell; the rest is taken to be like it."""
     cpu_s: float | None = None
     cpus: float | None = None
     """What they may use: the sum of their limits, or the CPUs of their machines."""
     cpu_share: float | None = None
     """CPU seconds ÷ (window × `cpus`)."""
+    busiest: str | None = None
+    busiest_share: float | None = None
+    """Of several pods the one that used most of what it may, and how much of it."""
     cpu_us_per_event: float | None = None
     """CPU ÷ events acknowledged in the window."""
     memory_peak_bytes: int | None = None
@@ -28,7 +35,9 @@ class Resources(Message):
     """Share of the window in which the busiest of their disks was at work."""
     received_bytes: int | None = None
     sent_bytes: int | None = None
-    """By the network."""
+    """By the network: of pods by their interfaces, of processes by TCP connections to where they listen."""
+    link_share: float | None = None
+    """Bytes in the busier direction ÷ what a link of known speed could carry, of the busiest pod."""
     restarts: int = 0
     """How often one of them began anew meanwhile: its counters began at 0 again."""
     timeline: list[tuple[int, float, int]] = Field(default_factory=list)

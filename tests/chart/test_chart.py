@@ -354,6 +354,8 @@ def test_settings_are_needed() -> None:
         ({"affinity": {"nodeAfinity": {}}}, "nodeAfinity"),
         ({"keepAwayFrom": ["postgresql"]}, "keepAwayFrom"),
         ({"keepAwayFromNamespaces": "databases"}, "keepAwayFromNamespaces"),
+        ({"database": {"app": "postgresql"}}, "database"),
+        ({"databaseLink": "fast"}, "databaseLink"),
         ({"keepAwayPolicy": "perhaps"}, "keepAwayPolicy"),
         ({"topologySpread": [{"topologyKey": "zone"}]}, "maxSkew"),
         ({"runAsUser": "postgres"}, "runAsUser"),

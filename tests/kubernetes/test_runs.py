@@ -131,6 +131,55 @@ def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str)
     check_same_shape(result, local_result(tool, "query", "--workers", 2, "--runs", 2))
 
 
+_COUNT_CPU = """
+import time
+from pathlib import Path
+
+def count():
+    try:
+        whole = Path("/sys/fs/cgroup/cpu.stat").read_text().split()
+        return int(whole[whole.index("usage_usec") + 1]) / 1e6
+    except FileNotFoundError:
+        return int(Path("/sys/fs/cgroup/cpuacct/cpuacct.usage").read_text()) / 1e9
+
+until = time.time() + SECONDS
+while time.time() < until:
+    print(time.time(), count(), flush=True)
+    time.sleep(0.2)
+"""
+"""For the database's container: instant and CPU seconds by its own cgroup."""
+
+
+def test_cpu_of_the_databases_pod(tool: ClusterTool, namespace: Namespace, database: str) -> None:
+    """As much as its cgroup says, by the kubelet's figures."""
+    tool.add_database(database)
+    where = Namespace(namespace.cluster, database.partition(".")[2])
+    selector = f"app.kubernetes.io/name in (postgresql, none) in {where.name}"
+    tool.document["targets"][DATABASE]["kubernetes"] = {"database": selector}
+    tool.configure()
+    running = tool.start(
+        "insert", "--target", DATABASE, "--workers", 1, "--runs", 1, "--duration", "9s",
+        "--json", tool.json,
+    )  # fmt: skip
+    eventually(lambda: "running" in running.err, "the run's window", 60, 0.05)
+    lines = where.execute("postgres", _COUNT_CPU.replace("SECONDS", "8")).splitlines()
+    done = tool.fine(running.wait(60))
+    (run,) = tool._read(tool.json)["runs"]
+    used = run["resources"]
+    looks = [(float(at), float(cpu_s)) for at, cpu_s in map(str.split, lines)]
+    (first_at, first_s), (last_at, last_s) = looks[0], looks[-1]
+    mean = used["cpu_s"] / run["window_s"]
+    assert mean == pytest.approx((last_s - first_s) / (last_at - first_at), rel=0.1)
+    assert used["names"] == [f"{where.name}/postgres"]
+    assert used["nodes"] == [machine["node"] for machine in run["machines"]]
+    assert used["cpu_share"] == pytest.approx(mean / used["cpus"], rel=0.01)
+    assert used["cpu_us_per_event"] == pytest.approx(1e6 * used["cpu_s"] / run["events"])
+    assert used["memory_peak_bytes"] > 10e6
+    assert len(used["timeline"]) >= 2
+    assert used["restarts"] == 0
+    assert f"the database used {used['cpu_share']:.0%} of {used['cpus']:g} CPUs" in done.out
+
+
 def test_steps_and_prefill(tool: ClusterTool, database: str) -> None:
     tool.add_database(database)
     common = ("insert", "--target", DATABASE, "--workers", 2, "--json", tool.json, "--runs", 1)

@@ -23,8 +23,10 @@ from ...signals import Interrupts
 from ..base import Series, Watch
 from ..watching import Noticed, RunUnderWay, await_report
 from . import access
+from .database import DatabaseWatch
 from .evidence import describe_environment, keep_events, keep_logs
-from .usage import NodeWatch, find_database_pods, place_pods
+from .selecting import DatabasePods
+from .usage import NodeWatch, place_pods
 from .watching import Change, ReleaseWatch, has_ended
 
 _GONE_PATIENCE_S = 15.0
@@ -126,14 +128,17 @@ class Release(RunUnderWay, Series):
         began = time.monotonic()
         self._begin(self._collector.ask_for_report, settings.run_id)
         space = self._place.namespace
+        statistics = self._client.make_another()
+        database = DatabaseWatch(
+            statistics, DatabasePods(statistics, space, self._values, settings.options.values())
+        )
         nodes = NodeWatch(
             self._client,
             lambda: place_pods(space, list(self._watch.pods.values())),
-            lambda: find_database_pods(
-                self._client, space, self._values, list(settings.options.values())
-            ),
+            lambda: database.placement,
         )
         self._begin(nodes.follow)
+        self._begin(database.follow)
 
         def notice(status: Status) -> None:
             nodes.notice(status)
@@ -143,10 +148,13 @@ class Release(RunUnderWay, Series):
             arrival = await_report(
                 self, settings.run_id, began + timeout_s if timeout_s else None, notice
             )
+            database.finish()
         finally:
+            database.stop()
             nodes.stop()
         report = arrival.report
         nodes.complete(report)
+        database.complete(report)
         if arrival.heard_at is not None:
             before = max(0.0, arrival.heard_at - began - arrival.age_s)
             report.phases_s[Phase.START] = report.phases_s.get(Phase.START, 0.0) + before

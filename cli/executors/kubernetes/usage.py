@@ -4,9 +4,8 @@ read them."""
 from __future__ import annotations
 
 import logging
-import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +14,9 @@ from kubernetes.client.exceptions import ApiException
 
 from simulator.contract import Machine, Phase, Report, Status
 
-from ...kubeclient import NODE, POD, SERVICE, UNREACHABLE, Item, KubeClient
+from ...kubeclient import NODE, UNREACHABLE, Item, KubeClient
 from ..neighbours import NAMED, NAMED_SHARE
+from .metrics import PodName
 
 _log = logging.getLogger(__name__)
 
@@ -24,8 +24,6 @@ _INTERVAL_S = 5.0
 """A kubelet takes new figures every 10 to 15 seconds."""
 _READERS = 8
 
-PodName = tuple[str, str]
-"""Namespace and name."""
 Placement = Mapping[PodName, str]
 """Pods and the nodes that they are on."""
 
@@ -94,7 +92,7 @@ class NodeWatch:
         find_own: Callable[[], Placement],
         find_database: Callable[[], Placement],
     ) -> None:
-        """`find_own`: the run's pods; `find_database`: the database's, asked for once."""
+        """`find_own`: the run's pods; `find_database`: the database's."""
         self._find_own = find_own
         self._find_database = find_database
         self._client = client.make_another()
@@ -152,34 +150,6 @@ class NodeWatch:
         return machine.model_copy(update={"others_share": share, "others": others})
 
 
-def find_database_pods(
-    client: KubeClient, namespace: str, values: Mapping[str, Any], options: Iterable[object]
-) -> Placement:
-    """The database's pods, as far as they can be known: those that the chart's `values` keep the run
-    away from, and those behind a Service of the namespace that an option names."""
-    selectors: list[tuple[str, Mapping[str, str]]] = []
-    if values.get("keepAwayFrom"):
-        spaces: Sequence[str] = values.get("keepAwayFromNamespaces") or [namespace]
-        selectors += [(space, values["keepAwayFrom"]) for space in spaces]
-    try:
-        selectors += [
-            (namespace, one["spec"]["selector"])
-            for one in client.find(SERVICE, namespace)
-            if one["spec"].get("selector") and is_named(one["metadata"]["name"], options)
-        ]
-    except (ApiException, *UNREACHABLE) as error:
-        _log.debug("the Services of %s can't be listed: %s", namespace, error)
-    found: dict[PodName, str] = {}
-    for space, labels in selectors:
-        selector = ",".join(f"{key}={value}" for key, value in labels.items())
-        try:
-            pods = client.find(POD, space, labels=selector, fields="status.phase=Running")
-            found |= place_pods(space, pods)
-        except (ApiException, *UNREACHABLE) as error:
-            _log.debug("the pods %s of %s can't be listed: %s", selector, space, error)
-    return found
-
-
 def place_pods(namespace: str, pods: Iterable[Item]) -> dict[PodName, str]:
     """Those of the pods that have a node, with it."""
     return {
@@ -187,9 +157,3 @@ def place_pods(namespace: str, pods: Iterable[Item]) -> dict[PodName, str]:
         for pod in pods
         if pod["spec"].get("nodeName")
     }
-
-
-def is_named(service: str, options: Iterable[object]) -> bool:
-    """Whether an option has a Service's name for a host."""
-    pattern = re.compile(rf"(?<![\w.-]){re.escape(service)}(?![\w-])")
-    return any(pattern.search(str(text)) for text in options)

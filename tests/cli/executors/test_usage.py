@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.executors.kubernetes.usage import NodeUse, is_named
+from cli.executors.kubernetes.usage import NodeUse
 
 WORKER, JOB = ("here", "worker-0"), ("there", "job")
 
@@ -73,18 +73,3 @@ def test_a_kubelet_may_have_no_figures() -> None:
     without: dict[str, Any] = {"node": {"cpu": {"time": "t"}}, "pods": [{"podRef": {
         "namespace": "a", "name": "b"}}]}  # fmt: skip
     assert seen(*[without] * 4).share_of_others([], cpus=4) is None
-
-
-@pytest.mark.parametrize(
-    ("option", "named"),
-    [
-        ("host=postgresql-rw dbname=x", True),
-        ("http://postgresql-rw:8086", True),
-        ("postgresql-rw.databases.svc.cluster.local", True),
-        ("host=postgresql-rw2", False),
-        ("host=old.postgresql-rw", False),
-        (5432, False),
-    ],
-)
-def test_a_service_is_known_by_an_option_that_names_it(option: object, named: bool) -> None:
-    assert is_named("postgresql-rw", [None, option]) is named

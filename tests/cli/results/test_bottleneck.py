@@ -24,15 +24,26 @@ def make_run(cpu_share: float | None = 0.3, disk: float = 0.1, **changes: Any) -
         cpu_us_per_event=3.14159, disk_busy_share=disk,
     )  # fmt: skip
     values = {
-        "workers": 1, "run": 1, "fill_level": 0, "valid": True, "invalid_reasons": [],
+        "window_s": 10.0, "workers": 1, "run": 1, "fill_level": 0, "valid": True, "invalid_reasons": [],
         "inserts_per_s": 1e5, "client": CLIENT, "resources": used,
         "machines": [Machine(node="n", cpus=2, busy_share=0.5)],
     }  # fmt: skip
     return InsertRun(**(values | changes))
 
 
+def used_by_pods(**changes: Any) -> Resources:
+    """Of three pods on a node each."""
+    values = {
+        "source": "the kubelets, every 10 s", "names": ["d/0", "d/1", "d/2"],
+        "nodes": ["n1", "n2", "n3"], "cpu_s": 6.0, "cpus": 6, "cpu_share": 0.1, "busiest": "d/1",
+        "busiest_share": 0.3, "received_bytes": 250_000_000, "sent_bytes": 1000,
+    }  # fmt: skip
+    return Resources(**(values | changes))
+
+
 BOUND = CLIENT.model_copy(update={"bound": True, "bound_reason": "a worker was busy"})
 BUSY = [Machine(node="n", cpus=2, busy_share=0.97)]
+LINKED = Machine(node="l", link_share=0.9)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +60,17 @@ BUSY = [Machine(node="n", cpus=2, busy_share=0.97)]
         (make_run(None), Limit.UNKNOWN),
         (make_run(resources=None), Limit.UNKNOWN),
         (make_run(0.95, offered=OFFERED), Limit.NOTHING),
+        (make_run(resources=used_by_pods()), Limit.WAITING),
+        # Of three nodes one has nothing left, or something.
+        (make_run(resources=used_by_pods(busiest_share=0.9)), Limit.DATABASE),
+        (make_run(resources=used_by_pods(busiest_share=0.7)), Limit.UNKNOWN),
+        (make_run(resources=used_by_pods(link_share=0.86)), Limit.NETWORK),
+        (make_run(resources=used_by_pods(link_share=0.84)), Limit.WAITING),
+        (make_run(0.9, resources=used_by_pods(link_share=0.9, busiest_share=0.9)), Limit.DATABASE),
+        (make_run(None, machines=[LINKED, *BUSY]), Limit.NETWORK),
+        # Nobody but workers is on the machine that is busy, or the database is, too.
+        (make_run(machines=BUSY, resources=used_by_pods()), Limit.UNKNOWN),
+        (make_run(machines=BUSY, resources=used_by_pods(nodes=["n"])), Limit.MACHINE),
         (
             make_run(0.95, offered=OFFERED.model_copy(update={"saturated": True})),
             Limit.DATABASE,
@@ -67,6 +89,22 @@ def test_the_evidence_has_both_sides() -> None:
     assert "the database used 50% of 2 CPUs, 3.14 µs of CPU per event" in found.evidence
     assert "the workers 20% of a CPU each" in found.evidence
     assert "more requests in flight" in found.evidence
+
+
+def test_the_evidence_names_pods_and_links() -> None:
+    found = find_bottleneck(make_run(resources=used_by_pods(link_share=0.9)))
+    assert found is not None
+    assert found.evidence == (
+        "the database's busiest link carried 90% of what it can; the database used 10% of 6 CPUs,"
+        " its busiest pod d/1 30% of its own, 25 MB/s over its network; the workers 20% of a CPU each"
+    )
+    found = find_bottleneck(make_run(None, machines=[LINKED]))
+    assert found is not None
+    assert found.evidence.startswith("the link of l carried 90% of what it can; what the database")
+    without_limit = used_by_pods(cpus=None, cpu_share=None, busiest_share=None)
+    found = find_bottleneck(make_run(resources=without_limit))
+    assert found is not None
+    assert "used 6 s of CPU, of how many CPUs is not known, 25 MB/s" in found.evidence
 
 
 @pytest.mark.parametrize("changes", [{"valid": False}, {"inserts_per_s": None}, {"client": None}])
