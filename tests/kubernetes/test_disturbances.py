@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from tests.e2e.tool import eventually
+from tests.e2e.tool import PASSWORD, eventually
 
-from .cluster import POSTGRES_IMAGE, Namespace
+from .cluster import POSTGRES_IMAGE, Cluster, Namespace
 from .test_access import documented_rules, use
 from .tool import DATABASE, ClusterTool
 
@@ -145,3 +145,112 @@ def test_pods_are_deleted_scaled_and_restarted(
     found = apps.read_namespaced_deployment(RELAY, namespace.name)
     assert found.spec.replicas == 1
     assert "kubectl.kubernetes.io/restartedAt" in found.spec.template.metadata.annotations
+
+
+DURABLE = "durable"
+"""A PostgreSQL whose data outlive its pod, and its Service."""
+
+_DATA = "/data"
+
+
+def make_durable_database(namespace: Namespace) -> str:
+    """A StatefulSet of one pod with its data on the node; its pod, once it is ready."""
+    apps: Any = client.AppsV1Api(namespace.cluster.api)
+    labels = {"app": DURABLE}
+    namespace.secret(DURABLE, password=PASSWORD)
+    mount = {"name": "data", "mountPath": _DATA}
+    image = {"image": POSTGRES_IMAGE, "imagePullPolicy": "IfNotPresent", "volumeMounts": [mount]}
+    owner = {
+        **image,
+        "name": "owner",
+        "command": ["chown", "999:999", _DATA],
+        "securityContext": {"runAsUser": 0},
+    }
+    password = {"secretKeyRef": {"name": DURABLE, "key": "password"}}
+    server = {
+        **image,
+        "name": DURABLE,
+        "env": [
+            {"name": "POSTGRES_PASSWORD", "valueFrom": password},
+            {"name": "PGDATA", "value": f"{_DATA}/pg"},
+        ],
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
+        "readinessProbe": {"tcpSocket": {"port": 5432}, "periodSeconds": 1},
+    }
+    on_the_node = {"path": f"/var/tmp/{namespace.name}", "type": "DirectoryOrCreate"}
+    pod = {
+        "terminationGracePeriodSeconds": 5,
+        "initContainers": [owner],
+        "containers": [server],
+        "volumes": [{"name": "data", "hostPath": on_the_node}],
+    }
+    namespace.cluster.core.create_namespaced_service(
+        namespace.name,
+        {"metadata": {"name": DURABLE}, "spec": {"selector": labels, "ports": [{"port": 5432}]}},
+    )
+    apps.create_namespaced_stateful_set(
+        namespace.name,
+        {
+            "metadata": {"name": DURABLE},
+            "spec": {
+                "serviceName": DURABLE,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod},
+            },
+        },
+    )
+
+    def ready() -> bool:
+        return bool(
+            apps.read_namespaced_stateful_set(DURABLE, namespace.name).status.ready_replicas
+        )
+
+    eventually(ready, "a ready PostgreSQL with a volume", 90, 0.3)
+    return f"{DURABLE}-0"
+
+
+def ask(namespace: Namespace, pod: str, sql: str) -> str:
+    """What psql in the database's pod answers."""
+    return namespace.execute(
+        pod,
+        "import subprocess, os; print(subprocess.run(['/opt/postgresql/psql', '-h', '/tmp', '-U',"
+        f" 'postgres', '-Atc', {sql!r}], env=os.environ | {{'PGPASSWORD': os.environ["
+        "'POSTGRES_PASSWORD']}, capture_output=True, text=True).stdout)",
+    ).strip()
+
+
+def test_the_databases_pod_is_deleted_and_its_data_survive(
+    tool: ClusterTool, cluster: Cluster
+) -> None:
+    """An open loop goes on: what was due while the pod was away is stored when it is back."""
+    with cluster.namespace() as place:
+        pod = make_durable_database(place)
+        try:
+            before = cluster.core.read_namespaced_pod(pod, place.name).metadata.uid
+            tool.add_database(f"{DURABLE}.{place.name}")
+            done = tool.run(
+                "insert", "--target", DATABASE, "--workers", 2, "--runs", 1, "--batch", 10,
+                "--rate", 400, "--duration", "20s", "--patience", "2m",
+                "--disturb", f"5s delete-pods app={DURABLE} in {place.name}",
+                "--json", tool.json, within_s=150,
+            )  # fmt: skip
+            tool.fine(done)
+            assert cluster.core.read_namespaced_pod(pod, place.name).metadata.uid != before
+            (run,) = tool._read(tool.json)["runs"]
+            stored = run["events"]
+            assert run["verification"] == {"expected": stored, "stored": stored, "ok": True}
+            assert run["lookup"] == {"events": stored, "missing": 0, "doubled": 0, "reason": None}
+            counts = "SELECT count(*), count(DISTINCT (device_id, sequence_number)) FROM events"
+            assert ask(place, pod, counts) == f"{stored}|{stored}"
+        finally:
+            place.execute(pod, f"import shutil; shutil.rmtree('{_DATA}/pg')")
+    (mark,), (outage,) = run["marks"], run["outages"]
+    assert mark["ok"] is True
+    assert outage["gap_s"] > 0.5
+    assert outage["recovered_after_s"] is None or outage["recovered_after_s"] >= outage["gap_s"] - 1
+    assert run["retries"] >= 2
+    assert run["errors"].keys() <= {"connection_lost", "unavailable", "refused", "starting"}
+    # Whoever was due right after the deletion has waited for all of it.
+    assert run["latency_ms"]["max"] >= 1000 * (outage["gap_s"] - 1)
+    assert f"After delete-pods app={DURABLE} in {place.name} at 5." in done.out
+    assert "nothing was lost or stored twice." in done.out
