@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from simulator.contract import Report
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -29,3 +32,11 @@ class RunFailed(CliError):
     """A run ended without a figure, or the result could not be kept."""
 
     exit_code = EXIT_FAILED
+
+
+class RunGivenUp(RunFailed):
+    """A run ended early, and what had been measured by then is known."""
+
+    def __init__(self, message: str, report: Report) -> None:
+        super().__init__(message)
+        self.report = report

@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.contract import InsertRun, Report, RunSettings
 
-from .errors import RunFailed
+from .errors import RunFailed, RunGivenUp
 from .executors.base import Series
 from .making import Making, make_all
 from .output import say
@@ -30,7 +30,7 @@ from .session import (
     new_token,
     open_session,
 )
-from .show.notes import list_notes
+from .show.notes import list_notes, tell_outages
 from .show.progress import Display
 from .show.stored import tabulate_figures
 from .show.tables import describe_load
@@ -99,24 +99,30 @@ class _InsertRuns(Making):
             report = running.run(series, settings, display.update)
         except RunFailed as error:
             display.end("failed")
-            self._runs.append(
-                InsertRun(
+            if isinstance(error, RunGivenUp):
+                self._keep(planned, error.report)
+            else:
+                failed = InsertRun(
                     workers=planned.workers,
                     run=planned.run,
                     fill_level=(settings.after and settings.after.stored) or 0,
                     valid=False,
                     invalid_reasons=[error.message],
                 )
-            )
+                self._runs.append(failed)
             raise
-        assert report.insert is not None
-        run = report.insert
-        run.run, run.phases_s = planned.run, report.phases_s
-        self._runs.append(run)
+        run = self._keep(planned, report)
         self._last = report
-        self._environment = join_environments(self._environment, report.environment)
         rate = f"{run.inserts_per_s:,.0f} inserts/s" if run.inserts_per_s else "no figure"
         display.end(rate if run.valid else f"invalid ({'; '.join(run.invalid_reasons)}): {rate}")
+
+    def _keep(self, planned: PlannedRun, report: Report) -> InsertRun:
+        run = report.insert
+        assert run is not None
+        run.run, run.phases_s = planned.run, report.phases_s
+        self._runs.append(run)
+        self._environment = join_environments(self._environment, report.environment)
+        return run
 
     def result(self, running: Running, complete: bool) -> Result:
         sweep, session = self._sweep, self._session
@@ -136,6 +142,8 @@ class _InsertRuns(Making):
 
     def show(self, result: Result) -> None:
         if all(run.inserts_per_s is None for run in self._runs):
+            for text in tell_outages(result):
+                say(text)
             return
         sweep = self._sweep
         terminal = sys.stdout.isatty()

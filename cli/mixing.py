@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.contract import InsertRun, ReadRun, Report
 
-from .errors import RunFailed
+from .errors import RunFailed, RunGivenUp
 from .inserting import join_environments
 from .making import Making, make_all
 from .output import say
@@ -80,7 +80,10 @@ class _MixedRuns(Making):
                     report = running.run(series, one, display.update)
                 except RunFailed as error:
                     display.end("failed")
-                    self._keep_failure(planned, error)
+                    if isinstance(error, RunGivenUp):
+                        self._keep(planned, error.report)
+                    else:
+                        self._keep_failure(planned, error)
                     raise
                 display.end(self._keep(planned, report))
 

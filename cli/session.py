@@ -24,7 +24,7 @@ from .cluster import Place
 from .config import ExecutorName, Target, load_config
 from .disturbances import Action, Disturbance, Disturber, check_disturbances, parse_disturbance
 from .embedded import EmbeddedPostgres
-from .errors import ConfigError, RunFailed
+from .errors import ConfigError, RunFailed, RunGivenUp
 from .executors import make_executor
 from .executors.base import Executor, Series, Watch
 from .installation import PACKAGES, program
@@ -167,7 +167,10 @@ class Running:
     """Whether each event is looked up after a run."""
 
     def run(self, series: Series, settings: RunSettings, watch: Watch) -> Report:
-        """A run of the series, with what is done to the database meanwhile; see `Series.run`."""
+        """A run of the series, with what is done to the database meanwhile; see `Series.run`.
+
+        RunGivenUp if it ended early and something was measured.
+        """
         with self.disturb() as disturber:
 
             def follow(status: Status) -> None:
@@ -178,6 +181,8 @@ class Running:
         if report.insert is not None:
             report.insert.marks = disturber.marks
             report.insert.outages = find_outages(report.insert)
+        if report.failure is not None:
+            raise RunGivenUp(report.failure, report)
         return report
 
     def make_settings(self, data: DataSet, *loads: Load, token: str | None = None) -> RunSettings:

@@ -9,6 +9,10 @@ class SimulatorError(Exception):
     """Ends a run. The text says what is wrong and what to do; it is shown without a traceback."""
 
 
+class GaveUp(SimulatorError):
+    """A request was tried again until patience ended. What was measured before is worth keeping."""
+
+
 class OptionError(SimulatorError):
     """An option of a module or workload is wrong: found before anything is started."""
 

@@ -58,6 +58,8 @@ def application(collector: Collector, end: Callable[[], None]) -> Starlette:
         message = model.model_validate_json(await request.body())
         if collector.failure and model is not Failure:
             raise Refused(410, collector.failure)
+        if collector.given_up and model is Progress:
+            raise Refused(410, collector.given_up)
         return message
 
     async def ready(request: Request) -> Response:

@@ -34,9 +34,13 @@ from .database import CallThread, Preparation
 from .disk import measure_storage
 from .lookup import describe_wrong, look_up_events
 from .status import Course
-from .verification import make_report
+from .verification import make_early_report, make_report
 
 _log = logging.getLogger(__name__)
+
+_OTHERS_PATIENCE_S = 3.0
+"""How long a run that is given up waits for what other workers have measured. Those that have none end with
+an error, for which the executor waits for the report a little longer than this."""
 
 
 class Collector:
@@ -53,6 +57,8 @@ class Collector:
         self._answers: Checker | None = None
         """There when readers may hand in their answers."""
         self.failure: str | None = None
+        self.given_up: str | None = None
+        """Why a worker gave up in mid-run: what all have measured is being collected."""
         self.report: Report | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -146,6 +152,28 @@ class Collector:
                 self._course.enter(Phase.DONE)
                 self.report = report.with_phases(self._course.phases_s)
                 self._notify()
+
+    async def _finish_early(self) -> None:
+        """Report what has been measured, once the other workers have handed in theirs, or soon."""
+        assert self._preparation is not None and self.given_up is not None
+        until = time.monotonic() + _OTHERS_PATIENCE_S
+        while len(self.barrier.results) < self.settings.workers:
+            try:
+                await asyncio.wait_for(self._changed.wait(), until - time.monotonic())
+            except TimeoutError:
+                break
+        try:
+            report = make_early_report(
+                self.settings, self._preparation, self.barrier, self.given_up
+            )
+        except Exception:  # noqa: BLE001 - why the run was given up must be told all the same
+            _log.exception("what was measured could not be told")
+            self.fail(self.given_up)
+            return
+        if self.failure is None:
+            self._course.enter(Phase.DONE)
+            self.report = report.with_phases(self._course.phases_s)
+            self._notify()
 
     async def _look_up(self, report: Report) -> None:
         prepared, run = self._preparation, report.insert
@@ -284,8 +312,14 @@ class Collector:
     def result(self, message: WorkerResult) -> None:
         """Take a worker's result, once."""
         self.barrier.hear(message.worker)
-        if self.barrier.finish(message):
+        complete = self.barrier.finish(message)
+        if message.failure is not None and self.given_up is None:
+            self.given_up = redact(f"worker {message.worker}: {message.failure}")
+            _log.error("given up: %s", self.given_up)
+            self._spawn(self._finish_early())
+        elif complete and self.given_up is None:
             self._spawn(self.finish())
+        self._notify()
 
     def take_answers(self, message: WorkerAnswers) -> None:
         """Take a reader's answers, once."""
@@ -311,6 +345,8 @@ class Collector:
                 # What it has measured is there.
                 self._give_up_answers(message.worker, message.reason)
                 return
+            if self.given_up is not None:
+                return  # the report will say why
             who = f"worker {message.worker}: "
         self.fail(who + message.reason)
 

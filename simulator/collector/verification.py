@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
+from typing import Any
 
 from ..contract import (
     Carried,
@@ -35,13 +36,9 @@ def make_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) 
 
     Raises SimulatorError if there is nothing that a report could be about.
     """
-    module = prepared.module
     report = Report(
         phases_s={},
-        environment={
-            "client": client_environment(module.PACKAGES),
-            "database": prepared.server,
-        },
+        environment=_describe_environment(prepared),
         carried=Carried(next_event=prepared.first_event, stored=None),
     )
     for group in settings.groups_of(Role.READ):
@@ -51,6 +48,50 @@ def make_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) 
         report.invalid_reasons += report.insert.invalid_reasons
     add_surroundings(report, barrier)
     return report
+
+
+def make_early_report(
+    settings: RunSettings, prepared: Preparation, barrier: Barrier, reason: str
+) -> Report:
+    """What the writers of a run that was given up have measured. Nothing is counted: the database is away."""
+    (group,) = settings.groups_of(Role.WRITE)
+    parts, nodes = _collect_parts(barrier)
+    run = merge_inserts(
+        parts,
+        nodes,
+        barrier.clock_offsets_s,
+        group.load,
+        prepared.baseline + barrier.prefilled,
+        None,
+    )
+    changes = {"valid": False, "invalid_reasons": [reason], "verification": None}
+    if group.load.duration_s is None:
+        # The figure would be of other events than were asked for.
+        changes["inserts_per_s"] = changes["inserts_per_s_mean_duration"] = None
+    elif run.inserts_per_s is not None:
+        changes["metrics_per_s"] = run.inserts_per_s * prepared.module.job.schema.metrics
+    report = Report(
+        phases_s={},
+        environment=_describe_environment(prepared),
+        carried=Carried(next_event=prepared.first_event, stored=None),
+        insert=run.model_copy(update=changes),
+        invalid_reasons=[reason],
+        failure=reason,
+    )
+    add_surroundings(report, barrier)
+    return report
+
+
+def _describe_environment(prepared: Preparation) -> dict[str, Any]:
+    packages = prepared.module.PACKAGES
+    return {"client": client_environment(packages), "database": prepared.server}
+
+
+def _collect_parts(barrier: Barrier) -> tuple[dict[int, WorkerInsert], dict[int, str]]:
+    """What each writer measured, and on which node each worker was."""
+    results = barrier.results.items()
+    parts = {worker: result.insert for worker, result in results if result.insert}
+    return parts, {worker: result.node for worker, result in results}
 
 
 def _tell_reads(
@@ -83,9 +124,7 @@ def _tell_reads(
 def _verify(load: Load, prepared: Preparation, barrier: Barrier) -> tuple[InsertRun, Carried]:
     """Count the events of a group of writers, and merge what it measured."""
     module = prepared.module
-    parts: dict[int, WorkerInsert] = {
-        worker: result.insert for worker, result in barrier.results.items() if result.insert
-    }
+    parts, nodes = _collect_parts(barrier)
     before = prepared.baseline + barrier.prefilled
     acknowledged = sum(part.events for part in parts.values())
     try:
@@ -96,7 +135,7 @@ def _verify(load: Load, prepared: Preparation, barrier: Barrier) -> tuple[Insert
     lag_s = _since_the_end(barrier)
     run = merge_inserts(
         parts,
-        {worker: result.node for worker, result in barrier.results.items()},
+        nodes,
         barrier.clock_offsets_s,
         load,
         before,

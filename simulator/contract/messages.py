@@ -220,6 +220,8 @@ class WorkerResult(Message):
     insert: WorkerInsert | None = None
     queries: WorkerQueries | None = None
     reads: WorkerReads | None = None
+    failure: str | None = None
+    """Why the worker gave up in mid-run; what it had measured by then is here."""
     answers_follow: bool = False
     """Whether the worker will hand in `WorkerAnswers`."""
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..errors import Retryable, SimulatorError
+from ..errors import GaveUp, Retryable, SimulatorError
 from ..modules.sending import Outcome, Payload, Writer
 from ..modules.shared.arrival import find_arrival, find_sending
 from .measure import Recorder
@@ -95,10 +95,10 @@ class _Patience:
             return attempts >= self.retries
         return time.perf_counter() - failed_s >= self.limit_s
 
-    def give_up(self, error: Retryable) -> SimulatorError:
+    def give_up(self, error: Retryable) -> GaveUp:
         """The error that ends the run."""
         how_long = f"{self.retries} retries" if self.limit_s is None else f"{self.limit_s:g} s"
-        return SimulatorError(f"gave up after {how_long} ({error.kind}): {error}")
+        return GaveUp(f"gave up after {how_long} ({error.kind}): {error}")
 
 
 def _retry(

@@ -123,8 +123,10 @@ class Recorder:
             for value, count in zip(values.tolist(), counts.tolist(), strict=True):
                 self._latency.record_us(value, count)
 
-    def end(self) -> None:
-        """Close the window."""
+    def end(self, given_up: bool = False) -> None:
+        """Close the window; `given_up`: now, and not when the schedule is over."""
+        if given_up:
+            self._to = min(self._to, time.perf_counter())
         if self._clock is not None:
             self._clock.stop()
         if self._cpu_end is None:

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from typing import Literal
 
 from ..contract import Progress, Role, Stage, Timestamps, WorkerResult, share
+from ..errors import GaveUp
 from ..modules.sending import Writer
 from ..workloads.base import EventBlock
 from ..workloads.tags import Tags
 from .base import EARLY_S, Worker, garbage_collection_paused
-from .client import ProgressReporter
+from .client import ProgressReporter, RunOver
 from .devices import store_devices
 from .feed import Feed
 from .loop import insert_all
@@ -56,12 +57,25 @@ class WritingWorker(Worker):
                     sharpen_sleep()
                 recorder.begin(self._await_start(prefill, EARLY_S))
                 with ProgressReporter(self._client, self._progress("run", recorder)):
-                    self._insert(feed, writer, recorder, schedule)
-                    recorder.end()
+                    failure = self._insert_all(feed, writer, recorder, schedule)
+                    recorder.end(given_up=failure is not None)
         measured = recorder.result(
             feed.generate_s, feed.encode_s, feed.ceiling_per_s(), writer.max_in_flight
         )
-        return self._result(recorder.elapsed_s(), insert=measured)
+        return self._result(recorder.elapsed_s(), insert=measured, failure=failure)
+
+    def _insert_all(
+        self, feed: Feed, writer: Writer, recorder: Recorder, schedule: Schedule
+    ) -> str | None:
+        """Insert all events; why not, if patience ended, here or in another worker, and there is something
+        to hand in."""
+        try:
+            self._insert(feed, writer, recorder, schedule)
+        except (GaveUp, RunOver) as error:
+            if not recorder.events:
+                raise
+            return str(error)
+        return None
 
     def _store_devices(self) -> None:
         recorder = Recorder()

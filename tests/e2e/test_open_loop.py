@@ -64,6 +64,37 @@ def test_the_embedded_server_is_killed_and_comes_back(tool: Tool) -> None:
     assert "nothing was lost or stored twice." in done.out
 
 
+def test_a_database_that_never_comes_back_ends_the_run_and_what_was_measured_is_kept(
+    tool: Tool,
+) -> None:
+    kill = f"kill -9 $(head -1 {tool.embedded_home}/data/postmaster.pid)"
+    done = tool.run(
+        "insert", "-t", "embedded", "-w", 2, "-r", 2, "--batch", 10, "--rate", 1000, "--duration", "1h",
+        "--disturb", f"2s run: {kill}", "--patience", "2s",
+    )  # fmt: skip
+    error = done.error(1)
+    assert "gave up after 2 s (connection_lost)" in error
+    result = tool.result()
+    assert result["complete"] is False
+    (run,) = result["runs"]
+    assert run["valid"] is False
+    assert run["invalid_reasons"] == [error.removeprefix("error: ").replace("\n", " ")]
+    # Two seconds of 1,000 events each, and none for two more.
+    assert 1000 < run["events"] <= 4000
+    assert len(run["per_worker"]) == 2
+    assert run["inserts_per_s"] == pytest.approx(run["events"] / run["window_s"])
+    assert run["errors"]["connection_lost"] >= 2
+    assert run["latency_ms"]["p50"] < 2000
+    (mark,), (outage,) = run["marks"], run["outages"]
+    assert mark["ok"] is True
+    assert 1.5 < outage["gap_s"] < 8
+    assert outage["recovered_after_s"] is None
+    assert run["verification"] is None
+    assert f"~~{run['inserts_per_s']:,.0f}~~ " in done.out
+    assert "the rate did not come back to 90 %" in done.out
+    assert "what was lost is not known." in done.out
+
+
 def test_ctrl_c_while_a_command_of_the_users_runs(tool: Tool) -> None:
     begun = tool.place / "begun"
     running = tool.start(

@@ -681,6 +681,40 @@ def test_a_result_that_was_long_on_its_way_makes_no_late_start(database: FakeDat
     play(story)
 
 
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_worker_that_gives_up_ends_the_run_and_all_hand_in_what_they_have(
+    database: FakeDatabase, monkeypatch: pytest.MonkeyPatch, silent: bool
+) -> None:
+    monkeypatch.setattr("simulator.collector.run._OTHERS_PATIENCE_S", 0.2 if silent else LIMIT_S)
+
+    async def story(run: Run) -> None:
+        await run.start()
+        given_up = worker_result(1, events=60).model_copy(update={"failure": "gave up after 2 s"})
+        assert (await run.post("/result", given_up)).status_code == 200
+        told = await run.post("/progress", Progress(worker=0, stage="run", elapsed_s=1, done=9))
+        assert (told.status_code, told.text) == (410, "worker 1: gave up after 2 s")
+        # One that has nothing to hand in changes nothing.
+        await run.post("/failure", Failure(worker=0, reason="something else"))
+        if not silent:
+            await run.result(0)
+        answer = await run.report()
+        assert answer.status_code == 200
+        report = Report.model_validate_json(answer.content)
+        assert report.failure == "worker 1: gave up after 2 s"
+        assert report.insert is not None
+        assert report.insert.invalid_reasons == [report.failure]
+        assert report.insert.valid is False
+        assert report.insert.events == (60 if silent else 160)
+        # All events were asked for, so these have no rate.
+        assert report.insert.inserts_per_s is None
+        assert report.insert.verification is None
+        assert run.collector.status().phase is Phase.DONE
+
+    play(story)
+    # Nothing was counted.
+    assert database.counts == [200]
+
+
 # --- verification ---------------------------------------------------------------------------------
 
 
