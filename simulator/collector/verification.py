@@ -7,6 +7,7 @@ import time
 from functools import partial
 from typing import Any
 
+from ..advice import name_events
 from ..contract import (
     Carried,
     Group,
@@ -107,7 +108,7 @@ def _tell_reads(
             raise SimulatorError(
                 f"there is nothing to query: the tables of workload {settings.data.workload} are"
                 f" empty; run insert first: {settings.program} insert --target {settings.target}"
-                f" --workload {settings.data.workload_argument}"
+                f" --workload {name_events(settings.data)}"
             )
     if load.duration_s is None:
         asked = {w: result.queries for w, result in results.items() if result.queries}

@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..advice import name_events
 from ..conditions import Condition
 from ..contract import Load, PrimaryKey, Role, RunSettings, Storage, Tables
 from ..errors import OptionError, did_you_mean
@@ -201,8 +202,9 @@ class Job:
     run_id: str = "none"
     clean: bool = True
     target: str = "TARGET"
-    """The target's and the workload's names, for commands that messages advise."""
+    """The target's name, for commands that messages advise."""
     workload: str = "WORKLOAD"
+    """What follows --workload there."""
     program: str = "python run.py"
     """How those begin."""
 
@@ -220,7 +222,7 @@ class Job:
             settings.run_id,
             data.clean,
             settings.target,
-            data.workload_argument,
+            name_events(data),
             settings.program,
         )
 
