@@ -113,7 +113,16 @@ class Checker:
         bounds = list(dict.fromkeys(one.bound for one in given if one.malformed is None))
         total = sum(one.stop - one.start for one in find_needed(bounds, stored))
         right = dict(
-            zip(bounds, answer_all(bounds, stored, lambda done: note(done, total)), strict=True)
+            zip(
+                bounds,
+                answer_all(
+                    bounds,
+                    stored,
+                    lambda done: note(done, total),
+                    self._module.CAPABILITIES.rounded,
+                ),
+                strict=True,
+            )
         )
         for one in given:
             self._found.checked += len(one.workers)

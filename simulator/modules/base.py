@@ -24,7 +24,7 @@ from ..contract import Load, PrimaryKey, Role, RunSettings, Storage, Tables
 from ..errors import OptionError, did_you_mean
 from ..workloads import WORKLOADS
 from ..workloads.base import ColumnType, Schema
-from ..workloads.queries import Bound, Shape, bind
+from ..workloads.queries import Bound, Function, Shape, bind
 from ..workloads.queries import Query as Description
 from ..workloads.tags import Tags
 from .sending import Encoder, Writer
@@ -75,6 +75,9 @@ class Capabilities:
     """Whether an event must have a value besides its time, its device and tags."""
     tags_table: Support = Support.MISSING
     """Whether tags can be stored in a table of their own, which queries join."""
+    rounded: Collection[Function] = ()
+    """What the database computes of whole numbers in floats of 64 bits: beyond 2**53 it is rounded, which is
+    no wrong answer."""
     shapes: Collection[Shape] = ()
     """What described queries may be made of, so that `Module.compile` can put them into the database's
     language. None: only the module's own queries can be asked."""

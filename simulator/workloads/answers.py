@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,6 +31,11 @@ _PRECISION = {
 database computes means of float32 columns in that type is no wrong answer."""
 _DIGITS = 1e-9
 """How far any mean may be off besides: databases give decimal fractions with so many digits."""
+
+_EXACT = 2.0**53
+"""Up to this size, floats of 64 bits have all whole numbers."""
+_ROUNDING = 2.0**-53
+"""How far one operation on such floats may be off, relative to its result (IEEE 754, to nearest)."""
 
 Slack = NDArray[np.float64] | None
 """How far each value of a column may be off; None: not at all."""
@@ -75,18 +80,24 @@ def read_row(columns: Sequence[Values], place: int) -> Row:
     return tuple(column.take(one).plain()[0] for column in columns)
 
 
-def answer(bound: Bound, stored: Stored) -> Answer:
+def answer(bound: Bound, stored: Stored, rounded: Collection[Function] = ()) -> Answer:
     """The right answer. Memory grows with its rows, and with the groups it is computed of."""
-    return answer_all([bound], stored)[0]
+    return answer_all([bound], stored, rounded=rounded)[0]
 
 
 def answer_all(
-    bounds: Sequence[Bound], stored: Stored, note: Callable[[int], object] = lambda _: None
+    bounds: Sequence[Bound],
+    stored: Stored,
+    note: Callable[[int], object] = lambda _: None,
+    rounded: Collection[Function] = (),
 ) -> list[Answer]:
     """The right answers of several queries: events are generated once, those that none of them is about
-    not at all. `note` is told how many have been generated each time that there are more."""
+    not at all. `note` is told how many have been generated each time that there are more.
+
+    `rounded`: what a database computes of whole numbers in floats of 64 bits, and so may be off beyond 2**53.
+    """
     schema = stored.workload.schema
-    found = [_evaluate(bound, schema) for bound in bounds]
+    found = [_evaluate(bound, schema, rounded) for bound in bounds]
     devices = _Devices()
     done = 0
     for block in stored.blocks(find_needed(bounds, stored)):
@@ -398,7 +409,8 @@ class _Newest(_Grouped):
 class _Computed(_Grouped):
     """Values computed of groups of events."""
 
-    def __init__(self, bound: Bound, schema: Schema) -> None:
+    def __init__(self, bound: Bound, schema: Schema, rounded: Collection[Function]) -> None:
+        self._rounded = rounded
         compute = bound.query.compute
         last = [one.column for one in compute if one.column and one.function is Function.LAST]
         super().__init__(bound, schema, bound.query.per, last)
@@ -434,15 +446,17 @@ class _Computed(_Grouped):
             return found.last[name], None
         sums: Sums = found.sums[name]
         missing = sums.count == 0
-        if function is Function.MIN:
-            return Values(sums.low, missing), None
-        if function is Function.MAX:
-            return Values(sums.high, missing), None
         kind = self._schema.column(name).type
         whole = kind in WHOLE
+        in_floats = whole and function in self._rounded
+        if function in (Function.MIN, Function.MAX):
+            extreme = sums.low if function is Function.MIN else sums.high
+            size = np.abs(extreme.astype(np.float64)) if in_floats else None
+            return Values(extreme, missing), None if size is None else _round(size, 1)
         if function is Function.SUM:
             if whole:
-                return Values(sums.totals(), missing), None
+                slack = _round(sums.size, sums.count) if in_floats else None
+                return Values(sums.totals(), missing), slack
             return Values(sums.total, missing), _PRECISION[kind] * sums.size
         totals = sums.totals().astype(np.float64) if whole else sums.total
         count = np.maximum(sums.count, 1)
@@ -451,10 +465,17 @@ class _Computed(_Grouped):
         return Values(means, missing), slack
 
 
-def _evaluate(bound: Bound, schema: Schema) -> _Evaluation:
+def _round(size: NDArray[np.float64], operations: NDArray[np.int64] | int) -> NDArray[np.float64]:
+    """How far whole numbers of this size may be off after so many operations in floats of 64 bits: not at
+    all, as long as all of them are exact. A sum of n numbers, in any order, takes n (Higham, "Accuracy and
+    Stability of Numerical Algorithms", 4.2, with the conversion of each)."""
+    return np.where(size <= _EXACT, 0.0, size * (_ROUNDING * operations))
+
+
+def _evaluate(bound: Bound, schema: Schema, rounded: Collection[Function]) -> _Evaluation:
     query = bound.query
     if query.compute:
-        return _Computed(bound, schema)
+        return _Computed(bound, schema, rounded)
     return _Newest(bound, schema) if query.newest else _Events(bound, schema)
 
 

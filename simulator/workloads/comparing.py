@@ -160,8 +160,10 @@ def _differ_in(right: Values, found: Values, slack: Slack) -> NDArray[np.bool_]:
     if slack is None:
         wrong = np.asarray(right.array != found.array, dtype=bool)
     else:
+        # Whole numbers as floats: where these aren't exact, the slack is larger than that.
+        values, wanted = (one.array.astype(np.float64) for one in (found, right))
         with np.errstate(invalid="ignore"):
-            wrong = ~(np.abs(found.array - right.array) <= slack)
+            wrong = ~(np.abs(values - wanted) <= slack)
     lacks, gone = (
         np.zeros(len(wrong), dtype=bool) if one.missing is None else one.missing
         for one in (right, found)

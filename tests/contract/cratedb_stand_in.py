@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -351,6 +352,12 @@ def out_of_range(row: Any, names: list[str], types: dict[str, str]) -> int | Non
     )
 
 
+def _number(value: Any) -> int | float:
+    """What PostgreSQL computes as `numeric`: sums of whole numbers are bigint, means double precision."""
+    assert isinstance(value, Decimal)
+    return float(value) if value.as_tuple().exponent else int(value)
+
+
 def _plain(value: Any) -> Any:
     """A JSON value as psycopg2 takes it."""
     return json.dumps(value) if isinstance(value, dict) else value
@@ -403,7 +410,7 @@ class _Handler(BaseHTTPRequestHandler):
             status = refused.status
         else:
             answer["duration"] = (time.monotonic() - began) * 1000
-        content = json.dumps(answer, separators=(",", ":"), default=float).encode()
+        content = json.dumps(answer, separators=(",", ":"), default=_number).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json; charset=UTF-8")
         self.send_header("content-length", str(len(content)))

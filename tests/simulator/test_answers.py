@@ -21,7 +21,7 @@ from simulator.workloads.base import (
 )
 from simulator.workloads.comparing import compare_answers
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import Bound, Every, Query, draw
+from simulator.workloads.queries import Bound, Every, Function, Query, draw
 from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
@@ -295,6 +295,24 @@ def test_how_exact_each_kind_of_value_must_be() -> None:
         (mean, high, None, total),
     ):
         assert compare_answers(expected, [wrong]) is not None
+
+
+def test_whole_numbers_are_rounded_where_that_is_declared() -> None:
+    """By what floats of 64 bits allow, and none that these have exactly."""
+    functions = (Function.MIN, Function.MAX, Function.SUM)
+    asked = [{"function": f, "column": name} for name in ("big", "small") for f in functions]
+    bound = draw(make(compute=asked), Stored(MIXED, PARTS), 0, 0)
+    exact, rounded = (answer(bound, Stored(MIXED, PARTS), how) for how in ((), functions))
+    row = exact.rows[0]
+    floats = tuple(int(float(value)) for value in row)
+    assert floats[:2] != row[:2]
+    assert compare_answers(rounded, [floats]) is None
+    assert compare_answers(rounded, [row]) is None
+    assert compare_answers(exact, [floats]) is not None
+    # The sizes add up to 1.5e21, of which floats have every 2**18th number.
+    for place, off in ((0, 2**11), (1, 2**11), (2, 2**28), (3, 1), (4, 1), (5, 1)):
+        wrong = tuple(value + off * (number == place) for number, value in enumerate(row))
+        assert compare_answers(rounded, [wrong]) is not None, place
 
 
 def test_equal_rows_are_counted() -> None:

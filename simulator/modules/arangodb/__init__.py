@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...workloads.base import ColumnType
-from ...workloads.queries import Bound
+from ...workloads.queries import Bound, Function
 from ...workloads.tags import ID, Tags
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
@@ -97,6 +97,7 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
         in_flight=dict.fromkeys(InsertMethod, Support.FULL),
         missing_values=True,
         tags_table=Support.FULL,
+        rounded=(Function.SUM,),
     )
     ENCODINGS = (
         Encoding("document", {"insert_method": "document"}),

@@ -41,7 +41,7 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import Retryable
 from ...workloads.base import Column, ColumnType, Schema
-from ...workloads.queries import Bound
+from ...workloads.queries import Bound, Function
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..shared.errors import MissingTable, nothing_to_query
 from .encoding import DocumentEncoder, InsertMode
@@ -112,6 +112,8 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
         tags_table=Support.UNSUPPORTED,
+        # https://www.elastic.co/docs/reference/aggregations#limits-for-long-values
+        rounded=(Function.MIN, Function.MAX, Function.SUM),
     )
     ENCODINGS = (
         Encoding("bulk", {"insert_mode": "bulk"}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pytest
 
 from ...collector.lookup import look_up
@@ -12,8 +13,15 @@ from ...contract import Lookup
 from ...errors import OptionError
 from ...modules.base import Support
 from ...workloads import load_workload
-from ...workloads.answers import answer_all
-from ...workloads.base import Schema, Workload
+from ...workloads.answers import answer, answer_all
+from ...workloads.base import (
+    FIRST_TIMESTAMP_MS,
+    Column,
+    ColumnType,
+    EventBlock,
+    Schema,
+    Workload,
+)
 from ...workloads.comparing import compare_answers
 from ...workloads.cpu import Cpu
 from ...workloads.queries import Query, Shape, draw
@@ -126,6 +134,46 @@ def test_answers_to_described_queries(server: ServerUnderTest, workload: Workloa
             if problem:
                 wrong[bound] = problem
     assert not wrong
+
+
+class Great(Workload):
+    """Whole numbers that floats of 64 bits have not."""
+
+    name = "great"
+    schema = Schema(
+        table="great",
+        columns=(
+            Column("at", ColumnType.TIMESTAMP_MS),
+            Column("device", ColumnType.TEXT),
+            Column("great", ColumnType.INT64),
+        ),
+        time="at",
+        device="device",
+        key=("device", "at"),
+    )
+
+    def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
+        numbers = np.arange(first, first + count, dtype=np.int64)
+        devices = self.dealt_devices(worker, first, count)
+        times = FIRST_TIMESTAMP_MS + numbers * 1000
+        columns = {"at": times, "device": devices, "great": 2**56 + numbers * 1_234_567_891}
+        return EventBlock(self.schema, worker, first, columns, devices)
+
+
+def test_great_whole_numbers_are_rounded_as_declared(server: ServerUnderTest) -> None:
+    can = server.module_type.CAPABILITIES
+    workload = Great(device_spread=2)
+    functions = ("min", "max", "sum", "avg", "last")
+    values = [{"function": name, "column": "great"} for name in functions]
+    query = Query.model_validate({"name": "q", "compute": values, "per": ["device"]})
+    if not query.shapes(workload.schema) <= frozenset(can.shapes):
+        pytest.skip("compiles no such query")
+    fill(server, workload, [(0, 0, 40)])
+    stored = Stored(workload, [StoredPart(0, 0, 40)])
+    bound = draw(query, stored, 0, 0)
+    with prepare_queries(server, workload) as module:
+        found = module.compile(bound)()
+    assert compare_answers(answer(bound, stored, can.rounded), found) is None
 
 
 def test_stored_events_are_recognized(server: ServerUnderTest) -> None:
