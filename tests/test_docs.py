@@ -46,7 +46,8 @@ def _tool_commands(document: Path) -> Iterator[list[str]]:
     )
     for line in [*_code_lines(document), *inline]:
         if _TOOL.match(line):
-            yield shlex.split(re.sub(r" +", " ", _TOOL.sub("", line)).partition(" > ")[0])
+            words = shlex.split(_TOOL.sub("", line))
+            yield words[: words.index(">")] if ">" in words else words
 
 
 def test_the_readme_is_a_front_page() -> None:

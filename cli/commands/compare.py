@@ -18,6 +18,14 @@ from .options import debug_option, output_option, results_option
     help="Exit status 1 if a result's speed is below this ratio to the first one's, unless the"
     " interval shows no difference.",
 )
+@click.option(
+    "--fail-if",
+    "limits",
+    multiple=True,
+    metavar="'METRIC < VALUE'",
+    help="Exit status 1 if a result after the first crosses this limit, as in 'p99 > 50ms' or"
+    " 'rate < 0.95 base'; may be repeated.",
+)
 @click.option("--markdown", is_flag=True, help="Tables in Markdown, for a README.")
 @output_option(None, "Write the comparison to this file instead of printing it.")
 @results_option
@@ -28,22 +36,26 @@ def compare(
     /,
     names: tuple[str, ...],
     fail_below: float | None,
+    limits: tuple[str, ...],
     markdown: bool,
     output: Path | None,
     results_folder: Path,
     debug: bool,
 ) -> None:
-    """Compare results with the first one: the ratio of their speeds, with its 95 % interval.
+    """Compare results with the first one: how many times as fast they are, with the 95 % interval.
 
-    Above 1 is faster, for inserts (their rates) as for queries (their times). RESULT is an ID or its
-    beginning, a result's folder, or its JSON file.
+    RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file. A limit of
+    --fail-if is for rate, p50, p90, p99, p99_9, max, service_p99 and so on, bytes_per_event, or
+    query:NAME, which is a query's mean time.
     """
     from ..output import note, say, write_whole
     from ..results.comparison import check_comparable, find_failures
     from ..results.naming import name_results
     from ..results.store import open_result
+    from ..results.thresholds import find_breaches, parse_threshold
     from ..show.comparison import describe_comparison
 
+    thresholds = [parse_threshold(limit) for limit in limits]
     stored = [open_result(name, results_folder) for name in names]
     check_comparable(stored)
     found, results = name_results(stored), [one.result for one in stored]
@@ -53,8 +65,10 @@ def compare(
     else:
         write_whole(output, text + "\n")
         note(f"Written: {output}")
+    failed = [f"failed: {reason}" for reason in find_breaches(found, results, thresholds)]
     if fail_below is not None:
-        failed = find_failures(found, results, fail_below)
-        for reason in failed:
-            note(f"below {fail_below:g}: {reason}")
-        ctx.exit(1 if failed else 0)
+        below = find_failures(found, results, fail_below)
+        failed += [f"below {fail_below:g}: {reason}" for reason in below]
+    for reason in failed:
+        note(reason)
+    ctx.exit(1 if failed else 0)

@@ -50,7 +50,7 @@ class Origin(StrEnum):
     ENVIRONMENT = "environment"
 
 
-_OWNED = (Origin.OPTION, Origin.SERVER, Origin.PACKAGE)
+OWNED = (Origin.OPTION, Origin.SERVER, Origin.PACKAGE)
 """What each module has settings of its own in."""
 
 
@@ -231,7 +231,7 @@ def compare_conditions(results: Sequence[Result]) -> Conditions:
     for result, said, own in zip(results, declared, found, strict=True):
         of_module = known.setdefault(result.module, set())
         of_module |= {Setting(name, Origin.OPTION) for name in said.option_names}
-        of_module |= {setting for setting in own if setting.origin in _OWNED}
+        of_module |= {setting for setting in own if setting.origin in OWNED}
     shared = set.intersection(*known.values())
     differences: dict[Setting, Difference] = {}
     apart = set()
@@ -242,7 +242,7 @@ def compare_conditions(results: Sequence[Result]) -> Conditions:
             continue
         # Two databases may mean different things by one name; the gravest counts.
         condition = min((one.condition for one in stated if one), key=_ORDER.index)
-        if setting.origin in _OWNED and setting not in shared:
+        if setting.origin in OWNED and setting not in shared:
             apart.add(condition)
         else:
             differences[setting] = Difference(condition, setting.name, values)

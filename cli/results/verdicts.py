@@ -94,6 +94,18 @@ def is_stable(result: Result) -> bool | None:
     return all(known) if known else None
 
 
+_NAMED = (
+    Kind.INCOMPLETE, Kind.INVALID, Kind.CLIENT_BOUND, Kind.SATURATED, Kind.BUSY, Kind.SHORT, Kind.UNSTABLE,
+)  # fmt: skip
+
+
+def list_kinds(result: Result) -> list[str]:
+    """Why the result is to be doubted, a word each, the gravest first: what would make its figures
+    others, not how sure they are, which an interval shows."""
+    found = {weakness.kind for weakness in find_weaknesses(result)}
+    return [str(kind) for kind in _NAMED if kind in found]
+
+
 def summarize_doubts(result: Result) -> list[str]:
     """What makes the result unfit to be compared, a few words each."""
     found = find_weaknesses(result)

@@ -7,15 +7,23 @@ from collections.abc import Sequence
 from simulator.conditions import Condition
 
 from ..results.comparison import Compared, compare, find_missing
-from ..results.conditions import WARNED, Conditions, compare_conditions
+from ..results.conditions import (
+    OWNED,
+    WARNED,
+    Conditions,
+    compare_conditions,
+    find_declared,
+    list_settings,
+)
 from ..results.model import Result
 from ..results.naming import format_value
 from ..results.reads import list_queries
 from ..results.statistics import MOST_RUNS, count_events_per_cost
-from ..results.verdicts import summarize_doubts
+from ..results.verdicts import list_kinds, summarize_doubts
 from .capacity import tabulate_capacities
-from .tables import COST_HEADER, Table, format_bytes_per_event, weigh_event
-from .words import name_database
+from .ratios import format_speed, format_speed_interval, lead_comparison
+from .tables import COST_HEADER, Table, format_bytes_per_event, format_ms, weigh_event
+from .words import choose_slowest, name_database
 
 
 def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
@@ -27,7 +35,9 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
         return tabulate_capacities(own, results)
     costs = any(result.cost_per_hour for result in results)
     sizes = any(weigh_event(run) for result in results for run in result.insert_runs)
-    rows = []
+    doubts = [list_kinds(result) for result in results]
+    doubts = doubts if any(doubts) else []
+    rows: list[list[object]] = []
     for name, result in zip(names, results, strict=True):
         best = result.best
         settings = result.settings
@@ -36,10 +46,11 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
         rows.append(
             [
                 _name_with_version(name, result),
-                "no valid run" if best is None else f"{best.avg:,.0f}",
+                "no valid run" if best is None else f"{best.median:,.0f}",
                 "-"
                 if best is None or best.ci95 is None
                 else "{:,.0f} to {:,.0f}".format(*best.ci95),
+                *_list_latencies(result),
                 "-" if best is None else best.workers,
                 "-" if best is None else best.runs,
                 f"{settings.insert_mode or '-'}{size}",
@@ -48,16 +59,27 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
         )
         if sizes:
             rows[-1].append(_format_size(result))
+        if doubts:
+            rows[-1].append(", ".join(doubts[len(rows) - 1]) or "-")
         if costs:
             cost = result.cost_per_hour
             paid = f"{count_events_per_cost(best.avg, cost):,.0f}" if best and cost else "-"
             rows[-1].append(paid)
     headers = [
-        "Database (version)", "Inserts/s", "95% interval", "Workers", "Runs", "Insert mode",
-        "Primary-key mode", *(["B/event"] if sizes else []), *([COST_HEADER] if costs else []),
+        "Database (version)", "Inserts/s", "95% interval", "p50 ms", "p99 ms", "Workers", "Runs",
+        "Insert mode", "Primary-key mode", *(["B/event"] if sizes else []), *(["To know"] if doubts else []),
+        *([COST_HEADER] if costs else []),
     ]  # fmt: skip
-    left = ("Database (version)", "Insert mode", "Primary-key mode")
+    left = ("Database (version)", "Insert mode", "Primary-key mode", "To know")
     return Table(headers, rows, left)
+
+
+def _list_latencies(result: Result) -> list[str]:
+    """p50 and p99 of the best worker count: of its run with the highest p99, as in every table."""
+    run = choose_slowest(result, result.best) if result.best else None
+    if run is None or run.latency_ms is None:
+        return ["-", "-"]
+    return [format_ms(run.latency_ms.p50), format_ms(run.latency_ms.p99)]
 
 
 def _format_size(result: Result) -> str:
@@ -97,13 +119,13 @@ def _name_with_version(name: str, result: Result) -> str:
 
 
 def tabulate_ratios(names: Sequence[str], found: Sequence[Compared]) -> Table:
-    """Each result's speed as a ratio to the first one's."""
+    """How many times as fast, or as slow, as the first each result is."""
     rows: list[list[object]] = []
     for one in found:
         place = str(one.place)
         form = _FORMS[_name_unit(one)]
         if not rows or rows[-1][0] != place:
-            rows.append([place, names[0], form.format(one.base_figure), one.base_runs, *"1---"])
+            rows.append([place, names[0], form.format(one.base_figure), one.base_runs, *"----"])
         interval = one.speed.ci95
         needed = one.runs_for_five_percent
         rows.append(
@@ -112,15 +134,15 @@ def tabulate_ratios(names: Sequence[str], found: Sequence[Compared]) -> Table:
                 names[one.position],
                 form.format(one.figure),
                 one.runs,
-                f"{one.speed.value:.3f}",
-                "-" if interval is None else "{:.3f} to {:.3f}".format(*interval),
+                format_speed(one.speed.value),
+                "-" if interval is None else format_speed_interval(*interval),
                 one.verdict,
                 _format_runs_needed(one, needed),
             ]
         )
     figure = " or ".join(sorted({_name_unit(one) for one in found}))
     headers = [
-        "At", "Result", figure, "Runs", "Speed ratio", "95% interval", "Verdict", "Runs for 5%",
+        "At", "Result", figure, "Runs", "Speed", "95% interval", "Verdict", "Runs for 5%",
     ]  # fmt: skip
     return Table(headers, rows, ("At", "Result", "Verdict"))
 
@@ -143,31 +165,61 @@ def _format_runs_needed(one: Compared, needed: int | None) -> str:
 def list_differences(names: Sequence[str], results: Sequence[Result]) -> list[str]:
     """One line for each kind of condition: a warning where figures can't be compared for it."""
     found = compare_conditions(results)
-    notes = []
+    several = len({result.module for result in results}) > 1
+    notes, folded = [], 0
     for condition in dict.fromkeys(one.condition for one in found.differences):
+        own = [one for one in found.differences if one.condition is condition]
+        if several and condition is Condition.DATABASE:
+            folded += len(own)
+            continue
         parts = [
             f"{one.name}: {' / '.join(_shorten(format_value(value)) for value in one.values)}"
-            for one in found.differences
-            if one.condition is condition
+            for one in own
         ]
         word = "warning" if condition in WARNED else "note"
         notes.append(f"{word}: {condition} differs: {'; '.join(parts)}")
     if notes:
         notes.append(f"(in the order {' / '.join(names)}; -: not set or not known)")
-    return notes + _list_apart(found, results)
+    return notes + _list_apart(found, names, results, folded)
 
 
-def _list_apart(found: Conditions, results: Sequence[Result]) -> list[str]:
-    """What can't be set against each other because the databases have nothing of one name."""
-    if not found.apart:
-        return []
-    modules = list(dict.fromkeys(result.module for result in results))
-    kinds = ", ".join(_KIND_WORDS.get(condition, condition) for condition in found.apart)
-    note = (
-        f"note: {' and '.join(modules)} have settings of their own for {kinds}, which can't be set"
-        " against each other: compare what results show says of each"
+def _list_apart(
+    found: Conditions, names: Sequence[str], results: Sequence[Result], folded: int
+) -> list[str]:
+    """What can't be set against each other because the databases have nothing of one name: of durability
+    and replication what each says, of all else how much it is."""
+    notes = []
+    for condition in (Condition.DURABILITY, Condition.REPLICATION):
+        if condition in found.apart:
+            texts = [
+                f"{name}: {_state(result, condition)}"
+                for name, result in zip(names, results, strict=True)
+            ]
+            notes.append(f"note: {condition}, each in its own terms: {'; '.join(texts)}")
+    others = [
+        one for one in found.apart if one not in (Condition.DURABILITY, Condition.REPLICATION)
+    ]
+    if others or folded:
+        kinds = [_KIND_WORDS.get(condition, str(condition)) for condition in others]
+        kinds += ["how they work otherwise"] if folded else []
+        notes.append(
+            "note: the databases have settings of their own for"
+            f" {', '.join(kinds)}: results show lists them"
+        )
+    return notes
+
+
+def _state(result: Result, condition: Condition) -> str:
+    """What a result says of a kind of condition that its module has settings for."""
+    said = list_settings(result, find_declared(result))
+    own = {
+        setting.name: format_value(stated.value)
+        for setting, stated in said.items()
+        if stated.condition is condition and setting.origin in OWNED
+    }
+    return (
+        ", ".join(f"{name}={_shorten(value, 30)}" for name, value in own.items()) or "nothing told"
     )
-    return [note]
 
 
 _KIND_WORDS = {Condition.KEY: "keys", Condition.BATCH: "batches"}
@@ -181,16 +233,21 @@ def describe_comparison(names: Sequence[str], results: Sequence[Result], markdow
     """All that `compare` prints."""
     command = results[0].command
     found = compare(results)
-    unit = "Mean inserts per second of the best worker count."
+    unit = (
+        "Median inserts per second of the best worker count, with the interval of the mean, and its"
+        " run with the highest p99."
+    )
     if command == "query":
         unit = "Mean duration in seconds."
     elif command == "capacity":
         unit = "The highest rate that holds, in events per second, and the lowest that doesn't."
     elif results[0].by_fill_level:
-        unit = "Inserts per second of the best level."
+        unit = "Inserts per second of the best level, and its latencies."
     ratios = tabulate_ratios(names, found)
     parts = [f"{tabulate_overview(names, results).text(markdown)}\n{chr(10) * markdown}{unit}"]
     if found:
+        answer = lead_comparison(names, found)
+        parts.insert(0, "\n".join(f"- {line}" if markdown else line for line in answer))
         parts.append(ratios.text(markdown))
     lines = list_remarks(names, results)
     if lines:

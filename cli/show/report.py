@@ -20,6 +20,7 @@ from .drawing import embed, to_svg
 from .figure import Named
 from .figures import draw_all, name_sources
 from .notes import describe_weakness, tell_outages
+from .ratios import describe_ratios, lead_comparison
 from .stored import tabulate_result
 from .tables import Table
 from .theme import dark_style
@@ -110,7 +111,7 @@ def _make_comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> l
             _Comparison(
                 f"Compared: {kind}",
                 own[0],
-                words.describe_ratios(own, ratios),
+                lead_comparison(own, ratios) + describe_ratios(own, ratios),
                 list_remarks(own, results),
                 tabulate_overview(own, results),
                 tabulate_ratios(own, ratios),

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from simulator.contract import InsertRun, Load
 
-from ..results.comparison import Compared
 from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.place import format_workers
 from ..results.statistics import count_events_per_cost
@@ -37,7 +36,7 @@ def write_headline(result: Result) -> str:
         rates = [read.queries_per_s for read in result.reads if read.valid and read.queries_per_s]
         queries = f"{sum(rates) / len(rates):,.1f}" if rates else "no"
         return f"{result.best.median:,.0f} inserts/s beside {queries} queries/s"
-    run = _choose_slowest(result, result.best)
+    run = choose_slowest(result, result.best)
     if run and run.offered and run.latency_ms:
         achieved = f"{result.best.median:,.0f}"
         if run.offered.saturated:
@@ -170,7 +169,7 @@ def _describe_offers(result: Result) -> str:
     """An open loop's answer: what was achieved of what was offered, and how long a request took."""
     said = []
     for entry in result.insert_summary:
-        run = _choose_slowest(result, entry)
+        run = choose_slowest(result, entry)
         if run is None or run.latency_ms is None or run.offered is None:
             continue
         runs = [one for one in _list_counted(result, entry) if one.offered]
@@ -196,35 +195,10 @@ def _list_counted(result: Result, entry: InsertSummary) -> list[InsertRun]:
     ]
 
 
-def _choose_slowest(result: Result, entry: InsertSummary) -> InsertRun | None:
+def choose_slowest(result: Result, entry: InsertSummary) -> InsertRun | None:
     """Of these the one with the highest p99, as in the tables."""
     timed = [run for run in _list_counted(result, entry) if run.latency_ms]
     return max(timed, key=lambda run: run.latency_ms.p99 if run.latency_ms else 0.0, default=None)
-
-
-def describe_ratios(names: Sequence[str], found: Sequence[Compared]) -> list[str]:
-    """What each comparison shows, a sentence each."""
-    sentences = []
-    for one in found:
-        what, base = names[one.position], names[0]
-        place = one.place
-        if one.speed.ci95 is None:
-            value = _format_ratio(one.speed.value)
-            text = f"{what} reaches {value} times the speed of {base}, from single runs"
-        else:
-            low, high = one.speed.ci95
-            interval = f"95 % interval {_format_ratio(low)} to {_format_ratio(high)}"
-            if one.speed.differs:
-                text = f"{what} is {_format_ratio(one.speed.value)} times as fast as {base} ({interval})"
-            else:
-                text = f"no difference shown between {what} and {base} ({interval})"
-        sentences.append(f"{place}: {text}.")
-    return sentences
-
-
-def _format_ratio(value: float) -> str:
-    """Two digits at least, however small."""
-    return f"{value:,.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def _format_seconds(entry: QuerySummary) -> str:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from cli.results.comparison import compare
-from cli.show.comparison import describe_comparison, tabulate_ratios
+from cli.show.comparison import (
+    describe_comparison,
+    list_remarks,
+    tabulate_overview,
+    tabulate_ratios,
+)
 
 from ..made import inserts, queries
 from ..results.test_comparison import FAST, SLOW
@@ -12,10 +17,10 @@ from ..results.test_comparison import FAST, SLOW
 def test_the_ratio_table() -> None:
     found = compare([inserts({4: SLOW}), inserts({4: FAST}), inserts({4: [50.0]})])
     rows = [list(map(str, row)) for row in tabulate_ratios(["a", "b", "c"], found).rows]
-    assert rows[0][:5] == ["4 workers", "a", "100", "3", "1"]
-    assert rows[1][1:5] == ["b", "111", "3", "1.110"]
+    assert rows[0][:5] == ["4 workers", "a", "100", "3", "-"]
+    assert rows[1][1:5] == ["b", "111", "3", "1.11× faster"]
     assert rows[1][6] == "faster"
-    assert rows[2][1:] == ["c", "50", "1", "0.500", "-", "not known: needs 2 runs", "3"]
+    assert rows[2][1:] == ["c", "50", "1", "2.00× slower", "-", "not known: needs 2 runs", "3"]
 
 
 def test_the_table_over_several_targets_is_as_published() -> None:
@@ -24,8 +29,9 @@ def test_the_table_over_several_targets_is_as_published() -> None:
         inserts({1: [7.0]}, "beta", {"insert_mode": None, "batch": 0}, environment={}),
     ]
     lines = describe_comparison(["alpha", "beta"], results, markdown=True).splitlines()
+    assert lines[0].startswith("- beta: ")
     heads, _, first, second = (
-        [c.strip() for c in line.strip("|").split("|")] for line in lines[:4]
+        [c.strip() for c in line.strip("|").split("|")] for line in lines[2:6]
     )
     row = dict(zip(heads, first, strict=True))
     assert row["Database (version)"] == "alpha (PostgreSQL 18.4)"
@@ -39,8 +45,9 @@ def test_cost_joins_the_table() -> None:
     results = [inserts({1: SLOW}, cost_per_hour=0.5), inserts({1: SLOW}, "beta")]
     text = describe_comparison(["alpha", "beta"], results, markdown=False)
     assert "Events/money" in text
-    assert text.splitlines()[1].split()[-1] == "720,000"
-    assert text.splitlines()[2].split()[-1] == "-"
+    assert text.splitlines()[0] == "beta: 1 tie with alpha in inserts."
+    assert text.splitlines()[3].split()[-1] == "720,000"
+    assert text.splitlines()[4].split()[-1] == "-"
 
 
 def test_queries_have_a_column_each() -> None:
@@ -62,3 +69,24 @@ def test_what_can_not_be_used_is_said() -> None:
     text = describe_comparison(["a", "b"], [base, other], markdown=False)
     assert "not compared at 4 workers: b has no valid figure there" in text
     assert "warning: a: 1 of 6 runs is invalid and left out" in text
+
+
+def test_latencies_and_what_to_know_stand_beside_the_rates() -> None:
+    short = inserts({1: [100.0, 101.0]}, "beta")
+    short.insert_runs[0].window_s = 2.0
+    table = tabulate_overview(["alpha", "beta"], [inserts({1: SLOW}), short])
+    alpha, beta = [dict(zip(table.headers, row, strict=True)) for row in table.rows]
+    assert (alpha["p50 ms"], alpha["p99 ms"]) == ("1.5", "6")
+    assert (alpha["To know"], beta["To know"]) == ("-", "short")
+    assert beta["Inserts/s"] == "100"
+
+
+def test_two_databases_are_compared_by_what_both_have() -> None:
+    other = inserts({1: SLOW}, "beta", {"module": {"consistency_level": "ONE"}}, module="cassandra")
+    lines = list_remarks(["alpha", "beta"], [inserts({1: SLOW}), other])
+    text = "\n".join(lines)
+    assert (
+        "note: durability, each in its own terms: alpha: fsync=on; beta: consistency_level=ONE"
+    ) in lines
+    assert "results show lists them" in lines[-1]
+    assert "copy_format" not in text

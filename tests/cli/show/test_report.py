@@ -96,7 +96,7 @@ def test_all_kinds_of_results_in_one_report() -> None:
     figures = [attributes["id"] for tag, attributes in page.tags if tag == "figure"]
     assert figures == [f"figure-{kind}" for kind in KINDS]
     assert "Compared: inserts" in page.text
-    assert "1 worker: beta is 0.50 times as fast as alpha, inserts (95 % interval" in page.text
+    assert "1 worker: beta is 2.00× slower than alpha, inserts (95 % interval" in page.text
     assert "warning: batch differs: batch: 100 / 7" in page.text
     assert "not compared at 4 workers: beta has no valid figure there" in page.text
     # There is one of the other kinds only.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from cli.results.comparison import compare
 from cli.show import words
 
 from ..made import ENVIRONMENT, inserts, open_loop, queries, steps
@@ -135,12 +134,3 @@ def test_valid_and_stable() -> None:
     assert words.describe_stability(queries({"a": [1.0]})) == "-"
     assert words.describe_validity(queries({"a": [1.0]}, invalid_reasons=["x"])) == "no"
     assert words.describe_validity(inserts({})) == "no runs"
-
-
-def test_comparisons_in_words() -> None:
-    results = [inserts({4: [100.0, 101.0]}), inserts({4: [150.0, 151.0]}), inserts({4: [90.0]})]
-    same = inserts({4: [100.5, 101.5]})
-    first, second, third = words.describe_ratios("abcd", compare([*results, same]))
-    assert first.startswith("4 workers: b is 1.50 times as fast as a (95 % interval 1.4")
-    assert second == "4 workers: c reaches 0.90 times the speed of a, from single runs."
-    assert third.startswith("4 workers: no difference shown between d and a (95 % interval 0.9")

@@ -1,0 +1,136 @@
+"""Limits by which a comparison fails, as in `p99 > 50ms` or `rate < 0.95 base`. Pure."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ..errors import ConfigError
+from .comparison import Compared, collect_samples, compare
+from .model import Result
+from .place import Place
+
+_LATENCIES = ("p50", "p90", "p99", "p99_9", "max")
+METRICS = ("rate", *_LATENCIES, *(f"service_{name}" for name in _LATENCIES), "bytes_per_event")
+"""What a limit may be for, besides `query:NAME`, a query's mean time."""
+
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_FORM = re.compile(r"(\S+?)\s*(<=|>=|<|>)\s*([\d.][\d.,_eE]*)\s*(\S*)")
+_TIMES_MS = {"us": 0.001, "µs": 0.001, "ms": 1.0, "s": 1000.0}
+_AMOUNTS = {"": 1.0, "k": 1e3, "M": 1e6}
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A limit, and on which side of it a result fails."""
+
+    text: str
+    metric: str
+    sign: str
+    value: float
+    """Events per second, milliseconds, bytes; of a relative one, times the first result's."""
+    relative: bool
+
+    def is_crossed(self, value: float) -> bool:
+        """Whether a result with this value fails."""
+        return _OPERATORS[self.sign](value, self.value)
+
+
+def parse_threshold(text: str) -> Threshold:
+    """`rate < 0.95 base`, `p99 > 50ms`, `query:newest-per-device > 1.2 base`; ConfigError if it is none."""
+    found = _FORM.fullmatch(text.strip())
+    if not found:
+        raise ConfigError(
+            f"--fail-if {text!r}: write a limit as in 'p99 > 50ms' or 'rate < 0.95 base'"
+        )
+    metric, sign, number, unit = found.groups()
+    metric = metric.replace("p99.9", "p99_9")
+    if metric not in METRICS and not re.fullmatch("query:.+", metric):
+        known = ", ".join(METRICS)
+        raise ConfigError(f"--fail-if {text!r}: {metric} is none of {known}, query:NAME")
+    units = {
+        **({} if _is_time(metric) else _AMOUNTS),
+        **(_TIMES_MS if _is_time(metric) else {}),
+        "base": 1.0,
+    }
+    try:
+        value = float(number.replace(",", "").replace("_", "")) * units[unit]
+    except (ValueError, KeyError):
+        example = f"{metric} {sign} 50ms" if _is_time(metric) else f"{metric} {sign} 20k"
+        raise ConfigError(
+            f"--fail-if {text!r}: write a number with its unit, as in '{example}', or a share of the"
+            f" first result's as in '{metric} {sign} 1.1 base'"
+        ) from None
+    return Threshold(text, metric, sign, value, unit == "base")
+
+
+def _is_time(metric: str) -> bool:
+    return metric not in ("rate", "bytes_per_event")
+
+
+def find_breaches(
+    names: Sequence[str], results: Sequence[Result], limits: Sequence[Threshold]
+) -> list[str]:
+    """Why the results after the first fail against limits, wherever they have the figure; one that has it
+    nowhere fails, too. What no interval tells from the first one's doesn't cross a relative limit."""
+    compared = {(one.place, one.position): one for one in compare(results)}
+    found = []
+    for limit in limits:
+        base = collect_values(results[0], limit.metric)
+        for position, (name, result) in enumerate(zip(names[1:], results[1:], strict=True), 1):
+            values = collect_values(result, limit.metric)
+            if limit.relative:
+                values = {place: value for place, value in values.items() if place in base}
+            if not values:
+                found.append(f"{limit.text}: {name} has no figure for it")
+            for place, value in values.items():
+                measured = value / base[place] if limit.relative else value
+                if limit.is_crossed(measured) and not (
+                    limit.relative and _is_tie(compared.get((place, position)), limit)
+                ):
+                    found.append(f"{limit.text}: {name} at {place}: {_format(limit, measured)}")
+    return found
+
+
+def _is_tie(one: Compared | None, limit: Threshold) -> bool:
+    """Of rates and of queries it is known whether they differ; other figures are taken as they are."""
+    compared = limit.metric == "rate" or limit.metric.startswith("query:")
+    return compared and one is not None and one.speed.differs is False
+
+
+def collect_values(result: Result, metric: str) -> dict[Place, float]:
+    """The figure wherever the result has it, over its valid runs: of rates and query times the mean, of
+    latencies and sizes the highest."""
+    if metric == "rate" or metric.startswith("query:"):
+        query = metric.partition(":")[2] or None
+        scale = 1000.0 if query else 1.0
+        return {
+            place: scale * sum(values) / len(values)
+            for place, values in collect_samples(result).items()
+            if place.query == query and place.response is None
+        }
+    found: dict[Place, float] = {}
+    of_service = metric.startswith("service_")
+    for run in result.insert_runs:
+        value: float | None
+        if metric == "bytes_per_event":
+            value = run.storage.bytes_per_event if run.storage else None
+        else:
+            latency = run.service_ms if of_service else run.latency_ms
+            value = getattr(latency, metric.removeprefix("service_")) if latency else None
+        if run.valid and value is not None:
+            place = Place(workers=run.workers)
+            if result.by_fill_level:
+                place = replace(Place(), level=run.fill_level)
+            found[place] = max(value, found.get(place, value))
+    return found
+
+
+def _format(limit: Threshold, measured: float) -> str:
+    if limit.relative:
+        return f"{measured:.3f} of the first one's"
+    return f"{measured:,.3f} ms" if _is_time(limit.metric) else f"{measured:,.0f}"

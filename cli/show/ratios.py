@@ -1,0 +1,100 @@
+"""How much faster one result is than another, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from ..results.comparison import Compared
+
+MOST_PLACES = 3
+"""Named in a sentence; more are counted."""
+
+
+def format_factor(value: float) -> str:
+    """Three digits, or whole from 20 on."""
+    return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 20 else f"{value:,.0f}"
+
+
+def format_speed(value: float) -> str:
+    """`1.94× faster`, `95× slower`: the larger speed ÷ the smaller, whichever is meant."""
+    return (
+        f"{format_factor(value)}× faster" if value >= 1 else f"{format_factor(1 / value)}× slower"
+    )
+
+
+def format_speed_interval(low: float, high: float) -> str:
+    """`1.80 to 2.10× faster`, `1.05× slower to 1.10× faster`."""
+    if low >= 1:
+        return f"{format_factor(low)} to {format_speed(high)}"
+    if high < 1:
+        return f"{format_factor(1 / high)} to {format_speed(low)}"
+    return f"{format_speed(low)} to {format_speed(high)}"
+
+
+def describe_ratios(names: Sequence[str], found: Sequence[Compared]) -> list[str]:
+    """What each comparison shows, a sentence each."""
+    sentences = []
+    for one in found:
+        what, base = names[one.position], names[0]
+        if one.speed.ci95 is None:
+            text = f"{what} is {format_speed(one.speed.value)} than {base}, from single runs"
+        else:
+            interval = f"95 % interval {format_speed_interval(*one.speed.ci95)}"
+            if one.speed.differs:
+                text = f"{what} is {format_speed(one.speed.value)} than {base} ({interval})"
+            else:
+                text = f"no difference shown between {what} and {base} ({interval})"
+        sentences.append(f"{one.place}: {text}.")
+    return sentences
+
+
+def lead_comparison(names: Sequence[str], found: Sequence[Compared]) -> list[str]:
+    """The answer: each result against the first, in a sentence."""
+    sentences = []
+    for position in range(1, len(names)):
+        own = [one for one in found if one.position == position]
+        parts = []
+        for kind in dict.fromkeys(_name_kind(one) for one in own):
+            of_kind = [one for one in own if _name_kind(one) == kind]
+            for outcome in dict.fromkeys(map(_judge, of_kind)):
+                such = [one for one in of_kind if _judge(one) == outcome]
+                where = "" if len(such) == len(of_kind) else f" ({_list_places(such)})"
+                parts.append(_tell_outcome(outcome, such, kind, names[0]) + where)
+        if parts:
+            sentences.append(f"{names[position]}: {', '.join(parts)}.")
+    return sentences
+
+
+def _judge(one: Compared) -> str:
+    if one.speed.differs is False:
+        return "tie"
+    side = "faster" if one.speed.value >= 1 else "slower"
+    return side if one.speed.differs else f"{side}, from single runs"
+
+
+def _tell_outcome(outcome: str, such: Sequence[Compared], kind: str, base: str) -> str:
+    if outcome == "tie":
+        return f"{len(such)} tie{'s' if len(such) != 1 else ''} with {base} in {kind}"
+    side, comma, single = outcome.partition(",")
+    interval = such[0].speed.ci95
+    # One place has an interval, several have a range.
+    ends = interval if len(such) == 1 and interval else [one.speed.value for one in such]
+    factors = sorted(value if side == "faster" else 1 / value for value in ends)
+    texts = [text for text, _ in groupby(format_factor(value) for value in factors)]
+    several = f"{texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]
+    measure = f"{several} times as fast as" if side == "faster" else f"{several}× slower than"
+    return f"{measure} {base} in {kind}{comma}{single}"
+
+
+def _name_kind(one: Compared) -> str:
+    if one.place.query is not None:
+        return "queries"
+    return "inserts" if one.place.response is None else "response times"
+
+
+def _list_places(such: Sequence[Compared]) -> str:
+    if len(such) <= MOST_PLACES:
+        return ", ".join(str(one.place) for one in such)
+    word = "queries" if such[0].place.query is not None else "places"
+    return f"{len(such)} {word}"

@@ -1,0 +1,66 @@
+"""Limits by which a comparison fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.errors import ConfigError
+from cli.results.thresholds import METRICS, collect_values, find_breaches, parse_threshold
+
+from ..made import inserts, queries
+
+BASE = inserts({1: [100.0, 101.0, 99.0], 4: [300.0, 303.0, 297.0]})
+# The highest p99 of each worker count is 6 ms, that of the third run.
+SLOW = inserts({1: [50.0, 51.0, 49.0], 4: [290.0, 300.0, 310.0]}, "beta")
+
+
+@pytest.mark.parametrize(
+    ("limit", "failed"),
+    [
+        ("rate < 0.95 base", ["b at 1 worker: 0.500 of the first one's"]),
+        ("rate < 0.4 base", []),
+        # 4 workers are at 290 to 310 beside 297 to 303: nothing is shown.
+        ("rate<=1 base", ["b at 1 worker: 0.500 of the first one's"]),
+        ("rate < 0.06k", ["b at 1 worker: 50"]),
+        ("p99 > 5ms", ["b at 1 worker: 6.000 ms", "b at 4 workers: 6.000 ms"]),
+        ("p99 >= 0.006s", ["b at 1 worker: 6.000 ms", "b at 4 workers: 6.000 ms"]),
+        ("p99 > 6,000us", []),
+        ("p99.9 > 1.1 base", []),
+        ("service_p99 > 1ms", ["b has no figure for it"]),
+        ("query:count > 1s", ["b has no figure for it"]),
+    ],
+)
+def test_inserts(limit: str, failed: list[str]) -> None:
+    found = find_breaches("ab", [BASE, SLOW], [parse_threshold(limit)])
+    assert found == [f"{limit}: {reason}" for reason in failed]
+
+
+def test_queries() -> None:
+    results = [queries({"count": [0.1, 0.1, 0.1]}), queries({"count": [0.2, 0.21, 0.19]})]
+    limits = [parse_threshold(text) for text in ("query:count > 150ms", "query:count > 1.1 base")]
+    assert find_breaches("ab", results, limits) == [
+        "query:count > 150ms: b at count: 200.000 ms",
+        "query:count > 1.1 base: b at count: 2.000 of the first one's",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("p99", "p99 > 50ms"),
+        ("p99 = 50ms", "p99 > 50ms"),
+        ("speed > 1", "speed is none of rate"),
+        ("p99 > 50", "p99 > 50ms"),
+        ("rate < 50ms", "rate < 20k"),
+        ("rate < 1.2.3 base", "rate < 20k"),
+        ("query: > 1s", "write a limit|is none of"),
+    ],
+)
+def test_what_is_no_limit(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse_threshold(text)
+
+
+def test_every_metric_has_a_value_where_it_was_measured() -> None:
+    without = {"bytes_per_event", *(name for name in METRICS if name.startswith("service_"))}
+    assert {name for name in METRICS if collect_values(BASE, name)} == set(METRICS) - without

@@ -1,0 +1,72 @@
+"""How much faster one result is than another, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.results.comparison import compare
+from cli.show.ratios import (
+    describe_ratios,
+    format_speed,
+    format_speed_interval,
+    lead_comparison,
+)
+
+from ..made import inserts, queries
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1.00× faster"), (1.944, "1.94× faster"), (12.34, "12.3× faster"), (1234.5, "1,234× faster"),
+        (0.5, "2.00× slower"), (0.01052, "95× slower"),
+    ],
+)  # fmt: skip
+def test_speeds(value: float, text: str) -> None:
+    assert format_speed(value) == text
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [
+        ((1.8, 2.1), "1.80 to 2.10× faster"),
+        ((0.01, 0.0125), "80 to 100× slower"),
+        ((0.8, 1.1), "1.25× slower to 1.10× faster"),
+    ],
+)
+def test_intervals(ends: tuple[float, float], text: str) -> None:
+    assert format_speed_interval(*ends) == text
+
+
+def test_each_comparison_in_words() -> None:
+    results = [inserts({4: [100.0, 101.0]}), inserts({4: [150.0, 151.0]}), inserts({4: [1.0]})]
+    same = inserts({4: [100.5, 101.5]})
+    first, second, third = describe_ratios("abcd", compare([*results, same]))
+    assert first.startswith("4 workers: b is 1.50× faster than a (95 % interval 1.4")
+    assert second == "4 workers: c is 100× slower than a, from single runs."
+    assert third.startswith("4 workers: no difference shown between d and a (95 % interval 1.0")
+    assert "slower to 1.0" in third
+
+
+def test_the_answer_comes_in_a_sentence() -> None:
+    base = inserts({1: [100.0, 101.0], 4: [300.0, 303.0], 8: [300.0, 303.0]})
+    fast = inserts({1: [150.0, 151.0], 4: [600.0, 606.0], 8: [301.0, 304.0]})
+    slow, single = inserts({1: [1.0, 1.01]}), inserts({1: [50.0]})
+    found = compare([base, fast, slow, single])
+    assert lead_comparison(["a", "b", "c", "d"], found) == [
+        (
+            "b: 1.50 to 2.00 times as fast as a in inserts (1 worker, 4 workers),"
+            " 1 tie with a in inserts (8 workers)."
+        ),
+        "c: 97 to 103× slower than a in inserts.",
+        "d: 2.01× slower than a in inserts, from single runs.",
+    ]
+
+
+def test_ties_in_queries_are_counted() -> None:
+    times = {"q1": [1.0, 1.1, 1.0], "q2": [1.0, 1.1, 1.0], "q3": [1.0, 1.1, 1.0], "q4": [2.0, 2.0, 2.1],
+             "q5": [1.0, 1.1, 1.0]}  # fmt: skip
+    other = {name: [1.0, 1.1, 1.0] for name in times}
+    (said,) = lead_comparison("ab", compare([queries(times), queries(other, "beta")]))
+    assert said.startswith("b: 4 ties with a in queries (4 queries), 1.")
+    assert said.endswith(" times as fast as a in queries (q4).")
