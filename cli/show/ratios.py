@@ -90,6 +90,8 @@ def _tell_outcome(outcome: str, such: Sequence[Compared], kind: str, base: str) 
 def _name_kind(one: Compared) -> str:
     if one.place.query is not None:
         return "queries"
+    if one.place.capacity:
+        return "capacity"
     return "inserts" if one.place.response is None else "response times"
 
 
