@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from math import inf
 
 from ..results.comparison import Compared
 
@@ -24,7 +25,14 @@ def format_speed(value: float) -> str:
 
 
 def format_speed_interval(low: float, high: float) -> str:
-    """`1.80 to 2.10× faster`, `1.05× slower to 1.10× faster`."""
+    """`1.80 to 2.10× faster`, `1.05× slower to 1.10× faster`; of an end that isn't known (0, or infinite)
+    `1.80× faster or more`."""
+    if low == 0 or high == inf:
+        known = high if low == 0 else low
+        if known in (0, inf):
+            return "not known"
+        further = (known < 1) == (low == 0)
+        return f"{format_speed(known)} or {'more' if further else 'less'}"
     if low >= 1:
         return f"{format_factor(low)} to {format_speed(high)}"
     if high < 1:
@@ -79,7 +87,9 @@ def _tell_outcome(outcome: str, such: Sequence[Compared], kind: str, base: str) 
     side, comma, single = outcome.partition(",")
     interval = such[0].speed.ci95
     # One place has an interval, several have a range.
-    ends = interval if len(such) == 1 and interval else [one.speed.value for one in such]
+    ends: Sequence[float] = [one.speed.value for one in such]
+    if len(such) == 1 and interval and interval[0] > 0 and interval[1] < inf:
+        ends = interval
     factors = sorted(value if side == "faster" else 1 / value for value in ends)
     texts = [text for text, _ in groupby(format_factor(value) for value in factors)]
     several = f"{texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]

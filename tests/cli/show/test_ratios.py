@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from cli.results.comparison import compare
@@ -32,6 +34,11 @@ def test_speeds(value: float, text: str) -> None:
         ((1.8, 2.1), "1.80 to 2.10× faster"),
         ((0.01, 0.0125), "80 to 100× slower"),
         ((0.8, 1.1), "1.25× slower to 1.10× faster"),
+        ((1.8, inf), "1.80× faster or more"),
+        ((0.5, inf), "2.00× slower or less"),
+        ((0.0, 0.5), "2.00× slower or more"),
+        ((0.0, 1.2), "1.20× faster or less"),
+        ((0.0, inf), "not known"),
     ],
 )
 def test_intervals(ends: tuple[float, float], text: str) -> None:
