@@ -56,6 +56,7 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
+from ...encoding import KEY_COLUMN
 from ...errors import OptionError, SimulatorError
 from ...workloads.base import Column, ColumnType
 from ...workloads.queries import Bound
@@ -85,6 +86,17 @@ _COLUMN_TYPES = {
 
 # https://www.postgresql.org/docs/current/limits.html; `id` is one of them.
 _MOST_COLUMNS = 1600 - 1
+
+_NUMBERED = (PrimaryKey.SQL, PrimaryKey.DB)
+_KEYS_OF_TYPE: Mapping[int | None, Sequence[PrimaryKey]] = {
+    # A bigint, or an integer; a varchar; a uuid; no such column.
+    20: _NUMBERED,
+    23: _NUMBERED,
+    1043: (PrimaryKey.CLIENT,),
+    2950: (PrimaryKey.UUID,),
+    None: (PrimaryKey.NONE,),
+}
+"""The kinds of key that an `id` of this type (by its OID) can be."""
 
 _DEVICES_AT_ONCE = 1000
 """Rows of an INSERT into the tags' table."""
@@ -184,6 +196,28 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
             )
         if not self.job.clean:
             self._check_columns(self.job.table_names, INSERT_REMEDY)
+            self._check_keys()
+
+    def _check_keys(self) -> None:
+        """SimulatorError if a table that was there before has another kind of key than is asked for."""
+        key = self.job.load.primary_key
+        if any(column.name == KEY_COLUMN for column in self.job.schema.row):
+            return
+        for table in self.job.table_names:
+            statement = f"SELECT {KEY_COLUMN} FROM {quote_name(table)} LIMIT 0"
+            try:
+                [stored] = self._session.ask_types(statement)
+            except SimulatorError as error:
+                if code_of(error) != UNDEFINED_COLUMN:
+                    raise
+                stored = None
+            fitting = _KEYS_OF_TYPE.get(stored, ())
+            if key not in fitting:
+                remedy = " or ".join(f"--primary-key {one}" for one in fitting)
+                raise SimulatorError(
+                    f"table {table} was made with another primary key than --primary-key {key}:"
+                    f" run without --no-clean{remedy and f', or with {remedy}'}"
+                )
 
     def _check_columns(self, tables: Sequence[str], remedy: str) -> None:
         """SimulatorError if a table that was there before has other columns than events have now."""
