@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import psycopg2.errors
 import pytest
 
 from simulator.contract import PrimaryKey
-from simulator.errors import SimulatorError
+from simulator.errors import OptionError, SimulatorError
 from simulator.testing.events import Sundry
 from simulator.testing.server import key_modes, new_job
 from simulator.workloads.base import Column, ColumnType, Schema
@@ -60,3 +61,41 @@ def test_a_table_with_another_key_is_said_before_the_run(server: PostgresUnderTe
                 f"table where was made with another primary key than --primary-key {asked}:"
                 f" run without --no-clean, or with {names}"
             )
+
+
+def make_wide(columns: int) -> Schema:
+    """A text and so many numbers, of which two don't begin where the one before ends."""
+    return Schema(
+        table="wide",
+        columns=(
+            Column("at", ColumnType.TIMESTAMP_MS),
+            Column("device", ColumnType.TEXT),
+            Column("small", ColumnType.FLOAT32),
+            *(Column(f"c{number}", ColumnType.FLOAT64) for number in range(columns)),
+            Column("flag", ColumnType.BOOL),
+        ),
+        time="at",
+        device="device",
+        key=("device", "at"),
+    )
+
+
+@pytest.mark.module("postgres")
+def test_rows_that_no_page_holds_are_refused_before_the_run(server: PostgresUnderTest) -> None:
+    """Those that the server refuses, and no others; of its relatives, none."""
+    too_wide = make_wide(1015)
+    if server.options.get("dialect"):
+        prepare(server, too_wide, clean=True)
+        return
+    with pytest.raises(OptionError) as refused:
+        server.module(new_job(too_wide))
+    assert str(refused.value) == (
+        "a row of table wide takes 8,161 bytes at least, and PostgreSQL stores 8,160 at most: use fewer"
+        " columns, or smaller types"
+    )
+    prepare(server, make_wide(1014), clean=True, primary_key=PrimaryKey.NONE)
+    values = f"1, '', 1{', 1' * 1014}, true"
+    server.ask(f"INSERT INTO wide VALUES ({values})")
+    server.ask("ALTER TABLE wide ADD COLUMN more double precision")
+    with pytest.raises(psycopg2.errors.ProgramLimitExceeded, match="row is too big"):
+        server.ask(f"INSERT INTO wide VALUES ({values}, 1)")

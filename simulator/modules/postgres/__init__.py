@@ -66,6 +66,7 @@ from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing
 from ..shared.sql import quote_name
 from ..shared.sql_queries import SqlDialect
 from .encoding import TYPE_OIDS, InsertMode, PostgresEncoder, value_rows
+from .limits import check_row
 from .options import DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
 from .queries import compile_statement
 from .server import UNDEFINED_COLUMN, Session, code_of, describe
@@ -153,6 +154,8 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         options.mode(job.load.batch)
         options.table_suffix()
         self._dialect = options.find_dialect()
+        if self._dialect.MOST_ROW_BYTES is not None:
+            check_row(job.schema, self._dialect.MOST_ROW_BYTES)
         self._session = Session(options, job, self._dialect)
 
     @classmethod

@@ -18,6 +18,7 @@ from ...errors import OptionError, Retryable
 from ...workloads.tags import Tags
 from ..shared.sql_queries import SqlDialect
 from .encoding import InsertMode
+from .limits import MOST_ROW_BYTES
 from .queries import PostgresSql
 
 Connection = psycopg2.extensions.connection
@@ -37,6 +38,8 @@ class Dialect:
     name: ClassVar[DialectName] = DialectName.POSTGRESQL
     BATCH_MODE: ClassVar[InsertMode] = InsertMode.COPY
     """How batches are sent if no option says it."""
+    MOST_ROW_BYTES: ClassVar[int | None] = MOST_ROW_BYTES
+    """What a row may take; None: as much as its columns."""
     COPY_IS_ATOMIC: ClassVar[bool] = True
     """Whether a COPY without BEGIN is stored as a whole or not at all."""
     ADVISORY_LOCKS: ClassVar[bool] = True
@@ -100,6 +103,7 @@ class CockroachDB(Dialect):
     """https://www.cockroachlabs.com/docs/stable/postgresql-compatibility"""
 
     name = DialectName.COCKROACHDB
+    MOST_ROW_BYTES = None
     # What the reference measured. With some versions and settings COPY is faster: it can be chosen.
     BATCH_MODE = InsertMode.VALUES_LISTS
     # Before 22.2, and with copy_from_atomic_enabled off, each 100 rows are a transaction of their
@@ -147,6 +151,7 @@ class YugabyteDB(Dialect):
     """https://docs.yugabyte.com/stable/api/ysql/"""
 
     name = DialectName.YUGABYTEDB
+    MOST_ROW_BYTES = None
     # A loose index scan, https://wiki.postgresql.org/wiki/Loose_indexscan: with the index on device
     # and time, two look-ups per device instead of a pass over all events.
     # A table of tags names the devices: one look-up for each.
