@@ -43,7 +43,7 @@ def _add_figures(
     answer: Capacity, course: Course, rate: float, cost_per_hour: float | None
 ) -> Capacity:
     """The answer with what the rate comes to in devices, on disk, per CPU and per money."""
-    numbers = {step.run for step in course.steps if step.rate_per_s == rate and step.holds}
+    numbers = {step.run for step in answer.steps_at_answer}
     runs = [run for run in course.runs if run.run in numbers]
     sizes = [size for run in runs if run.storage and (size := run.storage.bytes_per_event)]
     cpus = [cpus for run in runs if run.resources and (cpus := run.resources.cpus)]

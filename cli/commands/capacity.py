@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +20,7 @@ from .options import (
     take_queries,
     workers_option,
 )
+from .values import Share
 
 if TYPE_CHECKING:
     from ..capacity.course import Quest
@@ -48,30 +48,6 @@ class LimitOption(click.ParamType["CapacityLimit"]):
             return parse_limit(str(value))
         except OptionError as error:
             self.fail(str(error), param, ctx)
-
-
-class Share(click.ParamType[float]):
-    """`5%` or `0.05` -> 0.05."""
-
-    name = "SHARE"
-
-    def __init__(self, least: float, most: float) -> None:
-        self._least, self._most = least, most
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", str(value).strip())
-        share = float(found[1]) * (0.01 if found[2] else 1) if found else 0.0
-        if not self._least <= share <= self._most:
-            self.fail(
-                f"{value!r}: write a share from {self._least:.0%} to {self._most:.0%}, as in 5%",
-                param,
-                ctx,
-            )
-        return share
 
 
 limit_option = click.option(
@@ -118,12 +94,10 @@ limit_option = click.option(
     type=click.IntRange(min=1),
     help="How many steps to make at most, sure or not.",
 )
-@click.option(
-    "--fill",
+@option_of(
+    DataSet,
     "prefill",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0),
+    flag="--fill",
     help="Insert this many events before each step, in batches; all steps begin with as many.",
 )
 @click.option(

@@ -84,6 +84,7 @@ def mixed(ctx: click.Context, /, **given: Any) -> None:
         workers=given["readers"],
         rate_per_s=given["query_rate"],
         redraw=given["redraw"],
+        check=given["check"],
         **times,
         **chosen,
     )

@@ -112,3 +112,27 @@ class Since(click.ParamType[datetime]):
         except ValueError:
             self.fail(f"{value!r}: write a time as in 2h, 3d or 2026-11-20", param, ctx)
         return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+class Share(click.ParamType[float]):
+    """`5%` or `0.05` -> 0.05."""
+
+    name = "SHARE"
+
+    def __init__(self, least: float, most: float) -> None:
+        self._least, self._most = least, most
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", str(value).strip())
+        share = float(found[1]) * (0.01 if found[2] else 1) if found else 0.0
+        if not self._least <= share <= self._most:
+            self.fail(
+                f"{value!r}: write a share from {self._least:.0%} to {self._most:.0%}, as in 5%",
+                param,
+                ctx,
+            )
+        return share

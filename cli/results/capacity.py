@@ -111,3 +111,9 @@ class Capacity(BaseModel):
     """None: nothing is known of it."""
     steps: list[CapacityStep] = []
     """In the order in which they were made."""
+
+    @property
+    def steps_at_answer(self) -> list[CapacityStep]:
+        """Those that held `events_per_s`."""
+        rate = self.events_per_s
+        return [s for s in self.steps if s.holds and rate is not None and s.rate_per_s == rate]

@@ -355,7 +355,7 @@ def _find_in_capacity(result: Result) -> Iterator[Weakness]:
     if found.contradicting:
         yield Weakness(Kind.UNSTABLE, _describe_contradictions(found))
     runs = {run.run: run for run in result.insert_runs}
-    holding = [runs[s.run] for s in found.steps if s.rate_per_s == found.events_per_s and s.holds]
+    holding = [runs[step.run] for step in found.steps_at_answer]
     yield from _find_few_requests(found, holding, result.settings.load.events_per_request)
     yield from _find_busy(result)
     yield from _find_short(result)

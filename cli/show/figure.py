@@ -35,7 +35,7 @@ def choose_examples(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
     """The slowest valid run of each worker count (in a series over fill levels: the first and the last
     run); beside other results, only that of the best worker count."""
     result = named.result
-    runs = [run for run in result.insert_runs if run.valid and run.timeline and run.inserts_per_s]
+    runs = [run for run in _list_runs(result) if run.valid and run.timeline and run.inserts_per_s]
     if result.by_fill_level:
         return [
             (_name_run(named, run, alone), run)
@@ -55,7 +55,7 @@ def choose_slowest(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
     """The run with the highest p99 of each worker count; beside other results, only that of the
     best worker count."""
     result = named.result
-    runs = [run for run in result.insert_runs if run.valid and run.latency_ms]
+    runs = [run for run in _list_runs(result) if run.valid and run.latency_ms]
     if not alone and result.best and not result.by_fill_level:
         runs = [run for run in runs if run.workers == result.best.workers]
     found: dict[int, InsertRun] = {}
@@ -64,6 +64,14 @@ def choose_slowest(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
         if known is None or find_p99(run) > find_p99(known):
             found[run.workers] = run
     return [(_name_run(named, run, alone), run) for run in found.values()]
+
+
+def _list_runs(result: Result) -> list[InsertRun]:
+    """All runs; of a search for the capacity those that its answer rests on, which others are far from."""
+    if result.capacity is None:
+        return result.insert_runs
+    holding = {step.run for step in result.capacity.steps_at_answer}
+    return [run for run in result.insert_runs if run.run in holding]
 
 
 def describe_places(results: Sequence[Named]) -> str:

@@ -10,7 +10,7 @@ from cli.results.export import list_rows
 from cli.results.model import Result
 from cli.results.verdicts import Kind, find_weaknesses, summarize_doubts
 from cli.show.capacity import describe_capacity, tabulate_capacity
-from cli.show.report import make_report
+from cli.show.comparison import describe_comparison
 from cli.show.stored import describe_result
 from cli.show.words import (
     describe_measurement,
@@ -131,7 +131,7 @@ def test_a_p99_of_few_requests_is_said_to_be_one() -> None:
     assert "requests, of which the slowest are few: a longer --step-duration" in told
 
 
-def test_results_show_the_report_and_the_export_know_it() -> None:
+def test_results_show_compare_and_the_export_know_it() -> None:
     result = capacity()
     shown = describe_result(stored(result), terminal=False)
     for part in (
@@ -142,9 +142,9 @@ def test_results_show_the_report_and_the_export_know_it() -> None:
         "p99=100ms",
     ):
         assert part in shown
-    page = make_report([stored(result), stored(capacity(at=30_000), "two")], "Title")
-    for part in ("Response time over rate", "Capacity of alpha", "Compared: capacities"):
-        assert part in page
+    compared = describe_comparison(["one", "two"], [result, capacity(at=30_000)], markdown=False)
+    for part in ("one (PostgreSQL 18.4)", "Not any more", "p99=100ms", "428 GB", "slower"):
+        assert part in compared
     rows = list_rows(stored(result))
     assert (rows[0]["rate_per_s"], rows[0]["holds"]) == (None, None)
     assert (rows[1]["rate_per_s"], rows[1]["holds"]) == (70_000, False)
