@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from tempfile import NamedTemporaryFile
 
 from simulator.contract import Mark, Phase, Status
 from simulator.errors import did_you_mean, one_line
@@ -229,12 +231,19 @@ def run_command(command: str, interrupts: Interrupts, has_ended: Callable[[], bo
     def is_over() -> bool:
         return has_ended() or interrupts.hurry.is_set()
 
+    # Not through a pipe: a server that the command starts may keep it open for good.
+    with NamedTemporaryFile() as said:
+        text = f"exec >{shlex.quote(said.name)} 2>&1\n{command}"
+        status = _run_shell(text, is_over)
+        words = one_line(said.read().decode(errors="replace").strip() or "nothing")[-_SAID:]
+    if status:
+        raise RunFailed(f"it ended with status {status} and said: {words}")
+
+
+def _run_shell(text: str, is_over: Callable[[], bool]) -> int:
     try:
-        done = run_program(["/bin/sh", "-c", command], in_a_hurry=is_over)
+        return run_program(["/bin/sh", "-c", text], in_a_hurry=is_over).returncode
     except subprocess.TimeoutExpired:
         raise RunFailed(ENDED) from None
     except OSError as error:
         raise RunFailed(f"it can't be run: {error.strerror}") from error
-    if done.returncode:
-        words = one_line((done.stderr or done.stdout).strip() or "nothing")[-_SAID:]
-        raise RunFailed(f"it ended with status {done.returncode} and said: {words}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from queue import SimpleQueue
@@ -18,6 +19,9 @@ from .survey import Known, OtherEvents, UnknownEvents, find_frontier, find_store
 
 _log = logging.getLogger(__name__)
 _RESULT = TypeVar("_RESULT")
+
+_TRIES = 5
+"""Before the last."""
 
 _CLOSE_PATIENCE_S = 5.0
 """How long the end of a run waits for a call that is under way."""
@@ -67,6 +71,18 @@ class CallThread:
         self._calls.put(None)
         self._thread.join(_CLOSE_PATIENCE_S)
         return not self._thread.is_alive()
+
+
+def ask(question: Callable[[], _RESULT]) -> _RESULT:
+    """The answer of a database whose connections may have broken since it was asked last: then it is asked
+    again."""
+    for attempt in range(_TRIES):
+        try:
+            return question()
+        except Retryable as error:
+            _log.warning("asking failed: %s", error)
+            time.sleep(0.1 * 2**attempt)
+    return question()
 
 
 class Preparation:

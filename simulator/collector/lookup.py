@@ -14,7 +14,7 @@ from ..workloads.comparing import Malformed, normalize
 from ..workloads.queries import Aggregate, Every, Function, Query, bind
 from ..workloads.stored import Stored, StoredPart
 from .barrier import Barrier
-from .database import Preparation
+from .database import Preparation, ask
 
 MOST_ROWS = 200_000
 """So many rows the database is asked for at most: of more events, some are counted together."""
@@ -37,7 +37,7 @@ def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrie
         if (result := barrier.results.get(worker)) is not None
     ]
     try:
-        return look_up(prepared.module, prepared.workload, parts)
+        return ask(lambda: look_up(prepared.module, prepared.workload, parts))
     except (SimulatorError, Retryable, Malformed) as error:
         return Lookup(reason=str(error))
 

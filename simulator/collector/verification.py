@@ -22,14 +22,12 @@ from ..environment import client_environment
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count
 from .barrier import Barrier
-from .database import Preparation
+from .database import Preparation, ask
 from .merge import find_query_rate, merge_inserts, merge_queries, queryable
 from .reads import merge_reads
 from .surroundings import add_surroundings
 
 _log = logging.getLogger(__name__)
-
-_COUNT_TRIES = 5
 
 
 def make_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Report:
@@ -164,14 +162,7 @@ def _fill_level(module: AnyModule) -> int | None:
 
 
 def _count(module: AnyModule) -> int | None:
-    """Count, again if the connection broke during the run."""
-    for attempt in range(_COUNT_TRIES):
-        try:
-            return module.count()
-        except Retryable as error:
-            _log.warning("counting failed: %s", error)
-            time.sleep(0.1 * 2**attempt)
-    return module.count()
+    return ask(module.count)
 
 
 def _since_the_end(barrier: Barrier) -> float:

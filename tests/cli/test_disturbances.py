@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from math import inf
 
 import pytest
 from kubernetes.client import Configuration
@@ -127,6 +128,15 @@ def test_a_command_that_fails_says_why() -> None:
         disturber.follow(RUNNING)
         eventually(lambda: disturber.marks, "it is done")
     assert disturber.marks[0].said == "it ended with status 3 and said: it broke"
+
+
+def test_a_command_that_leaves_a_server_running_has_ended() -> None:
+    with disturb("0 run sleep 3 & echo it is up") as disturber:
+        disturber.follow(RUNNING)
+        eventually(lambda: disturber.marks, "it is done")
+    (mark,) = disturber.marks
+    assert mark.ok
+    assert (mark.ended_s or inf) - mark.at_s < 2
 
 
 def test_a_command_that_an_interrupt_ends_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
