@@ -57,6 +57,8 @@ example: $(VENV)/tool
 	$(BIN)/python run.py insert --target embedded --workers 2 --runs 1 --batch 1000 --num-inserts 1000000 \
 	  --steps 10 --json $(EXAMPLE)-steps.json
 	$(BIN)/python -m benchmarks.stall $(EXAMPLE)
+	$(BIN)/python run.py insert --target embedded --workers 2 --runs 1 --batch 100 --rate 5000 --duration 30s \
+	  --patience 1m --disturb "10s kill-server" --json $(EXAMPLE)-disturbed.json
 	$(MAKE) pictures
 
 # Every picture of the documents, from results that are kept in the repository.
@@ -70,6 +72,7 @@ pictures: $(VENV)/tool
 	$(PLOT) --output img/example_queries.svg $(EXAMPLE)-query.json
 	$(PLOT) --output img/example_fill_level.svg $(EXAMPLE)-steps.json
 	$(PLOT) --output img/example_stall.svg --kind time $(EXAMPLE)-open.json
+	$(PLOT) --output img/example_disturbed.svg --kind time $(EXAMPLE)-disturbed.json
 
 clean:
 	rm -rf $(VENV)
