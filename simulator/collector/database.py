@@ -103,8 +103,9 @@ class Preparation:
         """Queries whose parameters are drawn for each execution."""
         self.known: Known | str = "nobody has asked"
         """The events that are stored when readers begin, or why these aren't known."""
-        self.frontier_ms: int | None = None
-        """From this time on events are added while readers ask; None: none are."""
+        self.certain_until_ms: int | None = None
+        """From this time on events follow those that readers find; None: nobody adds any. In the runs of a
+        baseline it's the same, with writers and without."""
         self.server: dict[str, object] = {}
         """What the server says of itself."""
 
@@ -139,10 +140,15 @@ class Preparation:
         """Whether any reader's answers are to be checked."""
         return any(group.load.check for group in self._settings.groups_of(Role.READ))
 
+    @property
+    def frontier_ms(self) -> int | None:
+        """From this time on events are added while readers ask; None: none are."""
+        return self.certain_until_ms if self._settings.groups_of(Role.WRITE) else None
+
     def _find_stored(self) -> None:
         try:
             self.known = find_stored(self._settings, self.module, self.workload, self.first_event)
-            self.frontier_ms = find_frontier(self._settings, self.workload, self.first_event)
+            self.certain_until_ms = find_frontier(self._settings, self.workload, self.first_event)
         except OtherEvents as error:
             self.known = f"{error}. Give the --seed and the workload's options of the insert"
         except UnknownEvents as error:

@@ -361,4 +361,5 @@ def _tell_prepared(prepared: Preparation) -> Go:
     if prepared.drawn and not isinstance(prepared.known, str):
         go.stored = prepared.known.events
         go.sharing_workers = prepared.known.sharing_workers
+        go.before_ms = prepared.certain_until_ms
     return go

@@ -85,9 +85,9 @@ def _list_prefilled(settings: RunSettings) -> Iterator[tuple[int, int]]:
 
 
 def find_frontier(settings: RunSettings, workload: Workload, first_event: int) -> int | None:
-    """The first time, in ms since 1970, of the events that writers add to the prefill; None if there are
-    no writers."""
-    if not settings.groups_of(Role.WRITE):
+    """The first time, in ms since 1970, of the events that follow the prefill, whether or not writers add
+    them in this run; None if nothing is prefilled."""
+    if not settings.groups_of(Role.WRITE, Role.FILL):
         return None
     time, count = workload.schema.time, workload.disorder + 1
     return min(

@@ -58,6 +58,8 @@ class Go(Message):
     """What queries with drawn parameters can be drawn for, if there are such queries (stage PREPARED)."""
     sharing_workers: int | None = None
     """How many workers shared the devices of these events, if the workload has devices in all."""
+    before_ms: int | None = None
+    """Drawn times lie before this one, in ms since 1970: of later ones, events are added meanwhile."""
     failure: str | None = None
 
 

@@ -31,7 +31,8 @@ class Questions:
         self._stored: Stored | None = None
         if self._drawn:
             parts = [StoredPart(part.worker, part.first, part.count) for part in go.stored]
-            self._stored = Stored(_share_devices(workload, go.sharing_workers), parts)
+            shared = _share_devices(workload, go.sharing_workers)
+            self._stored = Stored(shared, parts, go.before_ms)
 
     def renew(self) -> None:
         """After a new connection."""

@@ -321,7 +321,7 @@ class Extent(Protocol):
 
     @property
     def span_ms(self) -> tuple[int, int]:
-        """From the first stored event to just behind the last."""
+        """From the first stored event to just behind the last, of those to be asked about."""
 
     @property
     def device_count(self) -> int:
@@ -347,6 +347,20 @@ def bind(query: Query, epoch_ms: int) -> Bound:
     return Bound(query, devices, epoch_ms, epoch_ms + query.window.span)
 
 
+_TRIES = 30
+"""So many events are drawn until one is within the time that is to be asked about."""
+
+
+def _draw_event(stored: Extent, random: np.random.Generator) -> tuple[str, int]:
+    """Device and time of an event. Where a few are late, one of them may be too new to be asked about."""
+    _, end = stored.span_ms
+    for _ in range(_TRIES):
+        device, time_ms = stored.event(int(random.integers(stored.event_count)))
+        if time_ms < end:
+            break
+    return device, time_ms
+
+
 def draw(query: Query, stored: Extent, worker: int, execution: int) -> Bound:
     """The query with the parameters of one execution: a function of its arguments and the seed alone.
 
@@ -357,7 +371,7 @@ def draw(query: Query, stored: Extent, worker: int, execution: int) -> Bound:
     entropy = [stored.seed, worker, execution, crc32(query.name.encode())]
     random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
     if query.instant:
-        device, time_ms = stored.event(int(random.integers(stored.event_count)))
+        device, time_ms = _draw_event(stored, random)
         return Bound(query, (device,), time_ms, time_ms + 1)
     devices = None
     if isinstance(query.devices, tuple):

@@ -51,9 +51,13 @@ def unite(ranges: Iterable[Range]) -> list[Range]:
 class Stored:
     """Parts of a workload's events: what queries are drawn for and asked of."""
 
-    def __init__(self, workload: Workload, parts: Sequence[StoredPart]) -> None:
-        """ValueError if there are no events."""
+    def __init__(
+        self, workload: Workload, parts: Sequence[StoredPart], before_ms: int | None = None
+    ) -> None:
+        """ValueError if there are no events. `before_ms`: queries are drawn for times before this one, if
+        there are such events."""
         self.workload = workload
+        self._before_ms = before_ms
         self.parts = [part for part in parts if part.count]
         if not self.parts:
             raise ValueError("no events are stored")
@@ -80,7 +84,7 @@ class Stored:
 
     @cached_property
     def span_ms(self) -> tuple[int, int]:
-        """From the first event to just behind the last."""
+        """From the first event to just behind the last, of those that queries are drawn for."""
         time = self.workload.schema.time
         first, last = [], []
         for part in self.parts:
@@ -89,7 +93,10 @@ class Stored:
             before = StoredPart(part.worker, part.first, edge)
             first += [block.columns[time].min() for block in self._generate(before)]
             last += [block.columns[time].max() for block in self._generate(behind)]
-        return int(min(first)), int(max(last)) + 1
+        begin, end = int(min(first)), int(max(last)) + 1
+        if self._before_ms is not None and self._before_ms > begin:
+            end = min(end, self._before_ms)
+        return begin, end
 
     @property
     def device_count(self) -> int:

@@ -8,15 +8,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from simulator.collector.survey import find_stored
+from simulator.collector.survey import find_frontier, find_stored
 from simulator.contract import DataSet, Go, Load, Role, RunSettings, StoredEvents, Timestamps
 from simulator.contract.settings import make_groups
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job, Query
 from simulator.modules.blackhole import Blackhole
 from simulator.worker.questions import Questions
+from simulator.workloads import load_workload
 from simulator.workloads.answers import answer
-from simulator.workloads.queries import Bound, Shape
+from simulator.workloads.queries import Bound, Shape, draw
 from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
@@ -123,3 +124,31 @@ def test_or_it_is_said_why_it_is_not(data: dict[str, Any], said: str) -> None:
     settings = make_settings(Load(), Load(role=Role.READ), **data)
     with pytest.raises(SimulatorError, match=said):
         find_stored(settings, make_module("range"), WORKLOAD, 100)
+
+
+@pytest.mark.parametrize("measured", [Role.WRITE, Role.FILL])
+def test_what_is_drawn_beside_writers_lies_before_late_events(measured: Role) -> None:
+    """Answers about what is being added couldn't be checked; the baseline's runs draw the same."""
+    workload = load_workload("machines")(seed=1, devices=50, late=0.2)
+    settings = make_settings(
+        Load(role=measured, workers=2), Load(role=Role.READ), prefill=4000, workload="machines"
+    )
+    before_ms = find_frontier(settings, workload, 0)
+    assert before_ms is not None
+    parts = [StoredPart(0, 0, 2000), StoredPart(1, 0, 2000)]
+    assert Stored(workload, parts).span_ms[1] > before_ms
+    known = Stored(workload, parts, before_ms)
+    added = workload.block(0, 2000, 5000).columns[workload.schema.time]
+    assert int(added.min()) >= before_ms
+    for query in workload.schema.descriptions:
+        if query.is_drawn and (query.window or query.instant):
+            ends = [draw(query, known, 0, execution).end_ms or 0 for execution in range(20)]
+            assert max(ends) <= before_ms, query.name
+
+
+def test_drawing_goes_on_where_nothing_is_certain() -> None:
+    """Of a prefill that is shorter than events may be late."""
+    begin, end = Stored(WORKLOAD, HELD).span_ms
+    assert Stored(WORKLOAD, HELD, begin).span_ms == (begin, end)
+    assert Stored(WORKLOAD, HELD, end + 1).span_ms == (begin, end)
+    assert Stored(WORKLOAD, HELD, begin + 1).span_ms == (begin, begin + 1)
