@@ -14,7 +14,9 @@ import psutil
 
 from simulator.contract import InsertRun, Machine, ReadRun, Report, Resources
 
+from .connections import read_traffic
 from .database import Use, summarize_use
+from .links import LinkLook, find_link_share, read_links
 from .neighbours import Process, Snapshot, Step, compare, find_family, share_of_others
 from .servers import Servers
 
@@ -51,6 +53,7 @@ class NeighbourWatch:
         self._servers = Servers(options, database_pids)
         self._uses: list[Use] = []
         self._steps: list[Step] = []
+        self._links: list[LinkLook] = []
         self._cpus = psutil.cpu_count() or 1
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -77,7 +80,9 @@ class NeighbourWatch:
                     if not self._servers.restarted:
                         self._uses = look_at_database(before, self._servers.pids)
                 after = take_snapshot()
-                self._uses += look_at_database(after, self._servers.pids)
+                ports = self._servers.ports
+                self._uses += look_at_database(after, self._servers.pids, ports)
+                self._links.append(read_links(after.at))
                 roots = {os.getpid(), *self._servers.pids}
                 step = compare(before, after, roots, self._cpus)
                 if step is not None:
@@ -101,6 +106,9 @@ class NeighbourWatch:
                 datetime.fromisoformat(text).timestamp() for text in (part.began_at, part.ended_at)
             )
             part.resources = self._summarize_use(part, began, ended)
+            share = find_link_share(self._links, began, ended)
+            links = {"link_share": share}
+            part.machines = [one.model_copy(update=links) for one in part.machines]
             if self._servers.hidden:
                 continue
             found = share_of_others(self._steps, began, ended, self._cpus)
@@ -122,9 +130,11 @@ def _add_others(machine: Machine, share: float, others: dict[str, float]) -> Mac
     return machine.model_copy(update={"others_share": share, "others": others})
 
 
-def look_at_database(snapshot: Snapshot, pids: Collection[int]) -> list[Use]:
+def look_at_database(
+    snapshot: Snapshot, pids: Collection[int], ports: Collection[int] = ()
+) -> list[Use]:
     """What the database's processes and their children have used up to a snapshot; nothing if there are
-    none."""
+    none. `ports`: where they listen, if the snapshot is of now."""
     family = find_family(snapshot.processes, pids)
     if not family:
         return []
@@ -144,6 +154,7 @@ def look_at_database(snapshot: Snapshot, pids: Collection[int]) -> list[Use]:
             for name, one in counters.items()
             if hasattr(one, "busy_time")
         },
+        traffic=read_traffic(sorted(ports)) if ports else None,
     )
     return [use]
 

@@ -33,6 +33,8 @@ class Servers:
         self._by_socket: set[int] | None = None
         self.pids: set[int] = set(pids)
         """Processes that listen."""
+        self.ports: set[int] = set()
+        """Where they do, as far as the run's processes are connected to it by TCP."""
         self.restarted = False
         """Whether they ended, and others took their place."""
         self.hidden = False
@@ -45,6 +47,7 @@ class Servers:
             # It was started anew, and is to be found again.
             self.restarted = True
             self.pids, self._by_socket = set(), None
+            self.ports.clear()
             self._asked.clear()
         connected, sockets = _list_connections(own)
         new = {address for address in connected - self._asked if self._is_here(address[0])}
@@ -79,6 +82,7 @@ class Servers:
                 if _plain(one.laddr.ip) == address or one.laddr.ip in _ANY
             ]
             self.pids |= {one.pid for one in found if one.pid}
+            self.ports |= {port} if found else set()
             self.hidden |= not found or any(_forwards(one.pid) for one in found)
 
     def _find_sockets(self) -> set[int]:

@@ -1,0 +1,94 @@
+"""Bytes that went over TCP connections to ports of this machine, as Linux counts them."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+
+_log = logging.getLogger(__name__)
+
+# https://man7.org/linux/man-pages/man7/sock_diag.7.html
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_NLMSG_ERROR, _NLMSG_DONE = 2, 3
+_REQUEST_AND_DUMP = 0x301
+_INET_DIAG_INFO = 2
+# All states of connections: neither listening, nor over and without an owner (bits by TCP_ESTABLISHED = 1 …).
+_TCP_LISTEN, _TCP_TIME_WAIT, _TCP_CLOSE, _TCP_SYN_RECV, _TCP_NEW_SYN_RECV = 10, 6, 7, 3, 12
+_STATES = 0xFFF & ~sum(
+    1 << state
+    for state in (0, _TCP_LISTEN, _TCP_TIME_WAIT, _TCP_CLOSE, _TCP_SYN_RECV, _TCP_NEW_SYN_RECV)
+)
+_HEADER = struct.Struct("=IHHII")
+_REQUEST = struct.Struct("=BBBxI")
+_ATTRIBUTE = struct.Struct("=HH")
+# In struct inet_diag_msg, in front of the attributes.
+_MESSAGE_BYTES, _COOKIE_AT = 72, 44
+# tcpi_bytes_acked and tcpi_bytes_received in struct tcp_info, since Linux 4.1.
+_COUNTS, _COUNTS_AT = struct.Struct("=QQ"), 120
+_PATIENCE_S = 1.0
+
+Traffic = Mapping[int, tuple[int, int]]
+"""Connection, by a number that no other will have -> bytes received and sent by who listens."""
+
+
+def read_traffic(ports: Iterable[int]) -> Traffic | None:
+    """What came to these ports over the connections that there are, and went back; None if it can't be
+    seen, as on other systems than Linux."""
+    if not hasattr(socket, "AF_NETLINK"):
+        return None
+    found: dict[int, tuple[int, int]] = {}
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as netlink:
+            netlink.settimeout(_PATIENCE_S)
+            for port in ports:
+                for family in (socket.AF_INET, socket.AF_INET6):
+                    netlink.send(_make_request(family, port))
+                    for message in _receive(netlink):
+                        counts = _read_counts(message)
+                        if counts is None:
+                            return None
+                        found[int.from_bytes(message[_COOKIE_AT : _COOKIE_AT + 8], "little")] = (
+                            counts
+                        )
+    except OSError as error:
+        _log.debug("connections can't be looked at: %s", error)
+        return None
+    return found
+
+
+def _make_request(family: int, port: int) -> bytes:
+    """For all connections whose own port is this one."""
+    asked = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), _STATES)
+    # Ports, then addresses, interface and cookie: any.
+    asked += struct.pack("!HH", port, 0) + bytes(36) + b"\xff" * 8
+    size = _HEADER.size + len(asked)
+    return _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _REQUEST_AND_DUMP, 0, 0) + asked
+
+
+def _receive(netlink: socket.socket) -> Iterator[bytes]:
+    """The messages of an answer, each without its header; OSError if it is an error."""
+    while True:
+        data = netlink.recv(1 << 20)
+        while data:
+            size, kind, *_ = _HEADER.unpack_from(data)
+            if kind == _NLMSG_DONE:
+                return
+            if kind == _NLMSG_ERROR:
+                raise OSError("the kernel refuses it")
+            yield data[_HEADER.size : size]
+            data = data[(size + 3) & ~3 :]
+
+
+def _read_counts(message: bytes) -> tuple[int, int] | None:
+    """Bytes received, and sent and acknowledged; None: the kernel is too old to say."""
+    place = _MESSAGE_BYTES
+    while place + _ATTRIBUTE.size <= len(message):
+        size, kind = _ATTRIBUTE.unpack_from(message, place)
+        if kind == _INET_DIAG_INFO and size >= _ATTRIBUTE.size + _COUNTS_AT + _COUNTS.size:
+            sent, received = _COUNTS.unpack_from(message, place + _ATTRIBUTE.size + _COUNTS_AT)
+            return received, sent
+        place += (max(size, _ATTRIBUTE.size) + 3) & ~3
+    return None
