@@ -71,6 +71,8 @@ class Capabilities:
     """How many columns a table can have for a workload; None: as many as a definition."""
     missing_values: bool = False
     """Whether events without a value in a nullable column can be stored."""
+    empty_texts: bool = True
+    """Whether an empty text of a column differs from a missing one, also in answers."""
     needs_value: bool = False
     """Whether an event must have a value besides its time, its device and tags."""
     tags_table: Support = Support.MISSING
@@ -99,6 +101,11 @@ class Capabilities:
                 )
             if column.nullable and not self.missing_values:
                 return f"no value in some events' {column.name}, which the module doesn't store"
+            if column.nullable and column.may_be_empty and not self.empty_texts:
+                return (
+                    f"empty texts beside missing ones in {column.name}, which the database doesn't tell"
+                    " apart: write something else for one of them"
+                )
         named = (schema.time, schema.device)
         values = [one for one in schema.columns if not one.tag and one.name not in named]
         if self.needs_value and all(column.nullable for column in values):

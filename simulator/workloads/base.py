@@ -63,6 +63,8 @@ class Column:
     """Some events have no value: see `EventBlock.missing`. Never of the key, the time or the device."""
     tag: bool = False
     """It describes the device and follows from its name alone."""
+    may_be_empty: bool = False
+    """It's known that some of its texts are empty."""
 
     @property
     def is_number(self) -> bool:

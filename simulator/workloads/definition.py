@@ -121,6 +121,12 @@ class ColumnDefinition(Part):
             return [self.name]
         return [f"{self.name}_{number:03d}" for number in range(self.repeat)]
 
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether an empty text is among its values."""
+        signal = self.signal
+        return signal is not None and not isinstance(signal, Numbers) and "" in signal.values
+
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         if self.decimals is not None and self.type not in _FLOATS:
@@ -260,7 +266,14 @@ class Definition(Part):
         return Schema(
             table=self.table,
             columns=tuple(
-                Column(name, one.type, one.decimals, nullable=one.missing > 0, tag=one.tag)
+                Column(
+                    name,
+                    one.type,
+                    one.decimals,
+                    nullable=one.missing > 0,
+                    tag=one.tag,
+                    may_be_empty=one.may_be_empty,
+                )
                 for name, one in self.each_column()
             ),
             time=self.time,

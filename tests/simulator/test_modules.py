@@ -30,7 +30,9 @@ from simulator.modules.postgres import Postgres
 from simulator.testing.inserting import insert_with, requests_at_once
 from simulator.workloads.base import Column, ColumnType
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.defined import define
 from simulator.workloads.temperature import Temperature
+from simulator.workloads.yaml_source import parse_definition
 
 JOB = Job(Temperature.schema, Load(batch=10))
 
@@ -146,6 +148,43 @@ def test_a_workload_depends_on_types_and_on_missing_values(
     )
     schema = replace(Temperature.schema, columns=(*Temperature.schema.columns, column))
     assert can.workload(schema) is support
+
+
+EMPTY = """\
+name: mine
+about: About
+table: mine
+time: at
+device: thing
+devices: 1
+interval: 1s
+columns:
+  - {name: at, type: timestamp_ms}
+  - {name: thing, type: text}
+  - {name: level, type: int32, signal: {kind: uniform, low: 0, high: 9}}
+  - {name: note, type: text, missing: 1%, signal: {kind: choice, values: [open, ""]}}
+"""
+
+
+def test_an_empty_text_beside_a_missing_one_is_refused_where_they_are_the_same() -> None:
+    """Answers about them couldn't be told right from wrong."""
+    never_missing, never_empty = EMPTY.replace("missing: 1%, ", ""), EMPTY.replace('""', "shut")
+    schema, *others = (
+        define(parse_definition(text, "mine.yaml"))().schema
+        for text in (EMPTY, never_missing, never_empty)
+    )
+    refusing = {"influxdb", "azure_data_explorer"}
+    for name in module_names():
+        can = load_module(name).CAPABILITIES
+        for one in others if name in refusing else (schema, *others):
+            can.require_workload(one, "mine", name)
+    for name in refusing:
+        with pytest.raises(OptionError) as refused:
+            load_module(name).CAPABILITIES.require_workload(schema, "mine", name)
+        assert str(refused.value) == (
+            f"module {name} can't do workload mine: it has empty texts beside missing ones in note,"
+            " which the database doesn't tell apart: write something else for one of them"
+        )
 
 
 def test_blackhole_takes_what_the_encoders_module_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,6 +111,8 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
         # By the newest event of a device it can be told of one streamed request only whether it is stored.
         in_flight={InsertMode.QUEUED: Support.FULL, InsertMode.STREAMING: Support.MISSING},
         missing_values=True,
+        # https://learn.microsoft.com/kusto/query/scalar-data-types/null-values
+        empty_texts=False,
         tags_table=Support.FULL,
     )
     ENCODINGS = (

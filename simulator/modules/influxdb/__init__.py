@@ -83,6 +83,9 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
         needs_value=True,
+        # Answers are CSV, which has one form for both:
+        # https://docs.influxdata.com/influxdb/v2/reference/syntax/annotated-csv/
+        empty_texts=False,
         tags_table=Support.UNSUPPORTED,
         shapes=frozenset(Shape),
         repeated_timestamps=Support.UNSUPPORTED,
