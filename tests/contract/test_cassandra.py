@@ -176,9 +176,9 @@ def test_password_and_certificate_let_in(guarded: Guarded, tmp_path: Path) -> No
             module = module_with(guarded.options(**tls, max_sync_calls=in_flight), job)
             prepared(module)
             with connect(module.writer(10)) as writer:
-                insert(writer, Temperature(), 2000, 10)
+                insert(writer, Temperature(), 500, 10)
             module.open()
-            assert module.count() == 2000
+            assert module.count() == 500
             module.close()
 
 

@@ -51,7 +51,7 @@ def test_the_suite_runs_on_it(installed: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None
-    assert int(passed[1]) >= 80
+    assert int(passed[1]) >= 60
 
 
 def test_the_suite_finds_what_is_wrong(installed: Path, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_nobody_listens(tool: Tool, command: str) -> None:
     port = free_port()
     dsn = f"host=127.0.0.1 port={port} user=x dbname=x"
     tool.add_target("absent", module="postgres", connection_string=dsn)
-    done = tool.run(command, "-t", "absent", "-w", 1, "-r", 1)
+    done = tool.run_here(command, "-t", "absent", "-w", 1, "-r", 1)
     error = done.error(1)
     assert f"127.0.0.1:{port}" in error
     assert "refused" in error
@@ -69,14 +69,14 @@ def test_nobody_listens(tool: Tool, command: str) -> None:
 def test_host_that_does_not_exist(tool: Tool) -> None:
     dsn = "host=no-such-host.invalid user=x dbname=x"
     tool.add_target("absent", module="postgres", connection_string=dsn)
-    error = tool.run(*ONE, "-t", "absent").error(1)
+    error = tool.run_here(*ONE, "-t", "absent").error(1)
     assert "no-such-host.invalid" in error
     assert "connection_string" in error
 
 
 def test_password_that_is_refused(tool: Tool, server: Server) -> None:
     tool.add_target("server", **server.target())
-    done = tool.run(*ONE, "-t", "server", env={"E2E_PASSWORD": "wrong-4711"})
+    done = tool.run_here(*ONE, "-t", "server", env={"E2E_PASSWORD": "wrong-4711"})
     error = done.error(1)
     assert "password authentication failed" in error
     assert "check user and password in connection_string" in error
@@ -88,10 +88,10 @@ def test_password_that_is_refused(tool: Tool, server: Server) -> None:
 
 def test_doctor_says_whether_the_database_answers(tool: Tool, server: Server) -> None:
     tool.add_target("server", **server.target())
-    done = tool.run("doctor", "-t", "server").ok()
+    done = tool.run_here("doctor", "-t", "server").ok()
     assert done.out.startswith("ok ")
     assert "PostgreSQL" in done.out
-    done = tool.run("doctor", "-t", "server", env={"E2E_PASSWORD": "wrong-4711"})
+    done = tool.run_here("doctor", "-t", "server", env={"E2E_PASSWORD": "wrong-4711"})
     assert done.status == 1
     assert "FAIL" in done.out
     assert "password authentication failed" in done.out
@@ -105,7 +105,7 @@ def test_database_that_does_not_exist(tool: Tool, server: Server) -> None:
     keys = server.target()
     dsn = str(keys["connection_string"]).replace("dbname=postgres", "dbname=nowhere")
     tool.add_target("server", **(keys | {"connection_string": dsn}))
-    error = tool.run(*ONE, "-t", "server").error(1)
+    error = tool.run_here(*ONE, "-t", "server").error(1)
     assert '"nowhere" does not exist' in error
     assert "check dbname and user" in error
 
@@ -113,7 +113,7 @@ def test_database_that_does_not_exist(tool: Tool, server: Server) -> None:
 def test_query_without_data(tool: Tool, server: Server) -> None:
     tool.add_target("server", **server.target())
     tool.may_lack_results = True
-    error = tool.run("query", "-t", "server").error(1)
+    error = tool.run_here("query", "-t", "server").error(1)
     assert "run insert first" in error
 
 
@@ -121,13 +121,13 @@ def test_out_of_connections(tool: Tool, server: Server) -> None:
     # The collector gets one of the two that the user may have, one worker the other.
     dsn = f"host={server.home}/data dbname={LIMITED_USER} user={LIMITED_USER}"
     tool.add_target("limited", module="postgres", connection_string=dsn)
-    done = tool.run(*ONE, "-t", "limited", "-w", 3)
+    done = tool.run_here(*ONE, "-t", "limited", "-w", 3)
     error = done.error(1)
     assert "too many connections" in error
     assert "fewer --workers" in error
     assert done.seconds < 15
     # And when there are enough, it works.
-    tool.run(*ONE, "-t", "limited", "--output", tool.place / "second").ok()
+    tool.run_here(*ONE, "-t", "limited", "--output", tool.place / "second").ok()
 
 
 def test_out_of_disk(tool: Tool, server: Server) -> None:
@@ -139,7 +139,7 @@ def test_out_of_disk(tool: Tool, server: Server) -> None:
         server.ask(f"CREATE TABLESPACE small LOCATION '{folder}'")
         tool.add_target("server", **server.target("-c default_tablespace=small"))
         try:
-            done = tool.run(*ONE, "-t", "server", "--num-inserts", 1_000_000, "--batch", 1000)
+            done = tool.run_here(*ONE, "-t", "server", "--num-inserts", 1_000_000, "--batch", 1000)
             error = done.error(1)
             assert "no disk space left" in error
             assert "could not extend file" in error

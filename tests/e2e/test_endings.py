@@ -138,10 +138,8 @@ def test_timeout_of_queries(tool: Tool, server: Server) -> None:
 @pytest.mark.parametrize(
     ("number", "status", "group"),
     [
-        (signal.SIGINT, 130, False),
         (signal.SIGINT, 130, True),  # as a terminal does
         (signal.SIGTERM, 143, False),
-        (signal.SIGHUP, 129, True),
     ],
 )
 def test_signal_during_a_run_keeps_those_before(

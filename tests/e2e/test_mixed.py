@@ -97,9 +97,9 @@ def test_a_query_that_fails_is_told_and_the_writers_go_on(tool: Tool, server: Se
 
 
 def test_queries_for_a_time_and_at_a_rate(tool: Tool) -> None:
-    tool.run("insert", "-t", "embedded", "-w", 1, "-r", 1, "--batch", 1000,
+    tool.run_here("insert", "-t", "embedded", "-w", 1, "-r", 1, "--batch", 1000,
              "--output", tool.place / "first").ok()  # fmt: skip
-    done = tool.run(
+    done = tool.run_here(
         "query", "-t", "embedded", "-w", 2, "--duration", "1s", "--rate", 30, "--arrivals", "even"
     ).ok()
     result = tool.result()

@@ -98,7 +98,7 @@ def test_output_on_a_full_device(tool: Tool) -> None:
 def test_results_on_a_full_disk(tool: Tool) -> None:
     with small_disk(tool.place / "disk", 64) as disk:
         (disk / "filler").write_bytes(bytes(64 * 1024))
-        done = tool.run(*QUICK, "--output", disk / "results")
+        done = tool.run_here(*QUICK, "--output", disk / "results")
         error = done.error(1)
         assert f"{disk}/results" in error
         assert os.strerror(errno.ENOSPC) in error
@@ -110,14 +110,14 @@ def test_results_on_a_full_disk(tool: Tool) -> None:
 
 def test_result_folders_on_a_disk_without_room_for_files(tool: Tool) -> None:
     with small_disk(tool.place / "disk", 64, "nr_inodes=5") as disk:
-        done = tool.run(*QUICK, "--output", disk / "results")
+        done = tool.run_here(*QUICK, "--output", disk / "results")
         error = done.error(1)
         assert str(disk) in error
         assert os.strerror(errno.ENOSPC) in error
 
 
 def test_copy_that_cannot_be_written(tool: Tool) -> None:
-    done = tool.run(*QUICK, "--json", "/proc/copy.json")
+    done = tool.run_here(*QUICK, "--json", "/proc/copy.json")
     assert "/proc/copy.json" in done.error(1)
     assert rows(done.out, "Workers")[1][0] == "1"
     assert len(tool.result()["runs"]) == 1
@@ -149,7 +149,7 @@ def test_copy_through_a_symbolic_link(tool: Tool) -> None:
     tool.json.write_text('{"old": true}')
     link = tool.place / "latest.json"
     link.symlink_to(tool.json)
-    tool.run(*QUICK, "--json", link).ok()
+    tool.run_here(*QUICK, "--json", link).ok()
     assert link.is_symlink()
     assert tool.json.read_text() == (tool.folder() / "result.json").read_text()
 

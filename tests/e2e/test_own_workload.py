@@ -31,7 +31,9 @@ def test_it_is_stored_and_its_answers_are_right(tool: Tool) -> None:
     file = tool.place / "own.yaml"
     file.write_text(DEFINITION)
     mine = ("-t", "embedded", "--workload", "own.yaml")
-    done = tool.run("insert", *mine, "-w", 1, "-r", 1, "--batch", 100, "--num-inserts", 1000).ok()
+    done = tool.run_here(
+        "insert", *mine, "-w", 1, "-r", 1, "--batch", 100, "--num-inserts", 1000
+    ).ok()
     result = tool.result()
     assert (result["options"]["workload"], result["runs"][0]["valid"]) == ("own", True)
     assert result["options"]["definition"]["table"] == "order"
@@ -39,7 +41,7 @@ def test_it_is_stored_and_its_answers_are_right(tool: Tool) -> None:
     assert f"--workload-option epoch={epoch}" in done.err
     refused = tool.run_here("query", *mine).error(2)
     assert "give the time that the insert said" in refused
-    tool.run("query", *mine, "-r", 1, "--workload-option", f"epoch={epoch}").ok()
+    tool.run_here("query", *mine, "-r", 1, "--workload-option", f"epoch={epoch}").ok()
     asked = json.loads((tool.folders()[-1] / "result.json").read_text())
     assert [run["query"] for run in asked["runs"]][:2] == ["per-group", "point"]
     assert asked["answers"]["checked"] == len(asked["runs"]) == 11

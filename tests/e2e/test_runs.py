@@ -409,7 +409,7 @@ def test_embedded_insert_then_query(tool: Tool) -> None:
 
 def test_steps_on_growing_data_without_a_command(tool: Tool, server: Server) -> None:
     tool.add_target("slow", **server.slow_target(0.01))
-    done = tool.run(
+    done = tool.run_here(
         "--target", "slow", "-w", 2, "-r", 1, "--steps", 3, "--batch", 25, "--num-inserts", 500
     ).ok()  # fmt: skip
     assert done.out.startswith("Stepsize: 1,000\n")
@@ -436,7 +436,7 @@ def test_steps_on_growing_data_without_a_command(tool: Tool, server: Server) -> 
 
 def test_prefill_counts_as_fill_level(tool: Tool, server: Server) -> None:
     tool.add_target("server", **server.target())
-    tool.run(
+    tool.run_here(
         "insert", "-t", "server", "-w", 1, "-r", 2, "--prefill", 2501, "--num-inserts", 300
     ).ok()
     for run in tool.result()["runs"]:
@@ -448,7 +448,7 @@ def test_prefill_counts_as_fill_level(tool: Tool, server: Server) -> None:
 
 def test_prefill_is_shared_by_the_workers(tool: Tool, server: Server) -> None:
     tool.add_target("slow", **server.slow_target())
-    tool.run(
+    tool.run_here(
         "insert", "-t", "slow", "-w", 2, "-r", 1, "--prefill", 1001, "--batch", 10,
         "--num-inserts", 200,
     ).ok()  # fmt: skip
@@ -468,7 +468,7 @@ def test_without_cleaning_the_counts_go_on(
     tool.add_target("server", **server.target())
     for _ in range(commands):
         # The client's keys come from the events: an event made twice would be refused.
-        tool.run(
+        tool.run_here(
             "insert", "-t", "server", "-w", 1, "-r", 2, "--no-clean", "--num-inserts", 1000,
             "--batch", 100, "--primary-key", "client", "--timestamps", timestamps,
         ).ok()  # fmt: skip
@@ -487,7 +487,7 @@ def test_without_cleaning_the_counts_go_on(
 @pytest.mark.parametrize("batch", [0, 100])
 def test_multiple_tables_share_the_events(tool: Tool, server: Server, batch: int) -> None:
     tool.add_target("server", **server.target())
-    tool.run(
+    tool.run_here(
         "insert", "-t", "server", "-w", 1, "-r", 1, "--tables", "MULTIPLE", "--batch", batch,
         "--num-inserts", 402,
     ).ok()  # fmt: skip
@@ -512,7 +512,7 @@ def test_primary_key(
     tool: Tool, server: Server, given: str, kind: str | None, default: str | None
 ) -> None:
     tool.add_target("server", **server.target())
-    tool.run(
+    tool.run_here(
         "insert", "-t", "server", "-w", 1, "-r", 1, "--primary-key", given, "--batch", 100,
         "--num-inserts", 250,
     ).ok()  # fmt: skip
@@ -552,7 +552,7 @@ def test_insert_mode(
     server.ask("SELECT 'before this test'")
     position = (server.home / "server.log").stat().st_size
     extra = [part for option in options for part in ("--extra-option", option)]
-    tool.run(
+    tool.run_here(
         "insert", "-t", "server", "-w", 1, "-r", 1, "--num-inserts", 250, "--batch", batch, *extra
     ).ok()
     (run,) = tool.result()["runs"]
@@ -568,7 +568,7 @@ def test_insert_mode(
 
 def test_workload_cpu(tool: Tool, server: Server) -> None:
     tool.add_target("server", **server.target())
-    tool.run(
+    tool.run_here(
         "insert", "-t", "server", "-w", 1, "-r", 1, "--workload", "cpu", "--batch", 100,
         "--num-inserts", 500, "--extra-option", "device_spread=5", "--extra-option", "extra_tags=2",
     ).ok()  # fmt: skip
@@ -590,13 +590,13 @@ def test_answers_are_checked(tool: Tool, server: Server) -> None:
     tool.add_target("server", **server.target())
     of_cpu = ("-t", "server", "--workload", "cpu", "-r", 1)
     elsewhere = ("--output", tool.place / "elsewhere")
-    tool.run("insert", *of_cpu, "-w", 1, "--batch", 100, "--num-inserts", 300, *elsewhere).ok()
-    other = tool.run("query", *of_cpu, "-w", 2, "--seed", 1, *elsewhere).ok()
+    tool.run_here("insert", *of_cpu, "-w", 1, "--batch", 100, "--num-inserts", 300, *elsewhere).ok()
+    other = tool.run_here("query", *of_cpu, "-w", 2, "--seed", 1, *elsewhere).ok()
     assert "6 unchecked: they have other values than events of seed 1. Give the --seed" in other.out
     server.ask("UPDATE cpu SET usage_idle = usage_idle + 1 WHERE ts = 1704067499000 RETURNING ts")
-    trusted = tool.run("query", *of_cpu, "-w", 2, "--no-check", *elsewhere).ok()
+    trusted = tool.run_here("query", *of_cpu, "-w", 2, "--no-check", *elsewhere).ok()
     assert "Answers" not in trusted.out
-    wrong = tool.run("query", *of_cpu, "-w", 2)
+    wrong = tool.run_here("query", *of_cpu, "-w", 2)
     assert wrong.status == 1
     assert "Answers: 6 checked, 2 of them wrong." in wrong.out
     result = tool.result()
@@ -612,7 +612,7 @@ def test_the_seed_decides_the_events(tool: Tool, server: Server) -> None:
     tool.add_target("server", **server.target())
     contents = []
     for seed, batch in ((7, 100), (7, 70), (8, 100)):
-        tool.run(
+        tool.run_here(
             "insert", "-t", "server", "-w", 1, "-r", 1, "--seed", seed, "--batch", batch,
             "--num-inserts", 500, "--primary-key", "none",
         ).ok()  # fmt: skip
@@ -629,7 +629,7 @@ def test_a_database_of_known_speed_is_measured_right(
     delay_s, batch, requests = 0.02, 50, 40 * in_flight
     expected = workers * in_flight * batch / delay_s
     # A busy machine can make sleeps longer, never shorter: the best of a few runs counts.
-    done = tool.run(
+    done = tool.run_here(
         "insert", "-t", "blackhole", "-w", workers, "-r", 3, "--batch", batch,
         "--num-inserts", batch * requests, "--extra-option", f"delay_ms={delay_s * 1000}",
         "--extra-option", f"max_in_flight={in_flight}",
@@ -647,7 +647,7 @@ def test_a_database_of_known_speed_is_measured_right(
 
 
 def test_an_idle_target_shows_the_client_as_the_bottleneck(tool: Tool) -> None:
-    done = tool.run(
+    done = tool.run_here(
         "insert", "-t", "blackhole", "-w", 1, "-r", 3, "--batch", 1000, "--num-inserts", 2_000_000
     )
     assert done.status == 0, done
@@ -662,7 +662,7 @@ def test_an_idle_target_shows_the_client_as_the_bottleneck(tool: Tool) -> None:
 def test_a_run_whose_count_is_wrong_is_invalid(tool: Tool, server: Server) -> None:
     tool.add_target("server", **server.target())
     first = ("insert", "-t", "server", "-w", 1, "-r", 1, "--batch", 10, "--num-inserts", 100)
-    tool.run(*first, "--output", tool.place / "first").ok()
+    tool.run_here(*first, "--output", tool.place / "first").ok()
     # A database that acknowledges events and does not keep them.
     server.ask(
         "CREATE FUNCTION forget() RETURNS trigger LANGUAGE plpgsql AS"
@@ -670,7 +670,7 @@ def test_a_run_whose_count_is_wrong_is_invalid(tool: Tool, server: Server) -> No
         "CREATE TRIGGER forget AFTER INSERT ON events EXECUTE FUNCTION forget()"
     )
     try:
-        done = tool.run(*first, "--no-clean")
+        done = tool.run_here(*first, "--no-clean")
     finally:
         server.ask("DROP FUNCTION forget CASCADE")
     assert done.status == 1

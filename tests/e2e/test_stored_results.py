@@ -73,7 +73,7 @@ def test_list_of_what_a_run_has_stored(tool: Tool) -> None:
     tool.add_target("priced", module="blackhole", cost_per_hour=0.25)
     arguments = ("-t", "priced", "-w", "2", "-r", "2", "--batch", "10", "--num-inserts", "1k")
     named = ("--label", "first try", "--tag", "disk=nvme")
-    printed = tool.run("insert", *arguments, *named)
+    printed = tool.run_here("insert", *arguments, *named)
     assert "Events/money" in printed.out
     assert tool.result()["cost_per_hour"] == 0.25
     assert tool.folder().name in tool.run_here("results").ok().out
@@ -92,7 +92,7 @@ def test_list_of_what_a_run_has_stored(tool: Tool) -> None:
 def test_a_single_run_prints_the_notes_that_are_shown_later(tool: Tool) -> None:
     """That a single run says nothing of its spread was said by `results show` alone."""
     arguments = ("-t", "blackhole", "-w", "1,2", "-r", "1", "--num-inserts", "1000")
-    printed = tool.run("insert", *arguments).out.splitlines()
+    printed = tool.run_here("insert", *arguments).out.splitlines()
     shown = tool.run_here("results", "show", tool.folder().name).ok().out.splitlines()
     kinds = ("invalid:", "client-bound:", "short:", "unstable:", "few runs:")
     notes = [line for line in printed if line.startswith(kinds)]

@@ -268,8 +268,8 @@ class Tool:
         return self.start(*arguments, env=env).wait(within_s)
 
     def run_here(self, *arguments: object, env: Mapping[str, str] | None = None) -> Done:
-        """Run a command in this process, which is much quicker than starting one: for what ends before
-        anything is started, or only reads. Its signals, streams and variables are its own."""
+        """Run a command in this process, which is much quicker than starting one. Its signals, streams
+        and variables are its own; what it starts are processes as ever."""
         out, err = io.StringIO(), io.StringIO()
         before = {number: signal.getsignal(number) for number in _HANDLED}
         began = time.monotonic()

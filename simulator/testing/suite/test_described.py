@@ -31,7 +31,7 @@ from ..events import Sundry
 from ..server import ServerUnderTest, new_job
 from .test_queries import DEVICES, PARTS, SEED, fill, prepare_queries
 
-EXECUTIONS = 3
+EXECUTIONS = 2
 
 
 def list_queries(workload: Workload) -> list[Query]:
