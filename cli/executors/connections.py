@@ -5,7 +5,11 @@ from __future__ import annotations
 import logging
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from .neighbours import MIN_COVERED
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +36,47 @@ _PATIENCE_S = 1.0
 
 Traffic = Mapping[int, tuple[int, int]]
 """Connection, by a number that no other will have -> bytes received and sent by who listens."""
+
+
+@dataclass(frozen=True)
+class TrafficLook:
+    """All connections at an instant, as seconds since 1970."""
+
+    at: float
+    traffic: Traffic | None
+    """None if it can't be seen."""
+
+
+def sum_traffic(
+    looks: Sequence[TrafficLook], began: float, ended: float
+) -> tuple[int | None, int | None]:
+    """Bytes received and sent between two instants; None if too little is known of that time. Pure.
+
+    The last bytes of a connection that has ended can't be seen any more: that step is taken to be like the
+    others.
+    """
+    covered_s = received = sent = 0.0
+    for before, after in pairwise(looks):
+        within_s = min(after.at, ended) - max(before.at, began)
+        grown = _compare(before.traffic, after.traffic)
+        if within_s > 0 and grown is not None:
+            covered_s += within_s
+            share = within_s / (after.at - before.at)
+            received += share * grown[0]
+            sent += share * grown[1]
+    if covered_s <= 0 or covered_s < MIN_COVERED * (ended - began):
+        return None, None
+    scale = (ended - began) / covered_s
+    return round(scale * received), round(scale * sent)
+
+
+def _compare(before: Traffic | None, after: Traffic | None) -> tuple[int, int] | None:
+    """What went over all connections between two looks; None if one has ended."""
+    if before is None or after is None or before.keys() - after.keys():
+        return None
+    pairs = [(before.get(one, (0, 0)), now) for one, now in after.items()]
+    received, sent = (sum(now[n] - was[n] for was, now in pairs) for n in (0, 1))
+    return received, sent
 
 
 def read_traffic(ports: Iterable[int]) -> Traffic | None:

@@ -8,7 +8,6 @@ from itertools import pairwise
 
 from simulator.contract import Resources
 
-from .connections import Traffic
 from .neighbours import MIN_COVERED
 
 Root = tuple[int, float]
@@ -32,8 +31,6 @@ class Use:
     """To and from disks; None if that can't be seen. Children that have ended take theirs along."""
     disks_busy_s: Mapping[str, float]
     """Disk of the machine -> how long it has been at work, whoever for."""
-    traffic: Traffic | None = None
-    """None if that can't be seen, or nobody is connected by TCP."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +45,6 @@ class _Step:
     written_bytes: int
     disk_busy_s: Mapping[str, float]
     is_restart: bool
-    network_bytes: tuple[int, int] | None
-    """Received and sent; None if that isn't known, as when a connection has ended."""
 
 
 def summarize_use(
@@ -73,7 +68,6 @@ def summarize_use(
     busy = [sum(share * step.disk_busy_s.get(name, 0.0) for step, share in parts) for name in disks]
     within = [use for use in uses if began <= use.at <= ended] or [uses[-1]]
     seen = all(use.written_bytes is not None for use in uses)
-    received, sent = _sum_network(parts, window_s)
     return Resources(
         source="this machine's processes",
         names=list(uses[-1].names),
@@ -85,8 +79,6 @@ def summarize_use(
         disk_read_bytes=_sum(parts, "read_bytes", scale) if seen else None,
         disk_written_bytes=_sum(parts, "written_bytes", scale) if seen else None,
         disk_busy_share=min(1.0, max(busy) / covered_s) if busy else None,
-        received_bytes=received,
-        sent_bytes=sent,
         restarts=sum(step.is_restart for step, _ in parts),
         timeline=[
             (int(step.began - origin), step.cpu_s / (step.ended - step.began), step.memory_bytes)
@@ -115,37 +107,7 @@ def _compare(before: Use, after: Use) -> _Step:
             for name, busy_s in after.disks_busy_s.items()
         },
         is_restart,
-        _compare_traffic(before.traffic, after.traffic),
     )
-
-
-def _compare_traffic(before: Traffic | None, after: Traffic | None) -> tuple[int, int] | None:
-    """What went over all connections between two looks. What the last bytes of one were that has ended
-    meanwhile can't be seen any more."""
-    if before is None or after is None or before.keys() - after.keys():
-        return None
-    pairs = [(before.get(one, (0, 0)), now) for one, now in after.items()]
-    received, sent = (sum(now[n] - was[n] for was, now in pairs) for n in (0, 1))
-    return received, sent
-
-
-def _sum_network(
-    parts: Sequence[tuple[_Step, float]], window_s: float
-) -> tuple[int | None, int | None]:
-    """Bytes received and sent in a window, if enough of it is known."""
-    known = [
-        (step.network_bytes, share, share * (step.ended - step.began))
-        for step, share in parts
-        if step.network_bytes is not None
-    ]
-    covered_s = sum(seconds for _, _, seconds in known)
-    if covered_s <= 0 or covered_s < MIN_COVERED * window_s:
-        return None, None
-    received, sent = (
-        round(window_s / covered_s * sum(share * both[n] for both, share, _ in known))
-        for n in (0, 1)
-    )
-    return received, sent
 
 
 def _share_within(step: _Step, began: float, ended: float) -> float:

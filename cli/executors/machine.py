@@ -14,7 +14,7 @@ import psutil
 
 from simulator.contract import InsertRun, Machine, ReadRun, Report, Resources
 
-from .connections import read_traffic
+from .connections import TrafficLook, read_traffic, sum_traffic
 from .database import Use, summarize_use
 from .links import LinkLook, find_link_share, read_links
 from .neighbours import Process, Snapshot, Step, compare, find_family, share_of_others
@@ -54,6 +54,7 @@ class NeighbourWatch:
         self._uses: list[Use] = []
         self._steps: list[Step] = []
         self._links: list[LinkLook] = []
+        self._traffic: list[TrafficLook] = []
         self._cpus = psutil.cpu_count() or 1
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -72,17 +73,17 @@ class NeighbourWatch:
             before = take_snapshot()
             pause_s = _INTERVAL_S
             while True:
-                ended = self._stopped.wait(pause_s)
+                found = self._pause(pause_s)
+                ended = self._stopped.is_set()
                 began_s = time.thread_time()
-                if self._servers.look(sorted(self._processes())[:_LOOKED_AT]):
+                if self._find_servers() or found:
                     # Until now the server's processes were taken for others.
                     self._steps.clear()
                     if not self._servers.restarted:
                         self._uses = look_at_database(before, self._servers.pids)
                 after = take_snapshot()
-                ports = self._servers.ports
-                self._uses += look_at_database(after, self._servers.pids, ports)
-                self._links.append(read_links(after.at))
+                self._uses += look_at_database(after, self._servers.pids)
+                self._look_at_network()
                 roots = {os.getpid(), *self._servers.pids}
                 step = compare(before, after, roots, self._cpus)
                 if step is not None:
@@ -93,6 +94,27 @@ class NeighbourWatch:
                     return
         except (psutil.Error, OSError) as error:
             _log.debug("what other processes do can't be seen: %s", error)
+
+    def _pause(self, pause_s: float) -> bool:
+        """Wait so long, and do meanwhile what takes next to nothing: look at the network, and for servers as
+        long as there are none. Whether one was found, which ends it."""
+        until = time.monotonic() + pause_s
+        while (left_s := until - time.monotonic()) > 0:
+            if self._stopped.wait(min(left_s, _INTERVAL_S)):
+                return False
+            if not self._servers.pids and self._find_servers():
+                return True
+            self._look_at_network()
+        return False
+
+    def _find_servers(self) -> bool:
+        """Whether more is known of them now."""
+        return self._servers.look(sorted(self._processes())[:_LOOKED_AT])
+
+    def _look_at_network(self) -> None:
+        now, ports = time.time(), sorted(self._servers.ports)
+        self._traffic.append(TrafficLook(now, read_traffic(ports) if ports else None))
+        self._links.append(read_links(now))
 
     def complete(self, report: Report) -> None:
         """Put what others took, and what the database used, into a report, for its own window; to be called
@@ -123,6 +145,8 @@ class NeighbourWatch:
         events = part.events if isinstance(part, InsertRun) else None
         warm_up_s = 0.0 if isinstance(part, Report) else part.warm_up_s
         found = summarize_use(self._uses, began, ended, began - warm_up_s, self._cpus, events)
+        if found is not None:
+            found.received_bytes, found.sent_bytes = sum_traffic(self._traffic, began, ended)
         return found or Resources(reason=_TOO_SHORT)
 
 
@@ -130,11 +154,9 @@ def _add_others(machine: Machine, share: float, others: dict[str, float]) -> Mac
     return machine.model_copy(update={"others_share": share, "others": others})
 
 
-def look_at_database(
-    snapshot: Snapshot, pids: Collection[int], ports: Collection[int] = ()
-) -> list[Use]:
+def look_at_database(snapshot: Snapshot, pids: Collection[int]) -> list[Use]:
     """What the database's processes and their children have used up to a snapshot; nothing if there are
-    none. `ports`: where they listen, if the snapshot is of now."""
+    none."""
     family = find_family(snapshot.processes, pids)
     if not family:
         return []
@@ -154,7 +176,6 @@ def look_at_database(
             for name, one in counters.items()
             if hasattr(one, "busy_time")
         },
-        traffic=read_traffic(sorted(ports)) if ports else None,
     )
     return [use]
 

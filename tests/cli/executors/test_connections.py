@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from contextlib import ExitStack
 
 import pytest
 
-from cli.executors.connections import read_traffic
-from cli.executors.database import summarize_use
-from cli.executors.machine import look_at_database, take_snapshot
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells it")
+from cli.executors.connections import TrafficLook, read_traffic, sum_traffic
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells it")
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_what_went_over_each_connection_to_a_port(family: socket.AddressFamily) -> None:
     loopback = "::1" if family == socket.AF_INET6 else "127.0.0.1"
@@ -47,18 +43,27 @@ def test_what_went_over_each_connection_to_a_port(family: socket.AddressFamily) 
         assert read_traffic([port]) == first
 
 
-def test_a_server_of_this_machine_has_received_what_was_sent_to_it() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port)) as client:
-            server, _ = listener.accept()
-            with server:
-                own = [os.getpid()]
-                uses = look_at_database(take_snapshot(), own, [port])
-                client.sendall(b"x" * 3000)
-                server.recv(3000, socket.MSG_WAITALL)
-                uses += look_at_database(take_snapshot(), own, [port])
-    began, ended = uses[0].at, uses[-1].at
-    found = summarize_use(uses, began, ended, began, 2, 1)
-    assert found is not None
-    assert (found.received_bytes, found.sent_bytes) == (3000, 0)
+def look(at: float, traffic: dict[int, tuple[int, int]] | None) -> TrafficLook:
+    return TrafficLook(100.0 + at, traffic)
+
+
+def test_traffic_is_that_of_all_connections_in_the_window() -> None:
+    counted = [look(n, {1: (1000 + 100 * n, 7 * n), 2: (50 * n, 0)}) for n in range(11)]
+    assert sum_traffic(counted, 102.0, 108.0) == (900, 42)
+    # Of one that begins in mid-run all counts.
+    later = [look(n, {1: (0, 0), **({2: (70 * (n - 4), 0)} if n > 4 else {})}) for n in range(11)]
+    assert sum_traffic(later, 100.0, 110.0) == (420, 0)
+
+
+def test_the_last_bytes_of_a_connection_are_not_known() -> None:
+    ended = [look(n, {1: (100 * n, 0), **({2: (100 * n, 0)} if n < 5 else {})}) for n in range(11)]
+    assert sum_traffic(ended, 100.0, 110.0) == (round((4 * 200 + 5 * 100) * 10 / 9), 0)
+    short = [look(n, {n: (100, 100)}) for n in range(11)]
+    assert sum_traffic(short, 100.0, 110.0) == (None, None)
+
+
+def test_too_little_is_known() -> None:
+    assert sum_traffic([], 100.0, 110.0) == (None, None)
+    unseen = [look(n, None if n < 6 else {1: (n, n)}) for n in range(11)]
+    assert sum_traffic(unseen, 100.0, 110.0) == (None, None)
+    assert sum_traffic(unseen, 104.0, 110.0) == (6, 6)

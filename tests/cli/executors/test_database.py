@@ -68,34 +68,3 @@ def test_bytes_that_can_not_be_seen_are_not_known() -> None:
     assert found is not None
     assert found.disk_written_bytes is None
     assert found.cpu_s == pytest.approx(5.0)
-
-
-def with_traffic(uses: list[Use], *connections: dict[int, tuple[int, int]] | None) -> list[Use]:
-    return [replace(use, traffic=one) for use, one in zip(uses, connections, strict=True)]
-
-
-def test_traffic_is_that_of_all_connections() -> None:
-    counted = [{1: (1000 + 100 * n, 7 * n), 2: (50 * n, 0)} for n in range(11)]
-    found = summarize_use(with_traffic(STEADY, *counted), 102.0, 108.0, 100.0, 2, 1)
-    assert found is not None
-    assert (found.received_bytes, found.sent_bytes) == (900, 42)
-    # Of one that begins in mid-run all counts.
-    later = [{1: (0, 0), **({2: (70 * (n - 4), 0)} if n > 4 else {})} for n in range(11)]
-    found = summarize_use(with_traffic(STEADY, *later), 100.0, 110.0, 100.0, 2, 1)
-    assert found is not None
-    assert (found.received_bytes, found.sent_bytes) == (420, 0)
-
-
-def test_the_last_bytes_of_a_connection_are_not_known() -> None:
-    """What went in the step in which it ended is taken to be as in the others, if that isn't all."""
-    ended = [{1: (100 * n, 0), **({2: (100 * n, 0)} if n < 5 else {})} for n in range(11)]
-    found = summarize_use(with_traffic(STEADY, *ended), 100.0, 110.0, 100.0, 2, 1)
-    assert found is not None
-    assert found.received_bytes == round((4 * 200 + 5 * 100) * 10 / 9)
-    short = [{n: (100, 100)} for n in range(11)]
-    found = summarize_use(with_traffic(STEADY, *short), 100.0, 110.0, 100.0, 2, 1)
-    assert found is not None
-    assert found.received_bytes is found.sent_bytes is None
-    unseen = summarize_use(STEADY, 100.0, 110.0, 100.0, 2, 1)
-    assert unseen is not None
-    assert unseen.received_bytes is None
