@@ -72,8 +72,7 @@ def test_a_day_of_events_is_a_chunk_by_default_as_in_the_reference(
 
 def test_the_apache_edition_has_no_columnstore(timescale: TimescaleUnderTest) -> None:
     prepared(timescale, Temperature(), 10).close()
-    timescale.licensed("apache")
-    try:
+    with timescale.licensed("apache"):
         module = timescale.module(new_job(Temperature.schema), options={"columnstore": True})
         module.open()
         with pytest.raises(SimulatorError, match=r"Community edition.*leave columnstore out"):
@@ -81,8 +80,6 @@ def test_the_apache_edition_has_no_columnstore(timescale: TimescaleUnderTest) ->
         # Nothing was dropped.
         assert module.count() == 10
         module.close()
-    finally:
-        timescale.licensed("timescale")
 
 
 def test_what_the_tables_are_like_is_told_and_not_what_was_asked_for(

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+import pytest
+
 from .postgres import PostgresUnderTest, quoted
 from .postgres_proxy import proxy_to
 
@@ -193,10 +195,14 @@ class TimescaleUnderTest(PostgresUnderTest):
         """The chunks': only the extension knows them."""
         return None
 
-    def licensed(self, licence: str) -> None:
-        """Let connections from now on find this edition."""
-        [(database,)] = self.ask("SELECT current_database()")
-        self.ask(f"ALTER DATABASE {quoted(database)} SET timescaledb.license = {licence}")
+    @contextmanager
+    def licensed(self, licence: str) -> Iterator[None]:
+        """Connections made meanwhile find this edition. Only its configuration file changes that of a
+        real server, for all its databases: with another edition the test is skipped."""
+        [(found,)] = self.ask("SHOW timescaledb.license")
+        if found != licence:
+            pytest.skip(f"the server's timescaledb.license is {found}")
+        yield
 
     def chunk_intervals(self) -> dict[str, int]:
         """Hypertable -> the length of its chunks."""
@@ -226,10 +232,22 @@ class TimescaleStandIn(TimescaleUnderTest):
     def started(cls, module: str, dsn: str, data: Path | None) -> Iterator[PostgresUnderTest]:
         with super().started(module, dsn, data) as found, proxy_to(found.dsn, _translated) as proxy:
             assert isinstance(found, cls)
-            found.licensed("timescale")
+            found._license("timescale")
             found.ask(
                 "CREATE PROCEDURE make_timescaledb() LANGUAGE plpgsql"
                 f" AS $make$ BEGIN {_FUNCTIONS} END $make$"
             )
             found.reach_by(proxy.dsn)
             yield found
+
+    @contextmanager
+    def licensed(self, licence: str) -> Iterator[None]:
+        self._license(licence)
+        try:
+            yield
+        finally:
+            self._license("timescale")
+
+    def _license(self, licence: str) -> None:
+        [(database,)] = self.ask("SELECT current_database()")
+        self.ask(f"ALTER DATABASE {quoted(database)} SET timescaledb.license = {licence}")
