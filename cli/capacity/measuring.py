@@ -30,8 +30,9 @@ def find_capacity(
 ) -> Capacity:
     """Search until the capacity is sure, or all steps are made; RunFailed if it can't be found out.
 
-    The settings are those of `running.values` and of the quest. `name` tells labels and logs of several
-    searches apart; `after`: what the command does behind this one, for the time that is left.
+    The settings are those of `running.values` (the module's options: `dataclasses.replace(running,
+    values=…)` for others) and of the quest. `name` tells labels and logs of several searches apart;
+    `after`: what the command does behind this one, for the time that is left.
     """
     searching = _Searching(course, running, display, name, after)
     searching.measure_closed_loop()

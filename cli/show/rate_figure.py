@@ -11,6 +11,7 @@ from .figure import Figure, Named
 from .theme import INK
 from .vega import (
     HEIGHT,
+    WIDTH,
     Row,
     draw_limit,
     draw_lines,
@@ -135,7 +136,7 @@ def _draw_panel(rows: Sequence[Row], title: str, limits: dict[float, str], heigh
 def _write_limit(value: float, text: str) -> Row:
     return {
         "data": {"values": [{"limit": value}]},
-        "mark": {"type": "text", "text": text, "align": "left", "x": 4, "dy": -7, "fill": INK,
+        "mark": {"type": "text", "text": text, "align": "right", "x": WIDTH - 4, "dy": -7, "fill": INK,
                  "aria": False},
         "encoding": {"y": {"field": "limit", "type": "quantitative"}},
     }  # fmt: skip

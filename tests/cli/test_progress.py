@@ -437,3 +437,20 @@ def test_a_terminal_that_can_not_draw_gets_lines(
     monkeypatch.setenv("TERM", kind)
     with make_display(PLAN) as display:
         assert isinstance(display, PlainDisplay)
+
+
+def test_a_search_says_how_long_it_takes_at_most(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what it expects now: fewer runs than it began with."""
+    clock = Clock(monkeypatch)
+    load = Load(duration_s=30.0)
+    display = PlainDisplay([load] * 10)
+    display.begin("step 1")
+    display.update(status(Phase.RUN))
+    clock.now += 30
+    display.end("holds")
+    display.expect([load, load, load], at_most=True)
+    display.begin("step 2")
+    display.update(status(Phase.RUN, elapsed_s=10.0, duration_s=30.0))
+    assert lines(capsys)[-1] == "step 2: running, 10 of 30 s, 20 s left, all: 80 s left at most"
