@@ -13,6 +13,7 @@ from functools import cache
 
 from ..modules.sending import Encoder, Payload
 from ..workloads.base import EventBlock
+from .schedule import compute_patiently
 
 # Least number of events that are generated and encoded at once. On a machine with a busy server, whose data
 # fill the caches, each chunk costs some 200 µs before it gets anywhere, which was half of the time for
@@ -66,6 +67,7 @@ class Feed:
         self._next = first
         self._stop = _NO_END if count is None else first + count
         self._batch = batch
+        self._start_thread = compute_patiently if punctual else None
         self._in_thread = encoder.overlaps and (punctual or batch > 0)
         unit = encoder.unit_events or batch or 1
         self._chunk = -(-(_CHUNK_EVENTS if batch else _CHUNK_SINGLES) // unit) * unit
@@ -89,7 +91,7 @@ class Feed:
                     yield self._ready.popleft()
 
     def _feed_by_thread(self) -> Iterator[Payload]:
-        with _switch_soon(), ThreadPoolExecutor(1, "encode") as thread:
+        with _switch_soon(), ThreadPoolExecutor(1, "encode", self._start_thread) as thread:
             if not self._ready:
                 self._make_chunk()
             while self._ready:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import platform
+import struct
 import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_right
@@ -20,6 +23,14 @@ if TYPE_CHECKING:
 
 _PR_SET_TIMERSLACK = 29
 """https://github.com/torvalds/linux/blob/master/include/uapi/linux/prctl.h"""
+
+_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}.get(platform.machine())
+"""The system call's number; few C libraries have a function for it."""
+_SCHED_ATTR = struct.Struct("=IIQiIQQQ")
+"""https://man7.org/linux/man-pages/man2/sched_setattr.2.html: size, policy, flags, nice, priority, runtime,
+deadline, period."""
+_SHARP_SLICE_NS, _USUAL_SLICE_NS = 100_000, 3_000_000
+"""The shortest slice that Linux grants, and its usual one."""
 
 # Gaps drawn at once: numpy's cost for one would be as much as a request's. Drawing so many takes some
 # 40 µs, in which no request can leave.
@@ -176,7 +187,25 @@ def make_schedule(load: Load, worker: int, seed: int) -> Schedule:
 def sharpen_sleep() -> None:
     """Let this thread and those that it starts later wake from a sleep when it is over, not up to 50 µs
     later, as is usual on Linux to save power
-    (https://man7.org/linux/man-pages/man2/PR_SET_TIMERSLACK.2const.html). Elsewhere nothing happens."""
+    (https://man7.org/linux/man-pages/man2/PR_SET_TIMERSLACK.2const.html), and go on at once if others
+    are computing then. Elsewhere nothing happens."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
+        _set_slice(_SHARP_SLICE_NS)
+
+
+def compute_patiently() -> None:
+    """Let this thread be interrupted by those whose sleep is sharp, though one of them has started it."""
+    if sys.platform == "linux":
+        _set_slice(_USUAL_SLICE_NS)
+
+
+def _set_slice(slice_ns: int) -> None:
+    """Ask for so much time in a row. Linux 6.12 and later let a thread that wakes interrupt one with a longer
+    slice, and both get the same share of the time; earlier ones ignore it
+    (https://docs.kernel.org/scheduler/sched-eevdf.html). Who runs by another policy is left alone."""
+    if _SCHED_SETATTR is not None and os.sched_getscheduler(0) == os.SCHED_OTHER:
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, os.SCHED_OTHER, 0, nice, 0, slice_ns, 0, 0)
+        ctypes.CDLL(None).syscall(_SCHED_SETATTR, 0, attributes, 0)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import platform
+import struct
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from math import inf, sqrt
 from typing import Any
@@ -11,7 +16,13 @@ import numpy as np
 import pytest
 
 from simulator.contract import Arrivals, Load, Role
-from simulator.worker.schedule import ClosedLoop, Schedule, make_schedule
+from simulator.worker.schedule import (
+    ClosedLoop,
+    Schedule,
+    compute_patiently,
+    make_schedule,
+    sharpen_sleep,
+)
 
 START = 1000.0
 
@@ -185,3 +196,29 @@ def test_without_a_rate_a_request_is_due_when_there_is_a_place_for_it() -> None:
     assert schedule.next_due(1003.2) == 1003.2
     assert (schedule.measured_from, schedule.ends) == (1001.0, 1005.0)
     assert left(schedule) == []
+
+
+def slice_ns() -> int:
+    """This thread's slice, as the kernel tells it: 0 before Linux 6.12."""
+    attributes = ctypes.create_string_buffer(48)
+    number = {"x86_64": 315, "aarch64": 275}[platform.machine()]
+    assert ctypes.CDLL(None).syscall(number, 0, attributes, 48, 0) == 0
+    runtime_ns: int = struct.unpack("=IIQiIQQQ", attributes.raw)[5]
+    return runtime_ns
+
+
+@pytest.mark.skipif(
+    platform.system() != "Linux"
+    or tuple(map(int, platform.release().split(".")[:2])) < (6, 12)
+    or os.sched_getscheduler(0) != os.SCHED_OTHER,
+    reason="Linux has slices of a thread's own from 6.12 on, in its usual policy",
+)
+def test_who_sleeps_sharply_may_interrupt_who_computes_patiently() -> None:
+    def sleeping() -> tuple[int, int]:
+        sharpen_sleep()
+        with ThreadPoolExecutor(1, initializer=compute_patiently) as computing:
+            return slice_ns(), computing.submit(slice_ns).result()
+
+    with ThreadPoolExecutor(1) as thread:
+        own, other = thread.submit(sleeping).result()
+    assert own < other
