@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 
 from simulator.contract import InsertRun
 
@@ -13,7 +14,7 @@ from .tables import COST_HEADER, Table, format_ms, format_rate, strike
 
 
 def tabulate_capacities(names: Sequence[str], results: Sequence[Result]) -> Table:
-    """The answers of several searches, a line each."""
+    """The answers of several searches, a line each; without columns of which nothing is known."""
     rows = []
     for name, result in zip(names, results, strict=True):
         found = result.capacity or Capacity(precision=0)
@@ -26,21 +27,30 @@ def tabulate_capacities(names: Sequence[str], results: Sequence[Result]) -> Tabl
                 _show(found.above_per_s),
                 sure,
                 ", ".join(map(str, found.limits)) or "-",
-                "-" if found.devices is None else f"{found.devices:,.0f}",
+                _format_whole(found.devices),
                 "-" if found.bytes_per_day is None else _format_bytes(found.bytes_per_day),
-                _show(found.events_per_s_per_cpu),
-                "-" if found.events_per_cost is None else f"{found.events_per_cost:,.0f}",
+                _format_whole(found.events_per_s_per_cpu),
+                _format_whole(found.events_per_cost),
             ]
         )
     headers = [
         "Database (version)", "Capacity", "Not any more", "Sure", "Limits", "Devices", "Disk/day", "Per CPU",
         COST_HEADER,
     ]  # fmt: skip
-    return Table(headers, rows, left=("Database (version)", "Limits"))
+    known = [n < 5 or any(row[n] != "-" for row in rows) for n in range(len(headers))]
+    return Table(
+        list(compress(headers, known)),
+        [list(compress(row, known)) for row in rows],
+        left=("Database (version)", "Limits"),
+    )
 
 
 def _show(rate: float | None) -> str:
     return "-" if rate is None else f"{rate:,.10g}"
+
+
+def _format_whole(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
 
 
 _SHOWN = (Measure.P50, Measure.P99, Measure.P99_9, Measure.SERVICE_P99)
@@ -126,7 +136,7 @@ def write_capacity_headline(found: Capacity | None) -> str:
         return "no capacity"
     low, high, limits = found.events_per_s, found.above_per_s, _list_limits(found)
     if low is None:
-        return f"no rate holds{limits}"
+        return f"no rate holds{limits}" + (" (client-bound)" if found.client_bound else "")
     if high is None or found.client_bound:
         return f"at least {low:,.10g} events/s{limits}"
     if not found.sure:

@@ -143,8 +143,17 @@ def test_results_show_compare_and_the_export_know_it() -> None:
     ):
         assert part in shown
     compared = describe_comparison(["one", "two"], [result, capacity(at=30_000)], markdown=False)
-    for part in ("one (PostgreSQL 18.4)", "Not any more", "p99=100ms", "428 GB", "slower"):
+    for part in (
+        "one (PostgreSQL 18.4)",
+        "Not any more",
+        "p99=100ms",
+        "428 GB",
+        "24,750",
+        "slower",
+    ):
         assert part in compared
+    # Nothing has a cost.
+    assert "Events/money" not in compared
     rows = list_rows(stored(result))
     assert (rows[0]["rate_per_s"], rows[0]["holds"]) == (None, None)
     assert (rows[1]["rate_per_s"], rows[1]["holds"]) == (70_000, False)
