@@ -10,7 +10,17 @@ from .options import debug_option, output_option, results_option
 
 # As in cli.show.figures and cli.show.drawing, whose import would take time from `--help`; a test
 # holds them together.
-KINDS = ("workers", "fill-level", "queries", "rate", "time", "latency", "client", "phases")
+KINDS = (
+    "workers",
+    "fill-level",
+    "storage",
+    "queries",
+    "rate",
+    "time",
+    "latency",
+    "client",
+    "phases",
+)
 THEMES = ("auto", "light", "dark")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from simulator.contract import InsertRun, Resources, Storage
 
 from ..results.bottleneck import find_bottleneck
+from ..results.growth import measure_growth
 from ..results.model import Result
 from .tables import Table, format_bytes_per_event, locate
 
@@ -14,17 +15,22 @@ from .tables import Table, format_bytes_per_event, locate
 def tabulate_storage(runs: Sequence[InsertRun]) -> Table:
     """What the tables took after each run, in all copies, and after they were compacted."""
     compacted = any(run.storage_compacted for run in runs)
+    growth = measure_growth(runs)
+    grown = any(size is not None for size in growth)
     rows = []
-    for run in runs:
+    for run, size in zip(runs, growth, strict=True):
         if run.storage is None:
             continue
         cells = [*locate(run), *_list_sizes(run.storage)]
+        if grown:
+            cells.append("-" if size is None else format_bytes_per_event(size))
         if compacted:
             cells += _list_sizes(run.storage_compacted or Storage())[:2]
         rows.append([*cells, f"{run.storage.copies:,}", run.storage.source or "-"])
     after = ["Compacted MB", "Compacted B/event"] if compacted else []
     headers = [
-        "Workers", "Run", "Level", "MB", "B/event", "of it indexes", *after, "Copies", "By",
+        "Workers", "Run", "Level", "MB", "B/event", "of it indexes",
+        *(["Step's B/event"] if grown else []), *after, "Copies", "By",
     ]  # fmt: skip
     return Table(headers, rows, left=("By",))
 

@@ -15,6 +15,7 @@ from ..results.place import format_workers
 from ..results.statistics import count_events_per_cost
 from .figure import Figure, Named, choose_slowest, describe_places, describe_run
 from .rate_figure import draw_over_rate
+from .storage_figure import draw_storage
 from .theme import INK, PAPER, PHASES
 from .time_figure import draw_over_time
 from .vega import (
@@ -278,6 +279,7 @@ def draw_client_share(results: Sequence[Named]) -> Figure | None:
 KINDS: dict[str, Callable[[Sequence[Named]], Figure | None]] = {
     "workers": draw_by_workers,
     "fill-level": draw_by_fill_level,
+    "storage": draw_storage,
     "queries": draw_queries,
     "rate": draw_over_rate,
     "time": draw_over_time,

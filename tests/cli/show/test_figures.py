@@ -25,7 +25,7 @@ from cli.show.figures import KINDS, add_title, draw_all
 from cli.show.plotting import write_plot
 from cli.show.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
 from cli.show.vega import WIDTH
-from simulator.contract import Resources
+from simulator.contract import Resources, Storage
 
 from ..made import STORED, capacity, client, disturbed, inserts, open_loop, queries, steps, stored
 
@@ -62,9 +62,20 @@ OTHER = inserts({1: [50.0, 51.0], 2: [60.0]}, "beta")
 LEVELS = steps({0: 200.0, 5000: 150.5})
 ASKED = queries({"count": [0.5, 0.75], "newest": [40.0]})
 
+
+def grown(target: str = "alpha") -> Result:
+    """Steps of 5,000 events, each of which takes less than the one before."""
+    result = steps({0: 200.0, 5000: 150.5, 10_000: 120.0}, target)
+    for run, size in zip(result.insert_runs, (500_000, 900_000, 1_200_000), strict=True):
+        events = run.fill_level + 5000
+        run.storage = Storage(total_bytes=size, index_bytes=size // 4, events=events)
+    return result
+
+
 OF_EACH_KIND = {
     "workers": (SWEEP, OTHER),
     "fill-level": (LEVELS, steps({0: 90.0}, "beta")),
+    "storage": (grown(), grown("beta")),
     "queries": (ASKED, queries({"count": [0.25]}, "beta")),
     "rate": (capacity(), capacity(at=9_000.0)),
     "time": (SWEEP, OTHER),
@@ -95,6 +106,24 @@ def test_throughput_by_workers_is_the_summary() -> None:
 def test_fill_levels_are_the_summary() -> None:
     found = [(row["level"], row["rate"]) for row in rows(drawn("fill-level", LEVELS))]
     assert found == [(0, 200.0), (5000, 150.5)]
+
+
+def test_what_is_on_disk_by_fill_level() -> None:
+    result = grown()
+    found = [(row["part"], row["events"], row["bytes"]) for row in rows(drawn("storage", result))]
+    assert found == [
+        ("all", 5000, 100.0), ("all", 10_000, 90.0), ("all", 15_000, 80.0),
+        ("indexes", 5000, 25.0), ("indexes", 10_000, 22.5), ("indexes", 15_000, 20.0),
+        ("growth", 10_000, 80.0), ("growth", 15_000, 60.0),
+    ]  # fmt: skip
+    # Indexes of which nothing is told have no panel, runs of which nothing is told no points.
+    for run in result.insert_runs:
+        assert run.storage is not None
+        run.storage.index_bytes = None
+    result.insert_runs[1].storage = Storage(reason="it doesn't tell")
+    parts = [(row["part"], row["events"]) for row in rows(drawn("storage", result))]
+    assert parts == [("all", 5000), ("all", 15_000)]
+    assert KINDS["storage"](named(LEVELS, SWEEP)) is None
 
 
 def test_throughput_over_time_shows_a_second_without_an_answer() -> None:
@@ -256,7 +285,7 @@ def encodings(spec: object) -> Iterator[dict[str, Any]]:
             yield from encodings(inner)
 
 
-UNITS = ("Inserts/s", "events/s", "Events", "Seconds", " ms", "%")
+UNITS = ("Inserts/s", "events/s", "bytes/event", "Events", "Seconds", " ms", "%")
 
 
 @pytest.mark.parametrize("kind", KINDS)
