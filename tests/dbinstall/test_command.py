@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -12,18 +12,28 @@ from cli.cluster import Place
 from cli.config import load_config
 from cli.errors import ConfigError
 from cli.install import recipes
-from cli.install.recipes import FOLDER, choose, load_recipe, read_env, recipe_of
+from cli.install.recipes import choose, load_recipe, read_env, recipe_of
 from cli.install.work import next_command
 
-ROOT = FOLDER.parent
+from ..e2e.tool import Done, Tool
 
 
-def db(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, ROOT / "run.py", "db", *arguments],
-        capture_output=True, text=True, cwd=ROOT, check=False, stdin=subprocess.DEVNULL,
-        env={"PATH": "/usr/bin:/bin", "KUBECONFIG": "/nonexistent", **(env or {})},
-    )  # fmt: skip
+class Db(Protocol):
+    """`run.py db` with these arguments and variables, without a cluster."""
+
+    def __call__(self, *arguments: str, env: Mapping[str, str] | None = None) -> Done: ...
+
+
+@pytest.fixture
+def db(tmp_path_factory: pytest.TempPathFactory) -> Db:
+    """In the tests' own process: what is refused starts nothing."""
+    tool = Tool(tmp_path_factory.mktemp("db"), tmp_path_factory.mktemp("none"))
+
+    def run(*arguments: str, env: Mapping[str, str] | None = None) -> Done:
+        base = {"PATH": "/usr/bin:/bin", "KUBECONFIG": "/nonexistent"}
+        return tool.run_here("db", *arguments, env=base | dict(env or {}))
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -39,38 +49,38 @@ def db(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Complet
         (["destroy", "postgresql"], ["destroy", "--help"]),
     ],
 )
-def test_wrong_usage(arguments: list[str], texts: list[str]) -> None:
+def test_wrong_usage(db: Db, arguments: list[str], texts: list[str]) -> None:
     done = db(*arguments)
-    assert done.returncode == 2, done
-    assert not done.stdout
+    assert done.status == 2, done
+    assert not done.out
     for text in texts:
-        assert text in done.stderr, done
+        assert text in done.err, done
 
 
-def test_kubectl_is_missed(tmp_path: Path) -> None:
+def test_kubectl_is_missed(db: Db, tmp_path: Path) -> None:
     (tmp_path / "bash").symlink_to("/bin/bash")
     done = db("install", "postgresql", env={"PATH": str(tmp_path)})
-    assert done.returncode == 2
-    assert "kubectl is not installed" in done.stderr and "https://" in done.stderr
+    assert done.status == 2
+    assert "kubectl is not installed" in done.err and "https://" in done.err
 
 
-def test_no_context(tmp_path: Path) -> None:
+def test_no_context(db: Db, tmp_path: Path) -> None:
     (tmp_path / "kubectl").write_text("#!/bin/sh\n")
     (tmp_path / "kubectl").chmod(0o755)
     done = db("install", "postgresql", "--yes", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    assert done.returncode == 2
-    assert "no Kubernetes context" in done.stderr
+    assert done.status == 2
+    assert "no Kubernetes context" in done.err
 
 
-def test_a_secret_that_the_target_does_not_name(tmp_path: Path) -> None:
+def test_a_secret_that_the_target_does_not_name(db: Db, tmp_path: Path) -> None:
     """The run would not find the password."""
     file = tmp_path / "config.yaml"
     file.write_text(
         "targets:\n  x: {module: postgres, recipe: postgresql, connection_string: host=x}\n"
     )
     done = db("install", "x", "--config", str(file))
-    assert done.returncode == 2
-    assert "existingSecret" in done.stderr and "postgresql-benchmark" in done.stderr
+    assert done.status == 2
+    assert "existingSecret" in done.err and "postgresql-benchmark" in done.err
 
 
 def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
