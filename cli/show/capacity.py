@@ -135,6 +135,8 @@ def write_capacity_headline(found: Capacity | None) -> str:
     if found is None or (found.events_per_s is None and found.above_per_s is None):
         return "no capacity"
     low, high, limits = found.events_per_s, found.above_per_s, _list_limits(found)
+    if low is None and not found.sure:
+        return f"below {high:,.10g} events/s{limits}"
     if low is None:
         return f"no rate holds{limits}" + (" (client-bound)" if found.client_bound else "")
     if high is None or found.client_bound:
@@ -155,6 +157,8 @@ def _describe_rate(found: Capacity) -> str:
         return f"No capacity was found{because}."
     if low is None:
         text = f"No rate that was tried holds{_list_limits(found)}: not even {high:,.10g} events/s"
+        if not found.sure:  # lower ones may hold
+            text = f"Capacity: below {high:,.10g} events/s{_list_limits(found)}"
         return f"{text}{_BUT_CLIENT if found.client_bound else ''}{because}."
     limits = _list_limits(found) or " are kept up with"
     if high is None:

@@ -106,6 +106,11 @@ def test_no_rate_or_each_rate() -> None:
         "No rate that was tried holds within p50=0.001ms: not even 400 events/s"
     )
     assert none.valid
+    below = capacity(limits=["p50=1us"], max_steps=2)
+    assert write_headline(below) == "below 35,000 events/s within p50=0.001ms"
+    assert describe_capacity(below)[0] == (
+        "Capacity: below 35,000 events/s within p50=0.001ms; 2 steps were not enough to be sure."
+    )
     each = capacity(max_steps=1, limits=[])
     assert write_headline(each) == "at least 70,000 events/s"
     assert describe_capacity(each)[0].startswith(
