@@ -70,7 +70,8 @@ def test_processes_build_it_without_the_file(tmp_path: Path) -> None:
     here = chosen.kind(devices=5, late=0.5)
     assert workload.schema == here.schema == module.job.schema
     assert workload.schema.queries[0] == "hottest"
-    assert module.job.workload == file
+    options_said = "--workload-option devices=5 --workload-option late=0.5"
+    assert module.job.workload == f"{file} {options_said}"
     one, other = workload.block(0, 7, 100), here.block(0, 7, 100)
     assert {name: values.tobytes() for name, values in one.columns.items()} == {
         name: values.tobytes() for name, values in other.columns.items()
