@@ -168,6 +168,9 @@ def test_pods_report_the_same_as_the_local_executor(tool: Tool) -> None:
     assert shape(report["environment"]["client"]) == shape(environment["client"])
 
 
+_SEEN_BY_EXECUTORS = {"others", "others_share", "link_share", "resources"}
+
+
 def shape(value: Any) -> Any:
     """Names and types, without phases and timelines, whose length differs from run to run, and without
     what only an executor sees of others."""
@@ -175,7 +178,7 @@ def shape(value: Any) -> Any:
         return {
             key: shape(entry)
             for key, entry in value.items()
-            if key not in ("phases_s", "timeline", "errors", "others", "others_share", "resources")
+            if key not in _SEEN_BY_EXECUTORS | {"phases_s", "timeline", "errors"}
         }
     if isinstance(value, list):
         return [shape(entry) for entry in value]

@@ -157,10 +157,17 @@ MACHINE: dict[str, Check] = {
     "others": lambda value: all(
         is_text(name) and is_seconds(share) for name, share in value.items()
     ),
+    "link_share": optional(is_seconds),
 }
 RESOURCES: dict[str, Check] = {
     "source": lambda value: isinstance(value, str),
     "names": lambda value: all(map(is_text, value)),
+    # Of pods.
+    "nodes": lambda value: value == [],
+    "covered_share": lambda value: value is None,
+    "busiest": lambda value: value is None,
+    "busiest_share": lambda value: value is None,
+    "link_share": lambda value: value is None,
     "cpu_s": optional(is_seconds),
     "cpus": optional(is_seconds),
     "cpu_share": optional(is_seconds),
