@@ -45,7 +45,7 @@ def doctor(ctx: click.Context, /, **given: Any) -> None:
 
     interrupts = ctx.obj
     assert isinstance(interrupts, Interrupts)
-    unused = {"timeout_s": 0, "output": Path(), "json_file": None}
+    unused = {"timeout_s": 0, "output": Path(), "json_file": None, "label": None, "tags": ()}
     ctx.exit(diagnose(request_of(given | unused), interrupts))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -40,8 +41,10 @@ class Api:
                 status, body = api.answer(self.command, self.path)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                # Whoever asked may be gone.
+                with suppress(ConnectionError):
+                    self.end_headers()
+                    self.wfile.write(body)
 
             do_GET = do_POST = do_PATCH = do_DELETE = handle_any  # noqa: N815
 
