@@ -22,6 +22,7 @@ COMMANDS = {
     "query": "Ask the queries and print how long each takes.",
     "mixed": "Insert and ask at once; say what each costs the other.",
     "capacity": "Find the highest rate that holds within limits.",
+    "tune": "Find the settings that suit a database.",
     "results": "List what is stored, show one result, or export all runs.",
     "compare": "Compare results with the first one.",
     "plot": "Draw a figure of one result, or of several together.",

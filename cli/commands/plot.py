@@ -16,6 +16,7 @@ KINDS = (
     "storage",
     "queries",
     "rate",
+    "tuning",
     "time",
     "latency",
     "client",

@@ -114,6 +114,7 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
     rows = [
         shared
         | _list_insert_cells(run, result.cost_per_hour)
+        | _list_tuned_cells(result, run)
         | {"group": group if mixed else None}
         | steps.get(run.run, {})
         for group, runs in (("writers", result.insert_runs), ("writers alone", baseline.runs))
@@ -137,6 +138,18 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
         }  # fmt: skip
         rows.append(row | {"valid": not invalid, "invalid_reasons": invalid})
     return rows
+
+
+def _list_tuned_cells(result: Result, run: InsertRun) -> dict[str, Any]:
+    """What a run of a tuning was made with, where it isn't what the command was given."""
+    settings = result.tuning.find_settings(run.run) if result.tuning else {}
+    if not settings:
+        return {}
+    tuned = json.dumps({**result.options, "tuned": settings}, sort_keys=True)
+    return {
+        "options": tuned,
+        **{name: value for name, value in settings.items() if name in COLUMNS},
+    }
 
 
 def _list_insert_cells(run: InsertRun, cost_per_hour: float | None) -> dict[str, Any]:

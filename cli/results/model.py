@@ -20,6 +20,7 @@ from simulator.contract import (
 )
 
 from .capacity import Capacity
+from .tuning import Tuning
 
 FORMAT: Literal[1] = 1
 """Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
@@ -130,13 +131,18 @@ class Baseline(BaseModel):
     """Readers alone."""
 
 
+_KINDS = {
+    "query": "queries", "mixed": "mixed runs", "capacity": "capacities", "tune": "tunings",
+}  # fmt: skip
+
+
 class Result(BaseModel):
     """One command's result, as in result.json."""
 
     model_config = ConfigDict(extra="forbid")
 
     format: Literal[1] = FORMAT
-    command: Literal["insert", "query", "mixed", "capacity"]
+    command: Literal["insert", "query", "mixed", "capacity", "tune"]
     target: str
     module: str
     executor: str
@@ -181,6 +187,8 @@ class Result(BaseModel):
     summary: list[InsertSummary] | list[QuerySummary] = []
     capacity: Capacity | None = None
     """Of a capacity command: the answer, and the verdict on each run."""
+    tuning: Tuning | None = None
+    """Of a tune command: what was varied, and what each combination gave."""
     query_summary_beside: list[QuerySummary] = []
     """Of `mixed`: the queries, over all its runs."""
 
@@ -211,10 +219,10 @@ class Result(BaseModel):
 
     @property
     def kind(self) -> str:
-        """`inserts`, `fill levels`, `queries`, `mixed runs` or `capacities`: what can be compared with its
-        like."""
+        """`inserts`, `fill levels`, `queries`, `mixed runs`, `capacities` or `tunings`: what can be
+        compared with its like."""
         if self.command != "insert":
-            return {"query": "queries", "mixed": "mixed runs"}.get(self.command, "capacities")
+            return _KINDS[self.command]
         return "fill levels" if self.by_fill_level else "inserts"
 
     @property
@@ -257,6 +265,8 @@ class Result(BaseModel):
         if self.command == "capacity":
             offered = [run for run in self.insert_runs if run.offered is not None]
             return any(run.valid for run in offered)
+        if self.command == "tune":
+            return self.tuning is not None and bool(self.tuning.rank_finalists())
         baseline = self.baseline or Baseline()
         inserts = all(run.valid for run in (*self.insert_runs, *baseline.runs))
         return (

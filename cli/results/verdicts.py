@@ -78,6 +78,8 @@ def find_weaknesses(result: Result) -> list[Weakness]:
     rules += [_find_in_reads]
     if result.command == "capacity":
         rules = [_find_in_capacity]
+    if result.command == "tune":
+        rules = [_find_in_tuning]
     rules += [_find_unknown_use]
     return [weakness for rule in (_find_in_whole, *rules) for weakness in rule(result)]
 
@@ -114,7 +116,7 @@ def summarize_doubts(result: Result) -> list[str]:
     invalid = [w for w in found if w.kind is Kind.INVALID]
     if result.command == "capacity":
         return texts + [w.text for w in found if w.kind in (Kind.UNSURE, Kind.CLIENT_BOUND)]
-    if result.command == "query":
+    if result.command in ("query", "tune"):
         return texts + [weakness.text for weakness in invalid]
     if invalid:
         are = "is" if len(invalid) == 1 else "are"
@@ -360,6 +362,29 @@ def _find_in_capacity(result: Result) -> Iterator[Weakness]:
     yield from _find_busy(result)
     yield from _find_short(result)
     yield from _find_unknown_sizes(result.insert_runs)
+
+
+def _find_in_tuning(result: Result) -> Iterator[Weakness]:
+    """In the runs that the answer rests on: those of the best in the last stage."""
+    tuning = result.tuning
+    ranked = tuning.rank_finalists() if tuning else []
+    if tuning is None or not ranked:
+        return  # the answer says that there is none
+    best = [t for t in tuning.trials if t.candidate == ranked[0] and t.stage == tuning.stages]
+    numbers = {number for trial in best for number in trial.runs}
+    runs = [run for run in result.insert_runs if run.run in numbers]
+    bound = [run for run in runs if run.client and run.client.bound]
+    if bound and not tuning.limits:
+        text = f"{len(bound)} of {len(runs)} runs of the best show your client's speed: its CPUs, not the"
+        yield Weakness(Kind.CLIENT_BOUND, f"{text} database, choose between settings then")
+    failed = sum(trial.rate_per_s is None for trial in tuning.trials)
+    if failed:
+        text = f"{failed:,} of {len(tuning.trials):,} measurements gave no figure and don't count"
+        yield Weakness(Kind.INVALID, text)
+    if len(best) < ENOUGH_RUNS:
+        text = f"the best was measured {len(best)} times in the comparison; {ENOUGH_RUNS} or more --runs"
+        yield Weakness(Kind.FEW_RUNS, f"{text} show smaller differences")
+    yield from _find_busy(result)
 
 
 def _describe_contradictions(found: Capacity) -> str:

@@ -67,7 +67,11 @@ def choose_slowest(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
 
 
 def _list_runs(result: Result) -> list[InsertRun]:
-    """All runs; of a search for the capacity those that its answer rests on, which others are far from."""
+    """All runs; of a search those that its answer rests on, which others are far from."""
+    if result.tuning is not None:
+        best = result.tuning.rank_finalists()[:1]
+        own = {number for t in result.tuning.trials if [t.candidate] == best for number in t.runs}
+        return [run for run in result.insert_runs if run.run in own]
     if result.capacity is None:
         return result.insert_runs
     holding = {step.run for step in result.capacity.steps_at_answer}

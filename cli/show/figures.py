@@ -18,6 +18,7 @@ from .rate_figure import draw_over_rate
 from .storage_figure import draw_storage
 from .theme import INK, PAPER, PHASES
 from .time_figure import draw_over_time
+from .tuning_figure import draw_tuning
 from .vega import (
     Row,
     draw_intervals,
@@ -282,6 +283,7 @@ KINDS: dict[str, Callable[[Sequence[Named]], Figure | None]] = {
     "storage": draw_storage,
     "queries": draw_queries,
     "rate": draw_over_rate,
+    "tuning": draw_tuning,
     "time": draw_over_time,
     "latency": draw_latencies,
     "client": draw_client_share,

@@ -28,6 +28,7 @@ from .tables import (
     tabulate_queries,
     tabulate_steps,
 )
+from .tuning import advise, tabulate_tuning
 
 
 def describe_result(stored: StoredResult, terminal: bool) -> str:
@@ -41,6 +42,8 @@ def describe_result(stored: StoredResult, terminal: bool) -> str:
     said = None if result.command == "query" else describe_load(result.settings.load)
     if result.command == "capacity":
         said = describe_steps(result)
+    elif result.command == "tune":
+        said = advise(result).strip()
     sections += filter(None, [said, describe_answers(result)])
     sections += [
         f"{title}\n{found.text()}" for title, found in tabulate_result(result, terminal).items()
@@ -55,7 +58,7 @@ def describe_name(result: Result) -> str:
     return label + (f" ({tags})" if tags else "")
 
 
-_TITLES = {"query": "Durations, seconds", "capacity": "Steps"}
+_TITLES = {"query": "Durations, seconds", "capacity": "Steps", "tune": "Combinations"}
 """Of the table that the command itself has printed, where it isn't that of inserts."""
 
 
@@ -95,6 +98,8 @@ def tabulate_figures(result: Result, terminal: bool) -> Table:
     runs, cost = result.insert_runs, result.cost_per_hour
     if result.command == "capacity":
         return tabulate_capacity(result, terminal)
+    if result.command == "tune":
+        return tabulate_tuning(result)
     if result.command == "query" and result.reads:
         return tabulate_reads_by_query(result.reads)
     if result.command == "query":

@@ -13,12 +13,15 @@ from ..results.statistics import count_events_per_cost
 from ..results.verdicts import is_stable
 from .capacity import describe_capacity, describe_search, write_capacity_headline
 from .tables import format_ms
+from .tuning import describe_trials, describe_tuning, write_tuning_headline
 
 
 def write_headline(result: Result) -> str:
     """The answer in a few words, for a list."""
     if result.command == "capacity":
         return write_capacity_headline(result.capacity)
+    if result.command == "tune":
+        return write_tuning_headline(result)
     if result.command == "query":
         times = [entry.avg for entry in result.query_summary]
         if not times:
@@ -58,7 +61,7 @@ def describe_validity(result: Result) -> str:
     """`yes`, or how many are not; with whether something is missing."""
     bad = sum(not run.valid for run in result.insert_runs)
     text = "yes" if result.valid else f"{bad} of {len(result.insert_runs)} not"
-    if result.command in ("query", "capacity") and not result.valid:
+    if result.command in ("query", "capacity", "tune") and not result.valid:
         text = "no"
     if not result.runs and not result.reads:
         text = "no runs"
@@ -93,8 +96,12 @@ def describe_measurement(result: Result) -> str:
             f"Queries to {where}{level} by {format_workers(workers)}"
             f"{' at once' if workers != 1 else ''}, {length}, {place} on {day}."
         )
-    if result.command == "capacity":
-        return f"Capacity of {where}: {describe_search(result)}, {place} on {day}."
+    if result.command in ("capacity", "tune"):
+        is_capacity = result.command == "capacity"
+        what, tried = (
+            ("Capacity", describe_search) if is_capacity else ("Settings", describe_trials)
+        )
+        return f"{what} of {where}: {tried(result)}, {place} on {day}."
     counts = list(dict.fromkeys(run.workers for run in result.insert_runs))
     spelled = _join([f"{count:,}" for count in counts]) or "0"
     parts = [f"Inserts into {where} by {spelled} worker{'s' if counts != [1] else ''} at once"]
@@ -139,6 +146,8 @@ def give_answer(result: Result) -> str:
     """The figure that was asked for."""
     if result.command == "capacity":
         return " ".join(describe_capacity(result))
+    if result.command == "tune":
+        return " ".join(describe_tuning(result))
     if result.command == "query":
         times = sorted(result.query_summary, key=lambda entry: entry.avg)
         if not times:

@@ -16,6 +16,8 @@ from cli.results.model import Result
 from cli.results.outage import find_outages
 from cli.results.statistics import summarize_inserts, summarize_queries
 from cli.results.store import StoredResult
+from cli.results.tuning import Trial, TunedSetting, Tuning
+from cli.tuning.halving import combine
 from simulator.contract import (
     Client,
     DataSet,
@@ -183,6 +185,39 @@ def capacity(
         "started_at": "2025-01-02T03:04:05+00:00", "options": {**list_options(quest), "module": {}},
         "environment": ENVIRONMENT, "runs": course.runs, "cost_per_hour": cost_per_hour,
         "capacity": find_answer(course, cost_per_hour),
+    }  # fmt: skip
+    return Result(**(values | changes))
+
+
+def tuned(
+    over: Sequence[TunedSetting],
+    first: Mapping[int, Sequence[float | None]],
+    final: Mapping[int, Sequence[float]] | None = None,
+    **changes: Any,
+) -> Result:
+    """A tuning: candidate -> its figures in the first stage, and in the comparison at the end."""
+    stages = {1: first} | ({3: final} if final else {})
+    trials: list[Trial] = []
+    for stage, own in stages.items():
+        for candidate, rates in own.items():
+            for rate in rates:
+                number = len(trials) + 1
+                trials.append(
+                    Trial(candidate=candidate, stage=stage, rate_per_s=rate, runs=[number])
+                )
+    runs = [
+        insert_run(
+            run=number, workers=2, inserts_per_s=trial.rate_per_s, valid=bool(trial.rate_per_s)
+        )
+        for number, trial in enumerate(trials, 1)
+    ]
+    tuning = Tuning(
+        over=list(over), candidates=combine(over), trials=trials, finalists=list(final or ())
+    )
+    values: dict[str, Any] = {
+        "command": "tune", "target": "alpha", "module": "postgres", "executor": "local",
+        "started_at": "2025-01-02T03:04:05+00:00", "options": OPTIONS, "environment": ENVIRONMENT,
+        "runs": runs, "tuning": tuning,
     }  # fmt: skip
     return Result(**(values | changes))
 

@@ -18,6 +18,7 @@ from cli.commands.plot import THEMES as OFFERED_THEMES
 from cli.errors import ConfigError
 from cli.results.model import Result
 from cli.results.store import read_result
+from cli.results.tuning import TunedSetting
 from cli.show import drawing
 from cli.show.drawing import embed, make_standalone_svg, to_png, to_svg
 from cli.show.figure import Figure, Named
@@ -27,7 +28,18 @@ from cli.show.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
 from cli.show.vega import WIDTH
 from simulator.contract import Resources, Storage
 
-from ..made import STORED, capacity, client, disturbed, inserts, open_loop, queries, steps, stored
+from ..made import (
+    STORED,
+    capacity,
+    client,
+    disturbed,
+    inserts,
+    open_loop,
+    queries,
+    steps,
+    stored,
+    tuned,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -53,7 +65,7 @@ def marks(svg: str) -> list[str]:
     return [
         mark.get("aria-label", "")
         for mark in ET.fromstring(svg).iter()
-        if mark.get("aria-roledescription") in ("point", "bar", "rule mark")
+        if mark.get("aria-roledescription") in ("point", "bar", "rule mark", "rect mark")
     ]
 
 
@@ -72,12 +84,22 @@ def grown(target: str = "alpha") -> Result:
     return result
 
 
+TUNED = tuned(
+    [
+        TunedSetting(name="batch", values=[10, 1000], default=10),
+        TunedSetting(name="copy_format", option=True, values=["text", "binary"], default="binary"),
+    ],
+    {0: [100.0], 1: [110.0], 2: [1_500.0]},
+    {2: [1_600.0], 1: [90.0]},
+)
+
 OF_EACH_KIND = {
     "workers": (SWEEP, OTHER),
     "fill-level": (LEVELS, steps({0: 90.0}, "beta")),
     "storage": (grown(), grown("beta")),
     "queries": (ASKED, queries({"count": [0.25]}, "beta")),
     "rate": (capacity(), capacity(at=9_000.0)),
+    "tuning": (TUNED,),
     "time": (SWEEP, OTHER),
     "latency": (SWEEP, OTHER),
     "client": (SWEEP, OTHER),
@@ -513,3 +535,13 @@ def test_marks_and_the_gaps_after_them_are_drawn_in_each_panel_and_told() -> Non
     svg = to_svg(figure.spec)
     assert svg.count('aria-label="nothing was acknowledged for 4.9 s"') == 2
     assert ">run number-3<" in svg
+
+
+def test_a_tuning_shows_the_best_of_each_pair() -> None:
+    found = {(row["x"], row["y"]): row for row in rows(drawn("tuning", TUNED))}
+    # Of a pair without a figure there is no cell.
+    assert {place: row["rate"] for place, row in found.items()} == {
+        ("10", "text"): 100.0, ("10", "binary"): 110.0, ("1000", "text"): 1600.0,
+    }  # fmt: skip
+    assert found["1000", "text"]["label"] == "1.6k"
+    assert found["1000", "text"]["text"] == "batch=1000, copy_format=text\n1,600"

@@ -1,0 +1,86 @@
+"""`run.py tune`: which settings suit a database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from simulator.contract import DataSet, Load, Role
+
+from .capacity import WARM_UP_SHARE, limit_option
+from .options import (
+    common,
+    fill_model,
+    on_command_line,
+    option_of,
+    options_of,
+    request_of,
+    runs_option,
+    workers_option,
+)
+
+RUN_S = 5.0
+
+
+@click.command()
+@common
+@click.option(
+    "--over",
+    "over",
+    multiple=True,
+    metavar="SETTING=VALUE,…",
+    help="A setting and the values to try: workers, batch, in_flight, primary_key, tables, or an option of"
+    " the module, as in batch=100,1000 or copy_format=text,binary; may be repeated.",
+)
+@limit_option
+@runs_option("Runs of each combination that is compared at the end.")
+@option_of(
+    Load,
+    "duration_s",
+    flag="--run-duration",
+    default=RUN_S,
+    show_default="5s",
+    help="How long a run of the first stage takes, warm-up included; later ones up to eight times as long.",
+)
+@option_of(
+    Load,
+    "warm_up_s",
+    default=None,
+    help="How much of each run's beginning is left out of all figures; default: a sixth of it.",
+)
+@workers_option("Workers, if they aren't varied.")
+@option_of(DataSet, "prefill", flag="--fill", help="Insert this many events before each run.")
+@options_of(
+    (Load, "batch"),
+    (Load, "in_flight"),
+    (Load, "patience_s"),
+    (Load, "primary_key"),
+    (Load, "tables"),
+    (DataSet, "seed"),
+)
+@click.pass_context
+def tune(ctx: click.Context, /, **given: Any) -> None:
+    """Find the settings with the highest throughput, or with --limit the highest capacity.
+
+    All combinations get a short run each, in an order by chance; the better half goes on with longer
+    runs, until two are left. They are compared with each other and with the defaults, in turns.
+    """  # fmt: skip
+    from ..tuning.trying import Wish, run_tuning
+
+    if given["warm_up_s"] is None:
+        given["warm_up_s"] = round(given["duration_s"] / WARM_UP_SHARE, 2)
+    elif given["warm_up_s"] >= given["duration_s"]:
+        raise click.UsageError(
+            f"--warm-up {given['warm_up_s']:g}s leaves nothing of --run-duration"
+            f" {given['duration_s']:g}s to measure: the warm-up is a part of the run"
+        )
+    wish = Wish(
+        load=fill_model(Load, given, role=Role.WRITE),
+        data=fill_model(DataSet, given),
+        over=given["over"],
+        limits=given["limits"],
+        runs=given["runs"],
+        given=on_command_line(ctx),
+    )
+    ctx.exit(run_tuning(wish, request_of(given), ctx.obj))

@@ -1,0 +1,184 @@
+"""A tuning as a table of its combinations, in words, and as the lines to use."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from ..installation import program
+from ..results.model import Result
+from ..results.naming import format_options, format_value
+from ..results.statistics import Ratio, estimate_ratio
+from ..results.tuning import Tuning, mean
+from .ratios import format_factor, format_speed_interval
+from .tables import Table, format_rate
+
+MOST_ROWS = 30
+"""Combinations in the table; those that went out first are counted."""
+
+
+def tabulate_tuning(result: Result) -> Table:
+    """Each combination, the best first: how far it came, and what it reached."""
+    tuning = result.tuning
+    if tuning is None:
+        return Table([], [])
+    ranked = tuning.rank_finalists()
+    last = {trial.candidate: trial.stage for trial in tuning.trials}
+    others = sorted(
+        (one for one in last if one not in ranked),
+        key=lambda one: (-last[one], -_reach(tuning, one)),
+    )
+    rows = []
+    for candidate in [*ranked, *others][:MOST_ROWS]:
+        stage = last[candidate] if candidate in ranked else None
+        rates = tuning.find_rates(candidate, stage)
+        rows.append(
+            [
+                *(format_value(value) for value in tuning.candidates[candidate].values()),
+                f"{last[candidate]:,}",
+                f"{len(rates):,}",
+                format_rate(mean(rates)) if rates else "-",
+                _describe_place(tuning, ranked, candidate),
+            ]
+        )
+    unit = "Capacity, events/s" if tuning.limits else "Inserts/s"
+    names = [setting.name for setting in tuning.over]
+    return Table([*names, "Stage", "Runs", unit, "Place"], rows, left=("Place",))
+
+
+def _reach(tuning: Tuning, candidate: int) -> float:
+    rates = tuning.find_rates(candidate)
+    return mean(rates) if rates else 0.0
+
+
+def _describe_place(tuning: Tuning, ranked: list[int], candidate: int) -> str:
+    words = []
+    if candidate in ranked:
+        words.append("best" if candidate == ranked[0] else f"{ranked.index(candidate) + 1}.")
+    elif candidate in tuning.finalists:
+        words.append("compared")
+    if tuning.candidates[candidate] == tuning.defaults:
+        words.append("defaults")
+    reasons = [reason for t in tuning.trials if t.candidate == candidate for reason in t.reasons]
+    if not tuning.find_rates(candidate) and reasons:
+        words.append(reasons[-1])
+    return ", ".join(words) or "-"
+
+
+def compare_candidates(tuning: Tuning, candidate: int, base: int) -> Ratio | None:
+    """How many times as fast the first is in the last stage; None without figures of both."""
+    own, other = (tuning.find_rates(one, tuning.stages) for one in (candidate, base))
+    return estimate_ratio(own, other) if own and other else None
+
+
+def describe_trials(result: Result) -> str:
+    """What was tried."""
+    tuning = result.tuning
+    if tuning is None:
+        return "nothing was tried"
+    over = ", ".join(
+        f"{one.name} ({', '.join(map(format_value, one.values))})" for one in tuning.over
+    )
+    combinations = len({trial.candidate for trial in tuning.trials})
+    return f"{combinations:,} combinations of {over}, in {len(tuning.trials):,} measurements"
+
+
+def describe_tuning(result: Result) -> list[str]:
+    """What suits, how sure that is, and what each setting costs at its default: a line each."""
+    tuning = result.tuning
+    ranked = tuning.rank_finalists() if tuning else []
+    if tuning is None or not ranked:
+        return ["No combination was found that suits: the search didn't come to its comparison."]
+    best = ranked[0]
+    rate = format_rate(mean(tuning.find_rates(best, tuning.stages)))
+    unit = "events/s within " + ", ".join(map(str, tuning.limits)) if tuning.limits else "inserts/s"
+    lines = [f"Best: {format_options(tuning.candidates[best])}: {rate} {unit}."]
+    if len(ranked) > 1:
+        second = format_options(tuning.candidates[ranked[1]])
+        lines.append(f"Beside the next, {second}: {_tell(tuning, best, ranked[1])}.")
+    default = _find(tuning, tuning.defaults)
+    if default is not None and default not in (best, *ranked[1:2]):
+        lines.append(
+            f"Beside the defaults, {format_options(tuning.defaults)}: {_tell(tuning, best, default)}."
+        )
+    elif default == best:
+        lines.append("These are the defaults.")
+    return lines + _describe_costs(tuning, best)
+
+
+def _describe_costs(tuning: Tuning, best: int) -> list[str]:
+    """What it costs to leave each setting at its default, the others as found."""
+    lines = []
+    for setting in tuning.over:
+        own = tuning.candidates[best]
+        reset = _find(tuning, {**own, setting.name: setting.default})
+        if own[setting.name] == setting.default:
+            lines.append(f"{setting.name}: its default, {format_value(setting.default)}, is best.")
+        elif reset is not None:
+            name = f"{setting.name} left at {format_value(setting.default)}"
+            lines.append(f"{name}: {_tell_cost(tuning, best, reset)}.")
+    return lines
+
+
+def _find(tuning: Tuning, settings: Mapping[str, Any]) -> int | None:
+    found = [n for n, own in enumerate(tuning.candidates) if own == settings]
+    return found[0] if found and found[0] in tuning.finalists else None
+
+
+def _tell(tuning: Tuning, candidate: int, base: int) -> str:
+    ratio = compare_candidates(tuning, candidate, base)
+    if ratio is None:
+        return "not known, there is no figure of it"
+    if ratio.ci95 is None:
+        return f"{format_factor(ratio.value)} times as fast, from single runs"
+    if not ratio.differs:
+        return f"no difference shown (95 % interval {format_speed_interval(*ratio.ci95)})"
+    return f"{format_speed_interval(*ratio.ci95)} (95 % interval)"
+
+
+def _tell_cost(tuning: Tuning, best: int, reset: int) -> str:
+    ratio = compare_candidates(tuning, best, reset)
+    if ratio is None:
+        return "it gave no figure"
+    if ratio.differs is False:
+        return "no difference shown"
+    lost = f"costs {1 - 1 / ratio.value:.0%} of the rate"
+    return lost if ratio.ci95 else f"{lost}, from single runs"
+
+
+def advise(result: Result) -> str:
+    """The command line and the lines of the config file to use."""
+    tuning = result.tuning
+    ranked = tuning.rank_finalists() if tuning else []
+    if tuning is None or not ranked:
+        return ""
+    settings = tuning.candidates[ranked[0]]
+    options = {one.name: settings[one.name] for one in tuning.over if one.option}
+    flags = [
+        f"--{one.name.replace('_', '-')} {format_value(settings[one.name])}"
+        for one in tuning.over
+        if not one.option
+    ]
+    flags += [f"--extra-option {shlex.quote(f'{k}={format_value(v)}')}" for k, v in options.items()]
+    lines = ["", f"To use it: {program()} insert --target {result.target} {' '.join(flags)}"]
+    if options:
+        text = yaml.safe_dump({"targets": {result.target: options}}, sort_keys=False)
+        lines += [
+            "In config.yaml, instead of --extra-option:",
+            *(f"  {line}" for line in text.splitlines()),
+        ]
+    return "\n".join(lines)
+
+
+def write_tuning_headline(result: Result) -> str:
+    """The answer in a few words, for a list."""
+    tuning = result.tuning
+    ranked = tuning.rank_finalists() if tuning else []
+    if tuning is None or not ranked:
+        return "no combination found"
+    rate = format_rate(mean(tuning.find_rates(ranked[0], tuning.stages)))
+    unit = "events/s" if tuning.limits else "inserts/s"
+    return f"{rate} {unit}: {format_options(tuning.candidates[ranked[0]])}"

@@ -1,0 +1,1 @@
+"""`tune`: which settings suit a database."""

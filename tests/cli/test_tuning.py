@@ -1,0 +1,207 @@
+"""Tuning: which combinations go on, what they are compared with, and what is said of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+
+import pytest
+
+from cli.errors import ConfigError
+from cli.results.tuning import TunedSetting, Tuning
+from cli.show.notes import list_notes
+from cli.show.tuning import advise, describe_tuning, tabulate_tuning
+from cli.show.words import describe_measurement, describe_validity, write_headline
+from cli.tuning.halving import (
+    choose_better_half,
+    choose_finalists,
+    combine,
+    count_stages,
+    plan_final,
+    shuffle,
+    stretch,
+)
+from cli.tuning.settings import apply_settings, read_over
+from simulator.contract import Load
+from simulator.modules.cassandra.options import CassandraOptions
+from simulator.modules.postgres.options import PostgresOptions
+
+from .made import tuned
+
+OVER = [
+    TunedSetting(name="batch", values=[10, 100, 1000], default=0),
+    TunedSetting(name="workers", values=[1, 2, 4], default=1),
+    TunedSetting(name="copy_format", option=True, values=["text", "binary"], default="binary"),
+]
+
+
+def test_all_combinations_are_tried() -> None:
+    found = combine(OVER)
+    assert len(found) == 18
+    assert Counter(own["batch"] for own in found) == {10: 6, 100: 6, 1000: 6}
+    assert {tuple(own) for own in found} == {("batch", "workers", "copy_format")}
+
+
+@pytest.mark.parametrize(
+    ("candidates", "stages"), [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (18, 4), (512, 8)]
+)
+def test_halves_are_chosen_until_two_are_left(candidates: int, stages: int) -> None:
+    assert count_stages(candidates) == stages
+
+
+def test_later_runs_are_longer_but_not_for_ever() -> None:
+    assert [stretch(stage) for stage in (1, 2, 3, 4, 5, 9)] == [1, 2, 4, 8, 8, 8]
+
+
+def test_the_order_is_by_chance_and_the_same_for_a_seed() -> None:
+    order = shuffle(range(20), 3, 1)
+    assert sorted(order) == list(range(20)) != order
+    assert shuffle(range(20), 3, 1) == order
+    assert shuffle(range(20), 3, 2) != order != shuffle(range(20), 4, 1)
+
+
+def test_the_better_half_goes_on_and_what_failed_does_not() -> None:
+    rates: dict[int, list[float | None]] = {
+        0: [100.0],
+        1: [None],
+        2: [300.0],
+        3: [200.0],
+        4: [50.0],
+    }
+    tuning = tuned(OVER[:1], rates).tuning
+    assert tuning is not None
+    assert choose_better_half(tuning, list(rates)) == [2, 3, 0]
+    assert choose_better_half(tuning, [0, 1]) == [0]
+    assert choose_better_half(tuning, [1]) == []
+
+
+def test_the_best_is_compared_with_the_defaults_and_with_each_setting_at_its_own() -> None:
+    tuning = Tuning(over=OVER, candidates=combine(OVER))
+    places = [
+        tuning.candidates.index({"batch": batch, "workers": workers, "copy_format": "text"})
+        for batch, workers in ((1000, 4), (100, 4))
+    ]
+    candidates, finalists = choose_finalists(tuning, places)
+    shown = [tuple(candidates[place].values()) for place in finalists]
+    assert shown == [
+        (1000, 4, "text"), (100, 4, "text"), (0, 1, "binary"), (0, 4, "text"), (1000, 1, "text"),
+        (1000, 4, "binary"),
+    ]  # fmt: skip
+    # The defaults weren't among what was varied.
+    assert len(candidates) == len(tuning.candidates) + 2
+
+
+def test_finalists_take_turns() -> None:
+    assert plan_final([4, 7, 9], 3) == [4, 7, 9, 7, 9, 4, 9, 4, 7]
+
+
+# --- what is varied -------------------------------------------------------------------------------
+
+GIVEN = {"connection_string": "host=db"}
+POSTGRES = PostgresOptions.model_validate(GIVEN)
+
+
+def test_settings_of_the_load_and_of_the_module() -> None:
+    texts = ("batch=100,1k", "in-flight=1,4", "copy_format=text,binary", "primary_key=none,db")
+    batch, in_flight, form, key = read_over(texts, Load(batch=10), POSTGRES, GIVEN)
+    assert (batch.values, batch.default, batch.option) == ([100, 1000], 10, False)
+    assert (in_flight.name, in_flight.values, in_flight.default) == ("in_flight", [1, 4], 1)
+    assert (form.values, form.default, form.option) == (["text", "binary"], "binary", True)
+    assert (key.values, key.default) == (["none", "db"], "db")
+    chosen = {"batch": 100, "in_flight": 4, "copy_format": "text", "primary_key": "none"}
+    load, values = apply_settings(chosen, Load(batch=10), GIVEN, PostgresOptions)
+    assert (load.batch, load.in_flight, load.primary_key) == (100, 4, "none")
+    assert values == GIVEN | {"copy_format": "text"}
+
+
+def test_requests_in_flight_have_one_name_in_every_module() -> None:
+    given = {"contact_points": ["db"], "max_sync_calls": 8}
+    options = CassandraOptions.model_validate(given)
+    (setting,) = read_over(["in_flight=1,16"], Load(), options, given)
+    assert setting.default == 8
+    load, values = apply_settings({"in_flight": 16}, Load(), given, CassandraOptions)
+    assert CassandraOptions.model_validate(values).in_flight(load) == 16
+    with pytest.raises(ConfigError, match="write in_flight"):
+        read_over(["max_sync_calls=1,2"], Load(), options, given)
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ([], "needs a setting"),
+        (["batch"], "as in batch=100,1000"),
+        (["batch=1,,2"], "as in batch=100,1000"),
+        (["bach=1,2"], "did you mean batch"),
+        (["batch=1,x"], "batch=x"),
+        (["batch=1,-5"], "batch=-5"),
+        (["batch=1,1"], "value 1 twice"),
+        (["batch=1,2", "batch=3"], "batch twice"),
+        (["primary_key=db,foo"], "primary_key=foo"),
+        (["copy_format=text,binry"], "copy_format=binry"),
+        # A secret may be in it, and it says where the database is.
+        (["connection_string=host=a,host=b"], "no setting 'connection_string'"),
+    ],
+)
+def test_what_can_not_be_varied(texts: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_over(texts, Load(), POSTGRES, GIVEN)
+
+
+# --- what is said ---------------------------------------------------------------------------------
+
+
+def test_the_answer() -> None:
+    over = [OVER[0].model_copy(update={"default": 10}), OVER[2]]
+    slow = [50.0, 51.0, 52.0]
+    # text and binary of each batch, in turn: 10, 100, 1000.
+    result = tuned(over, {0: [10.0], 1: [50.0], 2: [20.0], 3: [100.0], 4: [195.0], 5: [200.0]},
+                   {5: [200.0, 202.0, 204.0], 4: [198.0, 202.0, 207.0], 1: slow, 0: slow})  # fmt: skip
+    best, beside, defaults, batch, form = describe_tuning(result)
+    assert best == "Best: batch=1000 copy_format=text: 202 inserts/s."
+    assert beside.startswith("Beside the next, batch=1000 copy_format=binary: ")
+    assert "no difference shown (95 % interval 1.0" in beside
+    assert defaults.startswith("Beside the defaults, batch=10 copy_format=binary: 3.7")
+    assert defaults.endswith("× faster (95 % interval).")
+    assert batch == "batch left at 10: costs 75% of the rate."
+    assert form == "copy_format left at binary: no difference shown."
+    rows = [list(map(str, row)) for row in tabulate_tuning(result).rows]
+    assert [row[:2] for row in rows[:3]] == [["1000", "text"], ["1000", "binary"], ["10", "binary"]]
+    assert rows[0][2:4] == ["3", "3"] and rows[0][-1] == "best"
+    assert rows[2][-1] == "3., defaults"
+    # What went out early comes after, the better first.
+    assert [row[:2] for row in rows[4:]] == [["100", "binary"], ["100", "text"]]
+    text = advise(result)
+    assert "insert --target alpha --batch 1000 --extra-option copy_format=text" in text
+    assert "copy_format: text" in text.splitlines()[-1]
+    assert write_headline(result).startswith("202 inserts/s: batch=1000")
+    assert describe_validity(result) == "yes"
+    assert "6 combinations of batch (10, 100, 1000), copy_format (text, binary)" in (
+        describe_measurement(result)
+    )
+    assert any(
+        note.startswith("few runs: the best was measured 3 times")
+        for note in list_notes(result, False)
+    )
+
+
+def test_a_search_that_did_not_come_to_its_end() -> None:
+    result = tuned(OVER[:1], {0: [10.0], 1: [None]}, complete=False)
+    assert describe_tuning(result) == [
+        "No combination was found that suits: the search didn't come to its comparison."
+    ]
+    assert advise(result) == "" and not result.valid
+    assert write_headline(result) == "no combination found"
+    assert "invalid: 1 of 2 measurements" not in "".join(list_notes(result, False))
+
+
+def test_what_matters_most() -> None:
+    tuning = tuned(
+        OVER[:2], {n: [float(prod(own))] for n, own in enumerate(
+            (batch, {1: 10, 2: 11, 4: 12}[workers]) for batch in (10, 100, 1000) for workers in (1, 2, 4)
+        )}
+    ).tuning  # fmt: skip
+    assert tuning is not None
+    weights = tuning.weigh_settings()
+    assert list(weights) == ["batch", "workers"]
+    assert weights["batch"] == pytest.approx(100.0)
+    assert weights["workers"] == pytest.approx(1.2)
