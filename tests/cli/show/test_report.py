@@ -14,13 +14,13 @@ from cli.show.figures import KINDS
 from cli.show.report import make_report, mark_struck
 
 from ..made import capacity, disturbed, inserts, queries, steps, stored
-from .test_figures import TUNED
+from .test_figures import TUNED, grown
 
 RESULTS = (
     inserts({1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}),
     inserts({1: [50.0, 51.0, 49.0]}, "beta", {"batch": 7}),
     queries({"count": [0.5, 0.75], "newest": [4.0, None]}),
-    steps({0: 200.0, 5000: 150.5}),
+    grown(),
     capacity(),
     TUNED,
 )
