@@ -1,0 +1,72 @@
+"""Three nodes are restarted one after the other while events come in at a rate: on real servers, where there
+are any."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import replace
+
+import pytest
+
+from simulator.testing.entries import Entry
+
+from ..contract.entries import ENTRIES
+from .tool import Tool
+
+RATE_PER_S = 200
+
+
+def _find(name: str) -> Entry:
+    """Where three nodes are, and the command that restarts all of them, each when the one before is back;
+    with a number behind it, only that one."""
+    (found,) = (one for one in ENTRIES if one.name == name)
+    restart = f"{name.partition('-')[0].upper()}_THREE_RESTART"
+    return replace(found, variables=(*found.variables, restart))
+
+
+CASSANDRA, ELASTICSEARCH = _find("cassandra-three"), _find("elasticsearch-three")
+
+
+def make_target(entry: Entry) -> tuple[dict[str, object], str]:
+    """The options of a target with a copy on each node, and the command."""
+    *where, restart = entry.values()
+    if entry is CASSANDRA:
+        options = {"contact_points": where[0], "port": int(where[1]), "replication_factor": 3}
+        return {"module": "cassandra", "keyspace": "iot_rolling", **options}, restart
+    options = {"endpoint": where[0], "replicas": 2, "index_prefix": "iot-rolling-"}
+    return {"module": "elasticsearch", **options}, restart
+
+
+def measure_restart_s(restart: str) -> float:
+    """How long one node takes here and now."""
+    began = time.monotonic()
+    subprocess.run(["/bin/sh", "-c", f"{restart} 1"], check=True, capture_output=True)
+    return time.monotonic() - began
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("entry", [CASSANDRA, ELASTICSEARCH], ids=lambda entry: entry.name)
+def test_a_rolling_restart_loses_nothing(tool: Tool, entry: Entry) -> None:
+    options, restart = make_target(entry)
+    duration_s = 10 + round(4 * measure_restart_s(restart))
+    tool.add_target("nodes", **options)
+    done = tool.run(
+        "insert", "-t", "nodes", "-w", 2, "-r", 1, "--batch", 10, "--rate", RATE_PER_S,
+        "--arrivals", "even", "--duration", f"{duration_s}s", "--patience", "2m",
+        "--disturb", f"3s run: {restart}", within_s=duration_s + 120,
+    ).ok()  # fmt: skip
+    (run,) = tool.result()["runs"]
+    (mark,), (outage,) = run["marks"], run["outages"]
+    # Each node was away and came back.
+    assert (mark["ok"], mark["said"]) == (True, None)
+    assert run["events"] + run["offered"]["unsent"] == pytest.approx(
+        RATE_PER_S * duration_s, abs=40
+    )
+    stored = run["events"]
+    assert run["verification"] == {"expected": stored, "stored": stored, "ok": True}
+    assert run["lookup"] == {"events": stored, "missing": 0, "doubled": 0, "reason": None}
+    # Two nodes are always there: what one of them doesn't answer is asked of another.
+    assert outage["gap_s"] < duration_s / 4
+    assert f"After run {restart} at 3." in done.out
+    assert "nothing was lost or stored twice." in done.out
