@@ -18,11 +18,22 @@ from kubernetes.stream import stream
 
 from cli.cluster import RELEASE_PREFIX, RUN_LABEL, Place
 from cli.errors import CliError
+from cli.kubeclient import (
+    DISRUPTION_BUDGET,
+    JOB,
+    NETWORK_POLICY,
+    POD,
+    SECRET,
+    SERVICE,
+    Kind,
+)
 from simulator import __version__
 from tests.e2e.tool import PASSWORD, eventually
 
 IMAGE = os.environ.get("E2E_IMAGE", f"iot-database-benchmark:{__version__}")
 POSTGRES_IMAGE = os.environ.get("E2E_POSTGRES_IMAGE", "postgres:18")
+
+CONFIG_MAP = Kind("configmap", "api/v1", "configmaps")
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
@@ -39,7 +50,7 @@ def unreachable() -> str | None:
     """Why there is no cluster to test with; None if there is one."""
     try:
         with Place("default").make_client() as api:
-            client.VersionApi(api).get_code(_request_timeout=10)
+            api.read_version()
     except (CliError, ApiException, urllib3.exceptions.HTTPError, OSError) as error:
         return " ".join(str(error).split())[:200]
     return None
@@ -49,11 +60,9 @@ class Cluster:
     """The tests' own view of the cluster, as its administrator."""
 
     def __init__(self) -> None:
-        self.api: client.ApiClient = Place("default").make_client()
+        self.api = Place("default").make_client()
         self.core: Any = client.CoreV1Api(self.api)
         self.batch: Any = client.BatchV1Api(self.api)
-        self.network: Any = client.NetworkingV1Api(self.api)
-        self.policy: Any = client.PolicyV1Api(self.api)
         self.rbac: Any = client.RbacAuthorizationV1Api(self.api)
 
     def kubeconfig(self) -> dict[str, Any]:
@@ -127,24 +136,14 @@ class Namespace:
 
     def objects(self) -> list[str]:
         """Everything that runs have made here, as `kind/name`."""
-        cluster = self.cluster
-        listers = {
-            "job": cluster.batch.list_namespaced_job,
-            "pod": cluster.core.list_namespaced_pod,
-            "service": cluster.core.list_namespaced_service,
-            "secret": cluster.core.list_namespaced_secret,
-            "configmap": cluster.core.list_namespaced_config_map,
-            "networkpolicy": cluster.network.list_namespaced_network_policy,
-            "poddisruptionbudget": cluster.policy.list_namespaced_pod_disruption_budget,
-        }
         found = []
-        for kind, lister in listers.items():
-            listed = lister(self.name)
-            for item in listed.items:
-                labels = item.metadata.labels or {}
+        for kind in (JOB, POD, SERVICE, SECRET, CONFIG_MAP, NETWORK_POLICY, DISRUPTION_BUDGET):
+            for item in self.cluster.api.find(kind, self.name):
+                labels = item["metadata"].get("labels") or {}
                 own = RUN_LABEL in labels or labels.get("owner") == "helm"
-                if own or item.metadata.name.startswith((RELEASE_PREFIX, "sh.helm.")):
-                    found.append(f"{kind}/{item.metadata.name}")
+                name = item["metadata"]["name"]
+                if own or name.startswith((RELEASE_PREFIX, "sh.helm.")):
+                    found.append(f"{kind.name}/{name}")
         return sorted(found)
 
     def check_nothing_left(self, within_s: float = 10.0) -> None:
@@ -162,7 +161,8 @@ class Namespace:
             cluster.core.list_namespaced_service(self.name),
             cluster.core.list_namespaced_event(self.name),
         ]
-        return "".join(str(cluster.api.sanitize_for_serialization(item)) for item in documents)
+        plain: Any = cluster.api
+        return "".join(str(plain.sanitize_for_serialization(item)) for item in documents)
 
     def execute(self, pod: str, program: str) -> str:
         """Run a Python program in a pod's container; what it printed."""

@@ -73,7 +73,7 @@ def test_documented_role_is_enough(tool: ClusterTool) -> None:
     use(tool, documented_rules())
     # The run's own pods, which the user may see, but not what their kubelet says.
     tool.configure(database="app.kubernetes.io/component in (collector, worker)")
-    healthy = tool.run("doctor", "--config", tool.config, within_s=60).ok()
+    healthy = tool.run_here("doctor", "--config", tool.config).ok()
     assert "FAIL" not in healthy.out
     tool.insert("--runs", 2)
     found = tool._read(tool.json)["environment"]["kubernetes"]
@@ -125,14 +125,14 @@ def test_permission_refused(
     assert found.status == 1
     assert f"not allowed: {missing[0][1]} {missing[0][0]}" in found.out
     assert "Permissions" in found.out
-    text = tool.start_insert().wait(40).error(1)
+    text = tool.insert_here().error(1)
     assert named in text and "docs/kubernetes.md" in text
 
 
 def test_no_permission_at_all(tool: ClusterTool) -> None:
     tool.may_lack_results = True
     use(tool, [])
-    text = tool.start_insert().wait(20).error(1)
+    text = tool.insert_here().error(1)
     assert "forbidden" in text and "docs/kubernetes.md" in text
     text = tool.run_here("clean", "--config", tool.config).error(1)
     assert "forbidden" in text

@@ -11,7 +11,7 @@ from tests.e2e.tool import PASSWORD, eventually
 
 from .cluster import POSTGRES_IMAGE, Cluster, Namespace
 from .test_access import documented_rules, use
-from .tool import DATABASE, ClusterTool
+from .tool import DATABASE, HALF, WORKER, ClusterTool
 
 pytestmark = pytest.mark.cluster
 
@@ -227,6 +227,7 @@ def test_the_databases_pod_is_deleted_and_its_data_survive(
         pod = make_durable_database(place)
         try:
             before = cluster.core.read_namespaced_pod(pod, place.name).metadata.uid
+            tool.configure(resources={**WORKER, "cpu": HALF})
             tool.add_database(f"{DURABLE}.{place.name}")
             done = tool.run(
                 "insert", "--target", DATABASE, "--workers", 2, "--runs", 1, "--batch", 10,

@@ -138,6 +138,6 @@ def test_value_of_a_wrong_kind(tool: ClusterTool, namespace: Namespace) -> None:
     """What only the chart's schema knows."""
     tool.may_lack_results = True
     tool.configure(image={**tool.document["kubernetes"]["image"], "pullPolicy": "Sometimes"})
-    text = tool.start_insert().wait(20).error(1)
+    text = tool.insert_here().error(1)
     assert "pullPolicy" in text
     assert not namespace.objects()

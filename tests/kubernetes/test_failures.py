@@ -13,7 +13,7 @@ from tests.e2e.tool import Running, eventually
 
 from .cluster import Namespace
 from .test_access import documented_rules, use
-from .tool import DATABASE, WORKER, ClusterTool
+from .tool import DATABASE, HALF, WORKER, ClusterTool
 
 pytestmark = pytest.mark.cluster
 
@@ -39,9 +39,16 @@ def ended(tool: ClusterTool, running: Running, since: float) -> str:
     return text
 
 
+def failed_soon(tool: ClusterTool) -> str:
+    """The error of a run that can't come to life."""
+    done = tool.insert_here()
+    assert done.seconds < WITHIN_S + CLEAN_UP_S
+    return tool.check_failure(done)
+
+
 def test_image_that_is_not_there(tool: ClusterTool) -> None:
     tool.configure(image={**tool.document["kubernetes"]["image"], "tag": "no-such-tag"})
-    text = tool.await_failure(tool.start_insert())
+    text = tool.check_failure(tool.insert_here())
     assert "pod iotb-" in text and "Image" in text and "no-such-tag" in text
     assert "image.tag" in text
     assert "no-such-tag" in tool.read_logs("events.log")
@@ -50,8 +57,7 @@ def test_image_that_is_not_there(tool: ClusterTool) -> None:
 def test_image_that_may_not_be_pulled(tool: ClusterTool) -> None:
     image = {**tool.document["kubernetes"]["image"], "tag": "none", "pullPolicy": "Never"}
     tool.configure(image=image)
-    began = time.monotonic()
-    text = ended(tool, tool.start_insert(), began)
+    text = failed_soon(tool)
     assert "ErrImageNeverPull" in text and "pod iotb-" in text
 
 
@@ -59,8 +65,7 @@ def test_no_node_for_it(tool: ClusterTool) -> None:
     """Of a user who may not see nodes: only the pods show it."""
     use(tool, documented_rules())
     tool.configure(nodeSelector={"no-such-label": "at-all"})
-    began = time.monotonic()
-    text = ended(tool, tool.start_insert(), began)
+    text = failed_soon(tool)
     assert "pod iotb-" in text and "can't be scheduled" in text
     assert "node affinity/selector" in text and "kubernetes: nodeSelector:" in text
     assert "FailedScheduling" in tool.read_logs("events.log")
@@ -70,7 +75,7 @@ def test_no_room_for_it(tool: ClusterTool) -> None:
     """Likewise."""
     use(tool, documented_rules())
     tool.configure(resources={**WORKER, "cpu": "500"})
-    text = tool.await_failure(tool.start_insert())
+    text = tool.check_failure(tool.insert_here())
     assert "can't be scheduled" in text and "Insufficient cpu" in text
     assert "kubernetes: resources:" in text and "config.yaml" in text
 
@@ -114,8 +119,7 @@ def test_nodes_that_take_no_pods_of_ours(tool: ClusterTool) -> None:
 def test_crash_at_start(tool: ClusterTool) -> None:
     # Something that the image does not have: the process ends before it can tell the collector.
     tool.configure(resources={**WORKER, "memory": "20Mi"})
-    began = time.monotonic()
-    text = ended(tool, tool.start_insert(), began)
+    text = failed_soon(tool)
     assert "pod iotb-" in text and "-worker-0-" in text
 
 
@@ -126,15 +130,14 @@ def test_settings_that_the_worker_refuses(tool: ClusterTool, namespace: Namespac
     tool.document["targets"]["hole"]["module"] = "postgres"
     del tool.document["targets"]["hole"]["delay_ms"]
     tool.configure()
-    text = tool.await_failure(tool.start_insert())
+    text = tool.check_failure(tool.insert_here())
     assert "max_retires" in text
     assert "max_retires" in tool.read_logs("*collector*.log")
 
 
 def test_secret_that_is_not_there(tool: ClusterTool) -> None:
     tool.configure(existingSecret="no-such-secret")
-    began = time.monotonic()
-    text = ended(tool, tool.start_insert(), began)
+    text = failed_soon(tool)
     assert "pod iotb-" in text and "no-such-secret" in text
 
 
@@ -143,11 +146,10 @@ def test_out_of_memory(tool: ClusterTool) -> None:
     tool.document["targets"]["hole"]["encoder"] = "postgres"
     tool.configure(resources={**WORKER, "memory": "80Mi"})
     for runs in (1, 2):
-        running = tool.start_insert(
+        text = tool.insert_here(
             "--num-inserts", 5_000_000, "--batch", 5_000_000, "--runs", runs,
             "--output", tool.place / f"results-{runs}",
-        )  # fmt: skip
-        text = running.wait(60).error(1)
+        ).error(1)  # fmt: skip
         assert "-worker-0-" in text and "out of memory" in text and "resources.memory" in text
         kept = [path.name for path in (tool.place / f"results-{runs}").rglob("*.log")]
         assert "events.log" in kept
@@ -186,6 +188,7 @@ def evict(namespace: Namespace, pod: str) -> None:
 
 @pytest.mark.parametrize("component", ["worker", "collector"])
 def test_deleted(tool: ClusterTool, namespace: Namespace, component: str) -> None:
+    tool.configure(resources={**WORKER, "cpu": HALF})
     running = begin(tool, "--workers", 2) if component == "worker" else begin(tool)
     pods = namespace.pods()
     name = namespace.await_running(component)[0].metadata.name
@@ -218,25 +221,23 @@ def test_killed(tool: ClusterTool, namespace: Namespace, component: str) -> None
 
 def test_quota(tool: ClusterTool, namespace: Namespace) -> None:
     namespace.quota(**{"limits.memory": "250Mi"})
-    began = time.monotonic()
-    text = ended(tool, tool.start_insert(), began)
+    text = failed_soon(tool)
     assert "exceeded quota" in text and "limits.memory" in text and "iotb-" in text
 
 
 def test_quota_of_objects(tool: ClusterTool, namespace: Namespace) -> None:
     """One that already keeps helm from making what the chart has."""
     namespace.quota(**{"count/jobs.batch": "1"})
-    began = time.monotonic()
-    text = tool.start_insert().wait(30).error(1)
-    assert time.monotonic() - began < WITHIN_S
+    done = tool.insert_here()
+    text = done.error(1)
+    assert done.seconds < WITHIN_S
     assert "exceeded quota" in text and "jobs.batch" in text
 
 
 def test_pod_security(tool: ClusterTool) -> None:
     """The namespace enforces the restricted standard, and the values ask for something else."""
     tool.configure(runAsUser=0)
-    began = time.monotonic()
-    text = ended(tool, tool.start_insert(), began)
+    text = failed_soon(tool)
     assert "violates PodSecurity" in text and "restricted" in text and "iotb-" in text
 
 
@@ -246,14 +247,12 @@ def test_root(tool: ClusterTool, namespace: Namespace) -> None:
     label = {"pod-security.kubernetes.io/enforce": None}
     namespace.cluster.core.patch_namespace(name, {"metadata": {"labels": label}})
     tool.configure(runAsUser=0)
-    began = time.monotonic()
-    text = ended(tool, tool.start_insert(), began)
+    text = failed_soon(tool)
     assert "CreateContainerConfigError" in text and "non-root" in text and "pod iotb-" in text
 
 
 def test_timeout(tool: ClusterTool) -> None:
-    running = tool.start_insert(*LONG, "--timeout", 12)
-    text = tool.await_failure(running)
+    text = tool.check_failure(tool.insert_here(*LONG, "--timeout", 12))
     assert "--timeout" in text and "phase run" in text and "of 100000 done" in text
     assert "phase run" in tool.read_logs("*collector*.log")
 
@@ -261,12 +260,12 @@ def test_timeout(tool: ClusterTool) -> None:
 def test_timeout_before_the_pods_run(tool: ClusterTool) -> None:
     use(tool, documented_rules())
     tool.configure(nodeSelector={"no-such-label": "at-all"})
-    text = tool.await_failure(tool.start_insert("--timeout", 3))
+    text = tool.check_failure(tool.insert_here("--timeout", 3))
     assert "--timeout" in text and "pods not started: iotb-" in text
 
 
 def test_namespace_that_is_not_there(tool: ClusterTool) -> None:
-    text = tool.start_insert("--namespace", "no-such-namespace").wait(40).error(1)
+    text = tool.insert_here("--namespace", "no-such-namespace").error(1)
     assert "no-such-namespace" in text
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from .cluster import Namespace
-from .tool import ClusterTool
+from .tool import COLLECTOR, HALF, WORKER, ClusterTool
 
 pytestmark = pytest.mark.cluster
 
 
 def test_two_runs_in_one_namespace(tool: ClusterTool, namespace: Namespace) -> None:
+    tool.configure(resources={**WORKER, "cpu": HALF}, collectorResources={**COLLECTOR, "cpu": HALF})
     commands = [
         tool.start_insert("--num-inserts", 2000, "--output", tool.place / name) for name in "ab"
     ]

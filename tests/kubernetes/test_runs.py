@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.tool import PASSWORD, eventually
 
 from .cluster import Namespace
-from .tool import DATABASE, ClusterTool
+from .tool import DATABASE, HALF, WORKER, ClusterTool
 
 pytestmark = pytest.mark.cluster
 
@@ -75,12 +75,12 @@ def local_result(tool: ClusterTool, *arguments: object) -> dict[str, Any]:
 
 
 def test_writers_and_readers_at_a_rate(tool: ClusterTool, database: str) -> None:
+    tool.configure(resources={**WORKER, "cpu": HALF})
     tool.add_database(database)
-    done = tool.run(
+    done = tool.run_here(
         "mixed", "--target", DATABASE, "--workers", 1, "--readers", 1, "--batch", 10, "--rate", 300,
         "--query-rate", 5, "--queries", "count-events", "--arrivals", "even", "--duration", "3s",
         "--warm-up", "1s", "--prefill", 1000, "--runs", 1, "--baseline", "--json", tool.json,
-        within_s=120,
     ).ok()  # fmt: skip
     assert "What writers and readers cost each other" in done.out
     result = tool._read(tool.json)
@@ -95,9 +95,10 @@ def test_writers_and_readers_at_a_rate(tool: ClusterTool, database: str) -> None
 
 
 def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str) -> None:
+    tool.configure(resources={**WORKER, "cpu": HALF})
     tool.add_database(database)
     sweep = ("--workers", "1,2", "--runs", 2, "--num-inserts", 300)
-    inserted = tool.run("insert", "--target", DATABASE, *sweep, "--json", tool.json, within_s=90)
+    inserted = tool.run_here("insert", "--target", DATABASE, *sweep, "--json", tool.json)
     tool.fine(inserted, tool.json)
     assert "Workers" in inserted.out
     result = tool._read(tool.json)
@@ -120,9 +121,8 @@ def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str)
     check_environment(result["environment"]["kubernetes"], namespace, pods=5)
     check_same_shape(result, local_result(tool, "insert", *sweep))
 
-    queried = tool.run(
+    queried = tool.run_here(
         "query", "--target", DATABASE, "--workers", 2, "--runs", 2, "--json", tool.json,
-        within_s=60,
     ).ok()  # fmt: skip
     assert "count-events" in queried.out
     result = tool._read(tool.json)
@@ -181,16 +181,17 @@ def test_cpu_of_the_databases_pod(tool: ClusterTool, namespace: Namespace, datab
 
 
 def test_steps_and_prefill(tool: ClusterTool, database: str) -> None:
+    tool.configure(resources={**WORKER, "cpu": HALF})
     tool.add_database(database)
     common = ("insert", "--target", DATABASE, "--workers", 2, "--json", tool.json, "--runs", 1)
-    tool.fine(tool.run(*common, "--num-inserts", 200, "--steps", 3, within_s=60))
+    tool.fine(tool.run_here(*common, "--num-inserts", 200, "--steps", 3))
     runs = tool._read(tool.json)["runs"]
     assert [run["fill_level"] for run in runs] == [0, 400, 800]
     assert all(run["verification"]["ok"] for run in runs)
 
     # Behind what the steps have left, and behind each other.
-    done = tool.run(
-        *common, "--no-clean", "--num-inserts", 200, "--prefill", 1001, "--runs", 2, within_s=60
+    done = tool.run_here(
+        *common, "--no-clean", "--num-inserts", 200, "--prefill", 1001, "--runs", 2
     )
     tool.fine(done)
     runs = tool._read(tool.json)["runs"]
@@ -216,7 +217,7 @@ def test_password_is_nowhere(tool: ClusterTool, namespace: Namespace, database: 
                     )
         return running.process.poll() is not None or "running" in running.err
 
-    eventually(watched, "the run's window", 60, 0.01)
+    eventually(watched, "the run's window", 60, 0.05)
     assert any(" install " in line for line in seen)
     everything = namespace.everything()
     assert "iotb-" in everything

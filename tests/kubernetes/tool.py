@@ -14,9 +14,12 @@ from tests.e2e.tool import PASSWORD_VARIABLE, ROOT, Done, Running, Tool
 
 from .cluster import Namespace, image_values
 
-# Enough for a simulator, and little enough for the pods of several tests on a small node.
-WORKER = {"cpu": "250m", "memory": "160Mi"}
-COLLECTOR = {"cpu": "250m", "memory": "192Mi"}
+# Little enough for the pods of two tests and their databases on a node of two cores, and as much as there is
+# room for: a pod's process takes 0.7 s of CPU to come to life.
+WORKER = {"cpu": "400m", "memory": "160Mi"}
+COLLECTOR = {"cpu": "400m", "memory": "192Mi"}
+HALF = "200m"
+"""CPU of each of two workers, or of each pod of two runs."""
 
 HOLE = "hole"
 """A target without a database, whose requests take 10 ms each."""
@@ -70,14 +73,13 @@ class ClusterTool(Tool):
         path.write_text(yaml.safe_dump(document))
         return path
 
-    def insert(self, *arguments: object, target: str = HOLE, **options: Any) -> Done:
+    def insert(self, *arguments: object, target: str = HOLE) -> Done:
         """A small insert that goes well: one run of one worker, unless told otherwise."""
-        running = self.start_insert(*arguments, "--json", self.json, target=target, **options)
-        return self.fine(running.wait(60))
+        return self.fine(self.insert_here(*arguments, "--json", self.json, target=target))
 
-    def insert_here(self, *arguments: object) -> Done:
-        """An insert that ends before anything is started, in this process."""
-        return self.run_here("insert", "--target", HOLE, *_USUAL, *arguments)
+    def insert_here(self, *arguments: object, target: str = HOLE) -> Done:
+        """An insert to its end, in this process: for what needs nobody beside it."""
+        return self.run_here("insert", "--target", target, *_USUAL, *arguments)
 
     def start_insert(
         self, *arguments: object, target: str = HOLE, impatient: bool = False, **options: Any
@@ -104,7 +106,11 @@ class ClusterTool(Tool):
 
     def await_failure(self, running: Running, within_s: float = 60.0) -> str:
         """The error of a run that fails; its result, its events and the logs of its pods are kept."""
-        text = running.wait(within_s).error(1)
+        return self.check_failure(running.wait(within_s))
+
+    def check_failure(self, done: Done) -> str:
+        """Likewise, when it has ended."""
+        text = done.error(1)
         assert (self.folder() / "result.json").is_file()
         assert "iotb-" in self.read_logs("events.log")
         return text
