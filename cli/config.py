@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,11 @@ class Config:
             (self._lines[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in self._lines), 1
         )
         return f"{self.path}:{line}: {'.'.join(keys)}"
+
+    def digest(self, name: str) -> str:
+        """Another text whenever the file says something else of a target, variables as they stand there."""
+        said = json.dumps([self._section(name), self._kubernetes], sort_keys=True, default=str)
+        return sha256(said.encode()).hexdigest()
 
     def place_of(self, name: str) -> tuple[str, ExecutorName]:
         """Module and executor of a target, without looking at its options."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 from simulator.contract import Load
 
@@ -36,6 +39,38 @@ class Making(ABC):
         """Print the tables."""
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A command whose options were found to be right, and that has begun nothing."""
+
+    session: Session
+    lengths: Sequence[Load]
+    """For each run that it would make the load that says how long it goes on."""
+
+
+_prepared: ContextVar[list[Prepared] | None] = ContextVar("prepared", default=None)
+
+
+@contextmanager
+def only_prepare() -> Iterator[list[Prepared]]:
+    """Inside, commands check all that they check before their runs, make none, and end with status 0. What
+    they would make is added to the list."""
+    found: list[Prepared] = []
+    before = _prepared.set(found)
+    try:
+        yield found
+    finally:
+        _prepared.reset(before)
+
+
+def ends_prepared(session: Session, lengths: Sequence[Load]) -> bool:
+    """Whether a command is to end here, with all checked; see `only_prepare`."""
+    if (found := _prepared.get()) is None:
+        return False
+    found.append(Prepared(session, lengths))
+    return True
+
+
 def make_all(
     making: Making,
     command: str,
@@ -45,6 +80,8 @@ def make_all(
 ) -> int:
     """Make the runs, write the result and show it; the exit status. What was done when something goes
     wrong is kept. `lengths`: for each run the load that says how long it goes on."""
+    if ends_prepared(session, lengths):
+        return 0
     stopped: RunFailed | Interrupted | None = None
     with session.start(command, interrupts) as running, make_display(lengths) as display:
         try:

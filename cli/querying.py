@@ -8,6 +8,7 @@ from collections.abc import Collection
 from simulator.contract import DataSet, Load, Report
 
 from .errors import EXIT_FAILED, ConfigError, RunFailed
+from .making import ends_prepared
 from .output import say
 from .plan import check_load, check_query, public_data, public_load
 from .results.place import format_workers
@@ -33,6 +34,8 @@ def run_queries(
     load = choose_queries(load, session)
     data = session.complete(data, existing=True)
     check_query(load, data, session.module, session.options)
+    if ends_prepared(session, [load]):
+        return 0
 
     with session.start("query", interrupts) as running, make_display([load]) as display:
         length = f"{load.runs} runs" if load.duration_s is None else f"{load.duration_s:g} s"

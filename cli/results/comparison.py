@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -84,8 +84,14 @@ def check_comparable(results: Sequence[StoredResult]) -> None:
 
 def compare(results: Sequence[Result]) -> list[Compared]:
     """Each result beside the first, wherever both have figures, in the first one's order."""
-    base, *others = [collect_samples(result) for result in results]
-    found = _compare_capacities(results)
+    samples = [collect_samples(result) for result in results]
+    return _compare_capacities(results) + compare_samples(samples)
+
+
+def compare_samples(samples: Sequence[Mapping[Place, Sequence[float]]]) -> list[Compared]:
+    """The figures of independent runs beside the first one's, wherever both have some, in its order."""
+    base, *others = samples
+    found = []
     for place, base_values in base.items():
         for position, other in enumerate(others, 1):
             if place not in other:

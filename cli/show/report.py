@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,8 +55,10 @@ class _Section:
     tables: dict[str, Table]
 
 
-def make_report(stored: Sequence[StoredResult], title: str) -> str:
-    """The page."""
+def make_report(
+    stored: Sequence[StoredResult], title: str, rankings: Mapping[str, Sequence[str]] | None = None
+) -> str:
+    """The page. `rankings`: what was ranked -> its lines, which stand first."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     names = name_results(stored)
@@ -67,6 +69,7 @@ def make_report(stored: Sequence[StoredResult], title: str) -> str:
     dark = f"@media screen and (prefers-color-scheme: dark) {{\n{dark_style('figure svg')}\n}}"
     return environment.get_template("report.html").render(
         title=title,
+        rankings=rankings or {},
         version=__version__,
         style=(_PAGE / "report.css").read_text() + dark,
         script=(_PAGE / "report.js").read_text(),

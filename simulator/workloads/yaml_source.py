@@ -72,7 +72,7 @@ def parse_document(text: str, source: str, taken: Collection[str] = ()) -> dict[
         raise OptionError(f"{source}:{line}: no valid YAML: {said}") from error
     found = check_document(root, document, source)
     if found["name"] in taken:
-        line, _ = _place(root, ["name"])
+        line, _ = find_place(root, ["name"])
         problem = f"{found['name']} is a workload of this tool: take another name"
         raise OptionError(f"{source}:{line}: name: {problem}")
     return found
@@ -93,7 +93,7 @@ def check_document(
     if not isinstance(root, yaml.MappingNode) or not isinstance(document, Mapping):
         where = ": ".join([f"{source}:{root.start_mark.line + 1}", *filter(None, [".".join(keys)])])
         raise OptionError(f"{where}: a definition is keys with values, at least `name:`")
-    _check_tree(root, source, [], set())
+    check_tree(root, source)
     try:
         Definition.read(document)
     except ValidationError as error:
@@ -120,7 +120,7 @@ def _locate(
     way, cause = tuple(first["loc"]), first.get("ctx", {}).get("error")
     if isinstance(cause, MisplacedError):
         way += cause.way
-    line, names = _place(root, way)
+    line, names = find_place(root, way)
     where = ".".join([*keys, *names])
     where = f"{source}:{line}: " + (f"{where}: " if where else "")
     return where + _describe(first["type"], way, first["msg"])
@@ -143,7 +143,7 @@ def _describe(kind: str, way: Sequence[str | int], message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
-def _place(root: yaml.Node, way: Sequence[str | int]) -> tuple[int, list[str]]:
+def find_place(root: yaml.Node, way: Sequence[str | int]) -> tuple[int, list[str]]:
     """The line of what is `way` below the root, as far as there is something, and the keys to it.
 
     A column is called by its name. The steps that pydantic adds (a signal's kind) are no keys.
@@ -171,9 +171,13 @@ def _name_of(node: yaml.Node) -> str | None:
     return None
 
 
-def _check_tree(node: yaml.Node, source: str, above: list[yaml.Node], done: set[int]) -> None:
+def check_tree(root: yaml.Node, source: str) -> None:
     """OptionError if a mapping has a key twice, of which YAML would take the last, or a part contains
     itself."""
+    _check_tree(root, source, [], set())
+
+
+def _check_tree(node: yaml.Node, source: str, above: list[yaml.Node], done: set[int]) -> None:
     line = node.start_mark.line + 1
     if any(node is one for one in above):
         raise OptionError(f"{source}:{line}: this part contains itself: write out what is meant")

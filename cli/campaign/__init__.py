@@ -1,0 +1,1 @@
+"""Several commands in one go: targets, variants and steps from a file, one report at the end."""

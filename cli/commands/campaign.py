@@ -1,0 +1,57 @@
+"""`run.py campaign`: several commands in one go, which may be left alone over night."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .options import config_option, debug_option
+
+
+@click.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@config_option()
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of this campaign, with all results; default: campaigns/ and the file's name.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Check everything, print the plan and its time, start nothing."
+)
+@click.option(
+    "--stop-on-error", is_flag=True, help="End at the first job that fails instead of going on."
+)
+@click.option("--example", is_flag=True, help="Print a file to begin with, and nothing else.")
+@debug_option
+@click.pass_context
+def campaign(
+    ctx: click.Context,
+    file: Path | None,
+    config_file: Path,
+    output: Path | None,
+    dry_run: bool,
+    stop_on_error: bool,
+    example: bool,
+    debug: bool,
+) -> None:
+    """Run what FILE says: targets, variants of options, steps; then one report with a ranking.
+
+    Killed at any moment, the same command goes on behind the last whole run. A job that fails is
+    noted, and the others go on.
+    """  # fmt: skip
+    from ..campaign.definition import EXAMPLE
+    from ..campaign.running import open_campaign, run_campaign, show_plan
+    from ..output import say
+
+    if example:
+        say(EXAMPLE.read_text().rstrip())
+        return
+    if file is None:
+        raise click.UsageError("name a FILE; to begin with one: campaign --example > campaign.yaml")
+    found = open_campaign(file, config_file, output, ctx.obj)
+    if dry_run:
+        show_plan(found)
+        return
+    ctx.exit(run_campaign(found, stop_on_error, debug))

@@ -1,0 +1,151 @@
+"""A campaign's file -> its jobs, in order; what is left of them; what a changed file is refused with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.campaign.definition import EXAMPLE, Definition, Order, load_definition
+from cli.campaign.plan import (
+    Candidate,
+    Job,
+    describe_change,
+    list_left,
+    order_turns,
+    plan_turns,
+)
+from cli.errors import ConfigError
+
+HEAD = "targets: [embedded]\nsteps:\n- insert: {}\n"
+
+
+def _read(text: str, folder: Path) -> Definition:
+    file = folder / "c.yaml"
+    file.write_text(text)
+    return load_definition(file)
+
+
+def test_the_particular_goes_over_the_general(tmp_path: Path) -> None:
+    definition = _read(
+        "targets:\n"
+        "  plain: {target: embedded}\n"
+        "  other: {target: embedded, extra_option: {copy_format: text, x: 1}, batch: 7}\n"
+        "variants:\n"
+        "  big: {batch: 1000, extra-option: {x: 2}}\n"
+        "options: {workers: [1, 4], batch: 1, redraw: true}\n"
+        "steps:\n"
+        "- insert: {batch: 10, clean: false}\n"
+        "- query: {workers: 2, queries: {count-events: 3, raw-range: 1}}\n"
+        "  label: asked\n",
+        tmp_path,
+    )
+    jobs = {job.name: job for turn in plan_turns(definition) for job in turn}
+    assert set(jobs) == {
+        "plain big insert", "plain big asked", "other big insert", "other big asked",
+    }  # fmt: skip
+    assert set(jobs["other big insert"].arguments) == {
+        "--target=embedded", "--workers=1,4", "--batch=1000", "--no-clean",
+        "--extra-option=copy_format=text", "--extra-option=x=2",
+    }  # fmt: skip
+    assert jobs["other big insert"].adds
+    asked = jobs["plain big asked"]
+    assert set(asked.arguments) == {
+        "--target=embedded", "--workers=2", "--redraw", "--extra-option=x=2",
+        "--queries=count-events=3,raw-range=1",
+    }  # fmt: skip
+    assert (asked.command, asked.adds) == ("query", False)
+
+
+def test_interleaved_all_have_a_turn_in_each_repetition() -> None:
+    candidates = [Candidate(name) for name in "abcde"]
+    order = order_turns(candidates, 4, Order.INTERLEAVED, seed=1)
+    rounds = [order[start : start + 5] for start in range(0, 20, 5)]
+    for number, one in enumerate(rounds, 1):
+        assert {candidate for candidate, _ in one} == set(candidates)
+        assert {repeat for _, repeat in one} == {number}
+    assert len({tuple(candidate for candidate, _ in one) for one in rounds}) > 1
+    assert order == order_turns(candidates, 4, Order.INTERLEAVED, seed=1)
+    assert order != order_turns(candidates, 4, Order.INTERLEAVED, seed=2)
+
+
+def test_in_blocks_each_has_all_its_turns_at_once() -> None:
+    candidates = [Candidate(name) for name in "abcde"]
+    order = order_turns(candidates, 3, Order.BLOCKS, seed=1)
+    assert [repeat for _, repeat in order] == [1, 2, 3] * 5
+    assert [one for one, _ in order[::3]] == [one for one, _ in order[1::3]]
+    assert {one for one, _ in order} == set(candidates)
+
+
+def _turn(name: str, *steps: str, adds: str = "") -> list[Job]:
+    return [
+        Job(f"{name} {step}", Candidate(name), step, "insert", 1,
+            ("--no-clean",) if step == adds else ())
+        for step in steps
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("done", "failed", "left"),
+    [
+        ([], [], ["a 1", "a 2", "b 1", "b 2"]),
+        (["a 1"], [], ["a 2", "b 1", "b 2"]),
+        # b's second step goes on with events of the first: they must be as they were.
+        (["a 1", "a 2", "b 1"], [], ["b 1", "b 2"]),
+        # What failed comes last, and with all its steps: others have been at the data since.
+        (["a 1"], ["a 2"], ["b 1", "b 2", "a 1", "a 2"]),
+        (["a 1", "b 1", "b 2"], ["a 2"], ["a 1", "a 2"]),
+        (["a 1", "a 2", "b 1", "b 2"], [], []),
+    ],
+)
+def test_what_is_left(done: list[str], failed: list[str], left: list[str]) -> None:
+    turns = [_turn("a", "1", "2"), _turn("b", "1", "2", adds="2")]
+    assert [job.name for turn in list_left(turns, done, failed) for job in turn] == left
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (HEAD + "repeat: 3\n", ["c.yaml:4: repeat: unknown key", "did you mean repeats?"]),
+        (HEAD + "  lable: x\n", ["c.yaml:4", "did you mean label?"]),
+        ("steps:\n- insert: {}\n", ["key `targets` is missing"]),
+        (HEAD + "variants:\n  a: {batch: 1}\n  a: {batch: 2}\n", ["c.yaml:6: a: the key is there twice"]),
+        (HEAD + "- insert: {}\n", ["2 steps are called insert", "`label`"]),
+        (HEAD + "- clean: {}\n", ["c.yaml:4", "unknown key", "insert, query, mixed"]),
+        (HEAD + "- label: x\n", ["c.yaml:4", "a step is one of insert, query"]),
+        (HEAD + "settle: soon\n", ["c.yaml:4: settle", "30s"]),
+        (HEAD + "variants: {a b: {}}\n", ["'a b' is no label"]),
+        ("targets: [a, a]\nsteps:\n- insert: {}\n", ["a is there twice"]),
+        (HEAD + "order: random\n", ["c.yaml:4: order", "interleaved"]),
+        (HEAD + "repeats: 0\n", ["c.yaml:4: repeats", "greater than or equal to 1"]),
+        ("targets: [", ["c.yaml:1: no valid YAML"]),
+        ("- 1\n", ["c.yaml:1: a campaign is keys with values"]),
+        (HEAD + "options: {btach: 1}\n", ["options: btach is no option", "did you mean batch?"]),
+        (HEAD + "- query: {batch: 1}\n", ["step query: batch is no option of query"]),
+        (HEAD + "options: {output: x}\n", ["output can't be given here", "to the campaign"]),
+        (HEAD + "options: {clean: 2}\n", ["clean: write true or false"]),
+        (HEAD + "options: {batch: }\n", ["batch: None is no value"]),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file_is_said_with_its_place(
+    text: str, words: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        plan_turns(_read(text, tmp_path))
+    for word in words:
+        assert word in raised.value.message, raised.value.message
+
+
+def test_the_example_is_a_campaign() -> None:
+    turns = plan_turns(load_definition(EXAMPLE))
+    assert len(turns) == 6
+    assert [job.command for job in turns[0]] == ["insert", "query"]
+
+
+def test_a_change_is_said_by_its_place() -> None:
+    before = {"variants": {"a": {"batch": 1}}, "steps": [{"insert": {}}], "seed": 1}
+    now = {"variants": {"a": {"batch": 2}}, "steps": [{"insert": {}}], "repeats": 2}
+    assert describe_change(before, now) == [
+        "variants.a.batch: 1 is now 2", "seed is gone", "repeats is new",
+    ]  # fmt: skip
+    assert describe_change(before, before) == []

@@ -1,0 +1,51 @@
+"""Who is first, and who can't be told apart."""
+
+from __future__ import annotations
+
+from cli.campaign.ranking import rank_candidates
+from cli.results.model import Result
+
+from ..made import inserts
+
+
+def _repeats(*rates: float) -> list[Result]:
+    """A result of two runs for each repetition."""
+    return [inserts({4: [rate * 0.99, rate * 1.01]}) for rate in rates]
+
+
+def test_ties_are_called_ties_and_share_a_rank() -> None:
+    ranking = rank_candidates(
+        "insert",
+        {
+            "slow": _repeats(100, 101, 99),
+            "fast": _repeats(1000, 1010, 990),
+            "as-fast": _repeats(985, 1000, 1008),
+            "as-slow": _repeats(98, 101, 99),
+        },
+        3,
+    )
+    assert ranking.lines[0] == "1. fast"
+    assert ranking.lines[1] == "1. as-fast: 1 tie with fast in inserts."
+    assert ranking.lines[2].startswith("3. slow: ")
+    assert "slower than fast in inserts" in ranking.lines[2]
+    assert ranking.lines[3].startswith("3. as-slow: ")
+    assert ranking.lines[3].endswith(" A tie with slow.")
+
+
+def test_each_repetition_is_one_sample() -> None:
+    """Runs within one are alike; that the repetitions differ must show."""
+    ranking = rank_candidates("insert", {"a": _repeats(100, 150), "b": _repeats(140, 110)}, 2)
+    assert "1 tie with" in ranking.lines[1]
+
+
+def test_single_runs_decide_nothing() -> None:
+    one, two = inserts({4: [100.0]}), inserts({4: [200.0]})
+    ranking = rank_candidates("insert", {"a": [one], "b": [two]}, 1)
+    assert ranking.lines == ["1. b", "2. a: 2.00× slower than b in inserts, from single runs."]
+
+
+def test_who_has_no_figure_is_named() -> None:
+    ranking = rank_candidates("insert", {"a": _repeats(100, 101), "b": [], "c": _repeats(50)}, 2)
+    assert ranking.lines[0] == "1. a"
+    assert "b: nothing to rank." in ranking.lines
+    assert "c: from 1 of 2 repetitions only." in ranking.lines

@@ -1,0 +1,110 @@
+"""A campaign that is killed, goes on, and has a job that fails; what it keeps, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+
+from .tool import Done, Tool
+
+FILE = """
+title: Two of them
+targets:
+  quick: {target: blackhole}
+  slow: {target: blackhole, extra-option: {delay_ms: 2}}
+  gone: {timeout: 5}
+steps:
+- insert: {workers: 1, runs: 1, batch: 10, duration: 400ms}
+"""
+
+
+def test_killed_resumed_and_refused(tool: Tool) -> None:
+    tool.add_target("gone", module="postgres", connection_string="host=127.0.0.1 port=1 dbname=x")
+    (tool.place / "night.yaml").write_text(FILE)
+    folder = tool.place / "campaigns" / "night"
+    planned = tool.run_here("campaign", "night.yaml", "--dry-run").ok()
+    assert "3 jobs to do: about 6 s" in planned.out
+    assert not folder.exists()
+    order = re.findall(r"^ +\d+  (\w+ insert) ", planned.out, re.MULTILINE)
+    assert sorted(order) == ["gone insert", "quick insert", "slow insert"]
+
+    # Killed in its last job; meanwhile the folder is taken.
+    running = tool.start("campaign", "night.yaml")
+    running.await_err(f"job 3 of 3: {order[2]}")
+    refused = tool.run_here("campaign", "night.yaml").error(2)
+    assert "another campaign is at work in campaigns/night" in refused
+    running.send(signal.SIGKILL)
+    running.wait()
+    tool.check_nothing_runs()
+    before = _read_labels(folder)
+    assert before.keys() == set(order[:2]) - {"gone insert"}
+
+    _check_ended(tool.run_here("campaign", "night.yaml"), f"{order[2]}: done")
+    after = _read_labels(folder)
+    assert after.keys() == {"quick insert", "slow insert"}
+    assert before.items() <= after.items()  # nothing was made twice
+    assert "Ranking" in (folder / "report.html").read_text()
+    assert list(json.loads((folder / "failed.json").read_text())) == ["gone insert"]
+    assert "gone insert: failed: " in (folder / "campaign.log").read_text()
+    assert "failed " in tool.run_here("campaign", "night.yaml", "--dry-run").out
+    assert "slow insert" in tool.run_here("results", "--results", folder / "results").ok().out
+
+    # What failed is tried again, and nothing else.
+    again = tool.run_here("campaign", "night.yaml")
+    _check_ended(again, "2 of 3 jobs are done")
+    assert _read_labels(folder) == after
+
+    (tool.place / "night.yaml").write_text(FILE.replace("400ms", "500ms"))
+    changed = tool.run_here("campaign", "night.yaml").error(2)
+    assert "steps[1].insert.duration: 400ms is now 500ms" in changed
+    (tool.place / "night.yaml").write_text(FILE)
+    tool.add_target("gone", module="postgres", connection_string="host=127.0.0.1 port=2 dbname=x")
+    assert "target gone in the config file" in tool.run_here("campaign", "night.yaml").error(2)
+
+
+def _check_ended(done: Done, said: str) -> None:
+    assert done.status == 1
+    assert said in done.err
+    assert "error: 1 of 3 jobs failed: gone insert: " in done.err
+    assert "1. quick\n2. slow: " in done.out
+    assert "slower than quick in inserts, from single runs." in done.out
+
+
+def _read_labels(folder: Path) -> dict[str, str]:
+    """Label -> folder, of all whole results."""
+    found = {}
+    for file in (folder / "results").glob("*/result.json"):
+        result = json.loads(file.read_text())
+        if result["complete"]:
+            found[result["label"]] = file.parent.name
+    return found
+
+
+def test_all_jobs_are_checked_before_the_first(tool: Tool) -> None:
+    for options, words in (
+        ("duration: soon", ["quick insert", "30s"]),
+        ("steps: 2, workers: 1", ["quick insert", "--runs 1"]),
+        ("extra-option: {delay_ms: x}", ["quick insert", "delay_ms"]),
+    ):
+        (tool.place / "c.yaml").write_text(
+            "targets: {quick: {target: blackhole}}\nsteps:\n- insert: {}\n"
+            f"  label: insert\nvariants: {{}}\noptions: {{{options}}}\n"
+        )
+        error = tool.run_here("campaign", "c.yaml").error(2)
+        for word in words:
+            assert word in error
+    assert not (tool.place / "campaigns").exists()
+    (tool.place / "c.yaml").write_text(
+        "targets: [embedded]\nsteps:\n- insert: {extra-option: {password: x-secret}}\n"
+    )
+    assert "password" in tool.run_here("campaign", "c.yaml").error(2)
+
+
+def test_the_example_can_be_run(tool: Tool) -> None:
+    example = tool.run_here("campaign", "--example").ok().out
+    (tool.place / "campaign.yaml").write_text(example)
+    planned = tool.run_here("campaign", "campaign.yaml", "--dry-run").ok().out
+    assert "12 jobs to do: about " in planned
+    assert "and what 6 runs take that end with their last event or query" in planned
