@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import geometric_mean
 
 from ..results.comparison import Compared, collect_samples, compare, compare_samples
 from ..results.model import Result
 from ..results.place import Place
 from ..show.ratios import lead_comparison
+
+MOST_UNEQUAL = 1.05
+"""How many times as many events some queries may meet as others."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,16 @@ def rank_candidates(step: str, measured: Mapping[str, Sequence[Result]], repeats
             lines.append(f"{name}: nothing to rank.")
         elif len(results) < repeats:
             lines.append(f"{name}: from {len(results)} of {repeats} repetitions only.")
-    return Ranking(step, lines)
+    return Ranking(step, lines + _warn_of_levels(chain.from_iterable(measured.values())))
+
+
+def _warn_of_levels(results: Iterable[Result]) -> list[str]:
+    """Queries take longer on more events: they must all have met as many."""
+    levels = [one.fill_level for one in results if one.command == "query" and one.fill_level]
+    if not levels or max(levels) <= MOST_UNEQUAL * min(levels):
+        return []
+    text = f"Not alike: the queries met between {min(levels):,} and {max(levels):,} events."
+    return [f"{text} Insert the same number for all (num-inserts instead of duration)."]
 
 
 def _tell(by_speed: Sequence[str], measured: Mapping[str, Sequence[Result]]) -> list[str]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import signal
+import subprocess
 from pathlib import Path
 
+from .test_database_failures import small_disk
 from .tool import Done, Tool
 
 FILE = """
@@ -14,7 +18,7 @@ title: Two of them
 targets:
   quick: {target: blackhole}
   slow: {target: blackhole, extra-option: {delay_ms: 2}}
-  gone: {timeout: 5}
+  gone: {timeout: 1}
 steps:
 - insert: {workers: 1, runs: 1, batch: 10, duration: 400ms}
 """
@@ -107,4 +111,22 @@ def test_the_example_can_be_run(tool: Tool) -> None:
     (tool.place / "campaign.yaml").write_text(example)
     planned = tool.run_here("campaign", "campaign.yaml", "--dry-run").ok().out
     assert "12 jobs to do: about " in planned
-    assert "and what 6 runs take that end with their last event or query" in planned
+    assert "and what 12 runs take that end with their last event or query" in planned
+
+
+def test_a_full_disk_ends_it_and_is_no_failure_of_the_job(tool: Tool) -> None:
+    (tool.place / "c.yaml").write_text(
+        "targets: [blackhole]\nsteps:\n- insert: {workers: 1, runs: 1, num-inserts: 100}\n"
+    )
+    with small_disk(tool.place / "disk", 64) as disk:
+        # Room for the plan, the file and the log: a page each.
+        (disk / "filler").write_bytes(bytes(13 * 4096))
+        command = ("campaign", "c.yaml", "--output", disk / "night")
+        error = tool.run_here(*command).error(1)
+        assert "blackhole insert: can't write" in error
+        assert os.strerror(errno.ENOSPC) in error
+        assert "Make room; the same command goes on" in error
+        assert not (disk / "night" / "failed.json").exists()
+        subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
+        assert "blackhole insert: done" in tool.run_here(*command).ok().err
+        assert _read_labels(disk / "night").keys() == {"blackhole insert"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cli.campaign.ranking import rank_candidates
 from cli.results.model import Result
 
-from ..made import inserts
+from ..made import inserts, queries
 
 
 def _repeats(*rates: float) -> list[Result]:
@@ -49,3 +49,12 @@ def test_who_has_no_figure_is_named() -> None:
     assert ranking.lines[0] == "1. a"
     assert "b: nothing to rank." in ranking.lines
     assert "c: from 1 of 2 repetitions only." in ranking.lines
+
+
+def test_queries_about_different_numbers_of_events_are_named() -> None:
+    few, many = queries({"count-events": [0.1, 0.1]}), queries({"count-events": [0.3, 0.3]})
+    few.fill_level, many.fill_level = 1000, 1040
+    assert len(rank_candidates("query", {"a": [few], "b": [many]}, 1).lines) == 2
+    many.fill_level = 3000
+    ranking = rank_candidates("query", {"a": [few], "b": [many]}, 1)
+    assert "between 1,000 and 3,000 events" in ranking.lines[-1]
