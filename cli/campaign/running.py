@@ -149,9 +149,11 @@ def describe_time(jobs: Sequence[Job], prepared: Mapping[str, Prepared], settle_
             known_s += (load.duration_s or 0.0) + AROUND_RUN_S[one.session.executor]
             open_runs += load.duration_s is None
     most = " at most" if any(job.command in _SEARCHES for job in jobs) else ""
-    text = f"{len(jobs)} jobs to do: about {format_span(known_s)}{most}"
+    count = f"{len(jobs)} job{'' if len(jobs) == 1 else 's'}"
+    text = f"{count} to do: about {format_span(known_s)}{most}"
     if open_runs:
-        text += f", and what {open_runs} runs take that end with their last event or query"
+        runs = f"{open_runs} run{'' if open_runs == 1 else 's'}"
+        text += f", and {runs} until the last event or query"
     return f"{text}; filling tables comes on top"
 
 
