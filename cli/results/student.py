@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
+from operator import mul
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,14 +38,14 @@ def noncentrality(probability: float, t: float, freedom: float) -> float:
 def t_probability(t: float, freedom: float, delta: float = 0.0) -> float:
     """P(T ≤ t) for `freedom` degrees of freedom and noncentrality `delta`."""
     roots, weights = _scale(freedom)
-    return sum(
-        weight * 0.5 * math.erfc((delta - t * root) / math.sqrt(2))
-        for root, weight in zip(roots, weights, strict=True)
-    )
+    tails = map(math.erfc, ((delta - t * roots) / math.sqrt(2)).tolist())
+    total: float = sum(map(mul, weights, tails))
+    return 0.5 * total
 
 
-@cache
-def _scale(freedom: float) -> tuple[list[float], list[float]]:
+# Welch's degrees of freedom are hardly ever the same twice, so not all of them are kept.
+@lru_cache(maxsize=64)
+def _scale(freedom: float) -> tuple[NDArray[np.float64], list[float]]:
     """Values of S and the share of the distribution that each stands for."""
     import numpy as np
 
@@ -59,7 +60,7 @@ def _scale(freedom: float) -> tuple[list[float], list[float]]:
     constant = math.log(2) + half * math.log(half) - math.lgamma(half)
     density = np.exp(constant + (freedom - 1) * np.log(roots) - half * roots**2)
     shares = weights * density * places
-    return roots.tolist(), (shares / shares.sum()).tolist()
+    return roots, (shares / shares.sum()).tolist()
 
 
 @cache
@@ -71,18 +72,24 @@ def _quadrature() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def _root(rising: Callable[[float], float], low: float, high: float) -> float:
-    """Where a rising function that is at most 0 at `low` crosses 0: bisection, made quicker by secants
-    that can't leave the bracket (the Illinois variant of regula falsi)."""
+    """Where a rising function that is at most 0 at `low` crosses 0: secants that can't leave the bracket.
+
+    An end that stays twice in a row counts half, or it might stay for good (the Illinois variant of
+    regula falsi): Dowell & Jarratt, BIT 11 (1971).
+    """
     while rising(high) < 0:
         low, high = high, 2 * high
     at_low, at_high = rising(low), rising(high)
+    moved = 0
     while high - low > _PRECISION * max(1.0, high):
         middle = high - at_high * (high - low) / (at_high - at_low)
         at_middle = rising(middle)
         if abs(at_middle) < 1e-14:
             return middle
         if at_middle < 0:
-            low, at_low, at_high = middle, at_middle, at_high / 2
+            low, at_low, at_high = middle, at_middle, at_high / 2 if moved < 0 else at_high
+            moved = -1
         else:
-            high, at_high, at_low = middle, at_middle, at_low / 2
+            high, at_high, at_low = middle, at_middle, at_low / 2 if moved > 0 else at_low
+            moved = 1
     return (low + high) / 2
