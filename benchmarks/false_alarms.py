@@ -5,11 +5,11 @@
 On a machine that isn't idle, runs of the same load vary, and neighbours vary alike. Two candidates that
 are equally fast are simulated on such a machine: one series of 2n rates is dealt to both, in the order
 in which their runs would be made, and `estimate_ratio` says whether they differ, as in `compare`,
-`mixed --baseline` and `tune`. Whatever it calls a difference is a false alarm. Orders:
+`mixed --baseline`, `tune` and `campaign`. Whatever it calls a difference is a false alarm. Orders:
 
 * turns: A B, B A, A B, …, as `tune` compares its finalists
-* chance: both in each turn, which of them first by chance
-* blocks: all runs of A, then all of B, as two commands one after the other
+* chance: both in each turn, which of them first by chance, as `campaign` has it
+* blocks: all runs of A, then all of B, as two commands one after the other, or a campaign without repetitions
 
 The series are simulated from those in data/false_alarms.json, which were measured; the file says how. The
 logarithm of a rate is a straight line over the number of the run (drift) plus an autoregressive process
@@ -41,6 +41,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from cli.campaign.definition import Order
+from cli.campaign.plan import Candidate, order_turns
 from cli.results.statistics import estimate_ratio
 from cli.tuning.halving import plan_final
 
@@ -119,14 +121,19 @@ def deal_in_turns(runs: int, chance: random.Random) -> list[int]:
 
 
 def deal_by_chance(runs: int, chance: random.Random) -> list[int]:
-    """One of each in every turn, which first by chance."""
-    return [one for _ in range(runs) for one in chance.sample([0, 1], 2)]
+    """As `campaign` interleaves: one of each in every turn, which first by chance."""
+    return _deal_as_campaign(Order.INTERLEAVED, runs, chance)
 
 
 def deal_in_blocks(runs: int, chance: random.Random) -> list[int]:
     """All of one, then all of the other."""
-    first, second = chance.sample([0, 1], 2)
-    return [first] * runs + [second] * runs
+    return _deal_as_campaign(Order.BLOCKS, runs, chance)
+
+
+def _deal_as_campaign(order: Order, runs: int, chance: random.Random) -> list[int]:
+    pair = [Candidate("one"), Candidate("other")]
+    turns = order_turns(pair, runs, order, chance.getrandbits(32))
+    return [pair.index(candidate) for candidate, _ in turns]
 
 
 ORDERS: dict[str, Callable[[int, random.Random], list[int]]] = {
