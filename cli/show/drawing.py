@@ -86,13 +86,17 @@ def darken(svg: str) -> str:
 
 
 def embed(svg: str, prefix: str) -> str:
-    """The SVG for a page with several: its ids are made unique, its size is left to the page."""
+    """The SVG for a page with several: its ids are made unique, its size is left to the page, but for how
+    small it may be before its letters are too small."""
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}-", svg)
     width, _ = _find_size(svg)
-    return re.sub(
-        r'width="[^"]*" height="[^"]*" (viewBox=)', rf'style="max-width:{width}px" \1', svg, count=1
-    )
+    style = f"max-width:{width}px;min-width:{_SMALLEST * float(width):g}px"
+    return re.sub(r'width="[^"]*" height="[^"]*" (viewBox=)', rf'style="{style}" \1', svg, count=1)
+
+
+_SMALLEST = 0.8
+"""Letters of 12 px are no smaller than 9.6."""
 
 
 def _find_size(svg: str) -> tuple[str, str]:

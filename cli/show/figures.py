@@ -13,7 +13,9 @@ from typing import Any
 from ..results.model import InsertSummary
 from ..results.place import format_workers
 from ..results.statistics import count_events_per_cost
-from .figure import Figure, Named, choose_slowest, describe_places, describe_run
+from .bars import RATE, draw_bars, make_insert_bar, rank
+from .figure import Figure, Named, describe_run
+from .latency_figure import draw_latencies
 from .rate_figure import draw_over_rate
 from .storage_figure import draw_storage
 from .theme import INK, PAPER, PHASES
@@ -37,7 +39,7 @@ MOST_TICKS = 12
 
 
 def draw_by_workers(results: Sequence[Named]) -> Figure | None:
-    """Inserts per second by worker count, with the interval of each mean."""
+    """Inserts per second by worker count, with the interval of each mean; of a single count as bars."""
     rows: list[Row] = []
     for named in results:
         if not named.result.by_fill_level:
@@ -45,6 +47,10 @@ def draw_by_workers(results: Sequence[Named]) -> Figure | None:
     if not rows:
         return None
     counts = sorted({row["workers"] for row in rows})
+    if len(counts) == 1:
+        return _draw_one_count(results, counts[0])
+    rates = [row[end] for row in rows for end in ("rate", "low", "high")]
+    log = needs_log(rates)
     x = make_axis(
         "workers", "Number of workers", axis={"values": counts, "format": "d"}, zero=False
     )
@@ -52,16 +58,28 @@ def draw_by_workers(results: Sequence[Named]) -> Figure | None:
         "workers",
         "Throughput by number of workers",
         "Mean over the valid runs of each worker count, with its 95 % interval (Student's t) where"
-        " there are two runs or more.",
+        " there are two runs or more" + (" (logarithmic axis)." if log else "."),
         make_spec(
             rows,
             [
-                draw_intervals(x, make_axis("low", RATE), "high", rows),
-                draw_lines(x, make_axis("rate", RATE), rows),
-                draw_points(x, make_axis("rate", RATE), rows),
+                draw_intervals(x, make_axis("low", RATE, log=log), "high", rows),
+                draw_lines(x, make_axis("rate", RATE, log=log), rows),
+                draw_points(x, make_axis("rate", RATE, log=log), rows),
             ],
         ),
     )
+
+
+def _draw_one_count(results: Sequence[Named], workers: int) -> Figure:
+    """A bar for each result: a line through a single point says nothing."""
+    bars = [
+        make_insert_bar(named, entry, named.name)
+        for named in results
+        if not named.result.by_fill_level
+        for entry in named.result.insert_summary
+    ]
+    title = f"Throughput with {format_workers(workers)}"
+    return draw_bars("workers", title, rank(bars), RATE, most=len(bars))
 
 
 def draw_by_fill_level(results: Sequence[Named]) -> Figure | None:
@@ -75,50 +93,19 @@ def draw_by_fill_level(results: Sequence[Named]) -> Figure | None:
     levels = sorted({row["level"] for row in rows})
     ticks: Row = {"format": "~s"} | ({"values": levels} if len(levels) <= MOST_TICKS else {})
     x = make_axis("level", "Events in the database before the run", axis=ticks)
+    log = needs_log([row["rate"] for row in rows])
     return Figure(
         "fill-level",
         "Throughput by fill level",
-        "One run at each level: how much it would vary from run to run is not known.",
+        "One run at each level: how much it would vary from run to run is not known"
+        + (" (logarithmic axis)." if log else "."),
         make_spec(
             rows,
             [
-                draw_lines(x, make_axis("rate", RATE), rows),
-                draw_points(x, make_axis("rate", RATE), rows),
+                draw_lines(x, make_axis("rate", RATE, log=log), rows),
+                draw_points(x, make_axis("rate", RATE, log=log), rows),
             ],
         ),
-    )
-
-
-PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max": "max"}
-
-
-def draw_latencies(results: Sequence[Named]) -> Figure | None:
-    """Percentiles of the requests' latency."""
-    rows: list[Row] = []
-    for named in results:
-        for name, run in choose_slowest(named, alone=len(results) == 1):
-            assert run.latency_ms is not None
-            for field, percentile in PERCENTILES.items():
-                value = getattr(run.latency_ms, field)
-                text = f"{name}\n{percentile}: {value:,.3f} ms"
-                rows.append({"series": name, "percentile": percentile, "ms": value, "text": text})
-    if not rows:
-        return None
-    order = list(PERCENTILES.values())
-    x = {"field": "percentile", "type": "ordinal", "title": "Percentile of the requests",
-         "sort": order, "axis": {"labelAngle": 0}}  # fmt: skip
-    y = make_axis("ms", "Latency, ms", log=needs_log([row["ms"] for row in rows]))
-    return Figure(
-        "latency",
-        "Latency of a request",
-        f"Of the run with the highest p99 {describe_places(results)}, retries included. A request is a whole"
-        " batch."
-        + (
-            " At a given rate (open loop) it counts from when the request was due: the response time."
-            if any(run.offered for named in results for run in named.result.insert_runs)
-            else ""
-        ),
-        make_spec(rows, [draw_lines(x, y, rows), draw_points(x, y, rows)]),
     )
 
 
@@ -263,7 +250,7 @@ def draw_client_share(results: Sequence[Named]) -> Figure | None:
     word = {
         "data": {"values": [{"limit": 80}]},
         "mark": {"type": "text", "text": "client-bound from here on", "align": "left", "x": 4,
-                 "dy": -7, "fill": INK, "aria": False},
+                 "dy": -7, "fill": INK, "fontSize": 12, "aria": False},
         "encoding": {"y": {"field": "limit", "type": "quantitative"}},
     }  # fmt: skip
     return Figure(
@@ -307,14 +294,14 @@ def add_title(figure: Figure, title: str, remarks: Sequence[str] = ()) -> dict[s
 
 
 def name_sources(kind: str, named: Sequence[Named]) -> list[str]:
-    """The sources of what such a figure shows and this tool didn't measure."""
+    """The sources of what such a figure shows and this tool didn't measure; the answer's are with it, in
+    words."""
+    if kind not in KINDS:
+        return []
     found = dict.fromkeys(
         one.result.source for one in named if one.result.source and KINDS[kind]([one]) is not None
     )
     return [f"Not measured by this tool: {source}." for source in found]
-
-
-RATE = "Inserts/s"
 
 
 def _make_row(named: Named, entry: InsertSummary) -> Row:

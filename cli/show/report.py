@@ -15,15 +15,17 @@ from ..results.store import StoredResult
 from ..results.verdicts import find_weaknesses
 from . import words
 from .answers import describe_answers
+from .bars import draw_answer
 from .comparison import list_remarks, tabulate_overview, tabulate_ratios
 from .drawing import embed, to_svg
-from .figure import Named
+from .figure import Figure, Named
 from .figures import draw_all, name_sources
 from .notes import describe_weakness, tell_outages
 from .ratios import describe_ratios, lead_comparison
-from .stored import tabulate_result
+from .stored import describe_name, tabulate_result
 from .tables import Table
 from .theme import dark_style
+from .verdict import describe_hardware, give_verdict, tell_doubts
 
 _PAGE = Path(__file__).parent / "page"
 
@@ -46,6 +48,8 @@ class _Section:
 
     id: str
     name: str
+    called: str
+    """Its label and tags."""
     measured: str
     answer: str
     outages: Sequence[str]
@@ -62,6 +66,10 @@ def make_report(
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     names = name_results(stored)
+    named = [Named(name, one.result) for one, name in zip(stored, names, strict=True)]
+    shown, left_out = choose_drawn(named)
+    answer = draw_answer(named)
+    drawn = [figure for figure in draw_all(shown) if answer is None or figure.spec != answer.spec]
     environment = Environment(
         loader=FileSystemLoader(_PAGE), autoescape=True, undefined=StrictUndefined
     )
@@ -73,9 +81,14 @@ def make_report(
         version=__version__,
         style=(_PAGE / "report.css").read_text() + dark,
         script=(_PAGE / "report.js").read_text(),
+        verdict=give_verdict(named),
+        doubts=tell_doubts(named),
+        answer=_place(answer, named) if answer else None,
+        hardware=describe_hardware(named),
         results=[_make_section(one, name) for one, name in zip(stored, names, strict=True)],
         comparisons=_make_comparisons(stored, names),
-        figures=_make_figures(stored, names),
+        figures=[_place(figure, shown) for figure in drawn],
+        left_out=left_out,
     )
 
 
@@ -92,6 +105,7 @@ def _make_section(stored: StoredResult, name: str) -> _Section:
     return _Section(
         stored.id,
         name,
+        describe_name(result).strip(),
         words.describe_measurement(result),
         " ".join(filter(None, [words.give_answer(result), describe_answers(result)])),
         tell_outages(result),
@@ -123,14 +137,39 @@ def _make_comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> l
     return found
 
 
-def _make_figures(stored: Sequence[StoredResult], names: Sequence[str]) -> list[dict[str, str]]:
-    named = [Named(name, one.result) for one, name in zip(stored, names, strict=True)]
-    return [
-        {
-            "id": figure.kind,
-            "title": figure.title,
-            "note": " ".join([figure.note, *name_sources(figure.kind, named)]),
-            "svg": embed(to_svg(figure.spec), figure.kind),
-        }
-        for figure in draw_all(named)
-    ]
+MOST_DRAWN = 12
+"""Results of one kind in a figure: with more of them no line can be told from another."""
+
+
+def choose_drawn(results: Sequence[Named]) -> tuple[list[Named], str]:
+    """The results that figures show, and a sentence on those that they don't (empty if there are none)."""
+    chosen: list[Named] = []
+    told = []
+    for kind in dict.fromkeys(one.result.kind for one in results):
+        own = [one for one in results if one.result.kind == kind]
+        best = [one for one in own if one.result.best is not None]
+        which = "first"
+        if len(own) > MOST_DRAWN and len(best) >= MOST_DRAWN:
+            own_shown = sorted(best, key=_find_rate, reverse=True)[:MOST_DRAWN]
+            which = "fastest"
+        else:
+            own_shown = own[:MOST_DRAWN]
+        if len(own) > MOST_DRAWN:
+            told.append(f"of {len(own):,} {kind} the {which} {MOST_DRAWN}")
+        chosen += own_shown
+    # Their order gives them their colours.
+    shown = [one for one in results if any(one is other for other in chosen)]
+    return shown, f"Drawn are {' and '.join(told)}; all are in the tables." if told else ""
+
+
+def _find_rate(named: Named) -> float:
+    return named.result.best.median if named.result.best else 0.0
+
+
+def _place(figure: Figure, named: Sequence[Named]) -> dict[str, str]:
+    return {
+        "id": figure.kind,
+        "title": figure.title,
+        "note": " ".join([figure.note, *name_sources(figure.kind, named)]),
+        "svg": embed(to_svg(figure.spec), figure.kind),
+    }

@@ -30,12 +30,11 @@ def draw_over_time(results: Sequence[Named]) -> Figure | None:
     disturbed: list[InsertRun] = []
     for named in results:
         for name, run in choose_examples(named, alone=len(results) == 1):
-            rows += _make_timeline(name, "all", run.timeline)
+            rows += _make_timeline(name, "all", _cut_partial(run.timeline, find_end(run)))
             if run.slowest_worker:
                 slowest = run.slowest_worker
-                rows += _make_timeline(
-                    name, "slowest", slowest.timeline, f"worker {slowest.worker}"
-                )
+                alone = _cut_partial(slowest.timeline, find_end(run, slowest.worker))
+                rows += _make_timeline(name, "slowest", alone, f"worker {slowest.worker}")
             if run.marks:
                 disturbed.append(run)
             if run.resources:
@@ -73,7 +72,7 @@ def draw_over_time(results: Sequence[Named]) -> Figure | None:
         "Throughput over time",
         "Events acknowledged in each second (of long runs: mean of several) of the slowest valid run"
         f" {describe_places(results)};"
-        " the first and the last second are not whole. The slowest worker is the one with the fewest"
+        " a last second that isn't whole is left out. The slowest worker is the one with the fewest"
         " events per second."
         + (_DATABASE_NOTE if any(row["part"] == "database" for row in rows) else "")
         + (_BACKLOG_NOTE if any(row["part"] == "backlog" for row in rows) else "")
@@ -119,6 +118,25 @@ def _draw_gaps(run: InsertRun) -> list[Row]:
 
 MOST_POINTS = 300
 """The most points in a line over time; a longer run is drawn in steps of several seconds."""
+
+
+def find_end(run: InsertRun, worker: int | None = None) -> float | None:
+    """When the last worker ended, or one of them, in seconds since the common start; None if not known."""
+    ends = [one.end_s for one in run.per_worker if worker in (None, one.worker)]
+    return max(ends, default=None)
+
+
+def _cut_partial(
+    timeline: Sequence[tuple[int, int]], end_s: float | None
+) -> Sequence[tuple[int, int]]:
+    """Without the last second if the run ended in it: it would look like a drop. The only one stays."""
+    if len(timeline) < 2 or end_s is None or timeline[-1][0] != math.floor(end_s):
+        return timeline
+    return timeline if end_s - timeline[-1][0] >= _WHOLE_S else timeline[:-1]
+
+
+_WHOLE_S = 0.98
+"""A second of which so much was used is whole."""
 
 
 def _make_timeline(

@@ -99,9 +99,13 @@ def list_series(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row["series"] for row in rows))
 
 
+LOG_FROM = 50
+"""Largest value ÷ smallest."""
+
+
 def needs_log(values: Sequence[float]) -> bool:
     """Whether values are so far apart that only a logarithmic axis shows them all."""
-    return min(values) > 0 and max(values) / min(values) > 20
+    return min(values) > 0 and max(values) / min(values) > LOG_FROM
 
 
 def draw_limit(axis: str, value: float) -> Row:

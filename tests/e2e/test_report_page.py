@@ -173,9 +173,10 @@ def test_tables_show_the_stored_figures(opened: Opened) -> None:
     assert opened.column(1, 4) == rates
     page = opened.page.inner_text("main")
     speed = estimate_ratio([50.0, 51.0, 49.0], [100.5, 101.0, 99.0])
-    assert f"{speed.value:.3f}" in page
+    assert f"{1 / speed.value:.2f}× slower" in page
     assert speed.ci95 is not None
-    assert "{:.3f} to {:.3f}".format(*speed.ci95) in page
+    low, high = speed.ci95
+    assert f"{1 / high:.2f} to {1 / low:.2f}× slower" in page
 
 
 def test_tables_sort_by_number_and_back(opened: Opened) -> None:
@@ -288,7 +289,7 @@ CUT_OFF = """() => {
 
 BROKEN_WORDS = """() => {
   const found = [];
-  for (const cell of document.querySelectorAll("main td:not(.long), main th")) {
+  for (const cell of document.querySelectorAll("main td, main th")) {
     const text = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
     while (text.nextNode()) {
       for (const word of text.currentNode.data.matchAll(/[^\\s-]+/g)) {
@@ -308,13 +309,59 @@ def test_no_axis_title_lies_on_a_label(long: Page) -> None:
     assert long.evaluate(OVERLAPS) == []
 
 
+OUTSIDE = """(height) => ["#verdict .verdict", "#verdict .hardware", "#figure-answer svg", "nav"]
+  .filter((part) => {
+    const box = document.querySelector(part).getBoundingClientRect();
+    return !(box.height > 0 && box.top >= 0 && box.bottom <= height && box.left >= 0
+             && box.right <= innerWidth);
+  })"""
+
+UNREADABLE = """() => {
+  const found = [];
+  for (const text of document.querySelectorAll("figure svg text")) {
+    const {a, b} = text.getScreenCTM();
+    const size = parseFloat(getComputedStyle(text).fontSize) * Math.hypot(a, b);
+    if (text.textContent && size < 9) found.push(`${text.textContent}: ${size} px`);
+  }
+  return found;
+}"""
+
+SHORTENED = """() => [...document.querySelectorAll("#figure-answer .role-axis-label text")]
+  .map((text) => text.textContent).filter((text) => text.includes("…"))"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_answer_is_seen_without_scrolling(long: Page, scheme: Any, tmp_path: Path) -> None:
+    """In words and as bars with their dots, and the machines; and as a picture it isn't empty."""
+    long.set_viewport_size({"width": 1400, "height": 900})
+    long.emulate_media(color_scheme=scheme)
+    assert long.evaluate(OUTSIDE, 900) == []
+    marks = long.locator('#figure-answer [aria-roledescription="point"]')
+    assert marks.count() == 5
+    assert long.evaluate(SHORTENED) == []
+    # Of one colour it would be much smaller.
+    assert len(long.screenshot(path=tmp_path / "first.png")) > 40_000
+
+
+def test_the_contents_lead_to_their_parts(long: Page) -> None:
+    links = long.locator("nav a")
+    for link in links.all():
+        assert long.locator(str(link.get_attribute("href"))).count() == 1
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_letters_of_figures_can_be_read(long: Page, width: int) -> None:
+    long.set_viewport_size({"width": width, "height": 900})
+    assert long.evaluate(UNREADABLE) == []
+
+
 @pytest.mark.parametrize("width", [1200, 1600])
 def test_nothing_is_cut_off(long: Page, width: int) -> None:
     long.set_viewport_size({"width": width, "height": 900})
     assert long.evaluate(CUT_OFF) == []
 
 
-@pytest.mark.parametrize("width", [1200, 800, 380])
+@pytest.mark.parametrize("width", [1200, 800, 400, 380])
 def test_no_word_is_broken_in_a_column(long: Page, width: int) -> None:
     long.set_viewport_size({"width": width, "height": 900})
     assert long.evaluate(BROKEN_WORDS) == []

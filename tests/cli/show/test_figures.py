@@ -20,6 +20,7 @@ from cli.results.model import Result
 from cli.results.store import read_result
 from cli.results.tuning import TunedSetting
 from cli.show import drawing
+from cli.show.bars import MOST_BARS, draw_answer
 from cli.show.drawing import embed, make_standalone_svg, to_png, to_svg
 from cli.show.figure import Figure, Named
 from cli.show.figures import KINDS, add_title, draw_all
@@ -27,6 +28,7 @@ from cli.show.plotting import write_plot
 from cli.show.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
 from cli.show.vega import WIDTH
 from simulator.contract import Resources, Storage
+from simulator.histograms import LatencyRecorder, encode_histogram, latency_ms
 
 from ..made import (
     STORED,
@@ -175,6 +177,16 @@ def test_over_time_an_open_loop_shows_its_backlog_and_where_its_warm_up_ended() 
     assert "response time" not in drawn("latency", inserts({1: [1000.0]})).note
 
 
+@pytest.mark.parametrize(("end_s", "last"), [(3.5, 2), (3.99, 3), (20.0, 3)])
+def test_a_last_second_that_is_not_whole_is_cut(end_s: float, last: int) -> None:
+    """It would look like a drop."""
+    result = inserts({1: [300.0]})
+    result.insert_runs[0].per_worker[0].end_s = end_s
+    seconds = [row["second"] for row in rows(drawn("time", result))]
+    # Of the slowest worker, too; a second without events before it stays.
+    assert max(seconds) == (last if last == 3 else 1)
+
+
 def test_a_long_run_is_drawn_in_steps() -> None:
     result = inserts({1: [10.0]})
     run = result.insert_runs[0]
@@ -211,6 +223,104 @@ def test_latencies_are_of_the_run_with_the_highest_p99() -> None:
     assert found[0]["series"] == "4 workers, run 2"
 
 
+def test_latencies_with_a_histogram_are_a_curve() -> None:
+    """Each share of the requests beside what it doesn't exceed, up to the slowest."""
+    recorder = LatencyRecorder()
+    for number in range(1, 1001):
+        recorder.record(number / 1000)
+    histogram = recorder.finish()
+    result = inserts({1: [10.0]})
+    (run,) = result.insert_runs
+    run.histogram, run.latency_ms = encode_histogram(histogram), latency_ms(histogram)
+    figure = drawn("latency", result)
+    line, _ = figure.spec["layer"]
+    curve = [(row["rank"], row["ms"]) for row in line["data"]["values"]]
+    assert curve[0] == (1.0, pytest.approx(1, rel=0.01))
+    assert curve[-1] == (1000.0, pytest.approx(1000, rel=0.01))
+    assert [ms for rank, ms in curve if rank == pytest.approx(2)] == [pytest.approx(500, rel=0.01)]
+    assert [ms for _, ms in curve] == sorted(ms for _, ms in curve)
+    marked = [(row["percentile"], round(row["rank"])) for row in rows(figure)]
+    assert marked == [("p50", 2), ("p90", 10), ("p99", 100), ("p99.9", 1000), ("max", 1000)]
+    labels = re.findall(r"<text[^>]*>([^<]+)</text>", to_svg(figure.spec))
+    assert labels[:5] == ["0", "50", "90", "99", "99.9"]
+    # One run without it, and there is no curve.
+    other = drawn("latency", result, OTHER)
+    assert all("data" not in layer for layer in other.spec["layer"])
+
+
+def bars(figure: Figure) -> tuple[list[tuple[str, float]], dict[str, list[float]]]:
+    """(bar, value) from top to bottom, and the dots of each."""
+    dots: dict[str, list[float]] = {}
+    for layer in figure.spec["layer"]:
+        for row in layer.get("data", {}).get("values", []):
+            dots.setdefault(row["name"], []).append(row["sample"])
+    return [(row["name"], row["value"]) for row in rows(figure)], dots
+
+
+def test_the_answer_is_the_best_of_each_with_its_runs() -> None:
+    figure = draw_answer(named(OTHER, ASKED, SWEEP))
+    assert figure is not None
+    shown, dots = bars(figure)
+    assert shown == [("name 2, 4 workers", 330.0), ("name 0, 2 workers", 60.0)]
+    # A single run is the bar itself.
+    assert dots == {"name 2, 4 workers": [300.0, 330.0, 360.0]}
+    ends = [(row["low"], row["high"]) for row in rows(figure)]
+    assert ends == [SWEEP.insert_summary[1].ci95, (60.0, 60.0)]
+    assert "95 % interval" in figure.note
+    assert "dot" in figure.note
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ((SWEEP,), [("1 worker", 105.0), ("4 workers", 330.0)]),
+        ((LEVELS,), [("level 0", 200.0), ("level 5,000", 150.5)]),
+        ((ASKED,), [("count", 0.625), ("newest", 40.0)]),
+        ((ASKED, ASKED), [("count, name 0", 0.625), ("count, name 1", 0.625),
+                          ("newest, name 0", 40.0), ("newest, name 1", 40.0)]),
+        ((SWEEP, capacity()), [("name 1", pytest.approx(50_000, rel=0.1))]),
+    ],
+)  # fmt: skip
+def test_the_answer_of_each_kind(results: Sequence[Result], expected: list[Any]) -> None:
+    figure = draw_answer(named(*results))
+    assert figure is not None
+    assert bars(figure)[0] == expected
+
+
+def test_the_answer_fits_a_screen() -> None:
+    figure = draw_answer(named(*[inserts({1: [n + 1.0, n + 2.0]}) for n in range(30)]))
+    assert figure is not None
+    assert len(rows(figure)) == MOST_BARS
+    assert rows(figure)[0]["value"] == 30.5
+    assert f"{30 - MOST_BARS} more are in the tables" in figure.note
+    assert draw_answer(named(inserts({}, options={"workers": [1]}))) is None
+
+
+def test_one_worker_count_has_bars() -> None:
+    figure = drawn("workers", inserts({4: [50.0, 51.0]}), inserts({4: [60.0, 62.0]}))
+    assert bars(figure)[0] == [("name 1", 61.0), ("name 0", 50.5)]
+    assert not [layer for layer in figure.spec["layer"] if layer["mark"]["type"] == "line"]
+
+
+@pytest.mark.parametrize(("most", "scale"), [(50.0, "linear"), (51.0, "log")])
+def test_rates_far_apart_have_a_logarithmic_axis(most: float, scale: str) -> None:
+    """As bars, as lines and over fill levels, with a note."""
+    for figure in (
+        drawn("workers", inserts({1: [1.0]}), inserts({1: [most]})),
+        drawn("workers", inserts({1: [1.0], 2: [most]})),
+        drawn("fill-level", steps({0: most, 5: 1.0})),
+    ):
+        scales = [
+            axis["scale"].get("type", "linear")
+            for channels in encodings(figure.spec)
+            for axis in (channels["x"], channels["y"])
+            if axis.get("title") == "Inserts/s"
+        ]
+        assert set(scales) == {scale}
+        assert ("logarithmic" in figure.note) is (scale == "log")
+        assert marks(to_svg(figure.spec))
+
+
 def test_query_times_are_the_summary() -> None:
     found = [
         (row["query"], row["low"], row["mean"], row["high"])
@@ -219,7 +329,7 @@ def test_query_times_are_the_summary() -> None:
     assert found == [("count", 0.5, 0.625, 0.75), ("newest", 40.0, 40.0, 40.0)]
 
 
-@pytest.mark.parametrize(("longest", "scale"), [(2.0, "linear"), (40.0, "log")])
+@pytest.mark.parametrize(("longest", "scale"), [(2.0, "linear"), (25.0, "linear"), (25.5, "log")])
 def test_query_times_far_apart_have_a_logarithmic_axis(longest: float, scale: str) -> None:
     figure = drawn("queries", queries({"a": [0.5], "b": [longest]}))
     found = figure.spec["layer"][0]["encoding"]["x"]["scale"].get("type", "linear")
@@ -336,7 +446,7 @@ def test_one_series_needs_no_legend_and_several_have_one() -> None:
 
 def test_many_series_stay_different() -> None:
     """By colour and shape, when there are more of them than colours."""
-    figure = drawn("workers", *[inserts({1: [n + 1.0]}) for n in range(20)])
+    figure = drawn("workers", *[inserts({1: [n + 1.0], 2: [n + 2.0]}) for n in range(20)])
     (points,) = [layer for layer in figure.spec["layer"] if layer["mark"]["type"] == "point"]
     scales = [points["encoding"][channel]["scale"]["range"] for channel in ("stroke", "shape")]
     assert len(set(zip(*scales, strict=True))) == 20
@@ -468,7 +578,7 @@ def test_a_png_is_twice_the_svg() -> None:
 def test_figures_on_one_page_do_not_share_ids() -> None:
     svg = '<svg width="1" height="2" viewBox="0"><g id="a" clip-path="url(#a)"/></svg>'
     assert embed(svg, "x") == (
-        '<svg style="max-width:1px" viewBox="0"><g id="x-a" clip-path="url(#x-a)"/></svg>'
+        '<svg style="max-width:1px;min-width:0.8px" viewBox="0"><g id="x-a" clip-path="url(#x-a)"/></svg>'
     )
 
 

@@ -1,0 +1,99 @@
+"""How long requests took: all percentiles as a curve, or the few that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.contract import InsertRun
+from simulator.histograms import merge_histograms, value_at
+
+from .figure import Figure, Named, choose_slowest, describe_places
+from .vega import Row, draw_lines, draw_points, make_axis, make_spec, needs_log
+
+PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max": "max"}
+_PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9}
+
+_STEPS = 8
+"""Points of the curve for each halving of the share of requests that are slower."""
+
+
+def draw_latencies(results: Sequence[Named]) -> Figure | None:
+    """The distribution of the requests' latency: a curve over the percentiles where each run has its
+    histogram, otherwise the percentiles that it has."""
+    chosen = [pair for named in results for pair in choose_slowest(named, alone=len(results) == 1)]
+    if not chosen:
+        return None
+    note = (
+        f"Of the run with the highest p99 {describe_places(results)}, retries included. A request is a whole"
+        " batch."
+    )
+    if any(run.offered for named in results for run in named.result.insert_runs):
+        note += " At a given rate (open loop) it counts from when the request was due: the response time."
+    rows = [row for name, run in chosen for row in _list_percentiles(name, run)]
+    log = needs_log([row["ms"] for row in rows])
+    y = make_axis("ms", "Latency, ms", log=log)
+    curve = [row for name, run in chosen for row in _trace(name, run)]
+    if {row["series"] for row in curve} != {name for name, _ in chosen}:
+        x: Row = {"field": "percentile", "type": "ordinal", "title": "Percentile of the requests",
+                  "sort": list(PERCENTILES.values()), "axis": {"labelAngle": 0}}  # fmt: skip
+        layers = [draw_lines(x, y, rows), draw_points(x, y, rows)]
+        return Figure("latency", "Latency of a request", note, make_spec(rows, layers))
+    ends = {row["series"]: row["rank"] for row in curve}
+    for row in rows:
+        # The slowest of n requests is slower than all but one in n.
+        row["rank"] = ends[row["series"]] if row["percentile"] == "max" else row["rank"]
+    x = make_axis(
+        "rank", "Percentile of the requests, %",
+        axis={"values": _list_ticks(max(ends.values())), "labelExpr": _AS_PERCENT},
+    )  # fmt: skip
+    x["scale"] = {"type": "log", "nice": False}
+    line = draw_lines(x, y, rows) | {"data": {"values": curve}}
+    note += " The curve goes on to the slowest request; the axis widens its tail."
+    return Figure(
+        "latency", "Latency of a request", note, make_spec(rows, [line, draw_points(x, y, rows)])
+    )
+
+
+_AS_PERCENT = "format(100 - 100 / datum.value, '.8~r')"
+"""Of 1,000 requests that aren't slower, one is: 99.9 %."""
+
+
+def _list_ticks(end: float) -> list[float]:
+    """50, 90, 99, 99.9 and so on, as one in so many."""
+    ticks = [1.0, 2.0]
+    while 10 * ticks[-1] <= end * 1.0001 or ticks[-1] == 2.0:
+        ticks.append(10.0 if ticks[-1] == 2.0 else 10 * ticks[-1])
+    return ticks
+
+
+def _list_percentiles(name: str, run: InsertRun) -> list[Row]:
+    """A row for each that the tables show, too."""
+    assert run.latency_ms is not None
+    rows = []
+    for field, percentile in PERCENTILES.items():
+        value = getattr(run.latency_ms, field)
+        text = f"{name}\n{percentile}: {value:,.3f} ms"
+        rank = 1 / (1 - _PERCENTS.get(field, 0) / 100)
+        rows.append(
+            {"series": name, "percentile": percentile, "rank": rank, "ms": value, "text": text}
+        )
+    return rows
+
+
+def _trace(name: str, run: InsertRun) -> list[Row]:
+    """The curve from the fastest request to the slowest; nothing of a run without a histogram."""
+    if run.histogram is None:
+        return []
+    histogram = merge_histograms([run.histogram])
+    count = histogram.get_total_count()
+    ranks, rank = [], 1.0
+    while rank < count:
+        ranks.append(rank)
+        rank *= 2 ** (1 / _STEPS)
+    # The last of all is the slowest; a handful of requests has no longer tail than its number.
+    ranks.append(float(max(1, count)))
+    rows = []
+    for number, one in enumerate(ranks):
+        percent = 100.0 if number == len(ranks) - 1 else 100 - 100 / one
+        rows.append({"series": name, "rank": one, "ms": value_at(histogram, percent) / 1000})
+    return rows
