@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import geometric_mean
 
@@ -24,24 +24,95 @@ class Ranking:
     lines: Sequence[str]
 
 
+Samples = Mapping[Place, Sequence[float]]
+"""What a result has measured: where -> a figure for each run."""
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What a candidate has measured in a step."""
+
+    results: Sequence[Result]
+    """One for each repetition that gave one."""
+    samples: Sequence[Samples]
+    """Of each of them."""
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a figure."""
+        return any(self.samples)
+
+
 def rank_candidates(step: str, measured: Mapping[str, Sequence[Result]], repeats: int) -> Ranking:
     """The candidates of a step by their speed, the best first. `measured`: candidate -> its results, one
     for each repetition that gave one; who has none is named last.
 
     Each repetition is one sample: runs within it share the moment at which they were made. With a single
-    one, its runs are the samples.
+    one, its runs are the samples. Where the candidates have other worker counts, each stands with
+    the one at which it is fastest.
     """
-    names = [name for name, results in measured.items() if any(map(_pool_one, results))]
+    own = {
+        name: _Measured(results, [_collect(result) for result in results])
+        for name, results in measured.items()
+    }
+    known = {name: one for name, one in own.items() if one.known}
+    known, chosen = _take_best_workers(known)
     lines = []
-    if names:
-        by_speed = sorted(names, key=lambda name: -_score(measured[names[0]], measured[name]))
-        lines = _tell(by_speed, measured)
+    if known:
+        base = next(iter(known.values()))
+        by_speed = sorted(known, key=lambda name: -_score(base, known[name]))
+        lines = _tell(by_speed, known)
+    if chosen:
+        said = ", ".join(f"{name} {count:,}" for name, count in chosen.items())
+        lines.append(f"Inserts of each at its best number of workers: {said}.")
     for name, results in measured.items():
-        if name not in names:
+        if name not in known:
             lines.append(f"{name}: nothing to rank.")
         elif len(results) < repeats:
             lines.append(f"{name}: from {len(results)} of {repeats} repetitions only.")
     return Ranking(step, lines + _warn_of_levels(chain.from_iterable(measured.values())))
+
+
+def _collect(result: Result) -> Samples:
+    found: dict[Place, Sequence[float]] = dict(collect_samples(result))
+    if result.capacity is not None and result.capacity.events_per_s is not None:
+        found[Place(capacity=True)] = [result.capacity.events_per_s]
+    return found
+
+
+def _take_best_workers(
+    measured: Mapping[str, _Measured],
+) -> tuple[dict[str, _Measured], dict[str, int]]:
+    """If not all have inserted by the same worker counts: of each only its fastest, all at one place, so that
+    they compare; and which that is."""
+    rates = {name: _find_rates(one) for name, one in measured.items()}
+    if len({frozenset(counts) for counts in rates.values()}) < 2:
+        return dict(measured), {}
+    best = {name: max(counts, key=lambda n: counts[n]) for name, counts in rates.items() if counts}
+    common = next(iter(best.values()))
+
+    def move(name: str, samples: Samples) -> Samples:
+        return {
+            place if place.workers is None else replace(place, workers=common): values
+            for place, values in samples.items()
+            if place.workers in (None, best.get(name))
+        }
+
+    moved = {
+        name: replace(one, samples=[move(name, samples) for samples in one.samples])
+        for name, one in measured.items()
+    }
+    return moved, best
+
+
+def _find_rates(measured: _Measured) -> dict[int, float]:
+    """Worker count -> mean rate."""
+    found: dict[int, list[float]] = {}
+    for samples in measured.samples:
+        for place, values in samples.items():
+            if place.workers is not None and place.response is None:
+                found.setdefault(place.workers, []).extend(values)
+    return {workers: geometric_mean(values) for workers, values in found.items()}
 
 
 def _warn_of_levels(results: Iterable[Result]) -> list[str]:
@@ -53,7 +124,7 @@ def _warn_of_levels(results: Iterable[Result]) -> list[str]:
     return [f"{text} Insert the same number for all (num-inserts instead of duration)."]
 
 
-def _tell(by_speed: Sequence[str], measured: Mapping[str, Sequence[Result]]) -> list[str]:
+def _tell(by_speed: Sequence[str], measured: Mapping[str, _Measured]) -> list[str]:
     best = head = by_speed[0]
     rank, lines = 1, [f"1. {best}"]
     for place, name in enumerate(by_speed[1:], 2):
@@ -67,9 +138,9 @@ def _tell(by_speed: Sequence[str], measured: Mapping[str, Sequence[Result]]) -> 
     return lines
 
 
-def _score(base: Sequence[Result], results: Sequence[Result]) -> float:
+def _score(base: _Measured, other: _Measured) -> float:
     """How many times as fast, all in all; 0 if there is nothing to compare."""
-    found = _compare(base, results)
+    found = _compare(base, other)
     return geometric_mean([one.speed.value for one in found]) if found else 0.0
 
 
@@ -77,23 +148,19 @@ def _is_tie(found: Sequence[Compared]) -> bool:
     return bool(found) and all(one.speed.differs is False for one in found)
 
 
-def _compare(base: Sequence[Result], results: Sequence[Result]) -> list[Compared]:
-    if len(base) == len(results) == 1:
-        return compare([base[0], results[0]])
-    return compare_samples([_pool(base), _pool(results)])
+def _compare(base: _Measured, other: _Measured) -> list[Compared]:
+    if len(base.results) == len(other.results) == 1:
+        # The interval of a search's answer says more than the answer as a single sample.
+        capacities = compare([base.results[0], other.results[0]])
+        found = [one for one in capacities if one.place.capacity]
+        return found or compare_samples([base.samples[0], other.samples[0]])
+    return compare_samples([_pool(base), _pool(other)])
 
 
-def _pool(results: Sequence[Result]) -> dict[Place, list[float]]:
+def _pool(measured: _Measured) -> dict[Place, list[float]]:
+    """A sample for each repetition: the geometric mean of its runs, since speeds are compared as ratios."""
     found: dict[Place, list[float]] = {}
-    for result in results:
-        for place, value in _pool_one(result).items():
-            found.setdefault(place, []).append(value)
-    return found
-
-
-def _pool_one(result: Result) -> dict[Place, float]:
-    """What a repetition says: the geometric mean of its runs, since speeds are compared as ratios."""
-    found = {place: geometric_mean(values) for place, values in collect_samples(result).items()}
-    if result.capacity is not None and result.capacity.events_per_s is not None:
-        found[Place(capacity=True)] = result.capacity.events_per_s
+    for samples in measured.samples:
+        for place, values in samples.items():
+            found.setdefault(place, []).append(geometric_mean(values))
     return found

@@ -23,6 +23,7 @@ _REACH = 12.0
 _PRECISION = 1e-10
 
 
+@lru_cache(maxsize=4096)
 def t_quantile(probability: float, freedom: float) -> float:
     """t with P(T ≤ t) = `probability`; `freedom` ≥ 1 need not be a whole number."""
     if probability < 0.5:
@@ -30,6 +31,7 @@ def t_quantile(probability: float, freedom: float) -> float:
     return _root(lambda t: t_probability(t, freedom) - probability, 0.0, 1.0)
 
 
+@lru_cache(maxsize=4096)
 def noncentrality(probability: float, t: float, freedom: float) -> float:
     """δ ≥ 0 with P(T ≤ t) = `probability` < 0.5 for the noncentral distribution; `t` > 0."""
     return _root(lambda delta: probability - t_probability(t, freedom, delta), 0.0, t)

@@ -58,3 +58,13 @@ def test_queries_about_different_numbers_of_events_are_named() -> None:
     many.fill_level = 3000
     ranking = rank_candidates("query", {"a": [few], "b": [many]}, 1)
     assert "between 1,000 and 3,000 events" in ranking.lines[-1]
+
+
+def test_variants_of_the_number_of_workers_compare_by_their_best() -> None:
+    one = [inserts({1: [rate, rate * 1.01]}) for rate in (100, 101)]
+    several = [inserts({2: [rate, rate * 1.01], 4: [rate / 2, rate / 2]}) for rate in (300, 303)]
+    ranking = rank_candidates("insert", {"one": one, "several": several}, 2)
+    assert ranking.lines[0] == "1. several"
+    assert ranking.lines[1].startswith("2. one: ")
+    assert "slower than several in inserts" in ranking.lines[1]
+    assert ranking.lines[2] == "Inserts of each at its best number of workers: one 1, several 2."
