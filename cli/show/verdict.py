@@ -22,6 +22,7 @@ _MOST_CHARACTERS = 60
 def give_verdict(results: Sequence[Named]) -> list[str]:
     """The answer for each kind of result: of one what was found, of several how they compare."""
     sentences = []
+    hidden = 0
     for kind in dict.fromkeys(one.result.kind for one in results):
         own = [one for one in results if one.result.kind == kind]
         names = [one.name for one in own]
@@ -29,11 +30,16 @@ def give_verdict(results: Sequence[Named]) -> list[str]:
             prefix = "" if len(results) == 1 else f"{names[0]}: "
             sentences.append(prefix + _answer_shortly(own[0].result))
             continue
-        led = lead_comparison(names, compare([one.result for one in own]))
+        # To compare hundreds takes seconds, and no more of them are told here.
+        told = own[: MOST_SENTENCES + 1]
+        hidden += len(own) - len(told)
+        led = lead_comparison(names[: len(told)], compare([one.result for one in told]))
         sentences += led or [f"{kind}: these have no figure in common that could be compared."]
-    if len(sentences) > MOST_SENTENCES:
-        more = len(sentences) - MOST_SENTENCES + 1
-        sentences[MOST_SENTENCES - 1 :] = [f"{more:,} more sentences are below, under “Compared”."]
+    total = len(sentences) + hidden
+    if total > MOST_SENTENCES:
+        shown = sentences[: MOST_SENTENCES - 1]
+        more = total - len(shown)
+        return [*shown, f"{more:,} more sentences are below, under “Compared”."]
     return sentences
 
 

@@ -4,6 +4,7 @@ tests/e2e/test_report_page.py."""
 from __future__ import annotations
 
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -161,6 +162,17 @@ def test_all_kinds_of_results_in_one_report() -> None:
     assert "not compared at 4 workers: beta has no valid figure there" in page.text
     # There is one of the other kinds only.
     assert "Compared: queries" not in page.text
+
+
+def test_a_report_over_two_hundred_results_is_made_in_time() -> None:
+    """By CPU, of which it would be 20 s at most on a slow machine, too; and a browser can still show it."""
+    many = [inserts({1: [n + 100.0, 101.0], 4: [300.0, 310.0]}, f"db{n}") for n in range(160)]
+    many += [queries({"count": [0.5, 0.75]}, f"db{n}") for n in range(40)]
+    began = time.process_time()
+    html = report(*many)
+    assert time.process_time() - began < 20
+    assert len(html) < 4_000_000
+    assert "Drawn are of 160 inserts the fastest 12 and of 40 queries the first 12;" in html
 
 
 def test_ids_are_unique() -> None:
