@@ -22,6 +22,7 @@ MOST_DOTS = 100
 
 RATE = "Inserts/s"
 _SECONDS = "Seconds"
+_TALLEST_PX = 270
 _LABEL_CHARACTERS = 45
 """In a line of a bar's label."""
 
@@ -47,8 +48,15 @@ def draw_answer(results: Sequence[Named]) -> Figure | None:
             times = kind == "queries"
             if len(own) > 1 and not times:
                 bars = rank(bars)
-            return draw_bars("answer", _TITLES[kind], bars, _SECONDS if times else _UNITS[kind])
+            unit = _SECONDS if times else _UNITS[kind]
+            return draw_bars("answer", _TITLES[kind], bars, unit, _count_fitting(bars))
     return None
+
+
+def _count_fitting(bars: Sequence[Bar]) -> int:
+    """As many as a screen has room for: fewer where their names take several lines."""
+    lines = max(len(_wrap(bar.name)) for bar in bars[:MOST_BARS])
+    return min(MOST_BARS, _TALLEST_PX // _find_step(lines))
 
 
 def rank(bars: Sequence[Bar]) -> list[Bar]:
@@ -56,9 +64,7 @@ def rank(bars: Sequence[Bar]) -> list[Bar]:
     return sorted(bars, key=lambda bar: -bar.value)
 
 
-def draw_bars(
-    kind: str, title: str, bars: Sequence[Bar], unit: str, most: int = MOST_BARS
-) -> Figure:
+def draw_bars(kind: str, title: str, bars: Sequence[Bar], unit: str, most: int) -> Figure:
     """A bar for each, from top to bottom; those above `most` are left out, and counted in the note."""
     shown = list(bars[:most])
     ends = [end for bar in shown for end in (bar.value, *(bar.interval or ()), *bar.samples)]
@@ -165,7 +171,7 @@ _UNITS = {kind: _CAPACITY if kind == "capacities" else RATE for kind in _COLLECT
 
 
 def _make_spec(bars: Sequence[Bar], unit: str, log: bool) -> dict[str, Any]:
-    labels = ["\n".join(wrap(bar.name, _LABEL_CHARACTERS)) or " " for bar in bars]
+    labels = ["\n".join(_wrap(bar.name)) for bar in bars]
     lines = max(label.count("\n") + 1 for label in labels)
     rows: list[dict[str, Any]] = []
     dots: list[dict[str, Any]] = []
@@ -204,7 +210,14 @@ def _make_spec(bars: Sequence[Bar], unit: str, log: bool) -> dict[str, Any]:
     }  # fmt: skip
     if lines > 1:
         # A label's first line is at its bar, not its middle.
-        axis["labelOffset"] = -LINE_PX * (lines - 1) / 2
+        axis["labelOffset"] = {
+            "condition": [
+                {"test": f"length(split(datum.label, '\\n')) == {count}",
+                 "value": -LINE_PX * (count - 1) / 2}
+                for count in range(2, lines + 1)
+            ],
+            "value": 0,
+        }  # fmt: skip
     y = {
         "field": "name",
         "type": "nominal",
@@ -231,11 +244,19 @@ def _make_spec(bars: Sequence[Bar], unit: str, log: bool) -> dict[str, Any]:
         {"mark": {"type": "text", "align": "left", "dx": 8, "fill": INK, "fontSize": 12, "aria": False},
          "encoding": {"x": place("end"), "y": y, "text": {"field": "said"}}},
     ]  # fmt: skip
-    step = max(26, LINE_PX * lines + 8)
     return {
-        "width": WIDTH, "height": step * len(rows), "data": {"values": rows},
+        "width": WIDTH, "height": _find_step(lines) * len(rows), "data": {"values": rows},
         "layer": [layer for layer in layers if layer.get("data", {}).get("values", [0])],
     }  # fmt: skip
+
+
+def _wrap(name: str) -> list[str]:
+    return wrap(name, _LABEL_CHARACTERS) or [" "]
+
+
+def _find_step(lines: int) -> int:
+    """Pixels from one bar to the next, with so many lines in a label."""
+    return max(26, LINE_PX * lines + 8)
 
 
 def _describe(bar: Bar, unit: str) -> str:

@@ -15,6 +15,8 @@ from .ratios import lead_comparison
 MOST_SENTENCES = 5
 MOST_MACHINES = 4
 """So many are seen without scrolling; more are counted."""
+_LONGEST = 500
+"""Characters of all sentences together, but for the first."""
 _MOST_CHARACTERS = 60
 """Of names that are listed."""
 
@@ -36,11 +38,15 @@ def give_verdict(results: Sequence[Named]) -> list[str]:
         led = lead_comparison(names[: len(told)], compare([one.result for one in told]))
         sentences += led or [f"{kind}: these have no figure in common that could be compared."]
     total = len(sentences) + hidden
-    if total > MOST_SENTENCES:
-        shown = sentences[: MOST_SENTENCES - 1]
-        more = total - len(shown)
-        return [*shown, f"{more:,} more sentences are below, under “Compared”."]
-    return sentences
+    shown = sentences[:MOST_SENTENCES]
+    if total > len(shown):
+        shown = shown[: MOST_SENTENCES - 1]
+    while len(shown) > 1 and sum(map(len, shown)) > _LONGEST:
+        shown.pop()
+    more = total - len(shown)
+    if not more:
+        return shown
+    return [*shown, f"{more:,} more {'sentence is' if more == 1 else 'sentences are'} below."]
 
 
 def tell_doubts(results: Sequence[Named]) -> str:

@@ -343,6 +343,20 @@ def test_the_answer_is_seen_without_scrolling(long: Page, scheme: Any, tmp_path:
     assert len(long.screenshot(path=tmp_path / "first.png")) > 40_000
 
 
+def test_the_answer_of_many_with_long_names_is_seen_without_scrolling(
+    browser: Browser, tmp_path: Path
+) -> None:
+    name = "timescaledb-kubernetes batch=10000 in_flight=16 copy_format=binary"
+    many = [inserts({4: [100.0 + 9 * n, 120.0]}, label=f"{name} {n}") for n in range(13)]
+    file = tmp_path / "many.html"
+    file.write_text(make_report([stored(one, f"id-{n}") for n, one in enumerate(many)], "Many"))
+    context = browser.new_context(offline=True, viewport={"width": 1400, "height": 900})
+    page = Opened(context.new_page(), file).page
+    assert page.evaluate(OUTSIDE, 900) == []
+    assert page.evaluate(OVERLAPS) == []
+    context.close()
+
+
 def test_the_contents_lead_to_their_parts(long: Page) -> None:
     links = long.locator("nav a")
     for link in links.all():

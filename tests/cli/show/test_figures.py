@@ -296,6 +296,24 @@ def test_the_answer_fits_a_screen() -> None:
     assert draw_answer(named(inserts({}, options={"workers": [1]}))) is None
 
 
+def test_a_bars_label_is_beside_it_in_as_many_lines_as_it_takes() -> None:
+    names = ("short", "a name of many words " * 4, "another")
+    figure = draw_answer(
+        [Named(name, inserts({1: [9.0 - place]})) for place, name in enumerate(names)]
+    )
+    assert figure is not None
+    root = ET.fromstring(to_svg(figure.spec))
+    (labels,) = [group for group in root.iter(f"{SVG}g") if "role-axis-label" in
+                 group.get("class", "") and "short" in "".join(group.itertext())]  # fmt: skip
+    middles = []
+    for label in labels.iter(f"{SVG}text"):
+        further = len(label.findall(f"{SVG}tspan")) - 1
+        first = float(re.findall(r"[\d.]+", label.get("transform", ""))[1])
+        middles.append(first + max(0, further) * 15 / 2)
+    step = figure.spec["height"] / 3
+    assert [b - a for a, b in itertools.pairwise(middles)] == pytest.approx([step, step], abs=3)
+
+
 def test_one_worker_count_has_bars() -> None:
     figure = drawn("workers", inserts({4: [50.0, 51.0]}), inserts({4: [60.0, 62.0]}))
     assert bars(figure)[0] == [("name 1", 61.0), ("name 0", 50.5)]
