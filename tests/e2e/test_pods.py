@@ -36,6 +36,7 @@ REPORT = {
     "answers",
     "queries_per_s",
     "resources",
+    "failure",
 }
 
 

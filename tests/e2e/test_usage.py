@@ -18,7 +18,7 @@ QUICK_S = 10.0
     [
         (
             ("inser", "-t", "blackhole"),
-            ["'inser'", "did you mean insert?", "query, mixed, results, compare"],
+            ["'inser'", "did you mean insert?", "query, mixed, capacity, tune"],
         ),
         (("insert", "-t", "embeded"), ["'embeded'", "did you mean embedded?", "blackhole"]),
         (("query", "-t", "zzz"), ["'zzz'", "it has: embedded, blackhole"]),
