@@ -24,6 +24,12 @@ class Ranking:
     lines: Sequence[str]
 
 
+_ONE_REPETITION = (
+    "One repetition: what changed on the machine between the candidates is among their differences. Give"
+    " repeats: 6, and runs: 1 for the same time."
+)
+"""Of equals measured in blocks `benchmarks/false_alarms` finds a quarter and more called different."""
+
 Samples = Mapping[Place, Sequence[float]]
 """What a result has measured: where -> a figure for each run."""
 
@@ -70,6 +76,8 @@ def rank_candidates(step: str, measured: Mapping[str, Sequence[Result]], repeats
             lines.append(f"{name}: nothing to rank.")
         elif len(results) < repeats:
             lines.append(f"{name}: from {len(results)} of {repeats} repetitions only.")
+    if repeats == 1 and len(known) > 1:
+        lines.append(_ONE_REPETITION)
     return Ranking(step, lines + _warn_of_levels(chain.from_iterable(measured.values())))
 
 

@@ -263,10 +263,14 @@ class _Tuning(Making):
         all_s = sum(load.duration_s or 0.0 for load in self.list_loads())
         count = len(self._tuning.candidates)
         return (
-            f"{count:,} combinations in {count_stages(count)} stages, and {self._wish.runs} runs of each"
-            f" that is compared at the end: {format_span(all_s)} at most, without what is before and"
-            " after each run"
+            f"{_count(count, 'combination')} in {_count(count_stages(count), 'stage')}, and"
+            f" {_count(self._wish.runs, 'run')} of each that is compared at the end:"
+            f" {format_span(all_s)} at most, without what is before and after each run"
         )
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _keep_server(running: Running, session: Session) -> dict[str, Any]:

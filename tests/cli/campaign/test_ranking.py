@@ -41,7 +41,9 @@ def test_each_repetition_is_one_sample() -> None:
 def test_single_runs_decide_nothing() -> None:
     one, two = inserts({4: [100.0]}), inserts({4: [200.0]})
     ranking = rank_candidates("insert", {"a": [one], "b": [two]}, 1)
-    assert ranking.lines == ["1. b", "2. a: 2.00× slower than b in inserts, from single runs."]
+    *ranks, advice = ranking.lines
+    assert ranks == ["1. b", "2. a: 2.00× slower than b in inserts, from single runs."]
+    assert advice.startswith("One repetition: ") and "repeats: 6" in advice
 
 
 def test_who_has_no_figure_is_named() -> None:
@@ -54,7 +56,7 @@ def test_who_has_no_figure_is_named() -> None:
 def test_queries_about_different_numbers_of_events_are_named() -> None:
     few, many = queries({"count-events": [0.1, 0.1]}), queries({"count-events": [0.3, 0.3]})
     few.fill_level, many.fill_level = 1000, 1040
-    assert len(rank_candidates("query", {"a": [few], "b": [many]}, 1).lines) == 2
+    assert len(rank_candidates("query", {"a": [few], "b": [many]}, 1).lines) == 3
     many.fill_level = 3000
     ranking = rank_candidates("query", {"a": [few], "b": [many]}, 1)
     assert "between 1,000 and 3,000 events" in ranking.lines[-1]
