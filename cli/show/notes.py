@@ -8,7 +8,8 @@ from ..results.bottleneck import find_bottleneck
 from ..results.model import Result
 from ..results.outage import describe_outages
 from ..results.place import format_workers
-from ..results.verdicts import Weakness, find_weaknesses
+from ..results.verdicts import find_weaknesses
+from ..results.weakness import Weakness
 from .figure import describe_run
 from .tables import format_rate, strike
 

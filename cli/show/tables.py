@@ -10,8 +10,8 @@ from tabulate import tabulate
 from simulator.contract import InsertRun, Load
 
 from ..results.model import InsertSummary, QuerySummary, Result
+from ..results.rules import limit_of_clients_part
 from ..results.statistics import count_events_per_cost
-from ..results.verdicts import limit_of_clients_part
 
 
 @dataclass(frozen=True)

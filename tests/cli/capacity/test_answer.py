@@ -8,7 +8,8 @@ from cli.results.capacity import Capacity
 from cli.results.comparison import compare
 from cli.results.export import list_rows
 from cli.results.model import Result
-from cli.results.verdicts import Kind, find_weaknesses, summarize_doubts
+from cli.results.verdicts import find_weaknesses, summarize_doubts
+from cli.results.weakness import Kind
 from cli.show.capacity import describe_capacity, tabulate_capacity
 from cli.show.comparison import describe_comparison
 from cli.show.stored import describe_result

@@ -8,7 +8,8 @@ from cli.results.model import Baseline, Result
 from cli.results.place import Place
 from cli.results.statistics import summarize_inserts
 from cli.results.store import read_result
-from cli.results.verdicts import Kind, Weakness, find_weaknesses, is_stable, summarize_doubts
+from cli.results.verdicts import find_weaknesses, is_stable, summarize_doubts
+from cli.results.weakness import Kind, Weakness
 from simulator.contract import Machine, QueryRun
 
 from ..made import STORED, client, inserts, open_loop, queries, steps

@@ -1,0 +1,328 @@
+"""The rules by which the figures of runs and of queries are doubted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import inf
+
+from simulator.contract import InsertRun, Machine, Offered, ReadRun
+
+from .model import Baseline, InsertSummary, Result
+from .place import Place
+from .statistics import (
+    ENOUGH_RUNS,
+    ENOUGH_RUNS_TEXT,
+    UNSTABLE_CV,
+    Summary,
+    find_smallest_difference,
+    group_executions,
+    summarize,
+)
+from .weakness import Kind, Weakness
+
+SHORT_WINDOW_S = 10.0
+"""Below this, starting and ending are a noticeable part of a run."""
+
+_ROUNDED_S = 0.05
+"""By so much less, a window is still shown as one of that length: `--duration 10s` gives 9.99 s."""
+
+
+CLIENTS_PART = 0.15
+"""Share of a request's time from which on the client's own is said."""
+
+
+BUSY_SHARE = 0.1
+"""Share of a machine's CPU from which on it is said that others took it."""
+
+
+MIN_OVERLAP_OF_READERS = 0.8
+"""Share of the time below which it is said that not all workers asked at once."""
+
+
+def find_in_whole(result: Result) -> Iterator[Weakness]:
+    """Of every command."""
+    if result.source:
+        yield Weakness(Kind.NOT_MEASURED, f"by this tool: {result.source}")
+    if not result.complete:
+        yield Weakness(Kind.INCOMPLETE, "the command ended before all its runs were done")
+
+
+def find_in_inserts(result: Result) -> Iterator[Weakness]:
+    """In the runs of writers."""
+    runs = result.insert_runs
+    for run in runs:
+        if not run.valid:
+            place = _locate(result, run)
+            reasons = "; ".join(run.invalid_reasons)
+            yield Weakness(Kind.INVALID, reasons, place, run.inserts_per_s)
+    for run in runs:
+        if run.valid and run.client and run.client.bound:
+            text = f"{run.client.bound_reason}: this is your client's speed, not your database's"
+            yield Weakness(Kind.CLIENT_BOUND, text, _locate(result, run))
+    for run in runs:
+        if run.valid and run.offered and run.offered.saturated:
+            yield Weakness(Kind.SATURATED, _describe_saturation(run.offered), _locate(result, run))
+    yield from _find_clients_part(result)
+    yield from find_busy(result)
+    for run in runs:
+        if run.retries:
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in run.errors.items())
+            text = f"{run.retries:,} ({kinds})"
+            yield Weakness(Kind.RETRIES, text, _locate(result, run))
+    yield from find_short(result)
+    yield from _find_unstable(result.insert_summary)
+    yield from _find_few(result)
+    yield from find_unknown_sizes(runs)
+
+
+def find_unknown_sizes(runs: Sequence[InsertRun]) -> Iterator[Weakness]:
+    """Each reason once: it is the same in all runs."""
+    sizes = [(run.storage, "what is on disk") for run in runs]
+    sizes += [(run.storage_compacted, "what is on disk once compacted") for run in runs]
+    said = {f"{what}: {size.reason}" for size, what in sizes if size and size.reason}
+    yield from (Weakness(Kind.NOT_KNOWN, text) for text in sorted(said))
+
+
+def find_unknown_use(result: Result) -> Iterator[Weakness]:
+    """Each reason once, unless some runs tell what the database used, or nothing is stored anywhere."""
+    if any(run.verification and run.verification.stored is None for run in result.insert_runs):
+        return
+    parts = [run.resources for run in result.insert_runs]
+    parts += [*(run.resources for run in result.reads), result.resources]
+    found = [used for used in parts if used is not None]
+    if all(used.cpu_s is None for used in found):
+        said = {f"what the database used: {used.reason}" for used in found if used.reason}
+        yield from (Weakness(Kind.NOT_KNOWN, text) for text in sorted(said))
+
+
+def _describe_saturation(offered: Offered, unit: str = "events") -> str:
+    """What was not kept up with, how that shows, and what it does to the response times."""
+    text = f"{offered.rate_per_s:,.10g} {unit}/s were not kept up with: {offered.reason}"
+    if offered.unsent:
+        text += (
+            f"; response times of {offered.unsent:,} {unit} that were never sent count with the time"
+            " they had waited"
+        )
+    return text
+
+
+def limit_of_clients_part(run: InsertRun) -> float | None:
+    """How many times as fast the run could be with a client that costs nothing; None if the client's
+    part is small, unknown, or all there is.
+
+    With one request in flight in a closed loop, or behind the schedule of an open one, a request's time
+    is the client's and the database's together: without the client's share s of it, the rate could be
+    1 ÷ (1 − s) times as high.
+    """
+    client = run.client
+    if run.offered and not run.offered.saturated:
+        return None
+    if not (run.valid and client and client.in_flight == 1) or client.bound:
+        return None
+    share = client.cpu_share
+    return 1 / (1 - share) if CLIENTS_PART <= share < 1 else None
+
+
+def _find_clients_part(result: Result) -> Iterator[Weakness]:
+    limits: dict[Place, float] = {}
+    for run in result.insert_runs:
+        place = _locate_together(result, run)
+        limits[place] = max(limits.get(place, 0.0), limit_of_clients_part(run) or 0.0)
+    for place, limit in limits.items():
+        if limit:
+            text = (
+                f"{1 - 1 / limit:.0%} of each request's time is the client's own CPU; with an ideal"
+                f" client the rate could be up to {limit:.2f} times as high"
+            )
+            yield Weakness(Kind.CLIENTS_PART, text, place)
+
+
+def find_busy(result: Result) -> Iterator[Weakness]:
+    """What others took of the machines. Readers beside writers were on the same at the same time."""
+    machines: dict[Place | None, list[Sequence[Machine]]] = {}
+    for run in result.insert_runs:
+        machines.setdefault(_locate_together(result, run), []).append(run.machines)
+    if result.command == "query":
+        machines[None] = [run.machines for run in result.reads] or [result.machines]
+    baseline = result.baseline or Baseline()
+    alone: list[InsertRun | ReadRun] = [*baseline.runs, *baseline.reads]
+    for one in alone:
+        place = replace(_locate_group(result, one), run=None)
+        machines.setdefault(place, []).append(one.machines)
+    for where, runs in machines.items():
+        yield from _find_taken(runs, where)
+
+
+def _find_taken(runs: Sequence[Sequence[Machine]], where: Place | None) -> Iterator[Weakness]:
+    """What others took in runs that measured the same: by each cause, the worst of them."""
+
+    def worst(share: Callable[[Machine], float]) -> tuple[Machine, str, str] | None:
+        found = [max(machines, key=share) for machines in runs if machines]
+        busy = [machine for machine in found if share(machine) >= BUSY_SHARE]
+        if not busy:
+            return None
+        most = max(busy, key=share)
+        up_to = "up to " if len(busy) > 1 else ""
+        often = f" in {len(busy)} of {len(runs)} runs" if len(runs) > 1 else ""
+        return most, f"{up_to}{share(most):.0%} of the CPU of {most.node}", often
+
+    found = worst(lambda machine: machine.others_share or 0.0)
+    if found:
+        machine, how_much, often = found
+        named = ", ".join(f"{name} {share:.0%}" for name, share in machine.others.items())
+        who = f" ({named})" if named else ""
+        text = f"others took {how_much}{often}{who}: stop them, or measure where there are none"
+        yield Weakness(Kind.BUSY, text, where)
+    found = worst(lambda machine: machine.steal_share or 0.0)
+    if found:
+        _, how_much, often = found
+        text = (
+            f"the hypervisor gave {how_much} to other machines (steal){often}: measure on CPUs of"
+            " your own"
+        )
+        yield Weakness(Kind.BUSY, text, where)
+
+
+def _locate_together(result: Result, run: InsertRun) -> Place:
+    """Where a run is, together with those that measured the same."""
+    if result.by_fill_level:
+        return Place(level=run.fill_level)
+    return Place(workers=run.workers)
+
+
+def _locate(result: Result, run: InsertRun) -> Place:
+    if result.by_fill_level:
+        return Place(level=run.fill_level)
+    return Place(workers=run.workers, run=run.run)
+
+
+def find_short(result: Result) -> Iterator[Weakness]:
+    """Runs of which starting and ending are a noticeable part."""
+    # A search begins with a short closed loop, which only says where to look.
+    runs = [run for run in result.insert_runs if run.offered or result.command != "capacity"]
+    windows = [run.window_s for run in runs if run.valid and run.window_s is not None]
+    if windows and min(windows) < SHORT_WINDOW_S - _ROUNDED_S:
+        load = result.settings.load
+        option = "--step-duration" if result.command == "capacity" else "--duration"
+        remedy = (
+            f"with more --num-inserts let them take {SHORT_WINDOW_S:.0f} s or longer"
+            if load.duration_s is None
+            else f"with {option} {load.warm_up_s + SHORT_WINDOW_S:g}s or longer they measure less of it"
+        )
+        yield Weakness(
+            Kind.SHORT,
+            f"runs of {min(windows):.1f} s measure much of their own start and end; {remedy}",
+        )
+
+
+def _find_unstable(summary: Sequence[InsertSummary]) -> Iterator[Weakness]:
+    for entry in summary:
+        if entry.stable is False and entry.cv is not None:
+            text = (
+                f"the runs differ by {entry.cv:.0%} (CV; {UNSTABLE_CV:.0%} is much): find out why"
+                " before you use this number"
+            )
+            yield Weakness(Kind.UNSTABLE, text, Place(entry.workers, entry.fill_level))
+
+
+def _find_few(result: Result) -> Iterator[Weakness]:
+    if result.by_fill_level:
+        yield Weakness(Kind.FEW_RUNS, "each level is a single run, so its spread is not known")
+        return
+    summary = result.insert_summary
+    few = [e for e in summary if e.cv is not None and 2 <= e.runs < ENOUGH_RUNS]
+    if few:
+        widest = max(few, key=lambda entry: find_smallest_difference(entry.cv or 0, entry.runs))
+        difference = find_smallest_difference(widest.cv or 0, widest.runs)
+        shown = "no difference" if difference == inf else f"differences of {difference:.0%} or more"
+        yield Weakness(
+            Kind.FEW_RUNS,
+            f"{widest.runs} runs that vary like these show {shown} between two results;"
+            f" {ENOUGH_RUNS_TEXT} or more show smaller ones",
+        )
+    single = [entry.workers for entry in summary if entry.runs == 1]
+    if single:
+        *others, last = [f"{count:,}" for count in single]
+        counts = f"{', '.join(others)} and {last}" if others else last
+        word = "worker" if single == [1] else "workers"
+        yield Weakness(
+            Kind.FEW_RUNS, f"a single valid run with {counts} {word} says nothing of its spread"
+        )
+
+
+def find_in_queries(result: Result) -> Iterator[Weakness]:
+    """In the executions of a query command."""
+    for reason in result.invalid_reasons:
+        yield Weakness(Kind.INVALID, reason)
+    yield from find_busy(result)
+    if result.overlap is not None and result.overlap < MIN_OVERLAP_OF_READERS:
+        yield Weakness(
+            Kind.APART,
+            f"all workers asked at once for only {result.overlap:.0%} of the time; the others'"
+            " executions were disturbed less: ask more often, by --runs",
+        )
+    spreads = spread_queries(result)
+    for query, found in spreads.items():
+        if found.stable is False and found.cv is not None:
+            text = f"the {_sample_word(result)} differ by {found.cv:.0%} (CV; {UNSTABLE_CV:.0%} is much)"
+            yield Weakness(Kind.UNSTABLE, text, Place(query=query))
+    if result.reads:
+        return
+    executions = group_executions(result.query_runs).values()
+    if any(not found.warm for found in executions):
+        yield Weakness(
+            Kind.FEW_RUNS,
+            "a query was asked once only, so its times are those of first executions;"
+            f" with more --runs these are shown apart, and {ENOUGH_RUNS_TEXT} further ones or"
+            " more show small differences",
+        )
+        return
+    fewest = min((found.runs for found in spreads.values()), default=ENOUGH_RUNS)
+    if fewest < ENOUGH_RUNS:
+        yield Weakness(
+            Kind.FEW_RUNS,
+            f"{_count_samples(result, fewest)}; {ENOUGH_RUNS_TEXT} or more show smaller differences",
+        )
+
+
+def find_in_reads(result: Result) -> Iterator[Weakness]:
+    """In readers whose run was ended by the clock."""
+    baseline = result.baseline or Baseline()
+    alone: list[InsertRun | ReadRun] = [*baseline.runs, *baseline.reads]
+    beside = result.reads if result.command == "mixed" else []
+    for run in (*beside, *alone):
+        if not run.valid:
+            yield Weakness(Kind.INVALID, "; ".join(run.invalid_reasons), _locate_group(result, run))
+    for run in (*result.reads, *alone):
+        place = _locate_group(result, run)
+        unit = "queries" if isinstance(run, ReadRun) else "events"
+        if run.valid and run.offered and run.offered.saturated:
+            yield Weakness(Kind.SATURATED, _describe_saturation(run.offered, unit), place)
+        if run.valid and run.client and run.client.bound:
+            text = f"{run.client.bound_reason}: this is your client's speed, not your database's"
+            yield Weakness(Kind.CLIENT_BOUND, text, place)
+
+
+def _locate_group(result: Result, run: InsertRun | ReadRun) -> Place:
+    """A run of one group, beside the other or alone."""
+    word = "reader" if isinstance(run, ReadRun) else "writer"
+    alone = result.baseline and run in (*result.baseline.runs, *result.baseline.reads)
+    return Place(workers=run.workers, run=run.run, group=f"{word} alone" if alone else word)
+
+
+def spread_queries(result: Result) -> dict[str, Summary]:
+    """Query -> the spread of its times."""
+    found = group_executions(result.query_runs)
+    return {query: summarize(executions.samples) for query, executions in found.items()}
+
+
+def _sample_word(result: Result) -> str:
+    return "runs" if result.settings.readers == 1 else "workers' means"
+
+
+def _count_samples(result: Result, number: int) -> str:
+    if result.settings.readers == 1:
+        times = "once" if number == 1 else f"{number} times"
+        return f"after its first execution a query was asked {times}"
+    return f"{number} workers are {number} samples, however often each of them asks"

@@ -1,0 +1,97 @@
+"""The rules by which the answers of searches are doubted: of a capacity, and of a tuning. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from simulator.contract import InsertRun
+
+from .capacity import Capacity, Measure
+from .model import Result
+from .rules import find_busy, find_short, find_unknown_sizes
+from .statistics import ENOUGH_RUNS
+from .weakness import Kind, Weakness
+
+
+def find_in_capacity(result: Result) -> Iterator[Weakness]:
+    """In the answer, and in the steps that it rests on: others may be as bad as they like."""
+    found = result.capacity
+    if found is None:
+        return
+    if found.client_bound:
+        rate = f"{found.above_per_s or 0:,.10g} events/s"
+        text = f"what doesn't hold at {rate} is your client, not your database"
+        yield Weakness(Kind.CLIENT_BOUND, text)
+    if not found.sure and found.unsure_because:
+        yield Weakness(Kind.UNSURE, found.unsure_because)
+    if found.contradicting:
+        yield Weakness(Kind.UNSTABLE, _describe_contradictions(found))
+    runs = {run.run: run for run in result.insert_runs}
+    holding = [runs[step.run] for step in found.steps_at_answer]
+    yield from _find_few_requests(found, holding, result.settings.load.events_per_request)
+    yield from find_busy(result)
+    yield from find_short(result)
+    yield from find_unknown_sizes(result.insert_runs)
+
+
+def find_in_tuning(result: Result) -> Iterator[Weakness]:
+    """In the runs that the answer rests on: those of the best in the last stage."""
+    tuning = result.tuning
+    ranked = tuning.rank_finalists() if tuning else []
+    if tuning is None or not ranked:
+        return  # the answer says that there is none
+    best = [t for t in tuning.trials if t.candidate == ranked[0] and t.stage == tuning.stages]
+    numbers = {number for trial in best for number in trial.runs}
+    runs = [run for run in result.insert_runs if run.run in numbers]
+    bound = [run for run in runs if run.client and run.client.bound]
+    if bound and not tuning.limits:
+        text = f"{len(bound)} of {len(runs)} runs of the best show your client's speed: its CPUs, not the"
+        yield Weakness(Kind.CLIENT_BOUND, f"{text} database, choose between settings then")
+    failed = sum(trial.rate_per_s is None for trial in tuning.trials)
+    if failed:
+        text = f"{failed:,} of {len(tuning.trials):,} measurements gave no figure and don't count"
+        yield Weakness(Kind.INVALID, text)
+    if len(best) < ENOUGH_RUNS:
+        text = f"the best was measured {len(best)} times in the comparison; {ENOUGH_RUNS} or more --runs"
+        yield Weakness(Kind.FEW_RUNS, f"{text} show smaller differences")
+    yield from find_busy(result)
+
+
+def _describe_contradictions(found: Capacity) -> str:
+    """How the database's speed changed, by the verdicts that don't follow from the answer."""
+    offered = [step for step in found.steps if step.rate_per_s is not None]
+    against = [step for step in offered if step.run in found.contradicting]
+    half = len(offered) / 2
+    early = all(offered.index(step) < half for step in against)
+    change = "its speed varies near the limit, or changed meanwhile"
+    if early and all(step.holds for step in against):
+        change = "the database seems to have become slower meanwhile"
+    elif early and not any(step.holds for step in against):
+        change = "the database seems to have become faster meanwhile"
+    steps = "1 step says" if len(against) == 1 else f"{len(against)} steps say"
+    told = ", ".join(
+        f"{step.rate_per_s:,.10g} {'held' if step.holds else 'did not hold'}"
+        for step in against[:4]
+    )
+    more = ", …" if len(against) > 4 else ""
+    return f"{steps} otherwise ({told}{more}): {change}"
+
+
+def _find_few_requests(
+    found: Capacity, runs: Sequence[InsertRun], per_request: int
+) -> Iterator[Weakness]:
+    """Percentiles that are those of a handful of requests."""
+    needed = max(
+        (_REQUESTS.get(limit.measure, 0) for limit in found.limits if not limit.query), default=0
+    )
+    requests = [run.offered.due / per_request for run in runs if run.offered]
+    if requests and min(requests) < needed:
+        text = (
+            f"a step at this rate has {min(requests):,.0f} requests, of which the slowest are few: a longer"
+            " --step-duration shows more of them"
+        )
+        yield Weakness(Kind.FEW_RUNS, text)
+
+
+_REQUESTS = {Measure.P99: 1_000, Measure.SERVICE_P99: 1_000, Measure.P99_9: 10_000}
+"""How many requests there must be, for ten of them to be above the percentile."""
