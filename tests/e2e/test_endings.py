@@ -227,11 +227,14 @@ def test_signal_while_the_embedded_data_are_made(tool: Tool) -> None:
 
 @pytest.mark.parametrize("what", ["launcher", "server"])
 def test_signal_while_things_start(tool: Tool, what: str) -> None:
+    pid_file = tool.embedded_home / "data" / "postmaster.pid"
+    # A server that an earlier test has killed leaves its own.
+    pid_file.unlink(missing_ok=True)
     running = tool.start(*EMBEDDED, "--num-inserts", 10_000_000)
     if what == "launcher":
         running.launcher()
     else:
-        eventually((tool.embedded_home / "data" / "postmaster.pid").exists, "the server's start")
+        eventually(pid_file.exists, "the server's start")
     running.send_group(signal.SIGINT)
     done = running.wait(10)
     assert done.status == 130, done
