@@ -48,7 +48,7 @@ bench: $(VENV)/development
 	    many_workers memory schedule_cost fidelity generate false_alarms; do \
 	  echo "== $$name"; $(BIN)/python -m benchmarks.$$name || failed=1; done; exit $${failed:-0}
 
-# The measured examples of README.md and docs/: twelve minutes or so on a machine that does nothing else.
+# The measured examples of README.md and docs/: twenty minutes or so on a machine that does nothing else.
 EXAMPLE := img/results/example
 example: $(VENV)/tool
 	$(BIN)/python run.py insert --target embedded --workers 1,2,4 --runs 6 --batch 1000 --num-inserts 2000000 \
@@ -59,6 +59,8 @@ example: $(VENV)/tool
 	$(BIN)/python -m benchmarks.stall $(EXAMPLE)
 	$(BIN)/python run.py insert --target embedded --workers 2 --runs 1 --batch 100 --rate 5000 --duration 30s \
 	  --patience 1m --disturb "10s kill-server" --json $(EXAMPLE)-disturbed.json
+	$(BIN)/python run.py capacity --target embedded --workers 8 --workload machines --batch 100 --limit p99=100ms \
+	  --step-duration 12s --precision 10% --json $(EXAMPLE)-capacity.json
 	$(MAKE) pictures
 
 # Every picture of the documents, from results that are kept in the repository.
@@ -72,6 +74,7 @@ pictures: $(VENV)/tool
 	$(PLOT) --output img/example_queries.svg $(EXAMPLE)-query.json
 	$(PLOT) --output img/example_fill_level.svg $(EXAMPLE)-steps.json
 	$(PLOT) --output img/example_stall.svg --kind time $(EXAMPLE)-open.json
+	$(PLOT) --output img/example_capacity.svg --kind rate $(EXAMPLE)-capacity.json
 	$(PLOT) --output img/example_disturbed.svg --kind time $(EXAMPLE)-disturbed.json
 
 clean:
