@@ -15,20 +15,25 @@ Root = tuple[int, float]
 
 
 @dataclass(frozen=True)
-class Use:
-    """The database's processes at an instant, their children included. Counters only rise while the roots
-    stay the same."""
+class Counters:
+    """Of a root and its children since they began: they rise as long as it lives."""
 
-    at: float
-    """By the wall clock, as seconds since 1970."""
-    roots: frozenset[Root]
-    names: tuple[str, ...]
     cpu_s: float
     """That of children that have ended included."""
-    memory_bytes: int
     read_bytes: int | None
     written_bytes: int | None
     """To and from disks; None if that can't be seen. Children that have ended take theirs along."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """The database's processes at an instant."""
+
+    at: float
+    """By the wall clock, as seconds since 1970."""
+    roots: Mapping[Root, Counters]
+    names: tuple[str, ...]
+    memory_bytes: int
     disks_busy_s: Mapping[str, float]
     """Disk of the machine -> how long it has been at work, whoever for."""
 
@@ -44,7 +49,6 @@ class _Step:
     read_bytes: int
     written_bytes: int
     disk_busy_s: Mapping[str, float]
-    is_restart: bool
 
 
 def summarize_use(
@@ -67,7 +71,7 @@ def summarize_use(
     disks = {name for step, _ in parts for name in step.disk_busy_s}
     busy = [sum(share * step.disk_busy_s.get(name, 0.0) for step, share in parts) for name in disks]
     within = [use for use in uses if began <= use.at <= ended] or [uses[-1]]
-    seen = all(use.written_bytes is not None for use in uses)
+    seen = all(own.written_bytes is not None for use in uses for own in use.roots.values())
     return Resources(
         source="this machine's processes",
         names=list(uses[-1].names),
@@ -79,7 +83,7 @@ def summarize_use(
         disk_read_bytes=_sum(parts, "read_bytes", scale) if seen else None,
         disk_written_bytes=_sum(parts, "written_bytes", scale) if seen else None,
         disk_busy_share=min(1.0, max(busy) / covered_s) if busy else None,
-        restarts=sum(step.is_restart for step, _ in parts),
+        restarts=_count_restarts(uses, began, ended),
         timeline=[
             (int(step.began - origin), step.cpu_s / (step.ended - step.began), step.memory_bytes)
             for step, _ in parts
@@ -88,26 +92,46 @@ def summarize_use(
     )
 
 
-def _compare(before: Use, after: Use) -> _Step:
-    """After a restart counters begin at 0: what was used is at least what they show."""
-    is_restart = not before.roots & after.roots
+def _count_restarts(uses: Sequence[Use], began: float, ended: float) -> int:
+    """Looks at which there were roots that came while it was looked: a server may come with several."""
+    return sum(
+        any(root[1] > uses[0].at for root in after.roots.keys() - before.roots.keys())
+        for before, after in pairwise(uses)
+        if before.at < ended and after.at > began
+    )
 
-    def grown(was: float | None, now: float | None) -> float:
-        return max(0.0, (now or 0.0) - (0.0 if is_restart else was or 0.0))
+
+def _compare(before: Use, after: Use) -> _Step:
+    """What the roots that are there now have used; what those that ended did last isn't known."""
+
+    def grown(name: str) -> float:
+        return sum(_grow(before, after, root, name) for root in after.roots)
 
     return _Step(
         before.at,
         after.at,
-        grown(before.cpu_s, after.cpu_s),
+        grown("cpu_s"),
         after.memory_bytes,
-        int(grown(before.read_bytes, after.read_bytes)),
-        int(grown(before.written_bytes, after.written_bytes)),
+        int(grown("read_bytes")),
+        int(grown("written_bytes")),
         {
             name: max(0.0, busy_s - before.disks_busy_s.get(name, busy_s))
             for name, busy_s in after.disks_busy_s.items()
         },
-        is_restart,
     )
+
+
+def _grow(before: Use, after: Use, root: Root, name: str) -> float:
+    """What a root has used between two looks. Of one that is new, what it used since it began; if it began
+    before the first of them (it is known by where it listens, which may be later), its part of that."""
+    now: float = getattr(after.roots[root], name) or 0.0
+    if root in before.roots:
+        was: float = getattr(before.roots[root], name) or 0.0
+        return max(0.0, now - was)
+    born = root[1]
+    if born >= before.at:
+        return now
+    return now * (after.at - before.at) / (after.at - born)
 
 
 def _share_within(step: _Step, began: float, ended: float) -> float:

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -15,7 +15,7 @@ import psutil
 from simulator.contract import InsertRun, Machine, ReadRun, Report, Resources
 
 from .connections import TrafficLook, read_traffic, sum_traffic
-from .database import Use, summarize_use
+from .database import Counters, Use, summarize_use
 from .links import LinkLook, find_link_share, read_links
 from .neighbours import Process, Snapshot, Step, compare, find_family, share_of_others
 from .servers import Servers
@@ -161,16 +161,16 @@ def look_at_database(snapshot: Snapshot, pids: Collection[int]) -> list[Use]:
     if not family:
         return []
     of = [snapshot.processes[pid] for pid in sorted(family)]
-    disks = [_read_disk(one.pid) for one in of]
     counters = psutil.disk_io_counters(perdisk=True) or {}
     use = Use(
         at=snapshot.at,
-        roots=frozenset((one.pid, one.created) for one in of if one.pid in pids),
+        roots={
+            (one.pid, one.created): _count(_list_own(of, one, pids))
+            for one in of
+            if one.pid in pids
+        },
         names=tuple(dict.fromkeys(one.name for one in of)),
-        cpu_s=sum(one.cpu_s + one.ended_children_s for one in of),
         memory_bytes=sum(_read_memory(one.pid, len(of) <= _MOST_PROPORTIONAL) for one in of),
-        read_bytes=None if None in disks else sum(read for read, _ in filter(None, disks)),
-        written_bytes=None if None in disks else sum(put for _, put in filter(None, disks)),
         disks_busy_s={
             name: one.busy_time / 1000
             for name, one in counters.items()
@@ -178,6 +178,26 @@ def look_at_database(snapshot: Snapshot, pids: Collection[int]) -> list[Use]:
         },
     )
     return [use]
+
+
+def _list_own(family: Sequence[Process], root: Process, pids: Collection[int]) -> list[Process]:
+    """A root and those that it has started, without the roots among them and what is theirs."""
+    own, found = {root.pid}, [root]
+    while new := [
+        one for one in family if one.parent in own and one.pid not in own and one.pid not in pids
+    ]:
+        own |= {one.pid for one in new}
+        found += new
+    return found
+
+
+def _count(processes: Sequence[Process]) -> Counters:
+    disks = [_read_disk(one.pid) for one in processes]
+    return Counters(
+        cpu_s=sum(one.cpu_s + one.ended_children_s for one in processes),
+        read_bytes=None if None in disks else sum(read for read, _ in filter(None, disks)),
+        written_bytes=None if None in disks else sum(put for _, put in filter(None, disks)),
+    )
 
 
 def _read_memory(pid: int, is_shared_out: bool) -> int:

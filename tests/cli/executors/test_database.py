@@ -6,17 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from cli.executors.database import Use, summarize_use
+from cli.executors.database import Counters, Root, Use, summarize_use
 
-OLD, NEW = frozenset({(10, 1.0)}), frozenset({(20, 105.0)})
+OLD, NEW = (10, 1.0), (20, 105.0)
 
 
-def look(at: float, cpu_s: float, **more: object) -> Use:
-    use = Use(
-        at=at, roots=OLD, names=("postgres",), cpu_s=cpu_s, memory_bytes=1_000_000,
-        read_bytes=0, written_bytes=int(cpu_s * 1000), disks_busy_s={"a": at / 4, "b": at / 2},
-    )  # fmt: skip
-    return replace(use, **more)  # type: ignore[arg-type]
+def look(at: float, cpu_s: float, root: Root = OLD, **others: float) -> Use:
+    """`others`: CPU seconds of further roots, by `p` and their number; they began at 0."""
+    used = {root: cpu_s} | {(int(name[1:]), 0.0): own for name, own in others.items()}
+    return Use(
+        at=at,
+        roots={one: Counters(own, 0, int(own * 1000)) for one, own in used.items()},
+        names=("postgres",),
+        memory_bytes=1_000_000,
+        disks_busy_s={"a": at / 4, "b": at / 2},
+    )
 
 
 STEADY = [look(100.0 + second, 50 + 0.5 * second) for second in range(11)]
@@ -48,7 +52,7 @@ def test_too_little_is_known_of_a_window() -> None:
 
 
 def test_counters_begin_anew_with_a_restart() -> None:
-    uses = [*STEADY[:5], *(look(100.0 + s, 0.5 * (s - 4), roots=NEW) for s in range(5, 11))]
+    uses = [*STEADY[:5], *(look(100.0 + s, 0.5 * (s - 4), NEW) for s in range(5, 11))]
     found = summarize_use(uses, 100.0, 110.0, 100.0, 2, None)
     assert found is not None
     assert found.restarts == 1
@@ -63,8 +67,24 @@ def test_a_process_that_takes_its_time_along_is_no_negative_use() -> None:
 
 
 def test_bytes_that_can_not_be_seen_are_not_known() -> None:
-    uses = [*STEADY[:-1], replace(STEADY[-1], read_bytes=None, written_bytes=None)]
+    uses = [*STEADY[:-1], replace(STEADY[-1], roots={OLD: Counters(55.0, None, None)})]
     found = summarize_use(uses, 100.0, 110.0, 100.0, 2, None)
     assert found is not None
     assert found.disk_written_bytes is None
     assert found.cpu_s == pytest.approx(5.0)
+
+
+def test_one_of_several_nodes_restarts() -> None:
+    """It is known again some seconds after its start, by where it listens."""
+    nodes = [look(100.0 + s, 50 + 0.5 * s, p11=70 + 0.2 * s) for s in range(4)]
+    nodes += [look(100.0 + s, 50 + 0.5 * s) for s in range(4, 8)]
+    # Since 104.5 it has used 1.5 CPUs to start.
+    late: dict[Root, Counters] = {(12, 104.5): Counters(1.5 * 3.5, 0, 0)}
+    known = look(108.0, 54.0)
+    nodes += [replace(known, roots={**known.roots, **late})]
+    found = summarize_use(nodes, 100.0, 108.0, 100.0, 2, None)
+    assert found is not None
+    assert found.restarts == 1
+    assert max(cpus for _, cpus, _ in found.timeline) == pytest.approx(2.0)
+    # The others' use goes on while a node is away.
+    assert found.cpu_s == pytest.approx(8 * 0.5 + 3 * 0.2 + 1.5)
