@@ -12,11 +12,13 @@ from simulator.errors import OptionError
 from .options import (
     common,
     fill_model,
+    make_readers,
     on_command_line,
     option_of,
     options_of,
     queries_option,
     request_of,
+    set_warm_up,
     take_queries,
     workers_option,
 )
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from ..results.capacity import CapacityLimit
 
 STEP_S = 30.0
-WARM_UP_SHARE = 6
-"""A step's first sixth is its warm-up unless another is asked for."""
 
 
 class LimitOption(click.ParamType["CapacityLimit"]):
@@ -141,26 +141,11 @@ def make_quest(given: dict[str, Any]) -> Quest:
     """What is asked for, from the values of the options above; UsageError if some need `--readers`."""
     from ..capacity.course import Quest
 
-    if given["warm_up_s"] is None:
-        given["warm_up_s"] = round(given["duration_s"] / WARM_UP_SHARE, 2)
-    elif given["warm_up_s"] >= given["duration_s"]:
-        raise click.UsageError(
-            f"--warm-up {given['warm_up_s']:g}s leaves nothing of --step-duration"
-            f" {given['duration_s']:g}s to measure: the warm-up is a part of the step"
-        )
-    chosen, readers = take_queries(given), None
+    set_warm_up(given, "--step-duration", "step")
+    readers = None
     if given["readers"]:
-        times = {name: given[name] for name in ("duration_s", "warm_up_s", "arrivals")}
-        readers = Load(
-            role=Role.READ,
-            workers=given["readers"],
-            rate_per_s=given["query_rate"],
-            redraw=given["redraw"],
-            check=given["check"],
-            **times,
-            **chosen,
-        )
-    elif chosen or given["query_rate"]:
+        readers = make_readers(given)
+    elif take_queries(given) or given["query_rate"]:
         raise click.UsageError("--queries and --query-rate are the readers': give --readers, too")
     return Quest(
         writers=fill_model(Load, given, role=Role.WRITE),

@@ -12,13 +12,13 @@ from .options import (
     common,
     disturb_option,
     fill_model,
+    make_readers,
     on_command_line,
     option_of,
     options_of,
     queries_option,
     request_of,
     runs_option,
-    take_queries,
     workers_option,
 )
 
@@ -77,17 +77,8 @@ def mixed(ctx: click.Context, /, **given: Any) -> None:
     from ..mixing import run_mixed
     from ..plan import Mix
 
-    chosen, runs = take_queries(given), given.pop("runs")
-    times = {name: given[name] for name in ("duration_s", "warm_up_s", "arrivals")}
-    readers = Load(
-        role=Role.READ,
-        workers=given["readers"],
-        rate_per_s=given["query_rate"],
-        redraw=given["redraw"],
-        check=given["check"],
-        **times,
-        **chosen,
-    )
+    runs = given.pop("runs")
+    readers = make_readers(given)
     mix = Mix(
         writers=fill_model(Load, given, role=Role.WRITE),
         readers=readers,

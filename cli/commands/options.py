@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 from pydantic import BaseModel
 
-from simulator.contract import MAX_WORKERS, DataSet
+from simulator.contract import MAX_WORKERS, DataSet, Load, Role
 
 from ..installation import CONFIG_FILE
 from .values import Amount, Label, Pair, Rate
@@ -124,6 +124,36 @@ def take_queries(given: dict[str, Any]) -> dict[str, Any]:
     """The fields of `Load` that `queries_option` fills; its value is taken out of `given`."""
     weights = given.pop("queries")
     return {"weights": weights, "queries": list(weights)} if weights else {}
+
+
+def make_readers(given: dict[str, Any]) -> Load:
+    """Who asks beside writers, from the options of a command that has both; those of `queries_option` are
+    taken out of `given`."""
+    return Load(
+        role=Role.READ,
+        workers=given["readers"],
+        rate_per_s=given["query_rate"],
+        **{
+            name: given[name] for name in ("duration_s", "warm_up_s", "arrivals", "redraw", "check")
+        },
+        **take_queries(given),
+    )
+
+
+WARM_UP_SHARE = 6
+"""Of a search's runs the first sixth is warm-up unless another is asked for."""
+
+
+def set_warm_up(given: dict[str, Any], flag: str, what: str) -> None:
+    """Fill in the warm-up of a search's runs; UsageError if it leaves nothing of the length, which is given
+    by `flag`, of what is a `what`."""
+    if given["warm_up_s"] is None:
+        given["warm_up_s"] = round(given["duration_s"] / WARM_UP_SHARE, 2)
+    elif given["warm_up_s"] >= given["duration_s"]:
+        raise click.UsageError(
+            f"--warm-up {given['warm_up_s']:g}s leaves nothing of {flag} {given['duration_s']:g}s to"
+            f" measure: the warm-up is a part of the {what}"
+        )
 
 
 disturb_option = click.option(

@@ -8,7 +8,7 @@ import click
 
 from simulator.contract import DataSet, Load, Role
 
-from .capacity import WARM_UP_SHARE, limit_option
+from .capacity import limit_option
 from .options import (
     common,
     fill_model,
@@ -17,6 +17,7 @@ from .options import (
     options_of,
     request_of,
     runs_option,
+    set_warm_up,
     workers_option,
 )
 
@@ -68,13 +69,7 @@ def tune(ctx: click.Context, /, **given: Any) -> None:
     """  # fmt: skip
     from ..tuning.trying import Wish, run_tuning
 
-    if given["warm_up_s"] is None:
-        given["warm_up_s"] = round(given["duration_s"] / WARM_UP_SHARE, 2)
-    elif given["warm_up_s"] >= given["duration_s"]:
-        raise click.UsageError(
-            f"--warm-up {given['warm_up_s']:g}s leaves nothing of --run-duration"
-            f" {given['duration_s']:g}s to measure: the warm-up is a part of the run"
-        )
+    set_warm_up(given, "--run-duration", "run")
     wish = Wish(
         load=fill_model(Load, given, role=Role.WRITE),
         data=fill_model(DataSet, given),
