@@ -30,7 +30,7 @@ from statistics import median
 
 from cli.embedded import find_programs
 from simulator.contract import PrimaryKey
-from simulator.modules.postgres.encoding import copy_binary
+from simulator.modules.postgres.encoding import PostgresEncoder, copy_binary
 from simulator.worker import garbage_collection_paused
 from simulator.workloads.base import Workload
 
@@ -136,6 +136,7 @@ def one_round(line: Line, dsn: str, shift: int) -> None:
     with database(dsn, workload, line.batch, line.key) as module:
         payloads = encode_streams(workload, events, line.batch)
         writer = module.writer(line.batch)
+        assert isinstance(writer.encoder, PostgresEncoder)
         statement = writer.encoder.copy_statement(0)
         new_table(module, dsn)
         with (

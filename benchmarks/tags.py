@@ -24,7 +24,7 @@ import psycopg2
 
 from cli.embedded import find_programs
 from simulator.contract import PrimaryKey
-from simulator.modules.postgres.encoding import copy_binary
+from simulator.modules.postgres.encoding import PostgresEncoder, copy_binary
 from simulator.worker import garbage_collection_paused
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
@@ -102,6 +102,7 @@ def measure(line: Line, dsn: str) -> None:
             if tags is Tags.TABLE:
                 module.store_devices(workload.device_rows(0))
             writer = module.writer(line.batch)
+            assert isinstance(writer.encoder, PostgresEncoder)
             statement = writer.encoder.copy_statement(0)
             block = workload.block(0, 0, events)
             payloads = copy_binary(

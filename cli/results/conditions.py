@@ -13,6 +13,7 @@ from simulator.conditions import Condition, find_conditions
 from simulator.contract import DataSet, Load
 from simulator.errors import OptionError
 from simulator.modules import load_module
+from simulator.modules.base import LEAN
 from simulator.workloads.base import WorkloadOptions
 
 from .model import Result, Settings
@@ -124,6 +125,9 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
         otherwise = Condition.DATABASE if own else Condition.WORKLOAD
         origin = Origin.OPTION if own else Origin.COMMAND
         add(declared.options.get(name, otherwise), name, origin, value)
+    if result.command != "query":
+        # A result from before there was the option.
+        found.setdefault(Setting("client", Origin.OPTION), Stated(Condition.CLIENT, LEAN))
     for name, value in WorkloadOptions().model_dump(mode="json").items():
         # A result from before there was the option.
         found.setdefault(Setting(name, Origin.COMMAND), Stated(Condition.WORKLOAD, value))

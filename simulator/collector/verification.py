@@ -82,7 +82,7 @@ def make_early_report(
 
 
 def _describe_environment(prepared: Preparation) -> dict[str, Any]:
-    packages = prepared.module.PACKAGES
+    packages = prepared.module.packages
     return {"client": client_environment(packages), "database": prepared.server}
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from numpy.typing import NDArray
@@ -38,6 +39,10 @@ TABLE_COUNT = 4
 """How many tables `--tables multiple` writes to."""
 
 
+LEAN = "lean"
+"""Value of the option `client`: inserts go by the module's own path, and by nobody's client."""
+
+
 class Support(StrEnum):
     """Whether a module can do something."""
 
@@ -46,6 +51,18 @@ class Support(StrEnum):
     """The database can't."""
     MISSING = "missing"
     """The database could, this module doesn't yet."""
+
+
+@dataclass(frozen=True)
+class OfficialClient:
+    """A vendor's client by which a module can insert instead of its own path: see `Options.client`."""
+
+    packages: tuple[str, ...]
+    """Its distributions; the result keeps their versions."""
+    ways: Mapping[str, str]
+    """Insert mode, as `Options.mode` calls it -> the bulk way that the vendor documents for it."""
+    in_flight: bool = False
+    """Whether a worker can have several requests in flight: its threads share the client."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +80,8 @@ class Capabilities:
     in_flight: Mapping[str, Support] = field(default_factory=dict)
     """The insert modes, as `Options.mode` calls them, in which a worker can have several requests in
     flight. A mode that isn't named holds one."""
+    clients: Mapping[str, OfficialClient] = field(default_factory=dict)
+    """What `client` can be besides `lean`, `official` first."""
     repeated_timestamps: Support = Support.FULL
     """Whether a device may have several events at one time, as with `--timestamps restart`."""
     int64_range: tuple[int, int] = (-(2**63), 2**63 - 1)
@@ -145,6 +164,11 @@ class Options(BaseModel):
     """The option by which a target says how many requests each worker may have in flight, if the module
     has one. `--in-flight` stands for it in every module."""
 
+    client: Annotated[str, Condition.CLIENT] = Field(
+        LEAN,
+        description="what inserts go by: lean (the shortest path that the database documents) or official"
+        " (the vendor's client, in the bulk way that its documentation advises), where the module has it",
+    )
     max_retries: Annotated[int, Condition.CLIENT] = Field(
         8, ge=0, description="tries again for one request before the run is given up"
     )
@@ -293,8 +317,50 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         """Connects to nothing. Raises OptionError for a combination that can't work."""
         self.job = job
         self.options = options
+        self._check_client()
         self._check_in_flight()
         self.CAPABILITIES.require_tags(job.schema, self.name)
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """PACKAGES, and those of the client that inserts go by."""
+        client = self.CAPABILITIES.clients.get(self.options.client)
+        return tuple(dict.fromkeys((*self.PACKAGES, *(client.packages if client else ()))))
+
+    def is_official(self, prefill: bool) -> bool:
+        """Whether `writer` has to hand out the one of the module's `official.py`: a prefill goes by the
+        fastest way in any case."""
+        return self.options.client != LEAN and not prefill
+
+    def _check_client(self) -> None:
+        """OptionError if inserts can't go by the client that the options name."""
+        name, load = self.options.client, self.job.load
+        if name == LEAN:
+            return
+        offered = self.CAPABILITIES.clients
+        if name not in offered:
+            known = [LEAN, *offered]
+            raise OptionError(
+                f"module {self.name} has no client={name}{did_you_mean(name, known)}"
+                f" (known: {', '.join(known)})"
+            )
+        if absent := [one for one in offered[name].packages if not _is_installed(one)]:
+            raise OptionError(
+                f"client={name} needs what is not installed here: pip install {' '.join(absent)}"
+            )
+        if load.role is Role.READ:
+            return
+        mode, ways = self.options.mode(load.batch), offered[name].ways
+        if mode not in ways:
+            raise OptionError(
+                f"client={name} has no way to insert in mode {mode}: use {' or '.join(ways)}, or"
+                f" client={LEAN}"
+            )
+        if not offered[name].in_flight and self.options.in_flight(load) > 1:
+            raise OptionError(
+                f"client={name} holds one request in flight, not {self.options.in_flight(load)}: use more"
+                " workers instead"
+            )
 
     def _check_in_flight(self) -> None:
         """OptionError if more requests are to be in flight than the module can hold."""
@@ -451,7 +517,8 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
 
     @abstractmethod
     def writer(self, batch: int, prefill: bool = False) -> Writer:
-        """A writer for requests of `batch` events (0: one each); `prefill`: by the fastest way."""
+        """A writer for requests of `batch` events (0: one each); `prefill`: by the fastest way. By the
+        vendor's client if `is_official`."""
 
 
 def await_count(count: Callable[[], int | None], expected: int, settle_s: float) -> int | None:
@@ -465,6 +532,14 @@ def await_count(count: Callable[[], int | None], expected: int, settle_s: float)
         if stored != before:
             grown = time.monotonic()
     return stored
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        version(distribution)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def require(support: Support | None, what: str, module: str) -> None:

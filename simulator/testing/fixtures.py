@@ -31,6 +31,18 @@ def find_pipelined(entry: Entry) -> Sequence[Encoding]:
     return found[:1] if entry.thinned else found
 
 
+def find_official(entry: Entry) -> Sequence[tuple[str, Encoding]]:
+    """Each official client in each way to insert that it has, in one encoding of it; one of a client is
+    enough where the same code is tried with all on another server."""
+    module = load_module(entry.module)
+    found = []
+    for name, client in module.CAPABILITIES.clients.items():
+        by_mode = {one.label.split()[0]: one for one in reversed(module.ENCODINGS)}
+        ways = [by_mode[mode] for mode in client.ways]
+        found += [(name, encoding) for encoding in (ways[:1] if entry.thinned else ways)]
+    return found
+
+
 def find_strikes(entry: Entry) -> Sequence[tuple[Fault, Encoding]]:
     """Each fault that isn't tried thoroughly, in each encoding that could make a difference to it."""
     first, *others = load_module(entry.module).ENCODINGS
@@ -47,6 +59,7 @@ def find_strikes(entry: Entry) -> Sequence[tuple[Fault, Encoding]]:
 AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
     "encoding": lambda entry: load_module(entry.module).ENCODINGS,
     "pipelined": find_pipelined,
+    "official": find_official,
     "primary_key": lambda entry: key_modes(load_module(entry.module)),
     "either_key": lambda entry: two_key_modes(load_module(entry.module)),
     "tables": lambda entry: table_modes(load_module(entry.module)),

@@ -8,6 +8,8 @@ figures). Single inserts, and those of `transaction`, are prepared statements wi
 dialects are sent the same: each of them documents the extended protocol, COPY and binary values.
 `prepared_statements=false` is for proxies.
 
+With `client=official` (psycopg2) and `client=psycopg3` a driver sends them, see `official`.
+
 Tags in a table of their own (`tags=table`)
 -----------------------------------------
 The table has a primary key on `tags_id`, and its rows are stored by `INSERT … ON CONFLICT DO NOTHING`,
@@ -62,11 +64,13 @@ from ...workloads.base import Column, ColumnType
 from ...workloads.queries import Bound
 from ...workloads.tags import ID, Tags
 from ..base import TUNED, Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..sending import Writer
 from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from ..shared.sql import quote_name
 from ..shared.sql_queries import SqlDialect
 from .encoding import TYPE_OIDS, InsertMode, PostgresEncoder, value_rows
 from .limits import check_row
+from .official import CLIENTS, make_writer
 from .options import DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
 from .queries import compile_statement
 from .server import UNDEFINED_COLUMN, Session, code_of, describe
@@ -132,6 +136,7 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
         tags_table=Support.FULL,
+        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("copy binary", {"insert_mode": "copy", "copy_format": "binary"}),
@@ -162,7 +167,9 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> PostgresEncoder:
         return _make_encoder(options, job, options.mode(batch))
 
-    def writer(self, batch: int, prefill: bool = False) -> PostgresWriter:
+    def writer(self, batch: int, prefill: bool = False) -> Writer:
+        if self.is_official(prefill):
+            return make_writer(self.options, self.job, batch)
         mode = self.options.prefill_mode() if prefill else self.options.mode(batch)
         encoder = _make_encoder(self.options, self.job, mode)
         return PostgresWriter(encoder, self.options, self.job, self._dialect)

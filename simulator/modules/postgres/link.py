@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg2
 import psycopg2.extensions
@@ -35,6 +35,9 @@ class Link:
     What became of requests whose answer never came is found out then, for all of them, before anything
     else is sent.
     """
+
+    DRIVER_ERROR: ClassVar[type[Exception]] = psycopg2.Error
+    """What the driver raises by which it connects."""
 
     def __init__(
         self, options: ServerOptions, job: Job, dialect: Dialect, preparation: bytes
@@ -80,12 +83,8 @@ class Link:
         try:
             with self._watched(connection), self._watchdog.limit():
                 self._backend = self._dialect.backend(connection)
-        except psycopg2.Error as error:
-            if (complaint := self._watchdog.complaint) is not None:
-                raise connection_lost(complaint) from error
-            raise self._translate(
-                error.pgcode, error, is_lost_connection(connection, error)
-            ) from error
+        except self.DRIVER_ERROR as error:
+            raise self.explain_driver(connection, error) from error
         self._take_over(connection)
 
     def close(self) -> None:
@@ -95,7 +94,7 @@ class Link:
             self.wire.close()
             self.wire = None
         if self._connection is not None:
-            with suppress(psycopg2.Error):
+            with suppress(self.DRIVER_ERROR):
                 self._connection.close()
             self._connection = None
 
@@ -128,6 +127,15 @@ class Link:
     def explain(self, error: ServerError) -> Retryable | SimulatorError:
         """What an error of the server means."""
         return self._translate(error.code, error, is_lost=False)
+
+    def explain_driver(
+        self, connection: Connection, error: Exception
+    ) -> Retryable | SimulatorError:
+        """What a DRIVER_ERROR means that came by a connection."""
+        if (complaint := self._watchdog.complaint) is not None:
+            return connection_lost(complaint)
+        assert isinstance(error, psycopg2.Error)
+        return self._translate(error.pgcode, error, is_lost_connection(connection, error))
 
     def _translate(
         self, code: str | None, text: object, is_lost: bool
@@ -174,7 +182,7 @@ class Link:
                         self._stored[key] = self._is_stored(connection, payload)
                     del self._in_doubt[key]
             self._take_over(connection)
-        except psycopg2.Error as error:
+        except self.DRIVER_ERROR as error:
             self.close()
             raise connection_lost(self._watchdog.complaint or error) from error
         except (SimulatorError, Retryable) as error:

@@ -200,7 +200,13 @@ def connect(dsn: str, run_id: str) -> Connection:
 
 def connect_plainly(dsn: str, run_id: str) -> Connection:
     """The same, refused by psycopg2's own errors."""
-    given = psycopg2.extensions.parse_dsn(dsn)
+    connection: Connection = psycopg2.connect(**list_parameters(dsn, run_id))
+    connection.autocommit = True
+    return connection
+
+
+def list_parameters(dsn: str, run_id: str) -> dict[str, Any]:
+    """What a connection is made with, by libpq's names."""
     defaults = {
         "connect_timeout": "10",
         "application_name": f"iot-benchmark {run_id}",
@@ -211,9 +217,7 @@ def connect_plainly(dsn: str, run_id: str) -> Connection:
         # Nor is one that vanished while it was being sent to, for which there are no keepalives.
         "tcp_user_timeout": "25000",
     }
-    connection: Connection = psycopg2.connect(**(defaults | given))
-    connection.autocommit = True
-    return connection
+    return defaults | psycopg2.extensions.parse_dsn(dsn)
 
 
 def explain_refusal(dsn: str, reason: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from ...contract import PrimaryKey, Tables
 from ...errors import SimulatorError
 from ...histograms import merge_histograms
-from ...modules.base import Encoding, Job
+from ...modules.base import LEAN, Encoding, Job
 from ...worker import connect
 from ...worker.measure import Recorder
 from ...workloads.base import Workload
@@ -33,7 +33,12 @@ BATCH, EVENTS = 4, 14
 
 
 def insert_during(
-    server: ServerUnderTest, fault: Fault, job: Job, workload: Workload, encoding: Encoding
+    server: ServerUnderTest,
+    fault: Fault,
+    job: Job,
+    workload: Workload,
+    encoding: Encoding,
+    client: str = LEAN,
 ) -> Recorder:
     """Insert while the fault strikes; check that all is stored once and the fault was counted."""
     observer = server.module(as_observer(job), encoding)
@@ -51,7 +56,7 @@ def insert_during(
             note()
             strike.blow()
 
-        module = server.module(job, encoding, strike.options)
+        module = server.module(job, encoding, {**strike.options, "client": client})
         with connect(module.writer(job.load.batch)) as writer:
             recorder = insert(
                 writer,
