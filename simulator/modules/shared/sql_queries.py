@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from ...workloads.base import ColumnType, Schema
+from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
 from ...workloads.tags import ID
 from .sql import quote_name
@@ -38,6 +38,14 @@ class SqlDialect:
         column = quote_name(schema.device)
         path = schema.device_path
         return f"{column} ->> {quote_text(path)}" if path else column
+
+    def instant(self, time_ms: int) -> str:
+        """A time, in ms since 1970, to compare an event's with."""
+        return str(time_ms)
+
+    def value(self, column: Column) -> str:
+        """The expression for a column's value in an answer, where times are in ms since 1970."""
+        return quote_name(column.name)
 
     def bucket(self, time: str, every_ms: int) -> str:
         """The start of an event's bucket of time, in ms since 1970; no event is older than that."""
@@ -112,9 +120,10 @@ def _list_conditions(bound: Bound, schema: Schema, dialect: SqlDialect) -> list[
     time = quote_name(schema.time)
     if bound.start_ms is not None and bound.end_ms is not None:
         if bound.end_ms == bound.start_ms + 1:
-            found.append(f"{time} = {bound.start_ms}")
+            found.append(f"{time} = {dialect.instant(bound.start_ms)}")
         else:
-            found.append(f"{time} >= {bound.start_ms} AND {time} < {bound.end_ms}")
+            start, end = dialect.instant(bound.start_ms), dialect.instant(bound.end_ms)
+            found.append(f"{time} >= {start} AND {time} < {end}")
     if bound.query.where is not None:
         where = bound.query.where
         comparison = _compare(where, schema, dialect)
@@ -251,7 +260,7 @@ def _find_newest(
 
 
 def _name_column(name: str, schema: Schema, dialect: SqlDialect) -> str:
-    return dialect.device(schema) if name == schema.device else quote_name(name)
+    return dialect.device(schema) if name == schema.device else dialect.value(schema.column(name))
 
 
 def quote_text(text: str) -> str:
