@@ -10,6 +10,7 @@ from simulator.testing.entries import Entry
 
 from .arangodb import ArangoStandInUnderTest, ArangoUnderTest
 from .cassandra import CassandraClusterUnderTest, CassandraUnderTest
+from .clickhouse import ClickhouseUnderTest
 from .cockroachdb import CockroachStandIn, CockroachUnderTest
 from .cratedb import CratedbStandIn, CratedbUnderTest
 from .elasticsearch import SearchUnderTest
@@ -70,6 +71,10 @@ def _cratedb(_: pytest.FixtureRequest, values: list[str]) -> Any:
     return CratedbUnderTest.started(values[0])
 
 
+def _clickhouse(_: pytest.FixtureRequest, values: list[str]) -> Any:
+    return ClickhouseUnderTest.started(*values)
+
+
 def _kusto(_: pytest.FixtureRequest, values: list[str]) -> Any:
     return KustoUnderTest.started(*values)
 
@@ -119,6 +124,10 @@ ENTRIES = (
     ),
     Entry("cratedb-stand-in", "cratedb", CratedbStandIn, _cratedb_stand_in),
     Entry("cratedb", "cratedb", CratedbUnderTest, _cratedb, ("CRATEDB_URL",)),
+    Entry(
+        "clickhouse", "clickhouse", ClickhouseUnderTest, _clickhouse,
+        ("CLICKHOUSE_URL", "CLICKHOUSE_USER", "CLICKHOUSE_PASSWORD"),
+    ),
     Entry("arangodb-stand-in", "arangodb", ArangoStandInUnderTest, _arangodb_stand_in),
     Entry("arangodb", "arangodb", ArangoUnderTest, _arangodb, ("ARANGODB_URL", "ARANGODB_PASSWORD")),
 )  # fmt: skip

@@ -23,6 +23,7 @@ OWN_NAMES = {
     "azure_data_explorer": "max_in_flight",
     "blackhole": "max_in_flight",
     "cassandra": "max_sync_calls",
+    "clickhouse": "max_in_flight",
     "cratedb": "concurrent_requests",
     "elasticsearch": "max_in_flight",
     "influxdb": "max_in_flight",

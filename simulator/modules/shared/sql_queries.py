@@ -47,6 +47,10 @@ class SqlDialect:
         """The expression for a column's value in an answer, where times are in ms since 1970."""
         return quote_name(column.name)
 
+    def text(self, text: str) -> str:
+        """A text as a constant."""
+        return quote_text(text)
+
     def bucket(self, time: str, every_ms: int) -> str:
         """The start of an event's bucket of time, in ms since 1970; no event is older than that."""
         return f"{time} - {time} % {every_ms}"
@@ -112,7 +116,7 @@ def compile_query(
 def _list_conditions(bound: Bound, schema: Schema, dialect: SqlDialect) -> list[str]:
     found = []
     if bound.devices is not None:
-        names = [quote_text(name) for name in bound.devices]
+        names = [dialect.text(name) for name in bound.devices]
         among = f"= {names[0]}" if len(names) == 1 else f"IN ({', '.join(names)})"
         named = f"{dialect.device(schema)} {among}"
         apart = schema.is_apart(schema.device)

@@ -1,0 +1,239 @@
+"""ClickHouse, by its HTTP interface.
+
+Each event is stored exactly once, however a connection or the server dies
+--------------------------------------------------------------------------
+Each INSERT has a token of its own (`insert_deduplication_token`). One whose fate is unknown is sent again
+as it is, and the server, which remembers the tokens of the last INSERTs into a table with its parts,
+stores it once, whether the first has been stored, is still at work, or never came. An INSERT that fills
+several partitions or blocks is stored in parts, of which each has its token: those that are there stay,
+and the rest comes.
+
+How many INSERTs a table remembers is the option `deduplication_window` (100,000): the setting
+`non_replicated_deduplication_window`, which is 0 by default, so that an INSERT sent again would be stored
+twice; of replicated tables `replicated_deduplication_window`, beside which they forget after an hour
+(`replicated_deduplication_window_seconds`). It must be more than the INSERTs of all workers into one table
+in the time that a request may be tried again: 100,000 are 1,600 a second for a minute. Counted after the
+run, a window that was too small shows by too many events.
+
+With `async_insert` the server stores the INSERTs of some 200 ms together, and knows each by its token
+still: of replicated tables by `async_insert_deduplicate`, of others where there is a setting
+`deduplicate_insert`; without it, a run is refused. With `wait_for_async_insert=false` the server
+acknowledges what it has only received. What can't be promised then: that it is stored at all. The count
+after the run shows what is missing.
+
+A table is sorted by device and time. ClickHouse has no unique keys and no indices of rows: a key
+(`--primary-key client` or `uuid`) is a column like others.
+
+Tags in a table of their own (`tags=table`) are a ReplacingMergeTree: storing them again leaves one row of
+each id, at once for queries (`final = 1`), on disk when parts are merged.
+
+What is on disk are the active parts (`system.parts`). To compact, all of a partition are merged into one
+(`OPTIMIZE TABLE … FINAL`).
+
+Proven on the real engine of ClickHouse (26.9) behind a stand-in for its server: without asynchronous
+inserts, replicas and concurrency of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from ...conditions import Condition
+from ...contract import PrimaryKey, Storage
+from ...errors import SimulatorError
+from ...workloads.queries import Bound
+from ...workloads.tags import Tags
+from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
+from ..shared.sql import quote_name
+from .encoding import NativeEncoder, encode_devices
+from .native import TYPES
+from .options import ClickhouseOptions, EncodingOptions, InsertMode
+from .queries import ClickhouseDialect, compile_statement, quote_text
+from .server import Connection, describe
+from .storage import read_storage
+from .tables import Tables
+from .writer import ClickhouseWriter
+
+
+class Clickhouse(Module[ClickhouseOptions, EncodingOptions]):
+    """A ClickHouse server, or the replicas of one shard."""
+
+    name = "clickhouse"
+    PACKAGES = ("httptools",)
+    options_model = ClickhouseOptions
+    encoding_options_model = EncodingOptions
+    CONDITIONS: ClassVar[Mapping[str, Condition]] = {
+        "async_insert": Condition.BATCH,
+        "wait_for_async_insert": Condition.DURABILITY,
+        "fsync_after_insert": Condition.DURABILITY,
+        "fsync_part_directory": Condition.DURABILITY,
+        "min_compressed_bytes_to_fsync_after_merge": Condition.DURABILITY,
+        "engine": Condition.REPLICATION,
+        "insert_quorum": Condition.REPLICATION,
+    }
+    CAPABILITIES = Capabilities(
+        insert_modes=dict.fromkeys(InsertMode, Support.FULL),
+        primary_keys={
+            PrimaryKey.NONE: Support.FULL,
+            PrimaryKey.CLIENT: Support.FULL,
+            PrimaryKey.UUID: Support.FULL,
+            # Nothing counts rows.
+            PrimaryKey.DB: Support.UNSUPPORTED,
+            PrimaryKey.SQL: Support.UNSUPPORTED,
+        },
+        multiple_tables=Support.FULL,
+        queries=claim_queries(ClickhouseDialect.SHAPES),
+        shapes=ClickhouseDialect.SHAPES,
+        indices=Support.UNSUPPORTED,
+        column_types=TYPES,
+        in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        missing_values=True,
+        tags_table=Support.FULL,
+    )
+    ENCODINGS = (
+        Encoding("batch", {"insert_mode": "batch"}),
+        Encoding("batch lz4", {"insert_mode": "batch", "compression": "lz4"}),
+        Encoding("single", {"insert_mode": "single"}, batched=False),
+    )
+
+    def __init__(self, options: ClickhouseOptions, job: Job) -> None:
+        super().__init__(options, job)
+        self.options.mode(job.load.batch)
+        self._tables = Tables(options, job)
+        self._connection: Connection | None = None
+
+    @classmethod
+    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> NativeEncoder:
+        options.mode(batch)
+        return NativeEncoder(job, options.compression)
+
+    def writer(self, batch: int, prefill: bool = False) -> ClickhouseWriter:
+        encoder = NativeEncoder(self.job, self.options.compression)
+        return ClickhouseWriter(encoder, self.options, self.job)
+
+    def open(self) -> None:
+        connection = Connection(self.options, self.job)
+        connection.check()
+        self._connection = connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def prepare(self) -> None:
+        # Before anything is dropped.
+        self._check_tokens()
+        schema, database = self.job.schema, self.options.database
+        if not self._look_up(f"SELECT 1 FROM system.databases WHERE name = {quote_text(database)}"):
+            self._run(self._tables.make_database())
+        if self.job.clean:
+            for table in (*self.job.all_table_names, schema.tags_table):
+                self._run(self._tables.drop(table))
+        for table in self.job.table_names:
+            self._run(self._tables.make(table))
+        if schema.tags is Tags.TABLE:
+            self._run(self._tables.make_tags())
+        if not self.job.clean:
+            self._check_columns(self.job.table_names, INSERT_REMEDY)
+            for table in self.job.table_names:
+                self._run(self._tables.remember_inserts(table))
+
+    def _check_tokens(self) -> None:
+        """SimulatorError if the server would not know an INSERT that is sent again."""
+        if not self.options.async_insert or self.options.replicated:
+            return
+        if not self._look_up("SELECT 1 FROM system.settings WHERE name = 'deduplicate_insert'"):
+            raise SimulatorError(
+                f"ClickHouse at {self.options.server} is too old to know an asynchronous insert into a"
+                " MergeTree that is sent again: leave async_insert out, or use replicated=true"
+            )
+
+    def _check_columns(self, tables: Sequence[str], remedy: str) -> None:
+        """SimulatorError if a table that was there before lacks a column that events have now."""
+        schema = self.job.schema
+        needed = dict.fromkeys(tables, schema.row)
+        if schema.tags is Tags.TABLE:
+            needed[schema.tags_table] = schema.tags_row
+        for table, columns in needed.items():
+            names = self._list_columns(table)
+            lacking = [column.name for column in columns if column.name not in names]
+            if lacking:
+                raise made_otherwise(table, f"it has no column {lacking[0]}", remedy)
+
+    def _list_columns(self, table: str) -> list[str]:
+        """A table's columns; none if there is no table."""
+        rows = self._look_up(
+            f"SELECT name FROM system.columns WHERE database = {quote_text(self.options.database)}"
+            f" AND table = {quote_text(table)}"
+        )
+        return [name for (name,) in rows]
+
+    def prepare_queries(self) -> None:
+        for table in self._list_tables([self.job.schema.table]):
+            if not self._list_columns(table):
+                raise nothing_to_query(table, self.job)
+        self._check_columns([self.job.schema.table], QUERY_REMEDY)
+
+    def _list_tables(self, tables: Sequence[str]) -> list[str]:
+        """These and that of the tags, if there is to be one."""
+        schema = self.job.schema
+        return [*tables, *([schema.tags_table] if schema.tags is Tags.TABLE else [])]
+
+    def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+        schema = self.job.schema
+        names = [column.name for column in schema.tags_row]
+        for columns in rows:
+            self._connect().store(schema.tags_table, names, encode_devices(schema, columns))
+
+    def count_devices(self) -> int | None:
+        schema = self.job.schema
+        if schema.tags is not Tags.TABLE:
+            return None
+        return self._count(f"{quote_name(schema.tags_table)} FINAL")
+
+    def count(self) -> int:
+        if not self.options.wait_for_async_insert:
+            self._run("SYSTEM FLUSH ASYNC INSERT QUEUE")
+        return sum(self._count(quote_name(table)) for table in self.job.table_names)
+
+    def _count(self, source: str) -> int:
+        return int(self._ask(f"SELECT count() FROM {source}")[0][0])
+
+    def storage(self) -> Storage:
+        tables = self._list_tables(self.job.table_names)
+        return read_storage(self._connect(), self.options.database, tables)
+
+    def compact(self) -> bool:
+        for table in self._list_tables(self.job.table_names):
+            self._run(self._tables.optimize(table))
+        return True
+
+    def compile(self, bound: Bound) -> Query:
+        return partial(self._ask, compile_statement(bound, self.job.schema))
+
+    def server_info(self) -> dict[str, Any]:
+        return describe(self._connect(), self.options, self.job.table_names[0])
+
+    def _connect(self) -> Connection:
+        """The connection, made if it isn't there."""
+        if self._connection is None:
+            self.open()
+        assert self._connection is not None
+        return self._connection
+
+    def _ask(self, question: str) -> list[tuple[Any, ...]]:
+        return self._connect().ask(question, self.options.database)
+
+    def _look_up(self, question: str) -> list[tuple[Any, ...]]:
+        """What is asked of the server's own tables, whether or not there is a database for the run."""
+        return self._connect().ask(question)
+
+    def _run(self, statement: str) -> None:
+        """One that prepares or compacts."""
+        self._connect().run(statement, self.options.database_timeout_s)

@@ -1,0 +1,145 @@
+"""Options of targets with `module: clickhouse`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from ...conditions import Condition
+from ..base import Options
+from ..shared.options import EndpointOptions, InFlightOptions, choose_mode
+
+
+class InsertMode(StrEnum):
+    """How events are sent."""
+
+    BATCH = "batch"
+    """One INSERT per batch."""
+    SINGLE = "single"
+    """An INSERT per event."""
+
+
+class Compression(StrEnum):
+    """What requests are compressed by."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    GZIP = "gzip"
+
+
+class Codecs(StrEnum):
+    """How columns are compressed on disk."""
+
+    DEFAULT = "default"
+    """As the server is configured: LZ4 unless somebody has changed it."""
+    ZSTD = "zstd"
+    """ZSTD for every column."""
+    SERIES = "series"
+    """What suits series: Delta for times and whole numbers, Gorilla for floats, ZSTD behind them."""
+
+
+class Partition(StrEnum):
+    """What a partition of a table holds."""
+
+    NONE = "none"
+    """All events: there is one partition."""
+    MONTH = "month"
+    WEEK = "week"
+    DAY = "day"
+
+
+class EncodingOptions(Options):
+    """Options that say what a payload looks like."""
+
+    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
+        None, description="batch (default with --batch) or single (default without)"
+    )
+    compression: Annotated[Compression, Condition.CLIENT] = Field(
+        Compression.NONE,
+        description="compress requests by lz4 or gzip: less traffic for more CPU at both ends (default:"
+        " none)",
+    )
+
+    def mode(self, batch: int) -> InsertMode:
+        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
+        return choose_mode(
+            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BATCH
+        )
+
+
+class ClickhouseOptions(EndpointOptions, EncodingOptions, InFlightOptions):
+    """Options of targets with `module: clickhouse`."""
+
+    DEFAULT_PORT: ClassVar[int] = 8123
+    EXAMPLE_URL: ClassVar[str] = "http://clickhouse.example:8123"
+    LOGIN: ClassVar[str] = "user and password"
+
+    user: Annotated[str, Condition.NONE] = Field("default", min_length=1, description="user name")
+    password: str | None = Field(None, repr=False, description="the user's password")
+    database: Annotated[str, Condition.NONE] = Field(
+        "default", min_length=1, description="database to use; made if it is missing"
+    )
+    query_timeout_s: Annotated[float, Condition.NONE] = Field(
+        3600, gt=0, description="how long a query may take"
+    )
+    async_insert: Annotated[bool, Condition.BATCH] = Field(
+        False,
+        description="let the server collect inserts and store them together: for requests of few events",
+    )
+    wait_for_async_insert: Annotated[bool, Condition.DURABILITY] = Field(
+        True,
+        description="with async_insert: acknowledge what is stored; false: what is received, and may yet be"
+        " lost",
+    )
+    fsync_after_insert: Annotated[bool, Condition.DURABILITY] = Field(
+        False, description="have each insert on disk when it is acknowledged"
+    )
+    deduplication_window: int = Field(
+        100_000,
+        ge=1,
+        description="how many of the last inserts into a table are remembered, so that one that is sent"
+        " again is stored once",
+    )
+    partition: Partition = Field(
+        Partition.NONE,
+        description="what events a partition holds: those of a month, week or day, or none: all",
+    )
+    codecs: Codecs = Field(
+        Codecs.DEFAULT,
+        description="how columns are compressed: default (the server's), zstd, or series (Delta, Gorilla,"
+        " and ZSTD behind them)",
+    )
+    low_cardinality: bool = Field(
+        True,
+        description="store texts that describe devices as LowCardinality(String): for up to some 10,000"
+        " devices",
+    )
+    replicated: Annotated[bool, Condition.REPLICATION] = Field(
+        False, description="ReplicatedMergeTree instead of MergeTree"
+    )
+    cluster: Annotated[str | None, Condition.REPLICATION] = Field(
+        None,
+        min_length=1,
+        description="with replicated: make the tables on all nodes of this cluster, which must be of one"
+        " shard",
+    )
+    insert_quorum: Annotated[int | None, Condition.REPLICATION] = Field(
+        None,
+        ge=2,
+        description="with replicated: how many replicas must have an insert before it is acknowledged",
+    )
+
+    @model_validator(mode="after")
+    def _check_replication(self) -> Self:
+        if not self.replicated:
+            if self.cluster is not None or self.insert_quorum is not None:
+                raise ValueError("cluster and insert_quorum go with replicated=true")
+            if len(self.endpoint) > 1:
+                raise ValueError(
+                    "several nodes have the same table with replicated=true only: name one endpoint"
+                )
+        if not self.async_insert and not self.wait_for_async_insert:
+            raise ValueError("wait_for_async_insert goes with async_insert=true")
+        return self
