@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from simulator.contract import Resources
@@ -23,6 +23,14 @@ class Counters:
     read_bytes: int | None
     written_bytes: int | None
     """To and from disks; None if that can't be seen. Children that have ended take theirs along."""
+
+    def scaled(self, share: float) -> Counters:
+        """This share of all of them."""
+        read, written = (
+            None if size is None else round(share * size)
+            for size in (self.read_bytes, self.written_bytes)
+        )
+        return Counters(share * self.cpu_s, read, written)
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,7 @@ def summarize_use(
     `origin`: the common start, from which seconds count; `cpus`: the machine's; `events`: acknowledged
     within. What happened between two looks is shared out evenly over that time.
     """
+    uses = _fill_in(uses)
     steps = [_compare(before, after) for before, after in pairwise(uses)]
     parts = [(step, share) for step in steps if (share := _share_within(step, began, ended)) > 0]
     covered_s = sum(share * (step.ended - step.began) for step, share in parts)
@@ -74,7 +83,7 @@ def summarize_use(
     seen = all(own.written_bytes is not None for use in uses for own in use.roots.values())
     return Resources(
         source="this machine's processes",
-        names=list(uses[-1].names),
+        names=next((list(use.names) for use in reversed(uses) if use.names), []),
         cpu_s=cpu_s,
         cpus=cpus,
         cpu_share=cpu_s / (window_s * cpus),
@@ -90,6 +99,23 @@ def summarize_use(
             if step.began >= origin
         ],
     )
+
+
+def _fill_in(uses: Sequence[Use]) -> list[Use]:
+    """The same with roots that began between two of them and were found at a later one, as who listens is
+    seldom looked for: until then they have used the same in each second since they began."""
+    filled = list(uses)
+    for late, found in enumerate(uses):
+        for root in found.roots.keys() - filled[late - 1].roots.keys() if late else ():
+            born, own = root[1], found.roots[root]
+            if born < uses[0].at or born >= found.at:
+                continue
+            for place in range(late):
+                share = (uses[place].at - born) / (found.at - born)
+                if share > 0 and root not in filled[place].roots:
+                    roots = {**filled[place].roots, root: own.scaled(share)}
+                    filled[place] = replace(filled[place], roots=roots)
+    return filled
 
 
 def _count_restarts(uses: Sequence[Use], began: float, ended: float) -> int:
@@ -122,8 +148,8 @@ def _compare(before: Use, after: Use) -> _Step:
 
 
 def _grow(before: Use, after: Use, root: Root, name: str) -> float:
-    """What a root has used between two looks. Of one that is new, what it used since it began; if it began
-    before the first of them (it is known by where it listens, which may be later), its part of that."""
+    """What a root has used between two looks: since it began, if that was meanwhile. Of one that was there
+    before the first look and is found late, its part of that time."""
     now: float = getattr(after.roots[root], name) or 0.0
     if root in before.roots:
         was: float = getattr(before.roots[root], name) or 0.0

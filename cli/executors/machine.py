@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -18,12 +18,13 @@ from .connections import TrafficLook, read_traffic, sum_traffic
 from .database import Counters, Use, summarize_use
 from .links import LinkLook, find_link_share, read_links
 from .neighbours import Process, Snapshot, Step, compare, find_family, share_of_others
+from .proc import read_processes
 from .servers import Servers
 
 _log = logging.getLogger(__name__)
 
 _INTERVAL_S = 1.0
-# A look at a thousand processes takes 0.1 s of CPU: then there are fewer of them.
+# Of the machine's CPUs. A look at a thousand processes takes 25 ms: with few CPUs there are fewer looks.
 _MOST_OWN_SHARE = 0.005
 _LOOKED_AT = 3
 """So many of the run's processes are asked for their connections: all are connected alike."""
@@ -51,6 +52,7 @@ class NeighbourWatch:
         `database_pids`: those of the database, as far as they can't be told by where they listen."""
         self._processes = processes
         self._servers = Servers(options, database_pids)
+        self._known: set[int] = set()
         self._uses: list[Use] = []
         self._steps: list[Step] = []
         self._links: list[LinkLook] = []
@@ -73,39 +75,53 @@ class NeighbourWatch:
             before = take_snapshot()
             pause_s = _INTERVAL_S
             while True:
-                found = self._pause(pause_s)
+                self._pause(pause_s)
                 ended = self._stopped.is_set()
+                if self._servers.pids or ended:
+                    self._find_servers()
                 began_s = time.thread_time()
-                if self._find_servers() or found:
-                    # Until now the server's processes were taken for others.
-                    self._steps.clear()
-                    if not self._servers.restarted:
-                        self._uses = look_at_database(before, self._servers.pids)
                 after = take_snapshot()
-                self._uses += look_at_database(after, self._servers.pids)
+                if new := self._servers.pids - self._known:
+                    self._known |= new
+                    self._forget(before, after, new)
+                use = look_at_database(after, self._servers.pids)
+                if use.roots or self._uses:
+                    self._uses.append(use)
                 self._look_at_network()
                 roots = {os.getpid(), *self._servers.pids}
                 step = compare(before, after, roots, self._cpus)
                 if step is not None:
                     self._steps.append(step)
                 before = after
-                pause_s = max(_INTERVAL_S, (time.thread_time() - began_s) / _MOST_OWN_SHARE)
+                own_s = time.thread_time() - began_s
+                pause_s = max(_INTERVAL_S, own_s / (_MOST_OWN_SHARE * self._cpus))
                 if ended:
                     return
         except (psutil.Error, OSError) as error:
             _log.debug("what other processes do can't be seen: %s", error)
 
-    def _pause(self, pause_s: float) -> bool:
+    def _forget(self, before: Snapshot, after: Snapshot, new: Collection[int]) -> None:
+        """Forget what was made of looks since processes began that are known as the database's only now."""
+        born = min(
+            (after.processes[pid].created for pid in new if pid in after.processes),
+            default=after.at,
+        )
+        # They were taken for others.
+        self._steps = [step for step in self._steps if step.ended <= born]
+        if not self._uses or born < self._uses[0].at:
+            first = look_at_database(before, self._servers.pids)
+            self._uses = [first] if first.roots else []
+
+    def _pause(self, pause_s: float) -> None:
         """Wait so long, and do meanwhile what takes next to nothing: look at the network, and for servers as
-        long as there are none. Whether one was found, which ends it."""
+        long as there are none; one that is found ends it."""
         until = time.monotonic() + pause_s
         while (left_s := until - time.monotonic()) > 0:
             if self._stopped.wait(min(left_s, _INTERVAL_S)):
-                return False
+                return
             if not self._servers.pids and self._find_servers():
-                return True
+                return
             self._look_at_network()
-        return False
 
     def _find_servers(self) -> bool:
         """Whether more is known of them now."""
@@ -154,20 +170,20 @@ def _add_others(machine: Machine, share: float, others: dict[str, float]) -> Mac
     return machine.model_copy(update={"others_share": share, "others": others})
 
 
-def look_at_database(snapshot: Snapshot, pids: Collection[int]) -> list[Use]:
-    """What the database's processes and their children have used up to a snapshot; nothing if there are
-    none."""
+def look_at_database(snapshot: Snapshot, pids: Collection[int]) -> Use:
+    """What the database's processes and their children have used up to a snapshot."""
     family = find_family(snapshot.processes, pids)
-    if not family:
-        return []
     of = [snapshot.processes[pid] for pid in sorted(family)]
+    # Who has just been forked by a server may still listen as it does.
+    roots = [one for one in of if one.parent not in family]
     counters = psutil.disk_io_counters(perdisk=True) or {}
-    use = Use(
+    return Use(
         at=snapshot.at,
         roots={
-            (one.pid, one.created): _count(_list_own(of, one, pids))
-            for one in of
-            if one.pid in pids
+            (one.pid, one.created): _count(
+                [snapshot.processes[pid] for pid in find_family(snapshot.processes, [one.pid])]
+            )
+            for one in roots
         },
         names=tuple(dict.fromkeys(one.name for one in of)),
         memory_bytes=sum(_read_memory(one.pid, len(of) <= _MOST_PROPORTIONAL) for one in of),
@@ -177,18 +193,6 @@ def look_at_database(snapshot: Snapshot, pids: Collection[int]) -> list[Use]:
             if hasattr(one, "busy_time")
         },
     )
-    return [use]
-
-
-def _list_own(family: Sequence[Process], root: Process, pids: Collection[int]) -> list[Process]:
-    """A root and those that it has started, without the roots among them and what is theirs."""
-    own, found = {root.pid}, [root]
-    while new := [
-        one for one in family if one.parent in own and one.pid not in own and one.pid not in pids
-    ]:
-        own |= {one.pid for one in new}
-        found += new
-    return found
 
 
 def _count(processes: Sequence[Process]) -> Counters:
@@ -224,12 +228,18 @@ def _read_disk(pid: int) -> tuple[int, int] | None:
 def take_snapshot() -> Snapshot:
     """All processes that can be seen now."""
     at, times = time.time(), psutil.cpu_times()
-    processes = {}
+    found = read_processes() if psutil.LINUX else _list_processes()
+    return Snapshot(
+        at, times.user + times.nice + times.system, {process.pid: process for process in found}
+    )
+
+
+def _list_processes() -> Iterator[Process]:
     for one in psutil.process_iter(["pid", "ppid", "name", "cpu_times", "create_time"]):
         known = one.info
         if known["cpu_times"] is not None:  # macOS: those of other users may be hidden
             spent = known["cpu_times"]
-            processes[known["pid"]] = Process(
+            yield Process(
                 pid=known["pid"],
                 parent=known["ppid"] or 0,
                 name=known["name"] or "",
@@ -237,4 +247,3 @@ def take_snapshot() -> Snapshot:
                 cpu_s=spent.user + spent.system,
                 ended_children_s=spent.children_user + spent.children_system,
             )
-    return Snapshot(at, times.user + times.nice + times.system, processes)

@@ -16,6 +16,9 @@ Endpoint = tuple[str, int]
 
 # They listen for a server that is elsewhere: in a container, mostly.
 _FORWARDERS = frozenset({"docker-proxy", "rootlessport", "com.docker.backend", "gvproxy", "pasta"})
+_EAGER_LOOKS, _SELDOM = 3, 10
+"""At first, and when one has ended, so many looks ask for connections; later one in so many, as that takes
+milliseconds."""
 _ANY = frozenset({"0.0.0.0", "::"})  # noqa: S104 - looked for, not bound to
 _PATH = re.compile(r"/[^\s'\"?&=]+")
 
@@ -29,34 +32,41 @@ class Servers:
         found = [path for text in options for path in _PATH.findall(str(text))]
         self._paths = {Path(path) for path in found} - {Path("/")}
         self._asked: set[Endpoint] = set()
+        self._served: set[Endpoint] = set()
         self._addresses: set[str] | None = None
-        self._by_socket: set[int] | None = None
+        self._by_socket: set[int] = set()
+        self._must_find_sockets = True
+        self._looks = 0
         self.pids: set[int] = set(pids)
-        """Processes that listen."""
+        """Processes that listen, as far as they live."""
         self.ports: set[int] = set()
         """Where they do, as far as the run's processes are connected to it by TCP."""
-        self.restarted = False
-        """Whether they ended, and others took their place."""
         self.hidden = False
         """Whether there is one on this machine that can't be told from others."""
 
     def look(self, own: Collection[int]) -> bool:
         """Look for servers that the processes `own` are connected to; whether more is known now."""
-        before = set(self.pids), self.hidden
-        if self.pids and not any(psutil.pid_exists(pid) for pid in self.pids):
-            # It was started anew, and is to be found again.
-            self.restarted = True
-            self.pids, self._by_socket = set(), None
-            self.ports.clear()
+        gone = {pid for pid in self.pids if not _is_alive(pid)}
+        self.pids -= gone
+        if gone:
+            # What is started in their place is found by the same addresses.
             self._asked.clear()
+            self._must_find_sockets, self._looks = True, 0
+        self._looks += 1
+        if self.pids and self._looks > _EAGER_LOOKS and self._looks % _SELDOM:
+            return False
+        before = set(self.pids), self.hidden
         connected, sockets = _list_connections(own)
         new = {address for address in connected - self._asked if self._is_here(address[0])}
         self._asked |= connected
         if new:
             self._find_listeners(new)
-        if self._by_socket is None:
-            self._by_socket = self._find_sockets()
-            self.pids |= self._by_socket
+        if self._must_find_sockets:
+            found = self._find_sockets()
+            self._by_socket |= found
+            # A server that was there comes back.
+            self._must_find_sockets = bool(self._by_socket) and not found
+            self.pids |= found
         # The other end of a socket without an address can't be seen.
         self.hidden |= sockets and not self._by_socket and not self._asked
         return before != (self.pids, self.hidden)
@@ -81,8 +91,15 @@ class Servers:
                 for one in listening.get(port, [])
                 if _plain(one.laddr.ip) == address or one.laddr.ip in _ANY
             ]
-            self.pids |= {one.pid for one in found if one.pid}
-            self.ports |= {port} if found else set()
+            endpoint = (address, port)
+            if not found and endpoint in self._served:
+                # It has just ended, or isn't back yet.
+                self._asked.discard(endpoint)
+                continue
+            if found:
+                self._served.add(endpoint)
+                self.ports.add(port)
+            self.pids |= {_find_first(one, "tcp") for one in found if one.pid}
             self.hidden |= not found or any(_forwards(one.pid) for one in found)
 
     def _find_sockets(self) -> set[int]:
@@ -94,8 +111,29 @@ class Servers:
             for one in psutil.net_connections("unix"):
                 path = Path(str(one.laddr or "/"))
                 if path in self._paths or path.parent in self._paths:
-                    found |= {one.pid} if one.pid else set()
+                    found |= {_find_first(one, "unix")} if one.pid else set()
         return found
+
+
+def _find_first(listening: Any, kind: str) -> int:
+    """Who listens, rather than a process that it has just forked: that has the same socket until it closes
+    it, and of all who have it psutil names the last."""
+    pid: int = listening.pid
+    with suppress(psutil.Error, OSError):
+        while parent := psutil.Process(pid).parent():
+            if all(one.laddr != listening.laddr for one in parent.net_connections(kind)):
+                break
+            pid = parent.pid
+    return pid
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
 
 
 def _forwards(pid: int | None) -> bool:

@@ -86,5 +86,20 @@ def test_one_of_several_nodes_restarts() -> None:
     assert found is not None
     assert found.restarts == 1
     assert max(cpus for _, cpus, _ in found.timeline) == pytest.approx(2.0)
-    # The others' use goes on while a node is away.
-    assert found.cpu_s == pytest.approx(8 * 0.5 + 3 * 0.2 + 1.5)
+    # The others' use goes on while a node is away, and all that it takes to start is counted.
+    assert found.cpu_s == pytest.approx(8 * 0.5 + 3 * 0.2 + 3.5 * 1.5)
+    assert [cpus for second, cpus, _ in found.timeline if second >= 5] == [pytest.approx(2.0)] * 3
+
+
+def test_a_server_that_is_away_uses_nothing() -> None:
+    away = [replace(look(float(at), 0.0), roots={}, memory_bytes=0) for at in (103, 104)]
+    uses = [
+        *STEADY[:3],
+        *away,
+        *(look(100.0 + s, 0.5 * (s - 4.5), (20, 104.5)) for s in range(5, 9)),
+    ]
+    found = summarize_use(uses, 100.0, 108.0, 100.0, 2, None)
+    assert found is not None
+    assert found.restarts == 1
+    assert [cpus for _, cpus, _ in found.timeline] == [0.5, 0.5, 0.0, 0.0, 0.25, 0.5, 0.5, 0.5]
+    assert found.names == ["postgres"]

@@ -13,8 +13,13 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
+import pytest
+
 from cli.executors.machine import NeighbourWatch, take_snapshot
 from simulator.contract import Carried, Machine, Report
+
+from ...e2e.tool import eventually
 
 _BUSY = f"""#!{sys.executable}
 import socket
@@ -73,3 +78,20 @@ def test_a_snapshot_has_this_process_and_its_parent() -> None:
     own = take_snapshot().processes[os.getpid()]
     assert own.parent == os.getppid()
     assert 0 < own.cpu_s < 24 * 3600
+
+
+def test_a_process_is_read_as_psutil_has_it(tmp_path: Path) -> None:
+    """Whatever its name is."""
+    program = tmp_path / "a (long) name) of 1 2"
+    program.symlink_to("/bin/sleep")
+    with subprocess.Popen([program, "60"]) as process:
+        try:
+            eventually(lambda: psutil.Process(process.pid).name() == program.name, "its name")
+            found = take_snapshot().processes
+        finally:
+            process.kill()
+        assert (found[process.pid].name, found[process.pid].parent) == (program.name, os.getpid())
+    own, known = found[os.getpid()], psutil.Process()
+    assert own.created == pytest.approx(known.create_time(), abs=1.1)
+    assert own.cpu_s == pytest.approx(sum(known.cpu_times()[:2]), abs=1.0)
+    assert own.ended_children_s == pytest.approx(sum(known.cpu_times()[2:4]), abs=1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,9 +17,10 @@ from cli.executors.servers import Servers
 
 _LISTEN = """
 import socket, sys
-family, address = sys.argv[1:]
+family, address, port = sys.argv[1:]
 listener = socket.socket(getattr(socket, family))
-listener.bind(address if family == "AF_UNIX" else (address, 0))
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(address if family == "AF_UNIX" else (address, int(port)))
 listener.listen()
 print(listener.getsockname()[1], flush=True)
 kept = []
@@ -28,9 +30,9 @@ while True:
 
 
 @contextmanager
-def server(family: str, address: str) -> Iterator[tuple[int, int]]:
+def server(family: str, address: str, port: int = 0) -> Iterator[tuple[int, int]]:
     """Another process that listens: its number and its port."""
-    command = [sys.executable, "-c", _LISTEN, family, address]
+    command = [sys.executable, "-c", _LISTEN, family, address, str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline().strip()
@@ -89,3 +91,62 @@ def test_who_has_ended_is_connected_to_nothing() -> None:
     servers = Servers([])
     assert not servers.look([2**22 - 1])
     assert (servers.pids, servers.hidden) == (set(), False)
+
+
+def test_one_of_two_servers_ends_and_another_takes_its_place() -> None:
+    """The other is known meanwhile; of none it is said that it can't be told from others."""
+    with (
+        server("AF_INET", "127.0.0.1") as (pid, port),
+        socket.create_connection(("127.0.0.1", port)),
+    ):
+        servers = Servers([])
+        with server("AF_INET", "127.0.0.2") as (first, place):
+            connected = socket.create_connection(("127.0.0.2", place))
+            assert servers.look([os.getpid()])
+            assert servers.pids == {pid, first}
+        assert not servers.look([os.getpid()])
+        assert servers.pids == {pid}
+        connected.close()
+        with (
+            server("AF_INET", "127.0.0.2", place) as (second, _),
+            socket.create_connection(("127.0.0.2", place)),
+        ):
+            assert servers.look([os.getpid()])
+            assert (servers.pids, servers.hidden) == ({pid, second}, False)
+
+
+def test_a_server_at_a_socket_is_found_again_when_it_is_back(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    servers = Servers([str(tmp_path)])
+    with server("AF_UNIX", str(path)) as (pid, _):
+        servers.look([os.getpid()])
+        assert servers.pids == {pid}
+    assert not servers.look([os.getpid()])
+    assert servers.pids == set()
+    path.unlink()
+    with server("AF_UNIX", str(path)) as (pid, _):
+        assert servers.look([os.getpid()])
+        assert (servers.pids, servers.hidden) == ({pid}, False)
+
+
+_FORK = "import os, time; child = os.fork(); child and print(child, flush=True); time.sleep(60)"
+
+
+def test_who_is_forked_by_a_server_is_no_server_of_its_own(tmp_path: Path) -> None:
+    """As long as it hasn't closed what it has of its parent, it listens, too."""
+    command = [sys.executable, "-c", _FORK]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        number = listener.fileno()
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=[number])
+    with process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        try:
+            servers = Servers([str(tmp_path)])
+            assert servers.look([])
+            assert servers.pids == {process.pid}
+        finally:
+            os.kill(child, signal.SIGKILL)
+            process.kill()
