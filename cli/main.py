@@ -23,6 +23,7 @@ COMMANDS = {
     "mixed": "Insert and ask at once; say what each costs the other.",
     "capacity": "Find the highest rate that holds within limits.",
     "tune": "Find the settings that suit a database.",
+    "clients": "Say what the vendor's client costs beside the lean path.",
     "campaign": "Run targets, variants and steps from a file; report on all.",
     "results": "List what is stored, show one result, or export all runs.",
     "compare": "Compare results with the first one.",

@@ -51,7 +51,7 @@ def collect_samples(result: Result) -> dict[Place, list[float]]:
     """The figures that stand for independent runs: inserts per second of each valid run, of an open loop
     its response times in ms, too, or seconds of each query."""
     found: dict[Place, list[float]] = {}
-    if result.command in ("capacity", "tune"):
+    if result.command in ("capacity", "tune", "clients"):
         return found  # its runs are at rates of their own: only the answer can be compared
     for run in result.insert_runs:
         if run.valid and run.inserts_per_s:
@@ -78,6 +78,8 @@ def check_comparable(results: Sequence[StoredResult]) -> None:
         raise ConfigError(
             "tunings can't be compared: compare runs of insert with the settings that they found"
         )
+    if "clients" in kinds:
+        raise ConfigError("a result of clients is a comparison itself: compare runs of insert")
     if len(kinds) > 1:
         raise ConfigError(f"{' and '.join(kinds)} can't be compared with each other")
 

@@ -141,8 +141,11 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
 
 
 def _list_tuned_cells(result: Result, run: InsertRun) -> dict[str, Any]:
-    """What a run of a tuning was made with, where it isn't what the command was given."""
+    """What a run of a tuning, or of a comparison of clients, was made with, where it isn't what the command
+    was given."""
     settings = result.tuning.find_settings(run.run) if result.tuning else {}
+    if result.clients:
+        settings = {"client": result.clients.find_client(run.run)}
     if not settings:
         return {}
     tuned = json.dumps({**result.options, "tuned": settings}, sort_keys=True)

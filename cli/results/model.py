@@ -20,6 +20,7 @@ from simulator.contract import (
 )
 
 from .capacity import Capacity
+from .clients import ClientComparison
 from .tuning import Tuning
 
 FORMAT: Literal[1] = 1
@@ -133,6 +134,7 @@ class Baseline(BaseModel):
 
 _KINDS = {
     "query": "queries", "mixed": "mixed runs", "capacity": "capacities", "tune": "tunings",
+    "clients": "clients",
 }  # fmt: skip
 
 
@@ -142,7 +144,7 @@ class Result(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     format: Literal[1] = FORMAT
-    command: Literal["insert", "query", "mixed", "capacity", "tune"]
+    command: Literal["insert", "query", "mixed", "capacity", "tune", "clients"]
     target: str
     module: str
     executor: str
@@ -189,6 +191,8 @@ class Result(BaseModel):
     """Of a capacity command: the answer, and the verdict on each run."""
     tuning: Tuning | None = None
     """Of a tune command: what was varied, and what each combination gave."""
+    clients: ClientComparison | None = None
+    """Of a clients command: what each run inserted by."""
     query_summary_beside: list[QuerySummary] = []
     """Of `mixed`: the queries, over all its runs."""
 
@@ -219,8 +223,8 @@ class Result(BaseModel):
 
     @property
     def kind(self) -> str:
-        """`inserts`, `fill levels`, `queries`, `mixed runs`, `capacities` or `tunings`: what can be
-        compared with its like."""
+        """What can be compared with its like: `inserts`, `fill levels`, `queries`, `mixed runs`,
+        `capacities`, `tunings` or `clients`."""
         if self.command != "insert":
             return _KINDS[self.command]
         return "fill levels" if self.by_fill_level else "inserts"

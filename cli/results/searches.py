@@ -1,12 +1,15 @@
-"""The rules by which the answers of searches are doubted: of a capacity, and of a tuning. Pure."""
+"""The rules by which the answers of searches are doubted: of a capacity, of a tuning, and of a comparison
+of clients. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from simulator.contract import InsertRun
+from simulator.modules.base import LEAN
 
 from .capacity import Capacity, Measure
+from .client_costs import ClientFigures, collect_figures
 from .model import Result
 from .rules import find_busy, find_short, find_unknown_sizes
 from .statistics import ENOUGH_RUNS
@@ -55,6 +58,36 @@ def find_in_tuning(result: Result) -> Iterator[Weakness]:
         text = f"the best was measured {len(best)} times in the comparison; {ENOUGH_RUNS} or more --runs"
         yield Weakness(Kind.FEW_RUNS, f"{text} show smaller differences")
     yield from find_busy(result)
+
+
+def find_in_clients(result: Result) -> Iterator[Weakness]:
+    """In the runs of a comparison of clients."""
+    comparison = result.clients
+    if comparison is None:
+        return
+    for run in result.insert_runs:
+        if not run.valid:
+            text = "; ".join(run.invalid_reasons)
+            yield Weakness(
+                Kind.INVALID, f"run {run.run} ({comparison.find_client(run.run)}): {text}"
+            )
+    lean = [one for one in result.insert_runs if comparison.find_client(one.run) == LEAN]
+    bound = [run for run in lean if run.valid and run.client and run.client.bound]
+    if bound:
+        text = f"{len(bound)} of {len(lean)} runs by the lean path show your client's speed: beside a faster"
+        yield Weakness(Kind.CLIENT_BOUND, f"{text} database, or more CPU, clients differ by more")
+    yield from find_busy(result)
+    yield from find_short(result)
+    if min((len(own.rates) for own in _figures_of(result)), default=0) < ENOUGH_RUNS:
+        text = (
+            f"fewer than {ENOUGH_RUNS} valid runs of a client; more --runs show smaller differences"
+        )
+        yield Weakness(Kind.FEW_RUNS, text)
+
+
+def _figures_of(result: Result) -> Iterable[ClientFigures]:
+    assert result.clients is not None
+    return collect_figures(result.clients, result.insert_runs).values()
 
 
 def _describe_contradictions(found: Capacity) -> str:

@@ -11,7 +11,7 @@ from .rules import (
     find_unknown_use,
     spread_queries,
 )
-from .searches import find_in_capacity, find_in_tuning
+from .searches import find_in_capacity, find_in_clients, find_in_tuning
 from .weakness import Kind, Weakness
 
 
@@ -23,6 +23,8 @@ def find_weaknesses(result: Result) -> list[Weakness]:
         rules = [find_in_capacity]
     if result.command == "tune":
         rules = [find_in_tuning]
+    if result.command == "clients":
+        rules = [find_in_clients]
     rules += [find_unknown_use]
     return [weakness for rule in (find_in_whole, *rules) for weakness in rule(result)]
 
@@ -59,7 +61,7 @@ def summarize_doubts(result: Result) -> list[str]:
     invalid = [w for w in found if w.kind is Kind.INVALID]
     if result.command == "capacity":
         return texts + [w.text for w in found if w.kind in (Kind.UNSURE, Kind.CLIENT_BOUND)]
-    if result.command in ("query", "tune"):
+    if result.command in ("query", "tune", "clients"):
         return texts + [weakness.text for weakness in invalid]
     if invalid:
         are = "is" if len(invalid) == 1 else "are"

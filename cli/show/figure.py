@@ -95,4 +95,6 @@ def _name_run(named: Named, run: InsertRun, alone: bool) -> str:
 def describe_run(result: Result, run: InsertRun) -> str:
     if result.by_fill_level:
         return f"level {run.fill_level:,}"
+    if result.clients is not None:
+        return f"{result.clients.find_client(run.run)}, run {run.run}"
     return f"{format_workers(run.workers)}, run {run.run}"

@@ -38,7 +38,7 @@ def tell_outages(result: Result) -> list[str]:
 
 def describe_bottlenecks(result: Result) -> list[str]:
     """What held back the slowest valid run of each worker count, or level, and how that shows."""
-    if result.command in ("capacity", "tune"):
+    if result.command in ("capacity", "tune", "clients"):
         return []  # its answer says what is above it
     slowest: dict[str, InsertRun] = {}
     for run in result.insert_runs:

@@ -16,6 +16,7 @@ from ..results.store import StoredResult
 from . import words
 from .answers import describe_answers
 from .capacity import describe_steps, tabulate_capacity
+from .clients import tabulate_clients, tabulate_turns
 from .database import tabulate_bottlenecks, tabulate_resources, tabulate_storage
 from .notes import list_notes
 from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
@@ -58,7 +59,9 @@ def describe_name(result: Result) -> str:
     return label + (f" ({tags})" if tags else "")
 
 
-_TITLES = {"query": "Durations, seconds", "capacity": "Steps", "tune": "Combinations"}
+_TITLES = {
+    "query": "Durations, seconds", "capacity": "Steps", "tune": "Combinations", "clients": "Clients",
+}  # fmt: skip
 """Of the table that the command itself has printed, where it isn't that of inserts."""
 
 
@@ -71,6 +74,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         **tabulate_readers(result, terminal),
         "Writers alone": tabulate_runs(baseline.runs, terminal),
         "Readers alone": tabulate_reads(baseline.reads, terminal),
+        "Turns": tabulate_turns(result),
         "Runs": tabulate_runs(runs, terminal),
         "Latencies of a request, ms": tabulate_latencies(
             [run for run in runs if not run.offered], terminal
@@ -100,6 +104,8 @@ def tabulate_figures(result: Result, terminal: bool) -> Table:
         return tabulate_capacity(result, terminal)
     if result.command == "tune":
         return tabulate_tuning(result)
+    if result.command == "clients":
+        return tabulate_clients(result)
     if result.command == "query" and result.reads:
         return tabulate_reads_by_query(result.reads)
     if result.command == "query":

@@ -12,6 +12,7 @@ from ..results.place import format_workers
 from ..results.statistics import count_events_per_cost
 from ..results.verdicts import is_stable
 from .capacity import describe_capacity, describe_search, write_capacity_headline
+from .clients import describe_clients, write_clients_headline
 from .tables import format_ms
 from .tuning import describe_trials, describe_tuning, write_tuning_headline
 
@@ -22,6 +23,8 @@ def write_headline(result: Result) -> str:
         return write_capacity_headline(result.capacity)
     if result.command == "tune":
         return write_tuning_headline(result)
+    if result.command == "clients":
+        return write_clients_headline(result)
     if result.command == "query":
         times = [entry.avg for entry in result.query_summary]
         if not times:
@@ -124,7 +127,8 @@ def describe_measurement(result: Result) -> str:
     if result.by_fill_level:
         parts.append(f"{_count(settings.steps, 'step', 'steps')} on growing data")
     elif settings.runs is not None:
-        parts.append(f"{_count(settings.runs, 'run', 'runs')} of each worker count")
+        each = "client" if result.command == "clients" else "worker count"
+        parts.append(f"{_count(settings.runs, 'run', 'runs')} of each {each}")
     return f"{', '.join(parts)}, {place} on {day}."
 
 
@@ -148,6 +152,8 @@ def give_answer(result: Result) -> str:
         return " ".join(describe_capacity(result))
     if result.command == "tune":
         return " ".join(describe_tuning(result))
+    if result.command == "clients":
+        return " ".join(describe_clients(result))
     if result.command == "query":
         times = sorted(result.query_summary, key=lambda entry: entry.avg)
         if not times:

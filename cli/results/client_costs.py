@@ -1,0 +1,94 @@
+"""What official clients cost, from the runs of a comparison. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from simulator.contract import InsertRun
+from simulator.modules.base import LEAN
+
+from .clients import ClientComparison
+from .statistics import Ratio, Summary, estimate_ratio, summarize
+
+
+@dataclass(frozen=True)
+class ClientFigures:
+    """What the valid runs by one client gave."""
+
+    client: str
+    rates: Sequence[float]
+    """Events per second."""
+    cpu_us: Sequence[float]
+    """Microseconds of the client's CPU for each event: making it, its request, sending, the answer."""
+    p50_ms: Sequence[float]
+    """Of a request, as are the p99."""
+    p99_ms: Sequence[float]
+
+
+@dataclass(frozen=True)
+class ClientCost:
+    """A client beside the lean path: each is its figure ÷ the lean path's."""
+
+    figures: ClientFigures
+    rate: Ratio
+    cpu: Ratio | None
+    p50: Ratio | None
+
+
+def collect_figures(
+    comparison: ClientComparison, runs: Sequence[InsertRun]
+) -> dict[str, ClientFigures]:
+    """Client -> its figures, the lean path first; none of a client without a valid run."""
+    found = {}
+    for client in comparison.ways:
+        own = [
+            run
+            for run in runs
+            if run.valid and run.inserts_per_s and comparison.find_client(run.run) == client
+        ]
+        if own:
+            found[client] = ClientFigures(
+                client,
+                [run.inserts_per_s for run in own if run.inserts_per_s],
+                [cpu for run in own if (cpu := find_cpu_us(run)) is not None],
+                [run.latency_ms.p50 for run in own if run.latency_ms],
+                [run.latency_ms.p99 for run in own if run.latency_ms],
+            )
+    return found
+
+
+def find_cpu_us(run: InsertRun) -> float | None:
+    """Microseconds of the client's CPU for each event that was acknowledged in the window."""
+    if run.client is None or not run.inserts_per_s or not run.window_s:
+        return None
+    return run.client.cpu_s / (run.inserts_per_s * run.window_s) * 1e6
+
+
+def compare_clients(comparison: ClientComparison, runs: Sequence[InsertRun]) -> list[ClientCost]:
+    """Each client beside the lean path, where both have figures."""
+    found = collect_figures(comparison, runs)
+    lean = found.pop(LEAN, None)
+    if lean is None:
+        return []
+
+    def compare(
+        read: Callable[[ClientFigures], Sequence[float]], own: ClientFigures
+    ) -> Ratio | None:
+        sides = [value for value in read(own) if value], [value for value in read(lean) if value]
+        return estimate_ratio(*sides) if all(sides) else None
+
+    return [
+        ClientCost(
+            own,
+            estimate_ratio(own.rates, lean.rates),
+            compare(lambda one: one.cpu_us, own),
+            compare(lambda one: one.p50_ms, own),
+        )
+        for own in found.values()
+    ]
+
+
+def summarize_rates(figures: ClientFigures) -> Summary:
+    """The rates of one client over its runs."""
+    return summarize(figures.rates)
