@@ -46,7 +46,7 @@ every_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: rec
 def test_all_databases_are_there() -> None:
     assert {recipe.name for recipe in RECIPES} == {
         "postgresql", "timescaledb", "cockroachdb", "yugabytedb", "arangodb", "cassandra",
-        "influxdb", "elasticsearch", "cratedb",
+        "influxdb", "elasticsearch", "cratedb", "clickhouse",
     }  # fmt: skip
     assert {recipe.name for recipe in RECIPES if LOCAL in recipe.variants} == {
         "postgresql", "cassandra", "influxdb",
@@ -135,6 +135,9 @@ def test_as_many_nodes_as_asked_for(combination: Combination) -> None:
         kind = document.get("kind")
         if kind in key:
             assert values_of(document["spec"], key[kind])[0] == combination.nodes
+        elif kind in ("ClickHouseInstallation", "ClickHouseKeeperInstallation"):
+            [cluster] = document["spec"]["configuration"]["clusters"]
+            assert cluster["layout"]["replicasCount"] == combination.nodes
         elif kind == "ArangoDeployment":
             mode = "Single" if combination.nodes == 1 else "Cluster"
             assert document["spec"]["mode"] == mode
@@ -268,6 +271,9 @@ def test_the_service_is_what_the_recipe_makes(combination: Combination) -> None:
             found[f"{name}-es-http"] = None
         elif kind == "ArangoDeployment":
             found[name] = None
+        elif kind == "ClickHouseInstallation":
+            [service] = document["spec"]["templates"]["serviceTemplates"]
+            found[service["generateName"]] = [one["port"] for one in service["spec"]["ports"]]
     for values in chart_values(documents):
         if recipe.name == "cockroachdb":
             found["cockroachdb-public"] = None

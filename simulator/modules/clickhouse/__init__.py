@@ -200,6 +200,9 @@ class Clickhouse(Module[ClickhouseOptions, EncodingOptions]):
     def count(self) -> int:
         if not self.options.wait_for_async_insert:
             self._run("SYSTEM FLUSH ASYNC INSERT QUEUE")
+        if self.options.replicated:
+            for table in self.job.table_names:
+                self._run(self._tables.fetch_all(table))
         return sum(self._count(quote_name(table)) for table in self.job.table_names)
 
     def _count(self, source: str) -> int:

@@ -134,8 +134,8 @@ class ClickhouseOptions(EndpointOptions, EncodingOptions, InFlightOptions):
     @model_validator(mode="after")
     def _check_replication(self) -> Self:
         if not self.replicated:
-            if self.cluster is not None or self.insert_quorum is not None:
-                raise ValueError("cluster and insert_quorum go with replicated=true")
+            if self.insert_quorum is not None:
+                raise ValueError("insert_quorum goes with replicated=true")
             if len(self.endpoint) > 1:
                 raise ValueError(
                     "several nodes have the same table with replicated=true only: name one endpoint"

@@ -40,7 +40,8 @@ class Tables:
     def __init__(self, options: ClickhouseOptions, job: Job) -> None:
         self._options = options
         self._job = job
-        self._on_cluster = f" ON CLUSTER {quote_name(options.cluster)}" if options.cluster else ""
+        cluster = options.cluster if options.replicated else None
+        self._on_cluster = f" ON CLUSTER {quote_name(cluster)}" if cluster else ""
 
     def make_database(self) -> str:
         """Where there is none."""
@@ -84,6 +85,10 @@ class Tables:
     def _window_setting(self) -> str:
         kind = "replicated" if self._options.replicated else "non_replicated"
         return f"{kind}_deduplication_window = {self._options.deduplication_window}"
+
+    def fetch_all(self, table: str) -> str:
+        """Have replicas wait until they have what the others have."""
+        return f"SYSTEM SYNC REPLICA{self._on_cluster} {self._name(table)}"
 
     def optimize(self, table: str) -> str:
         """Have all parts of a partition merged into one."""
