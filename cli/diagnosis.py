@@ -37,6 +37,7 @@ PERMISSIONS = (
     ("policy", "poddisruptionbudgets", None, ("create", "delete", "get", "list")),
     ("", "events", None, ("list", "watch")),
     ("metrics.k8s.io", "pods", None, ("list",)),
+    ("coordination.k8s.io", "leases", None, ("create", "delete", "get", "patch")),
 )
 
 _OF_TWO_GROUPS = {("metrics.k8s.io", "pods")}
@@ -53,6 +54,7 @@ BUSY_LOAD_PER_CPU = 0.5
 OPTIONAL = {
     ("", "services", "proxy"): "progress and report are read from the collector's log instead",
     ("metrics.k8s.io", "pods", None): "what the database uses is known only by get nodes/proxy",
+    ("coordination.k8s.io", "leases", None): "a second campaign on a database isn't noticed",
 }
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import secrets
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from simulator import __version__
 from simulator.contract import DataSet, Load, Report, RunSettings, Status, make_groups
@@ -38,6 +40,7 @@ from .workloads import Chosen, choose_workload, complete_data, read_options
 
 # Stands for the connection string of a server that is not started yet.
 _NOT_STARTED = "host=/not-started"
+_STAND_IN = "known-in-the-cluster"
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,29 @@ class Session:
             completed.workload_options
         )
         return completed
+
+    def complete_values(self) -> dict[str, Any]:
+        """The module's options as given, with stand-ins for the passwords that a Secret of the cluster holds:
+        all that can be known here of what else it holds is that the module has it."""
+        if self.options is not None:
+            return self.values
+        fields = self.module.options_model.model_fields.items()
+        secret = {name: _STAND_IN for name, field in fields if not field.repr}
+        needed = {
+            name: _STAND_IN for name, field in fields if name in secret and field.is_required()
+        }
+        for stand_ins in (needed, secret):
+            with suppress(ValidationError):
+                self.module.options_model.model_validate(stand_ins | self.values)
+                return stand_ins | self.values
+        raise ConfigError(
+            f"target {self.target.name}: this command needs to know the module's options: write them into"
+            " the config file, all but the passwords in the Secret (existingSecret)"
+        )
+
+    def assume_options(self) -> Options:
+        """The module's options, with those stand-ins; ConfigError if too few are known."""
+        return self.options or self.module.options_model.model_validate(self.complete_values())
 
     def public_options(self) -> dict[str, Any]:
         """The options of module and workload as they may be shown, for the result."""

@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import click
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -29,11 +30,17 @@ from ..installation import program
 
 EXAMPLE = Path(__file__).with_name("example.yaml")
 
-COMMANDS = ("insert", "query", "mixed", "capacity", "tune")
-"""What a step may be: a command that keeps a result."""
+COMMANDS = {
+    "insert": "insert", "query": "query", "mixed": "mixed", "capacity": "capacity", "tune": "tune",
+    "steps": "insert", "disturb": "insert",
+}  # fmt: skip
+"""What a step may be -> the command that keeps its result."""
 
 TARGET = "target"
 """The key of a labelled target that says which one of the config file it is."""
+
+OWN_KEYS = (TARGET, "nodes", "install")
+"""The keys of a labelled target that are no options."""
 
 _NAME = re.compile(r"\w[\w.+=-]{0,23}")
 
@@ -58,6 +65,64 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Installation(_Part):
+    """How a database is installed before its turns, as `db install` does it, and removed after them."""
+
+    variant: Literal["vendor", "local"] | None = None
+    size: Literal["default", "small"] = "default"
+    image: str | None = None
+    timeout: float = Field(900.0, gt=0)
+    """Seconds that a step of it may take."""
+
+    @field_validator("timeout", mode="before")
+    @classmethod
+    def _read_timeout(cls, value: object) -> object:
+        return _read_duration(value)
+
+
+def _read_installation(value: object) -> object:
+    """`true` is short for the recipe's defaults, `false` for none."""
+    if isinstance(value, bool):
+        return {} if value else None
+    return value
+
+
+def _read_nodes(value: object) -> object:
+    """One number is short for a series of one."""
+    return [value] if isinstance(value, int) else value
+
+
+def _check_distinct(counts: list[int]) -> list[int]:
+    if len(set(counts)) < len(counts):
+        raise ValueError("a number of nodes is there twice")
+    return counts
+
+
+Installing = Annotated[Installation | None, BeforeValidator(_read_installation)]
+NodeCounts = Annotated[
+    list[Annotated[int, Field(ge=1, le=1000)]],
+    BeforeValidator(_read_nodes),
+    AfterValidator(_check_distinct),
+    Field(min_length=1),
+]
+
+
+class Target(_Part):
+    """A target below its label. What isn't named here is an option of the command line."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    target: str | None = None
+    nodes: NodeCounts | dict[Annotated[int, Field(ge=1)], str] | None = None
+    """Numbers of nodes to install; or number -> the target that has so many."""
+    install: Installing = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Its own."""
+        return dict(self.model_extra or {})
+
+
 class Step(_Part):
     """One command, which each target and variant has in its turn."""
 
@@ -66,33 +131,46 @@ class Step(_Part):
     mixed: Options | None = None
     capacity: Options | None = None
     tune: Options | None = None
+    steps: Options | None = None
+    """An insert on growing data."""
+    disturb: Options | None = None
+    """An insert in whose runs something is done to the database."""
     label: str | None = None
 
     @model_validator(mode="after")
     def _is_one_command(self) -> Step:
         if len(self.model_fields_set & set(COMMANDS)) != 1:
             raise ValueError(f"a step is one of {', '.join(COMMANDS)}, with its options below it")
+        if self.kind in ("steps", "disturb") and self.kind not in self.options:
+            raise ValueError(f"a step `{self.kind}` is an insert that has the option `{self.kind}`")
         return self
 
     @property
-    def command(self) -> str:
-        """Its name."""
+    def kind(self) -> str:
+        """What it is called in the file."""
         return next(name for name in COMMANDS if name in self.model_fields_set)
+
+    @property
+    def command(self) -> str:
+        """The command's name."""
+        return COMMANDS[self.kind]
 
     @property
     def options(self) -> dict[str, Any]:
         """Its own."""
-        found: dict[str, Any] = getattr(self, self.command)
+        found: dict[str, Any] = getattr(self, self.kind)
         return found
 
     @property
     def name(self) -> str:
         """How results call it."""
-        return self.label or self.command
+        return self.label or self.kind
 
 
 def _read_targets(value: object) -> object:
     """A list of names is short for labels without options."""
+    if isinstance(value, dict):
+        return {name: _fill_empty(one) for name, one in value.items()}
     if not isinstance(value, list):
         return value
     names = [str(name) for name in value]
@@ -108,11 +186,15 @@ class Definition(_Part):
     """What a campaign is to do."""
 
     title: str = Field("Campaign", min_length=1)
-    targets: Annotated[dict[str, Options], BeforeValidator(_read_targets)] = Field(min_length=1)
+    targets: Annotated[dict[str, Target], BeforeValidator(_read_targets)] = Field(min_length=1)
     variants: dict[str, Options] = {}
     options: Options = {}
     steps: list[Step] = Field(min_length=1)
-    order: Order = Order.INTERLEAVED
+    install: Installing = None
+    """Of all targets that don't say otherwise."""
+    nodes: NodeCounts | None = None
+    order: Order | None = None
+    """None: in turns, unless databases are installed."""
     repeats: int = Field(1, ge=1, le=1000)
     seed: int = Field(0, ge=0)
     settle: float = Field(0.0, ge=0)
@@ -121,10 +203,42 @@ class Definition(_Part):
     @field_validator("settle", mode="before")
     @classmethod
     def _read_settle(cls, value: object) -> object:
-        try:
-            return Duration().convert(value, None, None)
-        except click.UsageError as error:
-            raise ValueError(error.message) from error
+        return _read_duration(value)
+
+    @model_validator(mode="after")
+    def _check_nodes(self) -> Definition:
+        for label, target in self.targets.items():
+            installed = self.find_installation(label) is not None
+            if isinstance(target.nodes, dict) and installed:
+                raise ValueError(
+                    f"target {label}: nodes names a target for each number: such are not installed"
+                )
+            if isinstance(target.nodes, list) and not installed:
+                raise ValueError(
+                    f"target {label}: nodes says how many to install: add `install: true`, or name a"
+                    " target for each number, as in nodes: {1: small, 3: large}"
+                )
+        if self.nodes and not any(map(self.find_installation, self.targets)):
+            raise ValueError("nodes says how many to install: add `install: true`")
+        return self
+
+    def find_installation(self, label: str) -> Installation | None:
+        """How a target is installed; None if it is there already."""
+        own = self.targets[label]
+        return own.install if "install" in own.model_fields_set else self.install
+
+    def list_nodes(self, label: str) -> list[int | None]:
+        """The numbers of nodes that a target is tried with; None: as it is, or as its recipe has it."""
+        own = self.targets[label].nodes
+        if own is not None:
+            return list(own)
+        return list(self.nodes) if self.nodes and self.find_installation(label) else [None]
+
+    def find_order(self) -> Order:
+        """In turns, unless databases are installed: then each has all its turns while it is there."""
+        if self.order is not None:
+            return self.order
+        return Order.BLOCKS if any(map(self.find_installation, self.targets)) else Order.INTERLEAVED
 
     @field_validator("targets", "variants")
     @classmethod
@@ -144,6 +258,14 @@ class Definition(_Part):
                     f"{names.count(name)} steps are called {name}: give each a `label`"
                 )
         return steps
+
+
+def _read_duration(value: object) -> float:
+    """`30s`; ValueError if it is none."""
+    try:
+        return Duration().convert(value, None, None)
+    except click.UsageError as error:
+        raise ValueError(error.message) from error
 
 
 def _check_name(name: str) -> None:
@@ -191,9 +313,18 @@ def _locate(error: ValidationError, root: yaml.Node, path: Path) -> str:
     line, names = find_place(root, way)
     where = f"{path}:{line}: " + (f"{'.'.join(names)}: " if names else "")
     if first["type"] == "extra_forbidden":
-        known = list(Step.model_fields if way[0] == "steps" else Definition.model_fields)
+        known = list(_find_part(way).model_fields)
         return f"{where}unknown key{did_you_mean(str(way[-1]), known)} (known: {', '.join(known)})"
     if first["type"] == "missing":
         return f"{where}key `{way[-1]}` is missing"
+    if "[key]" in way:
+        return f"{where}{way[-2]!r} is no name: a text with a comma within {{}} needs quotes"
     message = first["msg"].removeprefix("Value error, ")
     return where + message[:1].lower() + message[1:]
+
+
+def _find_part(way: Sequence[str | int]) -> type[_Part]:
+    """What the key at the end of the way is in."""
+    if "install" in way[:-1]:
+        return Installation
+    return Step if way[0] == "steps" else Definition

@@ -27,6 +27,8 @@ class CampaignFolder:
         self.results = path / "results"
         """As any folder with results: `--results` may name it."""
         self.report = path / "report.html"
+        self.installed = path / "installed.json"
+        """Which database the campaign has installed, while it is there."""
         self._replaced = path / "replaced"
         self._plan = path / "plan.json"
         self._failed = path / "failed.json"

@@ -14,7 +14,7 @@ import click
 from simulator.errors import did_you_mean
 
 from ..errors import ConfigError
-from .definition import TARGET, Definition, Order, Step
+from .definition import TARGET, Definition, Installation, Order, Step
 
 OWN = {
     TARGET: f"name the target below `targets`, with a label and `{TARGET}:`",
@@ -30,13 +30,25 @@ OWN = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """Who is compared: a target with a variant, by their labels."""
+    """Who is compared: a target with a number of nodes and a variant, by their labels."""
 
     target: str
     variant: str | None = None
+    nodes: int | None = None
+
+    @property
+    def series(self) -> str:
+        """What it is called whatever its number of nodes."""
+        return " ".join(filter(None, [self.target, self.variant]))
 
     def __str__(self) -> str:
-        return " ".join(filter(None, [self.target, self.variant]))
+        nodes = None if self.nodes is None else format_nodes(self.nodes)
+        return " ".join(filter(None, [self.target, nodes, self.variant]))
+
+
+def format_nodes(count: int) -> str:
+    """`1 node`, `3 nodes`."""
+    return f"{count:,} node{'' if count == 1 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,8 @@ class Job:
     repeat: int
     arguments: tuple[str, ...]
     """Of the command, without what the campaign sets: config file, folder, label."""
+    install: Installation | None = None
+    """What is done before, unless it is there from the job before."""
 
     @property
     def adds(self) -> bool:
@@ -65,8 +79,9 @@ Turn = Sequence[Job]
 def plan_turns(definition: Definition) -> list[Turn]:
     """All jobs, in order; ConfigError if an option is none."""
     candidates = [
-        Candidate(target, variant)
-        for target, variant in product(definition.targets, definition.variants or [None])
+        Candidate(target, variant, nodes)
+        for target in definition.targets
+        for nodes, variant in product(definition.list_nodes(target), definition.variants or [None])
     ]
     _check_shared(definition)
     arguments = {
@@ -83,28 +98,44 @@ def plan_turns(definition: Definition) -> list[Turn]:
                 step.command,
                 repeat,
                 arguments[candidate, step.name],
+                definition.find_installation(candidate.target),
             )
             for step in definition.steps
         ]
         for candidate, repeat in order_turns(
-            candidates, definition.repeats, definition.order, definition.seed
+            candidates,
+            definition.repeats,
+            definition.find_order(),
+            definition.seed,
+            together=[name for name in definition.targets if definition.find_installation(name)],
         )
     ]
 
 
 def order_turns(
-    candidates: Sequence[Candidate], repeats: int, order: Order, seed: int
+    candidates: Sequence[Candidate],
+    repeats: int,
+    order: Order,
+    seed: int,
+    together: Collection[str] = (),
 ) -> list[tuple[Candidate, int]]:
     """Who has a turn when, by chance that follows from the seed. Interleaved: all have one in each
-    repetition, in an order of its own (a randomized complete block design)."""
+    repetition, in an order of its own (a randomized complete block design). In blocks each has all its
+    turns at once; the variants of the targets `together` have theirs interleaved, while the database
+    with so many nodes is there."""
     chance = random.Random(seed)
-    if order is Order.BLOCKS:
-        shuffled = chance.sample(candidates, len(candidates))
-        return [(one, repeat) for one in shuffled for repeat in range(1, repeats + 1)]
+    groups: dict[object, list[Candidate]] = {}
+    for one in candidates:
+        key = (one.target, one.nodes) if one.target in together else one
+        groups.setdefault(key if order is Order.BLOCKS else None, []).append(one)
+    ordered = list(groups.values())
+    if len(ordered) > 1:
+        ordered = chance.sample(ordered, len(ordered))
     return [
         (one, repeat)
+        for group in ordered
         for repeat in range(1, repeats + 1)
-        for one in chance.sample(candidates, len(candidates))
+        for one in chance.sample(group, len(group))
     ]
 
 
@@ -164,11 +195,10 @@ def _write_scalar(name: str, value: Any) -> str:
 def _write_arguments(definition: Definition, candidate: Candidate, step: Step) -> tuple[str, ...]:
     """The particular over the general: those for all, the step's, the target's, the variant's."""
     known = list_options(find_command(step.command))
-    target = dict(definition.targets[candidate.target])
-    name = target.pop(TARGET, candidate.target)
+    own = definition.targets[candidate.target]
     variant = definition.variants[candidate.variant] if candidate.variant else {}
     merged: dict[str, Any] = {}
-    for options in (definition.options, step.options, target, variant):
+    for options in (definition.options, step.options, own.options, variant):
         for key, value in _normalize(options).items():
             if key not in known:
                 continue  # of another step: `_check_shared` has seen to that
@@ -177,7 +207,16 @@ def _write_arguments(definition: Definition, candidate: Candidate, step: Step) -
                 merged[key] = {**before, **value}
             else:
                 merged[key] = value
+    name = name_target(definition, candidate)
     return (f"--target={name}", *write_arguments(merged, known))
+
+
+def name_target(definition: Definition, candidate: Candidate) -> str:
+    """The target of the config file."""
+    own = definition.targets[candidate.target]
+    if isinstance(own.nodes, dict) and candidate.nodes is not None:
+        return own.nodes[candidate.nodes]
+    return own.target or candidate.target
 
 
 def _normalize(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,9 +233,8 @@ def _check_shared(definition: Definition) -> None:
         _check_options(place, step.options, by_step[step.name], f"option of {step.command}")
     of_any = set().union(*by_step.values())
     _check_options("options", definition.options, of_any, "option of these steps")
-    for label, options in definition.targets.items():
-        own = {key: value for key, value in options.items() if key != TARGET}
-        _check_options(f"target {label}", own, of_any, "option of these steps")
+    for label, target in definition.targets.items():
+        _check_options(f"target {label}", target.options, of_any, "option of these steps")
     for label, options in definition.variants.items():
         _check_options(f"variant {label}", options, of_any, "option of these steps")
 

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import chain
-from pathlib import Path
 
 import click
 
 from simulator.errors import one_line
 
-from ..config import ExecutorName, load_config
-from ..errors import EXIT_FAILED, CliError, ConfigError, RunFailed
+from ..config import ExecutorName
+from ..errors import CliError, ConfigError, RunFailed
+from ..install.work import Consent
 from ..making import Prepared, only_prepare
-from ..output import note, say, write_whole
-from ..results.store import StoredResult
-from ..show.report import make_report
+from ..output import note, say
 from ..show.status import format_span
 from ..show.tables import Table
-from ..signals import Interrupted, Interrupts
-from .definition import TARGET, Definition, load_definition
-from .folder import CampaignFolder
-from .plan import Job, Turn, find_command, list_left, plan_turns
-from .ranking import Ranking, rank_candidates
+from ..signals import Interrupted
+from .asked import Campaign
+from .claims import Holding, claim_databases, list_claims
+from .installing import Installer
+from .plan import Job, Turn, list_left
+from .reporting import report_campaign
 
 AROUND_RUN_S = {ExecutorName.LOCAL: 1.5, ExecutorName.KUBERNETES: 4.0}
 """What a run takes before and after its window at most, with a database that is empty."""
@@ -35,55 +33,6 @@ _SEARCHES = ("capacity", "tune")
 """Steps that end when they have found what they look for."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-@dataclass(frozen=True)
-class Campaign:
-    """What is asked for, read and planned."""
-
-    file: Path
-    config_file: Path
-    folder: CampaignFolder
-    definition: Definition
-    turns: list[Turn]
-    interrupts: Interrupts
-
-    @property
-    def jobs(self) -> list[Job]:
-        """All, in the plan's order."""
-        return list(chain.from_iterable(self.turns))
-
-    def digest_targets(self) -> dict[str, str]:
-        """Target of the config file -> what tells whether it was changed."""
-        config = load_config(self.config_file)
-        named = [options.get(TARGET, label) for label, options in self.definition.targets.items()]
-        return {name: config.digest(name) for name in named}
-
-    def arguments_of(self, job: Job) -> list[str]:
-        """The whole line of a job, behind the command."""
-        own = (f"--config={self.config_file}", f"--output={self.folder.results}")
-        return [*job.arguments, *own, f"--label={job.name}"]
-
-    def run(self, job: Job) -> int:
-        """Run a job as the command line does; its exit status."""
-        command = find_command(job.command)
-        status = command.main(
-            self.arguments_of(job), job.command, standalone_mode=False, obj=self.interrupts
-        )
-        return status if isinstance(status, int) else 0
-
-
-def open_campaign(
-    file: Path, config_file: Path, output: Path | None, interrupts: Interrupts
-) -> Campaign:
-    """Read and plan; ConfigError if the file is wrong."""
-    definition = load_definition(file)
-    folder = CampaignFolder(output or Path("campaigns") / file.stem)
-    try:
-        turns = plan_turns(definition)
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error.message}") from error
-    return Campaign(file, config_file, folder, definition, turns, interrupts)
 
 
 def prepare(campaign: Campaign) -> dict[str, Prepared]:
@@ -123,25 +72,28 @@ def show_plan(campaign: Campaign) -> None:
     prepared = prepare(campaign)
     folder = campaign.folder
     folder.check_plan(campaign.file, campaign.definition, campaign.digest_targets())
-    done, failed = folder.find_done(_list_names(campaign)), folder.find_failed()
+    done, failed = folder.find_done(campaign.names), folder.find_failed()
     left = list(chain.from_iterable(list_left(campaign.turns, done, failed)))
     again = {job.name for job in left}
-    rows = [
-        [
-            number,
-            job.name,
-            "failed" if job.name in failed else "to do" if job.name in again else "done",
-            " ".join([job.command, *job.arguments]),
-        ]
-        for number, job in enumerate(campaign.jobs, 1)
-    ]
+    rows: list[list[object]] = []
+    present = None
+    for number, job in enumerate(campaign.jobs, 1):
+        site = campaign.sites.get(job.name)
+        if site is not None and site.key != present:
+            rows.append(
+                ["", f"install {site}", "", f"{site.key}; removed with its data afterwards"]
+            )
+        present = site.key if site is not None else None
+        state = "failed" if job.name in failed else "to do" if job.name in again else "done"
+        rows.append([number, job.name, state, " ".join([job.command, *job.arguments])])
     left_of = ("Job", "State", "Command")
     say(Table(["No.", *left_of], rows, left_of).text())
-    say(describe_time(left, prepared, campaign.definition.settle))
+    say(describe_time(left, prepared, campaign))
 
 
-def describe_time(jobs: Sequence[Job], prepared: Mapping[str, Prepared], settle_s: float) -> str:
+def describe_time(jobs: Sequence[Job], prepared: Mapping[str, Prepared], campaign: Campaign) -> str:
     """How long these jobs take, as far as that can be said before them."""
+    settle_s = campaign.definition.settle
     known_s, open_runs = settle_s * max(0, len(jobs) - 1), 0
     for job in jobs:
         one = prepared[job.name]
@@ -154,30 +106,60 @@ def describe_time(jobs: Sequence[Job], prepared: Mapping[str, Prepared], settle_
     if open_runs:
         runs = f"{open_runs} run{'' if open_runs == 1 else 's'}"
         text += f", and {runs} until the last event or query"
-    return f"{text}; filling tables comes on top"
+    installs = any(job.name in campaign.sites for job in jobs)
+    on_top = "filling tables comes"
+    if installs:
+        on_top = "installing databases and filling tables come"
+    return f"{text}; {on_top} on top"
 
 
-def run_campaign(campaign: Campaign, stop_on_error: bool, debug: bool) -> int:
+def run_campaign(campaign: Campaign, consent: Consent, stop_on_error: bool, debug: bool) -> int:
     """Run what is left, and report; the exit status."""
     _need_packages_of_report()
     prepared = prepare(campaign)
     folder, targets = campaign.folder, campaign.digest_targets()
+    sessions = [prepared[job.name].session for job in campaign.jobs]
     with folder.lock():
         folder.check_plan(campaign.file, campaign.definition, targets)
-        folder.keep_plan(campaign.file, campaign.definition, targets, campaign.turns)
-        try:
-            _Course(campaign, stop_on_error, debug).run(prepared)
-        except Interrupted as end:
-            end.left += "; the same command goes on behind the last whole run"
-            raise
-        return _report(campaign)
+        with claim_databases(list_claims(sessions), folder.path) as holding:
+            installer = Installer(
+                campaign.config, folder.installed, campaign.sites, prepared, campaign.interrupts
+            )
+            if campaign.sites and not installer.check(consent, campaign.jobs):
+                return 0
+            folder.keep_plan(campaign.file, campaign.definition, targets, campaign.turns)
+            course = _Course(campaign, installer, holding, stop_on_error, debug)
+            try:
+                course.run(prepared)
+            except (Interrupted, RunFailed) as end:
+                _tell_left(end, installer)
+                raise
+        return report_campaign(campaign, installer.left)
+
+
+def _tell_left(end: Interrupted | RunFailed, installer: Installer) -> None:
+    """What is still there, and how to go on."""
+    left = f"; {installer.present} is left installed" if installer.present else ""
+    if isinstance(end, Interrupted):
+        end.left += f"{left}; the same command goes on behind the last whole run"
+    elif left:
+        note(f"{left.removeprefix('; ')}: the same command goes on with it")
 
 
 class _Course:
     """A campaign under way."""
 
-    def __init__(self, campaign: Campaign, stop_on_error: bool, debug: bool) -> None:
+    def __init__(
+        self,
+        campaign: Campaign,
+        installer: Installer,
+        holding: Holding,
+        stop_on_error: bool,
+        debug: bool,
+    ) -> None:
         self._campaign = campaign
+        self._installer = installer
+        self._holding = holding
         self._stop_on_error = stop_on_error
         self._debug = debug
         self._folder = campaign.folder
@@ -185,9 +167,9 @@ class _Course:
 
     def run(self, prepared: Mapping[str, Prepared]) -> None:
         """Make all jobs that are left."""
-        names = _list_names(self._campaign)
+        names = self._campaign.names
         done = self._folder.find_done(names)
-        turns = list_left(self._campaign.turns, done, self._failed)
+        turns = self._list_turns(done)
         jobs = list(chain.from_iterable(turns))
         again = {job.name for job in jobs}
         self._folder.set_aside([one.id for name, one in done.items() if name not in again])
@@ -196,21 +178,38 @@ class _Course:
         elif len(jobs) < len(names):
             note(f"{len(names) - len(jobs)} of {len(names)} jobs are done: the others follow")
         if jobs:
-            note(describe_time(jobs, prepared, self._campaign.definition.settle))
+            note(describe_time(jobs, prepared, self._campaign))
         number = len(names) - len(jobs)
         for turn in turns:
             self._forget_failures(turn)
-            for place, job in enumerate(turn):
-                if job is not jobs[0]:
-                    time.sleep(self._campaign.definition.settle)
-                note(f"job {number + place + 1} of {len(names)}: {job.name}")
-                if not self._make(job):
-                    if self._stop_on_error:
-                        return
-                    for other in turn[place + 1 :]:
-                        self._tell(f"{other.name}: left out, since its data would be another's")
-                    break
+            if not self._make_turn(turn, number, first=turn is turns[0]) and self._stop_on_error:
+                break
             number += len(turn)
+        self._installer.remove()
+
+    def _list_turns(self, done: Collection[str]) -> list[Turn]:
+        """What is left to do. Where the database of a turn that was interrupted isn't there any more, and
+        its data with it, all of the turn."""
+        whole = {job.name: turn for turn in self._campaign.turns for job in turn}
+        left = list_left(self._campaign.turns, done, self._failed)
+        return [turn if self._installer.is_ready(turn[0]) else whole[turn[0].name] for turn in left]
+
+    def _make_turn(self, turn: Turn, number: int, first: bool) -> bool:
+        """Make the jobs of a turn, the first of which is the one after so many; whether all went well."""
+        for place, job in enumerate(turn):
+            self._holding.check()
+            if place or not first:
+                time.sleep(self._campaign.definition.settle)
+            note(f"job {number + place + 1} of {len(self._campaign.names)}: {job.name}")
+            why = self._installer.provide(job)
+            if why is None and self._make(job):
+                continue
+            if why is not None:
+                self._keep_failure(job, why)
+            for other in turn[place + 1 :]:
+                self._tell(f"{other.name}: left out, since its data would be another's")
+            return False
+        return True
 
     def _forget_failures(self, turn: Turn) -> None:
         """They are tried again."""
@@ -266,68 +265,8 @@ def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _list_names(campaign: Campaign) -> list[str]:
-    return [job.name for job in campaign.jobs]
-
-
 def _need_packages_of_report() -> None:
     """Before the night, not after it."""
     for name in ("jinja2", "vl_convert"):
         if find_spec(name) is None:
             raise ModuleNotFoundError(name=name)
-
-
-def _report(campaign: Campaign) -> int:
-    """Write the report and print the ranking; the exit status."""
-    folder, definition = campaign.folder, campaign.definition
-    done, failed = folder.find_done(_list_names(campaign)), folder.find_failed()
-    if done:
-        rankings = rank(campaign, done)
-        ordered = [one for name in _order_results(campaign) if (one := done.get(name))]
-        page = make_report(ordered, definition.title, {one.step: one.lines for one in rankings})
-        write_whole(folder.report, page)
-        for ranking in rankings:
-            say(f"\nRanking by {ranking.step}")
-            for line in ranking.lines:
-                say(line)
-        say(f"\nReport: {folder.report}\nResults: {folder.results}")
-    if failed:
-        name, why = next(iter(failed.items()))
-        more = f" (and {len(failed) - 1} more, see {folder.path})" if len(failed) > 1 else ""
-        raise RunFailed(
-            f"{len(failed)} of {len(campaign.jobs)} jobs failed: {name}: {why}{more}\n"
-            "The same command tries them again."
-        )
-    return 0 if all(one.result.valid for one in done.values()) else EXIT_FAILED
-
-
-def rank(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[Ranking]:
-    """A ranking by each step that can have one: there are two candidates, and its figures compare."""
-    found = []
-    for step in campaign.definition.steps:
-        measured: dict[str, list[StoredResult]] = {}
-        for job in sorted(campaign.jobs, key=lambda job: job.repeat):
-            if job.step == step.name and step.command != "tune":
-                own = measured.setdefault(str(job.candidate), [])
-                own += [done[job.name]] if job.name in done else []
-        if len(measured) > 1:
-            results = {name: [one.result for one in own] for name, own in measured.items()}
-            found.append(rank_candidates(step.name, results, campaign.definition.repeats))
-    return found
-
-
-def _order_results(campaign: Campaign) -> list[str]:
-    """Names of the jobs as the report has them: by step, then as the file has the candidates."""
-    definition = campaign.definition
-    steps = [step.name for step in definition.steps]
-    targets, variants = list(definition.targets), [None, *definition.variants]
-    jobs = sorted(
-        campaign.jobs,
-        key=lambda job: (
-            steps.index(job.step),
-            targets.index(job.candidate.target),
-            variants.index(job.candidate.variant),
-            job.repeat,
-        ),
-    )
-    return [job.name for job in jobs]

@@ -77,10 +77,8 @@ def _list_asked(quest: Quest, session: Session) -> list[str] | None:
     """The readers' queries; None if there are no readers."""
     if quest.readers is None:
         return None
-    if session.options is None:
-        return quest.readers.queries or []
     job = check_workload(quest.readers, quest.data, session.module)
-    return session.module(session.options, job).choose_queries()
+    return session.module(session.assume_options(), job).choose_queries()
 
 
 class _Capacity(Making):

@@ -23,6 +23,14 @@ from .options import config_option, debug_option
 @click.option(
     "--stop-on-error", is_flag=True, help="End at the first job that fails instead of going on."
 )
+@click.option(
+    "--yes", is_flag=True, help="With install: don't ask whether the Kubernetes context is meant."
+)
+@click.option(
+    "--confirm-context",
+    metavar="NAME",
+    help="Don't ask if the context has this name; do nothing if it has another.",
+)
 @click.option("--example", is_flag=True, help="Print a file to begin with, and nothing else.")
 @debug_option
 @click.pass_context
@@ -33,6 +41,8 @@ def campaign(
     output: Path | None,
     dry_run: bool,
     stop_on_error: bool,
+    yes: bool,
+    confirm_context: str | None,
     example: bool,
     debug: bool,
 ) -> None:
@@ -41,8 +51,10 @@ def campaign(
     Killed at any moment, the same command goes on behind the last whole run. A job that fails is
     noted, and the others go on.
     """  # fmt: skip
+    from ..campaign.asked import open_campaign
     from ..campaign.definition import EXAMPLE
-    from ..campaign.running import open_campaign, run_campaign, show_plan
+    from ..campaign.running import run_campaign, show_plan
+    from ..install.work import Consent
     from ..output import say
 
     if example:
@@ -54,4 +66,4 @@ def campaign(
     if dry_run:
         show_plan(found)
         return
-    ctx.exit(run_campaign(found, stop_on_error, debug))
+    ctx.exit(run_campaign(found, Consent(yes, confirm_context), stop_on_error, debug))

@@ -66,7 +66,8 @@ class Choice:
         return (self.variant, self.nodes, self.size) == (other.variant, other.nodes, other.size)
 
     def __str__(self) -> str:
-        return f"variant {self.variant}, {self.nodes} nodes, size {self.size}"
+        plural = "" if self.nodes == 1 else "s"
+        return f"variant {self.variant}, {self.nodes} node{plural}, size {self.size}"
 
 
 def recipe_names() -> list[str]:

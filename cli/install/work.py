@@ -20,9 +20,9 @@ from ..installation import CONFIG_FILE, program
 from ..output import say
 from ..session import Request
 from ..signals import Interrupts
-from .recipes import VENDOR, Recipe, choose, load_recipe, recipe_names, recipe_of
+from .recipes import VENDOR, Choice, Recipe, choose, load_recipe, recipe_names, recipe_of
 from .scripts import Scripts, install_arguments
-from .state import read_state
+from .state import Installed, read_state
 
 # After its pods are ready: for the Service's addresses to get around, and users to be made.
 _ANSWER_PATIENCE_S = 30.0
@@ -60,6 +60,61 @@ class Wanted:
     image: str | None
 
 
+class Database:
+    """A target's database in one place, which its recipe installs and removes."""
+
+    def __init__(self, config: Config, target: str, place: Place, timeout_s: int) -> None:
+        """ConfigError if nothing in dbinstall/ installs it."""
+        self._config = config
+        self._target = config.target(target)
+        self._place = place
+        self.recipe = recipe_of(config, self._target.name)
+        self._scripts = Scripts(self.recipe, place, timeout_s)
+
+    def check_secret(self) -> None:
+        """ConfigError if the target looks for its credentials elsewhere than the recipe puts them."""
+        name, secret = self._target.name, self.recipe.secret
+        if self._target.kubernetes.get("existingSecret") != secret:
+            raise ConfigError(
+                f"{self._config.where('targets', name)}: the recipe {self.recipe.name} puts the"
+                f" credentials into the Secret {secret}: set kubernetes.existingSecret to it"
+            )
+
+    def read_state(self) -> Installed:
+        """What is there of it."""
+        return read_state(self._place.make_client(), self._place.namespace, self.recipe)
+
+    def plan(self, choice: Choice) -> str:
+        """What `install` would do."""
+        return self._scripts.plan("install.sh", install_arguments(choice))
+
+    def install(self, choice: Choice, interrupts: Interrupts) -> Sequence[str]:
+        """Install it and wait until it answers; options of the module that go with so many nodes."""
+        self._scripts.run("install.sh", install_arguments(choice))
+        extra_options = self.recipe.extra_options(self._target.module, choice.nodes)
+        place = self._place
+        request = Request(
+            self._target.name, self._config.path, extra_options, "kubernetes", 0, Path(), None,
+            place.namespace, place.kubeconfig, place.context,
+        )  # fmt: skip
+        _await_database(self.recipe, request, interrupts)
+        return extra_options
+
+    def plan_removal(self, arguments: Sequence[str]) -> str:
+        """What `remove` would do."""
+        return self._scripts.plan("uninstall.sh", arguments)
+
+    def remove(self, arguments: Sequence[str]) -> None:
+        """Run uninstall.sh with these."""
+        self._scripts.run("uninstall.sh", arguments)
+
+
+def removal_arguments(installed: Installed, delete_volumes: bool) -> list[str]:
+    """Options of uninstall.sh for what is there."""
+    arguments = ["--variant", installed.choice.variant if installed.choice else VENDOR]
+    return [*arguments, "--delete-volumes"] if delete_volumes else arguments
+
+
 def install_database(
     target_name: str,
     wanted: Wanted,
@@ -70,34 +125,23 @@ def install_database(
 ) -> None:
     """Show the plan, ask, install, wait until the database answers, print the next command."""
     config = load_config(where.config_file)
-    target = config.target(target_name)
-    recipe = recipe_of(config, target.name)
-    choice = choose(recipe, wanted.variant, wanted.nodes, wanted.size, wanted.image)
     place = where.place(config)
-    if target.kubernetes.get("existingSecret") != recipe.secret:
-        raise ConfigError(
-            f"{config.where('targets', target.name)}: the recipe {recipe.name} puts the credentials"
-            f" into the Secret {recipe.secret}: set kubernetes.existingSecret to it"
-        )
-    scripts = Scripts(recipe, place, timeout_s)
-    before = read_state(place.make_client(), place.namespace, recipe)
+    database = Database(config, target_name, place, timeout_s)
+    database.check_secret()
+    recipe = database.recipe
+    choice = choose(recipe, wanted.variant, wanted.nodes, wanted.size, wanted.image)
+    before = database.read_state()
     if before.pods and before.choice and not before.choice.is_like(choice):
         raise ConfigError(
             f"{recipe.name} is there already, with {before.choice}: uninstall it first"
         )
-    say(scripts.plan("install.sh", install_arguments(choice)))
+    say(database.plan(choice))
     if before.volumes and not before.pods:
         say(f"Data volumes of an earlier installation will be used: {', '.join(before.volumes)}")
-    if not _confirm(place, consent, f"Install {recipe.name}"):
+    if not confirm(place, consent, f"Install {recipe.name}"):
         return
-    scripts.run("install.sh", install_arguments(choice))
-    extra_options = recipe.extra_options(target.module, choice.nodes)
-    request = Request(
-        target.name, where.config_file, extra_options, "kubernetes", 0, Path(), None,
-        place.namespace, place.kubeconfig, place.context,
-    )  # fmt: skip
-    _await_database(recipe, request, interrupts)
-    say(f"Next: {next_command(target.name, place, where.config_file, extra_options)}")
+    extra_options = database.install(choice, interrupts)
+    say(f"Next: {next_command(target_name, place, where.config_file, extra_options)}")
 
 
 def _await_database(recipe: Recipe, request: Request, interrupts: Interrupts) -> None:
@@ -159,28 +203,25 @@ def uninstall_database(
 ) -> None:
     """Show the plan, ask, remove the database, its volumes only if they are to be deleted."""
     config = load_config(where.config_file)
-    recipe = recipe_of(config, target)
     place = where.place(config)
-    scripts = Scripts(recipe, place, timeout_s)
-    client = place.make_client()
-    before = read_state(client, place.namespace, recipe)
+    database = Database(config, target, place, timeout_s)
+    recipe = database.recipe
+    before = database.read_state()
     if not before.choice and not before.pods and not before.volumes:
         say(f"{recipe.name} is not installed in namespace {place.namespace}.")
         return
-    arguments = ["--variant", before.choice.variant if before.choice else VENDOR]
-    if delete_volumes:
-        arguments.append("--delete-volumes")
-    say(scripts.plan("uninstall.sh", arguments))
+    arguments = removal_arguments(before, delete_volumes)
+    say(database.plan_removal(arguments))
     if delete_volumes and before.volumes:
         say(f"The data in {', '.join(before.volumes)} will be lost.")
-    if not _confirm(place, consent, f"Remove {recipe.name}"):
+    if not confirm(place, consent, f"Remove {recipe.name}"):
         return
-    scripts.run("uninstall.sh", arguments)
-    kept = [] if delete_volumes else read_state(client, place.namespace, recipe).volumes
+    database.remove(arguments)
+    kept = [] if delete_volumes else database.read_state().volumes
     say(f"Removed {recipe.name}." + (f" Kept: {', '.join(kept)}." if kept else ""))
 
 
-def _confirm(place: Place, consent: Consent, what: str) -> bool:
+def confirm(place: Place, consent: Consent, what: str) -> bool:
     """Whether the user means this context; ConfigError if nobody is there to say so."""
     context = check_context(place, consent.confirm_context)
     where = f"context {context}, namespace {place.namespace}"

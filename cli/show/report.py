@@ -60,9 +60,13 @@ class _Section:
 
 
 def make_report(
-    stored: Sequence[StoredResult], title: str, rankings: Mapping[str, Sequence[str]] | None = None
+    stored: Sequence[StoredResult],
+    title: str,
+    rankings: Mapping[str, Sequence[str]] | None = None,
+    failed: Mapping[str, str] | None = None,
 ) -> str:
-    """The page. `rankings`: what was ranked -> its lines, which stand first."""
+    """The page. `rankings`: what was ranked -> its lines, which stand first. `failed`: what wasn't
+    measured -> why."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     names = name_results(stored)
@@ -78,6 +82,7 @@ def make_report(
     return environment.get_template("report.html").render(
         title=title,
         rankings=rankings or {},
+        failed=failed or {},
         version=__version__,
         style=(_PAGE / "report.css").read_text() + dark,
         script=(_PAGE / "report.js").read_text(),

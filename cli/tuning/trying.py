@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,13 +63,8 @@ def run_tuning(wish: Wish, request: Request, interrupts: Interrupts) -> int:
     """Try all combinations; the exit status. What is done when something goes wrong is kept."""
     session = open_session(request)
     session.disturbances = ()
-    if session.options is None:
-        raise ConfigError(
-            "tune needs to know the module's options: take them out of the Secret (existingSecret),"
-            " but for the password"
-        )
     wish = replace(wish, data=session.complete(wish.data, existing=False))
-    over = read_over(wish.over, wish.load, session.options, session.values)
+    over = read_over(wish.over, wish.load, session.assume_options(), session.complete_values())
     candidates = combine(over)
     if len(candidates) > MOST_COMBINATIONS:
         raise ConfigError(
@@ -100,7 +95,7 @@ class _Tuning(Making):
         """ConfigError if the module can't do a combination, before any is tried."""
         module, session = self._session.module, self._session
         for settings in [*self._tuning.candidates, self._tuning.defaults]:
-            load, values = self._apply(settings)
+            load, values = self._apply(settings, session.complete_values())
             options = module.options_model.model_validate(values)
             sweep = Sweep(load, self._wish.data, [load.workers], given=frozenset(self._wish.given))
             try:
@@ -108,9 +103,13 @@ class _Tuning(Making):
             except ConfigError as error:
                 raise ConfigError(f"--over, {format_options(settings)}: {error.message}") from error
 
-    def _apply(self, settings: dict[str, Any]) -> tuple[Load, dict[str, Any]]:
+    def _apply(
+        self, settings: dict[str, Any], given: Mapping[str, Any] | None = None
+    ) -> tuple[Load, dict[str, Any]]:
+        """Load and options of a combination. `given`: the module's options; None: what its processes are
+        told."""
         model = self._session.module.options_model
-        return apply_settings(settings, self._wish.load, self._session.values, model)
+        return apply_settings(settings, self._wish.load, given or self._session.values, model)
 
     def list_loads(self) -> list[Load]:
         """Of all runs that may be needed, the load that says how long they go on."""

@@ -164,6 +164,10 @@ class Options(BaseModel):
     """The option by which a target says how many requests each worker may have in flight, if the module
     has one. `--in-flight` stands for it in every module."""
 
+    ADDRESSES: ClassVar[str] = "endpoint"
+    """The option that says where the servers are: URLs, `host:port`, host names, or a libpq connection
+    string. Two campaigns must not be at work on one of them."""
+
     client: Annotated[str, Condition.CLIENT] = Field(
         LEAN,
         description="what inserts go by: lean (the shortest path that the database documents) or official"

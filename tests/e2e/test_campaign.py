@@ -39,6 +39,14 @@ def test_killed_resumed_and_refused(tool: Tool) -> None:
     running.await_err(f"job 3 of 3: {order[2]}")
     refused = tool.run_here("campaign", "night.yaml").error(2)
     assert "another campaign is at work in campaigns/night" in refused
+    # Another file, another folder, the same database.
+    tool.add_target(
+        "same", module="timescaledb", connection_string="postgresql://me@localhost:1/db"
+    )
+    (tool.place / "other.yaml").write_text("targets: [same]\nsteps:\n- insert: {runs: 1}\n")
+    refused = tool.run_here("campaign", "other.yaml").error(2)
+    assert "the database of target same (localhost:1)" in refused
+    assert str(tool.place / "campaigns" / "night") in refused
     running.send(signal.SIGKILL)
     running.wait()
     tool.check_nothing_runs()

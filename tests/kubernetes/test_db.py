@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,101 +20,17 @@ from kubernetes.client.exceptions import ApiException
 
 from cli.install.recipes import DATABASE_LABEL, Recipe, load_recipe
 from tests.dbinstall.rendering import COMBINATIONS, Combination, is_core, objects, render
-from tests.e2e.tool import ROOT, Done, Running, eventually
+from tests.e2e.tool import Done, Running, eventually
 
-from .cluster import IMAGE, POSTGRES_IMAGE, Cluster, Namespace
-from .tool import COLLECTOR, WORKER, ClusterTool
+from .cluster import POSTGRES_IMAGE, Cluster, Namespace
+from .tool import ClusterTool
 
 pytestmark = pytest.mark.cluster
 
 DATABASE_PATIENCE_S = 600
 
 
-# --- volumes --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def storage_class(cluster: Cluster) -> Iterator[str]:
-    """What $STORAGE_CLASS has to be: nothing if the cluster makes volumes by itself; else the class of
-    some that are made here, folders of the node."""
-    listed: Any = client.StorageV1Api(cluster.api).list_storage_class()
-    default = "storageclass.kubernetes.io/is-default-class"
-    if any((one.metadata.annotations or {}).get(default) == "true" for one in listed.items):
-        yield ""
-        return
-    name = f"iotb-test-{uuid.uuid4().hex[:8]}"
-    numbers = range(3)
-    with cluster.namespace() as helper:
-        folders = " ".join(f"/host/{name}/{number}" for number in numbers)
-        # Any user may write there: fsGroup is not for folders of the node.
-        on_the_node(helper, f"mkdir -p {folders} && chmod 777 {folders}")
-        for number in numbers:
-            cluster.core.create_persistent_volume(
-                {
-                    "metadata": {"name": f"{name}-{number}"},
-                    "spec": {
-                        "capacity": {"storage": "2Gi"},
-                        "accessModes": ["ReadWriteOnce"],
-                        "storageClassName": name,
-                        "hostPath": {"path": f"/var/tmp/{name}/{number}"},
-                    },
-                }
-            )
-        try:
-            yield name
-        finally:
-            for number in numbers:
-                cluster.core.delete_persistent_volume(f"{name}-{number}")
-            on_the_node(helper, f"rm -rf /host/{name}")
-
-
-def on_the_node(namespace: Namespace, command: str) -> None:
-    """Run a shell command with the node's /var/tmp at /host."""
-    core = namespace.cluster.core
-    name = f"node-{uuid.uuid4().hex[:8]}"
-    core.create_namespaced_pod(
-        namespace.name,
-        {
-            "metadata": {"name": name},
-            "spec": {
-                "restartPolicy": "Never",
-                "terminationGracePeriodSeconds": 0,
-                "containers": [
-                    {
-                        "name": "shell",
-                        "image": IMAGE,
-                        "command": ["sh", "-c", command],
-                        "securityContext": {"runAsUser": 0},
-                        "volumeMounts": [{"name": "host", "mountPath": "/host"}],
-                    }
-                ],
-                "volumes": [{"name": "host", "hostPath": {"path": "/var/tmp"}}],
-            },
-        },
-    )
-
-    def ended() -> bool:
-        phase = core.read_namespaced_pod(name, namespace.name).status.phase
-        assert phase != "Failed", command
-        return bool(phase == "Succeeded")
-
-    eventually(ended, f"the end of {command!r} on the node", 60, 0.3)
-
-
 # --- the command ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def shipped(tool: ClusterTool) -> ClusterTool:
-    """The tool with config.yaml as shipped, but for image and size of the runs' pods."""
-    ours = tool.document["kubernetes"]
-    tool.document = yaml.safe_load((ROOT / "config.yaml").read_text())
-    tool.document["namespace"] = tool.namespace.name
-    # Less than elsewhere: the database's nodes need a place, too.
-    resources, collector = ({**one, "cpu": "250m"} for one in (WORKER, COLLECTOR))
-    tool.configure(image=ours["image"], resources=resources, collectorResources=collector)
-    tool.may_lack_results = True
-    return tool
 
 
 class Databases:

@@ -32,6 +32,7 @@ class AdxOptions(EncodingOptions):
     """Options of targets with `module: azure_data_explorer`."""
 
     IN_FLIGHT: ClassVar[str | None] = "max_in_flight"
+    ADDRESSES: ClassVar[str] = "kusto_uri"
 
     kusto_uri: Annotated[str, Condition.NONE] = Field(
         description="URI of the cluster, e.g. https://name.region.kusto.windows.net"

@@ -71,6 +71,7 @@ class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
     """Options of targets with `module: cassandra`."""
 
     IN_FLIGHT: ClassVar[str | None] = "max_sync_calls"
+    ADDRESSES: ClassVar[str] = "contact_points"
 
     contact_points: Annotated[CommaList, Condition.NONE] = Field(
         min_length=1, description="nodes to connect to first, separated by commas"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import psycopg2
 import psycopg2.extensions
@@ -78,6 +78,8 @@ class DialectOptions(EncodingOptions):
 
 class ServerOptions(EncodingOptions):
     """Where the server is, and what is made there: for this module and those built on it."""
+
+    ADDRESSES: ClassVar[str] = "connection_string"
 
     connection_string: Annotated[str, Condition.NONE] = Field(
         min_length=1, repr=False, description="libpq connection string or URL"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.campaign.definition import EXAMPLE, Definition, Order, load_definition
+from cli.campaign.installing import add_recipe_options, find_sites
 from cli.campaign.plan import (
     Candidate,
     Job,
@@ -15,6 +16,7 @@ from cli.campaign.plan import (
     order_turns,
     plan_turns,
 )
+from cli.config import load_config
 from cli.errors import ConfigError
 
 HEAD = "targets: [embedded]\nsteps:\n- insert: {}\n"
@@ -149,3 +151,85 @@ def test_a_change_is_said_by_its_place() -> None:
         "variants.a.batch: 1 is now 2", "seed is gone", "repeats is new",
     ]  # fmt: skip
     assert describe_change(before, before) == []
+
+
+INSTALLED = """\
+install: {variant: local, size: small}
+nodes: [1, 3]
+targets:
+  cassandra: {target: cassandra_async}
+  fixed: {nodes: {1: one, 2: two}, install: false}
+variants: {a: {batch: 1}, b: {batch: 2}}
+repeats: 2
+steps:
+- insert: {}
+"""
+
+
+def test_a_series_over_nodes_has_a_candidate_for_each_number(tmp_path: Path) -> None:
+    definition = _read(INSTALLED, tmp_path)
+    turns = plan_turns(definition)
+    names = [turn[0].name for turn in turns]
+    assert len(names) == 2 * 2 * 2 + 2 * 2 * 2
+    assert {"cassandra 1 node a insert 1", "fixed 2 nodes b insert 2"} <= set(names)
+    targets = {str(turn[0].candidate)[:12]: turn[0].arguments[0] for turn in turns}
+    assert targets["fixed 1 node"] == "--target=one"
+    assert targets["fixed 2 node"] == "--target=two"
+    # Each is installed once: all its turns are together, its variants within interleaved.
+    installed = [turn[0].candidate for turn in turns if turn[0].install]
+    sites = [(one.target, one.nodes) for one in installed]
+    assert sites == sorted(sites, key=sites.index)
+    blocks = [installed[start : start + 4] for start in (0, 4)]
+    for block in blocks:
+        assert (
+            {one.variant for one in block[:2]} == {one.variant for one in block[2:]} == {"a", "b"}
+        )
+
+
+def test_what_is_installed_follows_from_the_recipe(tmp_path: Path) -> None:
+    config = load_config(Path("config.yaml"))
+    definition = _read(
+        INSTALLED.replace("fixed: {nodes: {1: one, 2: two}, install: false}", ""), tmp_path
+    )
+    turns = plan_turns(definition)
+    sites = find_sites(turns, definition, config)
+    assert {str(site) for site in sites.values()} == {
+        "cassandra with 1 node", "cassandra with 3 nodes",
+    }  # fmt: skip
+    completed = {job.name: job for turn in add_recipe_options(turns, sites, config) for job in turn}
+    alone, three = (completed[f"cassandra {count} a insert 1"] for count in ("1 node", "3 nodes"))
+    assert "--extra-option=replication_factor=1" in alone.arguments
+    assert not any("replication_factor" in one for one in three.arguments)
+    impossible = _read(INSTALLED.replace("[1, 3]", "7"), tmp_path)
+    turns = plan_turns(impossible)
+    with pytest.raises(ConfigError, match="--nodes 7"):
+        find_sites(turns, impossible, config)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nodes: 3\n" + HEAD, "add `install: true`"),
+        (HEAD.replace("[embedded]", "{a: {nodes: [1, 3]}}"), "name a target for each number"),
+        ("install: true\n" + HEAD.replace("[embedded]", "{a: {nodes: {1: b}}}"), "not installed"),
+        ("install: {siez: small}\n" + HEAD, "did you mean size"),
+        ("install: true\nnodes: [1, 1]\n" + HEAD, "twice"),
+        (HEAD.replace("insert: {}", "disturb: {}"), "an insert that has the option `disturb`"),
+        (HEAD.replace("insert: {}", "tune: {over: batch=1,2}"), "needs quotes"),
+    ],
+)
+def test_what_does_not_go_together(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        _read(text, tmp_path)
+    assert words in error.value.message
+
+
+def test_steps_and_disturb_are_inserts(tmp_path: Path) -> None:
+    definition = _read(
+        HEAD.replace("insert: {}", "steps: {steps: 3}\n- disturb: {disturb: [1s run true]}"),
+        tmp_path,
+    )
+    jobs = [job for turn in plan_turns(definition) for job in turn]
+    assert [(job.name, job.command) for job in jobs] == [
+        ("embedded steps", "insert"), ("embedded disturb", "insert"),
+    ]  # fmt: skip
