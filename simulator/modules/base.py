@@ -84,6 +84,8 @@ class Capabilities:
     """What `client` can be besides `lean`, `official` first."""
     repeated_timestamps: Support = Support.FULL
     """Whether a device may have several events at one time, as with `--timestamps restart`."""
+    int32_range: tuple[int, int] = (-(2**31), 2**31 - 1)
+    """The smallest and the largest number that the type for INT32 holds."""
     int64_range: tuple[int, int] = (-(2**63), 2**63 - 1)
     """The smallest and the largest number that the type for INT64 holds."""
     most_columns: int | None = None

@@ -100,7 +100,7 @@ DOCUMENTS: tuple[object, ...] = (
     "a lone text with ' and \\ and \"",
 )
 
-_SMALLS = (0, -1, 2**31 - 1, -(2**31), 4711)
+_SMALLS = (0, -1, 4711)
 _BIGS = (0, -1, -123_456_789_012)
 _MEASURES = (0.0, -273.15, 0.1, 3.4028235e38, -3.4028235e38, 1.1754944e-38, 1e-45, 16777217.0)
 
@@ -126,6 +126,7 @@ class Awkward(Workload):
         device="device",
         key=("device", "noted_at"),
     )
+    int32_range = (-(2**31), 2**31 - 1)
     int64_range = (-(2**63), 2**63 - 1)
     """Its ends are among the numbers: those that a database's type has."""
 
@@ -144,7 +145,7 @@ class Awkward(Workload):
             {
                 "note": dealt([text.encode() for text in TEXTS], None),
                 "noted_at": FIRST_TIMESTAMP_MS + (numbers - time_origin) * 1000,
-                "small": dealt(_SMALLS, np.int32),
+                "small": dealt((*_SMALLS, *self.int32_range), np.int32),
                 "document": dealt([orjson.dumps(document) for document in DOCUMENTS], None),
                 "order": dealt((*_BIGS, *self.int64_range), np.int64),
                 "device": devices,

@@ -17,6 +17,7 @@ from .elasticsearch import SearchUnderTest
 from .influxdb import InfluxUnderTest
 from .kusto import KustoUnderTest
 from .postgres import PostgresUnderTest
+from .questdb import QuestdbUnderTest
 from .timescaledb import TimescaleStandIn, TimescaleUnderTest
 from .yugabytedb import YugabyteStandIn, YugabyteUnderTest
 
@@ -79,6 +80,10 @@ def _kusto(_: pytest.FixtureRequest, values: list[str]) -> Any:
     return KustoUnderTest.started(*values)
 
 
+def _questdb(_: pytest.FixtureRequest, values: list[str]) -> Any:
+    return QuestdbUnderTest.started(*values)
+
+
 def _arangodb(_: pytest.FixtureRequest, values: list[str]) -> Any:
     return ArangoUnderTest.started(*values)
 
@@ -128,6 +133,7 @@ ENTRIES = (
         "clickhouse", "clickhouse", ClickhouseUnderTest, _clickhouse,
         ("CLICKHOUSE_URL", "CLICKHOUSE_USER", "CLICKHOUSE_PASSWORD"),
     ),
+    Entry("questdb", "questdb", QuestdbUnderTest, _questdb, ("QUESTDB_URL", "QUESTDB_DSN")),
     Entry("arangodb-stand-in", "arangodb", ArangoStandInUnderTest, _arangodb_stand_in),
     Entry("arangodb", "arangodb", ArangoUnderTest, _arangodb, ("ARANGODB_URL", "ARANGODB_PASSWORD")),
 )  # fmt: skip

@@ -76,6 +76,10 @@ class Proxy:
         for line in self._lines:
             line.cut()
 
+    def list_open(self) -> list[int]:
+        """The numbers of the connections that are open."""
+        return [number for number, line in enumerate(self._lines) if line.is_open]
+
     def close(self) -> None:
         """End it all."""
         # close() alone would not wake the thread that waits in accept().
@@ -125,6 +129,7 @@ class _Line:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if server.family != socket.AF_UNIX:
             server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.is_open = True
         self._in_transaction = False
         """As of the last message that was read, whether or not the server has got so far."""
         self._executed = False
@@ -141,6 +146,7 @@ class _Line:
             threading.Thread(target=self._pumped, args=[pump], daemon=True).start()
 
     def cut(self) -> None:
+        self.is_open = False
         with suppress(OSError):
             self._client.shutdown(socket.SHUT_RDWR)
         self._client.close()

@@ -46,7 +46,7 @@ every_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: rec
 def test_all_databases_are_there() -> None:
     assert {recipe.name for recipe in RECIPES} == {
         "postgresql", "timescaledb", "cockroachdb", "yugabytedb", "arangodb", "cassandra",
-        "influxdb", "elasticsearch", "cratedb", "clickhouse",
+        "influxdb", "elasticsearch", "cratedb", "clickhouse", "questdb",
     }  # fmt: skip
     assert {recipe.name for recipe in RECIPES if LOCAL in recipe.variants} == {
         "postgresql", "cassandra", "influxdb",

@@ -5,7 +5,8 @@ Needs checkouts of the vendors' repositories, as $VENDORS/OWNER/NAME; without th
 whenever a version in dbinstall/ is changed:
 
     for name in cloudnative-pg/charts k8ssandra/cass-operator elastic/cloud-on-k8s arangodb/kube-arangodb \\
-        Altinity/clickhouse-operator cockroachdb/helm-charts yugabyte/charts influxdata/helm-charts; do
+        Altinity/clickhouse-operator cockroachdb/helm-charts yugabyte/charts influxdata/helm-charts \\
+        questdb/questdb-kubernetes; do
       git clone --depth 1 https://github.com/$name vendors/$name; done
     VENDORS=vendors pytest tests/dbinstall/test_vendors.py
 """
@@ -51,6 +52,7 @@ CHARTS = {
     "cockroachdb": "cockroachdb/helm-charts/cockroachdb",
     "yugabytedb": "yugabyte/charts/stable/yugabyte",
     "influxdb": "influxdata/helm-charts/charts/influxdb2",
+    "questdb": "questdb/questdb-kubernetes/charts/questdb",
 }
 
 OPERATED = ("postgresql", "timescaledb", "cassandra", "elasticsearch", "arangodb", "clickhouse")

@@ -43,6 +43,8 @@ class Dialect:
     COPY_IS_ATOMIC: ClassVar[bool] = True
     """Whether a COPY without BEGIN is stored as a whole or not at all."""
     ADVISORY_LOCKS: ClassVar[bool] = True
+    IS_REPEATABLE: ClassVar[bool] = False
+    """Whether a request that is stored already may be sent again: the database drops what it has."""
     SQL: ClassVar[SqlDialect] = PostgresSql()
     """In which queries are asked."""
     QUERIES: ClassVar[Mapping[str, Mapping[Tags, str]]] = {}

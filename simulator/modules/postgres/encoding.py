@@ -19,7 +19,7 @@ from ...binary_rows import BinaryRows
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, Columns, bounds, escape, text_format, with_client_key
 from ...rows import ROW_SEPARATOR, Frame, format_requests, no_frame, text_form, text_values
-from ...workloads.base import ColumnType, EventBlock
+from ...workloads.base import Column, ColumnType, EventBlock
 from ..base import Job
 from ..sending import Encoder, Payload
 from ..shared.sql import quote_name
@@ -111,13 +111,23 @@ class PostgresEncoder(Encoder):
             mode is InsertMode.COPY and not copy_is_atomic
         )
         self._tables = job.table_names
-        self._client_key = job.load.primary_key is PrimaryKey.CLIENT
+        self.has_client_key = job.load.primary_key is PrimaryKey.CLIENT
         names = [column.name for column in job.schema.row]
-        self._types = [TYPE_OIDS[column.type] for column in job.schema.row]
-        if self._client_key:
+        self._types = [TYPE_OIDS[self.send_as(column).type] for column in job.schema.row]
+        if self.has_client_key:
             names.insert(0, KEY_COLUMN)
             self._types.insert(0, TYPE_OIDS[ColumnType.TEXT])
         self._column_list = ", ".join(map(quote_name, names))
+
+    def send_as(self, column: Column) -> Column:
+        """The column as its values are sent."""
+        return column
+
+    def list_values(self, block: EventBlock) -> Columns:
+        """The columns of the block's rows as they are sent, and their values."""
+        if self.has_client_key:
+            return with_client_key(block)
+        return block.schema.row, block.row_columns
 
     def copy_statement(self, table: int) -> str:
         """The COPY whose data `encode` makes."""
@@ -200,9 +210,7 @@ class PostgresEncoder(Encoder):
 
     def _parts(self, block: EventBlock, size: int, table: int) -> Sequence[bytes]:
         """The messages that insert the block's rows into one table, `size` rows each."""
-        columns: Columns = (
-            with_client_key(block) if self._client_key else (block.schema.row, block.row_columns)
-        )
+        columns = self.list_values(block)
         if self.mode is InsertMode.COPY:
             statement = self.copy_statement(table).encode()
             if self.copy_format is CopyFormat.BINARY:

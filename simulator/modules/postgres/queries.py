@@ -21,7 +21,7 @@ class PostgresSql(SqlDialect):
         # An array is found first, and then an index on device and time can be gone through by it: of a
         # join, the planner doesn't know which devices it will find. With the index, means of ten of
         # 1,000 devices took 30 ms instead of 117.
-        if count is not None and count <= MOST_IN_ARRAY:
+        if count is not None and 1 < count <= MOST_IN_ARRAY:
             return f"{column} = ANY (ARRAY({statement}))"
         return super().among(column, statement, count)
 

@@ -55,6 +55,25 @@ class SqlDialect:
         """The start of an event's bucket of time, in ms since 1970; no event is older than that."""
         return f"{time} - {time} % {every_ms}"
 
+    def group(self, places: int, buckets: Sequence[Every]) -> str:
+        """What follows the conditions of a statement that computes a row per something: its first values,
+        so many, the buckets of time among them."""
+        return f" GROUP BY {_list_places(places)}" if places else ""
+
+    def select(self, values: Sequence[str]) -> str:
+        """The values that a statement asks for, its last step apart."""
+        return ", ".join(values)
+
+    def put_in_order(self, statement: str, query: Query) -> str:
+        """The statement with its rows in the query's order: nothing comes last."""
+        assert query.order is not None
+        if query.newest:
+            statement = f"SELECT * FROM ({statement}) AS newest"
+        direction = "DESC" if query.order.descending else "ASC"
+        places = [f"{query.order.by + 1} {direction} NULLS LAST"]
+        places += [f"{key + 1} ASC" for key in range(query.keys) if key != query.order.by]
+        return f"{statement} ORDER BY {', '.join(places)}"
+
     def number(self, value: float, kind: ColumnType) -> str:
         """A number to compare a column of this type with."""
         # A real beside a double would be widened, and so be another number than the one that was stored.
@@ -76,7 +95,7 @@ class SqlDialect:
 
     def among(self, column: str, statement: str, count: int | None) -> str:
         """The condition that a statement finds a column's value, among `count` at most, if that is known."""
-        return f"{column} IN ({statement})"
+        return f"{column} {'=' if count == 1 else 'IN'} ({statement})"
 
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
         """Of each device's newest event these values, the first of which tells devices apart. `source` is
@@ -99,17 +118,12 @@ def compile_query(
     if query.newest:
         statement = _ask_newest(bound, schema, dialect, where, newest)
     elif query.events:
-        columns = ", ".join(_name_column(name, schema, dialect) for name in query.events)
+        columns = dialect.select([_name_column(name, schema, dialect) for name in query.events])
         statement = f"SELECT {columns} FROM {_name_tables(query.events, schema)}{where}"
     else:
         statement = _compute(query, schema, dialect, where)
     if query.order:
-        if query.newest:
-            statement = f"SELECT * FROM ({statement}) AS newest"
-        direction = "DESC" if query.order.descending else "ASC"
-        places = [f"{query.order.by + 1} {direction} NULLS LAST"]
-        places += [f"{key + 1} ASC" for key in range(query.keys) if key != query.order.by]
-        statement += f" ORDER BY {', '.join(places)}"
+        statement = dialect.put_in_order(statement, query)
     return statement if query.limit is None else f"{statement} LIMIT {query.limit}"
 
 
@@ -141,7 +155,7 @@ def _among_tags(condition: str, devices: int | None, schema: Schema, dialect: Sq
     found = f"SELECT {quote_name(ID)} FROM {quote_name(schema.tags_table)} WHERE {condition}"
     # Where tables are joined, not all databases take the id's name alone.
     key = _name_id(schema.table)
-    return f"{key} = ({found})" if devices == 1 else dialect.among(key, found, devices)
+    return dialect.among(key, found, devices)
 
 
 def _compare(where: Where, schema: Schema, dialect: SqlDialect) -> str:
@@ -160,6 +174,7 @@ def _compute(query: Query, schema: Schema, dialect: SqlDialect, where: str) -> s
     ]
     values = [dialect.aggregate(one, schema) for one in query.compute]
     named = [part for part in query.per if isinstance(part, str)]
+    buckets = [part for part in query.per if isinstance(part, Every)]
     computed = [one.column for one in query.compute if one.column is not None]
     by_id = schema.is_apart(schema.device) and schema.device in named
     if by_id and not any(map(schema.is_apart, computed)):
@@ -168,13 +183,14 @@ def _compute(query: Query, schema: Schema, dialect: SqlDialect, where: str) -> s
         inner, asked = _split([*per, *values], apart)
         return _join_tags(
             f"SELECT {list_aliased(inner)} FROM {quote_name(schema.table)}{where}"
-            f" GROUP BY {_list_places(1 + len(per) - len(named))}",
+            f"{dialect.group(1 + len(buckets), buckets)}",
             asked,
             schema,
+            dialect,
         )
     tables = _name_tables([*named, *computed], schema)
-    statement = f"SELECT {', '.join([*per, *values])} FROM {tables}{where}"
-    return f"{statement} GROUP BY {_list_places(len(per))}" if per else statement
+    grouped = dialect.group(len(per), buckets)
+    return f"SELECT {dialect.select([*per, *values])} FROM {tables}{where}{grouped}"
 
 
 def _list_places(count: int) -> str:
@@ -205,10 +221,10 @@ def _split(values: Sequence[str], apart: Sequence[bool]) -> tuple[list[str], lis
     return inner, asked
 
 
-def _join_tags(statement: str, asked: Sequence[str], schema: Schema) -> str:
+def _join_tags(statement: str, asked: Sequence[str], schema: Schema, dialect: SqlDialect) -> str:
     """What is asked, of a statement whose values are aliased, the first an id, and of its tags."""
     return (
-        f"SELECT {', '.join(asked)} FROM ({statement}) AS e"
+        f"SELECT {dialect.select(asked)} FROM ({statement}) AS e"
         f" JOIN {quote_name(schema.tags_table)} ON {_name_id(schema.tags_table)} = {_ALIAS % 0}"
     )
 
@@ -238,7 +254,7 @@ def _ask_newest(
     # By id first: names are looked up for those that were found.
     inner, asked = _split(columns, [schema.is_apart(name) for name in names])
     statement = _find_newest(bound, schema, dialect, inner, where, newest)
-    return _join_tags(statement, [dialect.device(schema), *asked], schema)
+    return _join_tags(statement, [dialect.device(schema), *asked], schema, dialect)
 
 
 def _find_newest(

@@ -144,6 +144,7 @@ def test_encoders_follow_the_schema(
 ) -> None:
     """A workload that no encoder knows, with everything that needs escaping."""
     workload = Awkward(device_spread=3)
+    workload.int32_range = server.module_type.CAPABILITIES.int32_range
     workload.int64_range = server.module_type.CAPABILITIES.int64_range
     job = new_job(
         workload.schema, batch=batch_of(encoding, 7), primary_key=either_key, tables=tables

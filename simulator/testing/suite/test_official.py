@@ -33,6 +33,7 @@ def test_an_official_client_stores_what_the_lean_path_stores(
     multiple = table_modes(server.module_type)[-1]
     key = two_key_modes(server.module_type)[-1]
     awkward = Awkward(device_spread=3)
+    awkward.int32_range = server.module_type.CAPABILITIES.int32_range
     awkward.int64_range = server.module_type.CAPABILITIES.int64_range
     names = workloads_of(server.module_type)
     sundry = TESTED["sundry" if "sundry" in names else names[-1]](seed=5, device_spread=4)

@@ -84,6 +84,7 @@ def test_each_condition_that_differs_is_named(
         ("cassandra", "replication_factor", "replication"),
         ("cratedb", "shards", "replication"),
         ("influxdb", "shard_group_duration_h", "database"),
+        ("questdb", "o3_max_lag", "database"),
         ("timescaledb", "insert_mode", "batch"),
         ("postgres", "primary_key_constraint", "key"),
     ],
@@ -107,6 +108,7 @@ def test_an_option_is_of_the_kind_that_it_declares(
         ("influxdb", "storage-wal-fsync-delay", "durability"),
         ("influxdb", "storage-wal-max-concurrent-writes", "database"),
         ("azure_data_explorer", "ingestionbatching policy", "batch"),
+        ("questdb", "cairo.commit.mode", "durability"),
     ],
 )
 def test_a_servers_setting_is_of_the_kind_that_its_module_declares(

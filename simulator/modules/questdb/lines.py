@@ -1,0 +1,176 @@
+"""Lines over HTTP (ILP), built from the schema: any workload's columns will do.
+
+    events,device_id=w00000d000000 sequence_number=7i,temperature=21.50 1704067203150
+
+Symbols stand behind the table's name, all else but the time behind a blank. A value that is missing is left
+out. In the binary format (version 2 of the protocol) a float is two equals signs, a byte that says that it
+is a double, and its eight bytes: QuestDB has no other binary column. Integers, times, texts and truth values
+are text in all versions; what a QuestDB that takes columns as wholes (QWP) would be sent isn't spoken here:
+9.3.4 answers it by 404.
+
+https://questdb.com/docs/ingestion/ilp/advanced-settings/
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...contract import PrimaryKey, Tables
+from ...encoding import KEY_COLUMN, bounds, client_keys, escape, text_format
+from ...rows import format_requests, format_singles, text_form, text_values
+from ...workloads.base import Column, ColumnType, EventBlock
+from ..base import Job
+from ..sending import Encoder, Payload
+from ..shared.tables import deal_in_turn
+from .columns import as_sent, find_sent_values, is_symbol
+
+PRECISION = "ms"
+
+# Each character of a symbol or a name that would end it; the backslash first.
+_SYMBOL_ESCAPES = tuple((mark, b"\\" + mark) for mark in (b"\\", b",", b"=", b" ", b"\n", b"\r"))
+_STRING_ESCAPES = tuple((mark, b"\\" + mark) for mark in (b"\\", b'"', b"\n"))
+_FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
+_TEXTS = (ColumnType.TEXT, ColumnType.JSON)
+
+_DOUBLE = b"=\x10"
+"""Behind the equals sign: a double follows, its lowest byte first."""
+_HOLE = b"\xfd"
+"""Stands for a byte of a double until all lines are built. No UTF-8 has it."""
+
+
+class LineFormat(StrEnum):
+    """How floats are written."""
+
+    TEXT = "text"
+    BINARY = "binary"
+
+
+def _literal(name: str) -> bytes:
+    """The escaped name within a %-format."""
+    text = name.encode()
+    for old, new in _SYMBOL_ESCAPES:
+        text = text.replace(old, new)
+    return text.replace(b"%", b"%%")
+
+
+class LineEncoder(Encoder):
+    """Payloads are bodies of write requests: bytes."""
+
+    def __init__(self, job: Job, line_format: LineFormat) -> None:
+        schema = job.schema
+        self._schema = schema
+        self._client_key = job.load.primary_key is PrimaryKey.CLIENT
+        self._symbols = [column for column in schema.row if is_symbol(schema, column)]
+        others = [c for c in schema.row if not is_symbol(schema, c) and c.name != schema.time]
+        # One that may be missing brings its comma: something must stand before it.
+        self._fields = sorted(others, key=lambda column: column.nullable)
+        self._is_binary = line_format is LineFormat.BINARY
+        self._forms = [self._write_form(column) for column in self._fields]
+        self._doubles = [column for column in self._fields if self._has_hole(column)]
+        self._tables = [table.encode() for table in job.table_names]
+        name = b"%b" if job.load.tables is Tables.MULTIPLE else _literal(schema.table)
+        symbols = b"".join(
+            b",%b=%b" % (_literal(column.name), text_format(column)) for column in self._symbols
+        )
+        self._line = name + symbols + b" " + self._join_fields() + b" %d"
+
+    def _join_fields(self) -> bytes:
+        parts = [
+            form if self._has_hole(column) and not column.nullable else text_form(column, form)
+            for column, form in zip(self._fields, self._forms, strict=True)
+        ]
+        key = b',%b="%%b"' % _literal(KEY_COLUMN) if self._client_key else b""
+        return (key + b"".join(parts)).removeprefix(b",")
+
+    def _has_hole(self, column: Column) -> bool:
+        """Whether a column's values are put in when all lines are built."""
+        return self._is_binary and column.type in _FLOATS
+
+    def _write_form(self, column: Column) -> bytes:
+        """A field with the comma before it, which is gone with the field."""
+        name = b"," + _literal(column.name) + b"="
+        if self._has_hole(column):
+            return name + _DOUBLE + 8 * _HOLE
+        sent = as_sent(column)
+        value = text_format(sent)
+        if sent.type in _TEXTS:
+            return name + b'"' + value + b'"'
+        if sent.type is ColumnType.TIMESTAMP_MS:
+            # In microseconds.
+            return name + value + b"000t"
+        if sent.type in (ColumnType.INT32, ColumnType.INT64):
+            return name + value + b"i"
+        return name + value
+
+    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
+        columns = self._columns(block)
+        lines = (
+            format_requests(self._line, b"\n", columns, batch)
+            if batch
+            else format_singles(self._line, columns)
+        )
+        spans = bounds(len(block), batch or 1)
+        if self._doubles:
+            lines = self._fill_holes(lines, spans, block)
+        return [
+            Payload(body, stop - start, block, stop - 1)
+            for body, (start, stop) in zip(lines, spans, strict=True)
+        ]
+
+    def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
+        values = block.row_columns
+        columns: list[NDArray[Any]] = [
+            escape(values[column.name], _SYMBOL_ESCAPES)
+            if column.type in _TEXTS
+            else values[column.name]
+            for column in self._symbols
+        ]
+        if len(self._tables) > 1:
+            columns.insert(0, np.array(deal_in_turn(block, self._tables)))
+        if self._client_key:
+            columns.append(escape(client_keys(block), _STRING_ESCAPES))
+        for column, form in zip(self._fields, self._forms, strict=True):
+            missing = block.missing.get(column.name)
+            if self._has_hole(column):
+                if column.nullable:
+                    columns.append(_write_holes(form, len(block), missing))
+                continue
+            own: NDArray[Any] = find_sent_values(column, block)
+            if column.type in _TEXTS:
+                own = escape(own, _STRING_ESCAPES)
+            columns.append(text_values(as_sent(column), form, own, missing, b""))
+        columns.append(values[self._schema.time])
+        return columns
+
+    def _fill_holes(
+        self, lines: list[bytes], spans: list[tuple[int, int]], block: EventBlock
+    ) -> list[bytes]:
+        """The lines with the doubles of each row in their places."""
+        values, names = block.row_columns, [column.name for column in self._doubles]
+        doubles = np.empty((len(block), len(names)), dtype="<f8")
+        present = None
+        for place, name in enumerate(names):
+            doubles[:, place] = values[name]
+            missing = block.missing.get(name)
+            if missing is not None and missing.any():
+                if present is None:
+                    present = np.ones(doubles.shape, dtype=bool)
+                present[:, place] = ~missing
+        found = []
+        for body, (start, stop) in zip(lines, spans, strict=True):
+            own = doubles[start:stop]
+            filling = own if present is None else own[present[start:stop]]
+            octets = np.frombuffer(body, dtype=np.uint8).copy()
+            octets[octets == _HOLE[0]] = filling.reshape(-1).view(np.uint8)
+            found.append(octets.tobytes())
+        return found
+
+
+def _write_holes(form: bytes, count: int, missing: NDArray[np.bool_] | None) -> NDArray[np.bytes_]:
+    """A nullable column's fields as texts."""
+    whole = np.full(count, form.replace(b"%%", b"%"))
+    return whole if missing is None else np.where(missing, b"", whole)

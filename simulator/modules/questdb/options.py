@@ -1,0 +1,174 @@
+"""Options of targets with `module: questdb`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Self
+
+import psycopg2
+import psycopg2.extensions
+from pydantic import Field, field_validator, model_validator
+
+from ...conditions import Condition
+from ...contract import CommaList
+from ...errors import OptionError
+from ..base import Job, Options
+from ..postgres.options import PostgresOptions, public_dsn
+from ..shared.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
+from .lines import LineFormat
+
+
+class InsertMode(StrEnum):
+    """How events are sent."""
+
+    BATCH = "batch"
+    """The lines of a batch in one request over HTTP."""
+    SINGLE = "single"
+    """A line per request over HTTP."""
+    TRANSACTION = "transaction"
+    """By PGWire: an INSERT per event, committed once per batch."""
+    STATEMENT = "statement"
+    """By PGWire: an INSERT per event, each committed at once."""
+
+
+PGWIRE = (InsertMode.TRANSACTION, InsertMode.STATEMENT)
+"""Those over PostgreSQL's protocol."""
+
+
+class Partition(StrEnum):
+    """How much time one partition of a table has."""
+
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    YEAR = "year"
+
+
+class EncodingOptions(Options):
+    """Options that say what a payload looks like."""
+
+    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
+        None,
+        description="how events are sent: batch (lines over HTTP, default with --batch), transaction "
+        "(PGWire, a commit per batch), single (a line over HTTP, default without --batch), statement "
+        "(PGWire, a commit per event)",
+    )
+    line_format: Annotated[LineFormat, Condition.BATCH] = Field(
+        LineFormat.TEXT,
+        description="of lines over HTTP: text, or binary, in which floats are as they are stored (version "
+        "2 of the protocol, QuestDB 9 and later)",
+    )
+
+    table_prefix: Annotated[str, Condition.NONE] = Field(
+        "",
+        pattern=r"^\w*$",
+        description="what the tables' names begin with: all of a server are in one database",
+    )
+
+    def name_tables(self, job: Job) -> Job:
+        """The job with tables of these names."""
+        schema = job.schema
+        if schema.table.startswith(self.table_prefix):
+            return job
+        return replace(job, schema=replace(schema, table=self.table_prefix + schema.table))
+
+    def mode(self, batch: int) -> InsertMode:
+        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
+        if self.insert_mode is InsertMode.STATEMENT:
+            return choose_mode(
+                "insert_mode", self.insert_mode, batch, InsertMode.STATEMENT, InsertMode.BATCH
+            )
+        return choose_mode(
+            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BATCH
+        )
+
+
+class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOptions):
+    """Options of targets with `module: questdb`."""
+
+    DEFAULT_PORT: ClassVar[int] = 9000
+    EXAMPLE_URL: ClassVar[str] = "http://questdb.example:9000"
+    LOGIN: ClassVar[str] = "username and password, or token"
+
+    endpoint: Annotated[CommaList, Condition.NONE] = Field(
+        min_length=1, max_length=1, description="URL of the server, e.g. http://questdb:9000"
+    )
+    token: str | None = Field(
+        None, repr=False, description="token of a service account, instead of username and password"
+    )
+    connection_string: Annotated[str | None, Condition.NONE] = Field(
+        None,
+        min_length=1,
+        repr=False,
+        description="libpq connection string or URL, for insert_mode transaction and statement alone; "
+        "without a password of its own, password goes with it, too",
+    )
+    partition_by: Annotated[Partition, Condition.DATABASE] = Field(
+        Partition.DAY, description="time in one partition: hour, day, week, month or year"
+    )
+    o3_max_lag: Annotated[str | None, Condition.DATABASE] = Field(
+        None,
+        pattern=r"^\d+(us|s|m|h|d)$",
+        description="o3MaxLag of the tables, such as 10s or 5m (default: the server's)",
+    )
+    max_uncommitted_rows: Annotated[int | None, Condition.DATABASE] = Field(
+        None, ge=1, description="maxUncommittedRows of the tables (default: the server's)"
+    )
+    index_devices: Annotated[bool, Condition.DATABASE] = Field(
+        False, description="make an index on the column of the devices' names, or of their ids"
+    )
+    connections: Annotated[int | None, Condition.CLIENT] = Field(
+        None,
+        ge=1,
+        description="PGWire connections of each worker for its requests in flight; with fewer than "
+        "those, each has a pipeline (default: one for each request in flight)",
+    )
+    query_timeout_s: Annotated[float, Condition.NONE] = Field(
+        3600, gt=0, description="how long a query may take"
+    )
+
+    @field_validator("connection_string")
+    @classmethod
+    def _parses(cls, value: str | None) -> str | None:
+        try:
+            psycopg2.extensions.parse_dsn(value or "")
+        except psycopg2.ProgrammingError:
+            # libpq may quote the string itself, password and all: only the kind of error is kept.
+            raise ValueError("is no libpq connection string or URL") from None
+        return value
+
+    @model_validator(mode="after")
+    def _check_one_login(self) -> Self:
+        if self.token is not None and self.username is not None:
+            raise ValueError("give a token, or username and password")
+        return self
+
+    def pgwire(self) -> PostgresOptions:
+        """The options of connections by PGWire; OptionError without a connection string."""
+        if self.connection_string is None:
+            raise OptionError(
+                f"insert_mode={self.insert_mode} needs the option connection_string"
+                " (host=questdb port=8812 dbname=qdb user=admin)"
+            )
+        names = psycopg2.extensions.parse_dsn(self.connection_string)
+        return PostgresOptions(
+            connection_string=self.connection_string,
+            password=None if "password" in names else self.password,
+            connections=self.connections,
+            request_timeout_s=self.request_timeout_s,
+            max_retries=self.max_retries,
+        )
+
+    def secrets(self) -> list[str]:
+        found = [one for one in (self.password, self.token) if one]
+        if self.connection_string is not None:
+            found += PostgresOptions(connection_string=self.connection_string).secrets()
+        return found
+
+    def public(self) -> dict[str, Any]:
+        shown = super().public()
+        if self.connection_string is not None:
+            shown["connection_string"] = public_dsn(self.connection_string)
+        return shown

@@ -1,0 +1,77 @@
+"""Described queries in QuestDB's SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...workloads.base import ColumnType, Schema
+from ...workloads.queries import Aggregate, Every, Function, Query
+from ..shared.sql import quote_name
+from ..shared.sql_queries import SqlDialect, list_aliased, quote_text
+
+_UNITS_MS = (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("T", 1))
+
+
+class QuestdbDialect(SqlDialect):
+    """https://questdb.com/docs/query/sql/select/"""
+
+    NUMBERS: Mapping[ColumnType, str] = {
+        ColumnType.INT32: "int",
+        ColumnType.INT64: "long",
+        ColumnType.FLOAT32: "float",
+        ColumnType.FLOAT64: "double",
+    }
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def device(self, schema: Schema) -> str:
+        column, path = quote_name(schema.device), schema.device_path
+        return f"json_extract({column}::varchar, {quote_text('.' + path)})" if path else column
+
+    def instant(self, time_ms: int) -> str:
+        return str(time_ms * 1000)
+
+    def bucket(self, time: str, every_ms: int) -> str:
+        # SAMPLE BY makes the start of its bucket of an event's time.
+        return time
+
+    def group(self, places: int, buckets: Sequence[Every]) -> str:
+        if not buckets:
+            return super().group(places, buckets)
+        # It groups by all else that isn't computed.
+        return f" SAMPLE BY {_say_span(buckets[0].every)} ALIGN TO CALENDAR"
+
+    def among(self, column: str, statement: str, count: int | None) -> str:
+        # Only times can be compared with what a statement finds.
+        return f"{column} IN ({statement})"
+
+    def select(self, values: Sequence[str]) -> str:
+        # They are ordered by name.
+        return list_aliased(values)
+
+    def put_in_order(self, statement: str, query: Query) -> str:
+        assert query.order is not None
+        by, direction = query.order.by, "DESC" if query.order.descending else "ASC"
+        names = [f'"_v{place}"' for place in range(query.width)]
+        # There is no NULLS LAST.
+        places = [f"{names[by]} IS NULL", f"{names[by]} {direction}"]
+        places += [f"{names[key]} ASC" for key in range(query.keys) if key != by]
+        return f"SELECT * FROM ({statement}) ORDER BY {', '.join(places)}"
+
+    def aggregate(self, one: Aggregate, schema: Schema) -> str:
+        if one.function is Function.LAST:
+            # Rows are in the order of time.
+            return f"last({quote_name(one.column or '')})"
+        return super().aggregate(one, schema)
+
+    def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
+        # It goes by a column: a device's document is always the same.
+        key = values[0] if values[0].startswith('"') else quote_name(self._schema.device)
+        return f"SELECT {list_aliased(values)} FROM {source} LATEST ON {time} PARTITION BY {key}"
+
+
+def _say_span(span_ms: int) -> str:
+    """A span of time as SAMPLE BY reads it."""
+    unit, unit_ms = next(one for one in _UNITS_MS if span_ms % one[1] == 0)
+    return f"{span_ms // unit_ms}{unit}"

@@ -1,0 +1,48 @@
+"""INSERTs by PostgreSQL's protocol: prepared statements with binary values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ...encoding import KEY_COLUMN, Columns, client_keys
+from ...workloads.base import Column, ColumnType, EventBlock
+from ...workloads.tags import ID
+from ..base import Job
+from ..postgres.encoding import CopyFormat, PostgresEncoder
+from ..postgres.encoding import InsertMode as PgMode
+from .columns import as_sent, find_sent_values
+from .options import InsertMode
+
+_MODES = {
+    InsertMode.TRANSACTION: PgMode.TRANSACTION,
+    InsertMode.STATEMENT: PgMode.SINGLE,
+}
+
+
+class StatementEncoder(PostgresEncoder):
+    """Times as microseconds in a bigint, JSON and devices' ids as text; the rest as PostgreSQL takes it."""
+
+    def __init__(self, job: Job, mode: InsertMode) -> None:
+        super().__init__(job, _MODES[mode], CopyFormat.BINARY)
+
+    def send_as(self, column: Column) -> Column:
+        if column.type is ColumnType.JSON or column.name == ID:
+            return Column(column.name, ColumnType.TEXT, nullable=column.nullable)
+        return as_sent(column)
+
+    def list_values(self, block: EventBlock) -> Columns:
+        columns = [self.send_as(column) for column in block.schema.row]
+        values: dict[str, NDArray[Any]] = {}
+        for column in block.schema.row:
+            own: NDArray[Any] = find_sent_values(column, block)
+            if column.type is ColumnType.TIMESTAMP_MS:
+                own = own * 1000
+            elif column.name == ID:
+                own = own.astype("S")
+            values[column.name] = own
+        if not self.has_client_key:
+            return columns, values
+        key = Column(KEY_COLUMN, ColumnType.TEXT)
+        return [key, *columns], {KEY_COLUMN: client_keys(block), **values}
