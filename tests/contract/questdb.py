@@ -33,9 +33,6 @@ from .http_server import (
 from .postgres import ask, connected
 from .postgres_proxy import proxy_to
 
-_BOTH = ("drop answer", "drop request")
-"""Fates that a request can have over HTTP and by PGWire."""
-
 
 def writes(request: HttpRequest) -> bool:
     """Whether a request stores lines."""
@@ -153,7 +150,8 @@ class QuestdbUnderTest(HttpServerUnderTest):
     @contextmanager
     def fated(self, fate: Fate, wait_s: float = 0.0, **options: Any) -> Iterator[Strike]:
         """The next request that writes meets it, whichever way it goes."""
-        if fate not in _BOTH:
+        if fate != "drop answer" and fate != "drop request":
+            # These are struck over HTTP alone.
             with super().fated(fate, wait_s, **options) as strike:
                 yield strike
             return

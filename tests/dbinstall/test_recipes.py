@@ -345,10 +345,11 @@ def test_the_user_and_the_database_are_made(target: Target) -> None:
         user = target.options.get("username", target.options.get("user"))
         database = target.options.get("org")
     text = "".join(path.read_text() for path in recipe.folder.iterdir() if path.suffix != ".md")
-    # YugabyteDB has these users from the start.
+    # YugabyteDB has these users from the start, and both have the database.
     built_in = recipe.name == "yugabytedb" and user in ("yugabyte", "cassandra")
     assert user is None or built_in or re.search(rf"\b{user}\b", text)
-    assert database is None or recipe.name == "yugabytedb" or re.search(rf"\b{database}\b", text)
+    database_there = database is None or recipe.name in ("yugabytedb", "questdb")
+    assert database_there or re.search(rf"\b{database}\b", text)
 
 
 @every_combination

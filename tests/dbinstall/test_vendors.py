@@ -157,6 +157,15 @@ def test_charts(combination: Combination) -> None:
     assert combination.nodes in [one["spec"]["replicas"] for one in sets]
     assert set(values_of(documents, "storageClassName")) == {"fast"}
     key, _, value = recipe.volumes.partition("=")
-    claims = [claim for one in sets for claim in one["spec"].get("volumeClaimTemplates", [])]
-    claims += [one for one in documents if one["kind"] == "PersistentVolumeClaim"]
-    assert claims and all(claim["metadata"]["labels"][key] == value for claim in claims)
+    # A StatefulSet gives its claims the labels by which it selects its pods, beside their own.
+    labels = [
+        {**claim["metadata"].get("labels", {}), **one["spec"]["selector"]["matchLabels"]}
+        for one in sets
+        for claim in one["spec"].get("volumeClaimTemplates", [])
+    ]
+    labels += [
+        one["metadata"].get("labels", {})
+        for one in documents
+        if one["kind"] == "PersistentVolumeClaim"
+    ]
+    assert labels and all(one.get(key) == value for one in labels)
