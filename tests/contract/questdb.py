@@ -150,7 +150,7 @@ class QuestdbUnderTest(HttpServerUnderTest):
     @contextmanager
     def fated(self, fate: Fate, wait_s: float = 0.0, **options: Any) -> Iterator[Strike]:
         """The next request that writes meets it, whichever way it goes."""
-        if fate != "drop answer" and fate != "drop request":
+        if fate not in ("drop answer", "drop request"):
             # These are struck over HTTP alone.
             with super().fated(fate, wait_s, **options) as strike:
                 yield strike
