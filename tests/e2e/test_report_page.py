@@ -241,14 +241,22 @@ LONG = (
 )
 
 
-@pytest.fixture
-def long(browser: Browser, tmp_path: Path) -> Iterator[Page]:
-    """A report whose texts are long."""
-    file = tmp_path / "long.html"
+@pytest.fixture(scope="module")
+def long_page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A report whose texts are long, drawn once: nothing in it changes but with the window."""
+    file = tmp_path_factory.mktemp("long") / "long.html"
     file.write_text(make_report([stored(one, f"id-{n}") for n, one in enumerate(LONG)], "Long"))
-    context = browser.new_context(offline=True, viewport={"width": 1200, "height": 900})
+    context = browser.new_context(offline=True)
     yield Opened(context.new_page(), file).page
     context.close()
+
+
+@pytest.fixture
+def long(long_page: Page) -> Page:
+    """Likewise, in a window of the usual size."""
+    long_page.set_viewport_size({"width": 1200, "height": 900})
+    long_page.emulate_media(color_scheme="light")
+    return long_page
 
 
 OVERLAPS = """() => {
@@ -448,13 +456,15 @@ def test_report_opens_a_browser(tool: Tool, kept: Kept, tmp_path: Path) -> None:
     program.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
     program.chmod(0o755)
     file = tmp_path / "report.html"
-    write_report(tool, kept, file, "--open", env={"BROWSER": str(program)})
+    write_report(tool, {"base": kept["base"]}, file, "--open", env={"BROWSER": str(program)})
     assert (tmp_path / "opened").read_text().strip() == file.as_uri()
 
 
 def test_report_without_a_browser(tool: Tool, kept: Kept, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
-    done = write_report(tool, kept, file, "--open", env={"PATH": str(tmp_path), "DISPLAY": ""})
+    done = write_report(
+        tool, {"base": kept["base"]}, file, "--open", env={"PATH": str(tmp_path), "DISPLAY": ""}
+    )
     assert f"No browser could be started: open {file} yourself." in done.err
     assert file.is_file()
 
