@@ -176,17 +176,18 @@ def look_at_database(snapshot: Snapshot, pids: Collection[int]) -> Use:
     of = [snapshot.processes[pid] for pid in sorted(family)]
     # Who has just been forked by a server may still listen as it does.
     roots = [one for one in of if one.parent not in family]
+    families = {
+        (one.pid, one.created): [
+            snapshot.processes[pid] for pid in find_family(snapshot.processes, [one.pid])
+        ]
+        for one in roots
+    }
     counters = psutil.disk_io_counters(perdisk=True) or {}
     return Use(
         at=snapshot.at,
-        roots={
-            (one.pid, one.created): _count(
-                [snapshot.processes[pid] for pid in find_family(snapshot.processes, [one.pid])]
-            )
-            for one in roots
-        },
+        roots={root: _count(own) for root, own in families.items()},
         names=tuple(dict.fromkeys(one.name for one in of)),
-        memory_bytes=sum(_read_memory(one.pid, len(of) <= _MOST_PROPORTIONAL) for one in of),
+        memory_bytes=sum(map(_read_memory, families.values())),
         disks_busy_s={
             name: one.busy_time / 1000
             for name, one in counters.items()
@@ -204,14 +205,16 @@ def _count(processes: Sequence[Process]) -> Counters:
     )
 
 
-def _read_memory(pid: int, is_shared_out: bool) -> int:
-    """What is shared by several processes counts in each of them by its part, if asked for."""
-    with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        if is_shared_out and psutil.LINUX:
-            return int(process.memory_full_info().pss)
-        return int(process.memory_info().rss)
-    return 0
+def _read_memory(family: Sequence[Process]) -> int:
+    """Of a server and what it has started. What is shared among them counts in each by its part, unless they
+    are many; of a single one it isn't asked, as that takes milliseconds for each GB."""
+    is_shared_out = psutil.LINUX and 1 < len(family) <= _MOST_PROPORTIONAL
+    size = 0
+    for one in family:
+        with suppress(psutil.Error):
+            process = psutil.Process(one.pid)
+            size += process.memory_full_info().pss if is_shared_out else process.memory_info().rss
+    return size
 
 
 def _read_disk(pid: int) -> tuple[int, int] | None:
