@@ -76,6 +76,7 @@ pictures: $(VENV)/tool
 	$(PLOT) --output img/example_stall.svg --kind time $(EXAMPLE)-open.json
 	$(PLOT) --output img/example_capacity.svg --kind rate $(EXAMPLE)-capacity.json
 	$(PLOT) --output img/example_disturbed.svg --kind time $(EXAMPLE)-disturbed.json
+	$(PLOT) --output img/example_rolling.svg --kind time $(EXAMPLE)-rolling.json
 
 clean:
 	rm -rf $(VENV)

@@ -105,6 +105,14 @@ def test_tables_printed_are_those_of_the_stored_results(document: str, result: s
     assert table.split("\n\n")[0].strip("\n") in (ROOT / document).read_text()
 
 
+@pytest.mark.parametrize("result", ["example-disturbed", "example-rolling"])
+def test_what_is_said_of_disturbances_is_that_of_the_stored_results(result: str) -> None:
+    stored = str(ROOT / "img" / "results" / f"{result}.json")
+    shown = CliRunner().invoke(commands, ["results", "show", stored], catch_exceptions=False).stdout
+    (sentence,) = (line for line in shown.splitlines() if line.startswith("After "))
+    assert f"> {sentence}\n" in (ROOT / "docs" / "disturbances.md").read_text()
+
+
 def _options(name: str) -> set[str]:
     command = commands.get_command(click.Context(commands), name)
     assert command is not None
