@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
@@ -75,6 +76,7 @@ class ClickhouseUnderTest(HttpServerUnderTest):
             },
             stack,
         )
+        self.queues = self._queues_inserts()
         self.encrypted = self.encrypting().endpoints[0]
         """The same server behind TLS."""
 
@@ -99,6 +101,19 @@ class ClickhouseUnderTest(HttpServerUnderTest):
         )
         with _NO_PROXY.open(request, timeout=60) as answer:
             return [json.loads(line) for line in answer.read().splitlines()]
+
+    def _queues_inserts(self) -> bool:
+        """Whether there is a queue for asynchronous inserts: the stand-in has none."""
+        try:
+            self.sql("SYSTEM FLUSH ASYNC INSERT QUEUE")
+        except urllib.error.HTTPError:
+            return False
+        return True
+
+    def answer_instead(self, request: HttpRequest) -> Refuse | None:
+        if not self.queues and request.body == b"SYSTEM FLUSH ASYNC INSERT QUEUE":
+            return Refuse(200, b"")
+        return None
 
     def _name(self, table: str) -> str:
         return f"`{self.database}`.`{table}`"
