@@ -131,7 +131,7 @@ ENTRIES = (
     Entry("cratedb", "cratedb", CratedbUnderTest, _cratedb, ("CRATEDB_URL",)),
     Entry(
         "clickhouse", "clickhouse", ClickhouseUnderTest, _clickhouse,
-        ("CLICKHOUSE_URL", "CLICKHOUSE_USER", "CLICKHOUSE_PASSWORD"),
+        ("CLICKHOUSE_URL", "CLICKHOUSE_USER", "CLICKHOUSE_PASSWORD"), thinned=True,
     ),
     Entry("questdb", "questdb", QuestdbUnderTest, _questdb, ("QUESTDB_URL", "QUESTDB_DSN")),
     Entry("arangodb-stand-in", "arangodb", ArangoStandInUnderTest, _arangodb_stand_in),
