@@ -35,12 +35,18 @@ def find_official(entry: Entry) -> Sequence[tuple[str, Encoding]]:
     """Each official client in each way to insert that it has, in one encoding of it; one of a client is
     enough where the same code is tried with all on another server."""
     module = load_module(entry.module)
-    found = []
-    for name, client in module.CAPABILITIES.clients.items():
-        by_mode = {one.label.split()[0]: one for one in reversed(module.ENCODINGS)}
-        ways = [by_mode[mode] for mode in client.ways]
-        found += [(name, encoding) for encoding in (ways[:1] if entry.thinned else ways)]
-    return found
+    by_mode = {one.label.split()[0]: one for one in reversed(module.ENCODINGS)}
+    return [
+        (name, by_mode[mode])
+        for name, client in module.CAPABILITIES.clients.items()
+        for mode in list(client.ways)[: 1 if entry.thinned else None]
+    ]
+
+
+def find_official_clients(entry: Entry) -> Sequence[tuple[str, Encoding]]:
+    """Each official client in the first of its ways."""
+    found = find_official(entry)
+    return [one for n, one in enumerate(found) if n == 0 or one[0] != found[n - 1][0]]
 
 
 def find_strikes(entry: Entry) -> Sequence[tuple[Fault, Encoding]]:
@@ -60,6 +66,7 @@ AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
     "encoding": lambda entry: load_module(entry.module).ENCODINGS,
     "pipelined": find_pipelined,
     "official": find_official,
+    "official_client": find_official_clients,
     "primary_key": lambda entry: key_modes(load_module(entry.module)),
     "either_key": lambda entry: two_key_modes(load_module(entry.module)),
     "tables": lambda entry: table_modes(load_module(entry.module)),

@@ -36,6 +36,8 @@ _CURSOR |= {"allowRetry"}
 _INDEX = {"type", "name", "fields", "unique", "sparse", "inBackground"}
 _KEY = re.compile(r"[A-Za-z0-9_\-:.@()+,=;$!*'%]{1,254}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,255}")
+# What is said of a document that is stored; of what python-arango makes of it, no more is needed.
+_STORED = {"_id": "collection/key", "_key": "key", "_rev": "_a"}
 
 
 class Refused(Exception):
@@ -164,12 +166,15 @@ class ArangoStandIn(ThreadingHTTPServer):
                 _only(params, {"collection"})
                 return _index(_collection(database, params["collection"]), body)
             case ["POST", "_api", "document", collection]:
-                _only(params, {"silent", "waitForSync"})
+                _only(params, {"silent", "waitForSync", "returnNew", "returnOld", "overwrite"})
                 _booleans(params)
                 return self._store(_collection(database, collection), params, body)
             case ["POST", "_api", "import"]:
-                _only(params, {"collection", "type", "details", "waitForSync", "onDuplicate"})
-                _booleans(params, "details", "waitForSync")
+                _only(
+                    params,
+                    {"collection", "type", "details", "waitForSync", "onDuplicate", "complete"},
+                )
+                _booleans(params, "details", "waitForSync", "complete")
                 return self._import(_collection(database, params["collection"]), params, body)
             case ["POST", "_api", "cursor"]:
                 _only(params, set())
@@ -231,7 +236,7 @@ class ArangoStandIn(ThreadingHTTPServer):
         self, collection: _Collection, params: dict[str, str], body: bytes
     ) -> tuple[int, Any]:
         given = _json(body)
-        stored = 201 if params.get("waitForSync") == "true" else 202
+        stored = 201 if _is_set(params, "waitForSync") else 202
         if not isinstance(given, list):
             if error := self._insert(collection, given):
                 raise Refused(
@@ -239,18 +244,20 @@ class ArangoStandIn(ThreadingHTTPServer):
                     error["errorNum"],
                     error["errorMessage"],
                 )
-            return stored, {}
+            return stored, {} if _is_set(params, "silent") else _STORED
         results = [self._insert(collection, document) for document in given]
-        errors = [error for error in results if error]
-        if params.get("silent") != "true":
-            raise Refused(501, 9, "only silent here")
-        return stored, errors or {}
+        if not _is_set(params, "silent"):
+            return stored, [error or _STORED for error in results]
+        return stored, [error for error in results if error] or {}
 
     def _import(
         self, collection: _Collection, params: dict[str, str], body: bytes
     ) -> tuple[int, Any]:
-        if params.get("type") != "documents":
+        if params.get("type") == "array":
+            body = b"\n".join(json.dumps(one).encode() for one in _json(body))
+        elif params.get("type") != "documents":
             raise Refused(400, 400, "invalid value for 'type'")
+        before = dict(collection.documents)
         counts = {"created": 0, "errors": 0, "empty": 0, "updated": 0, "ignored": 0}
         details = []
         for position, line in enumerate(body.split(b"\n"), 1):
@@ -264,12 +271,16 @@ class ArangoStandIn(ThreadingHTTPServer):
                 counts["ignored"] += 1
             else:
                 counts["errors"] += 1
+                if _is_set(params, "complete"):
+                    collection.documents.clear()
+                    collection.documents.update(before)
+                    raise Refused(409, error["errorNum"], error["errorMessage"])
                 details.append(
                     f"at position {position}: creating document failed with error "
                     f"'{error['errorMessage']}', offending document: {line.decode()}"
                 )
         answer: dict[str, Any] = {"error": False, **counts}
-        return 201, answer | ({"details": details} if params.get("details") == "true" else {})
+        return 201, answer | ({"details": details} if _is_set(params, "details") else {})
 
     def _query(
         self, database: dict[str, _Collection], body: dict[str, Any]
@@ -344,8 +355,12 @@ def _only(params: dict[str, str], known: set[str]) -> None:
 
 def _booleans(params: dict[str, str], *names: str) -> None:
     for name in names or params:
-        if params.get(name, "true") not in ("true", "false"):
+        if params.get(name, "true") not in ("true", "false", "1", "0"):
             raise Refused(400, 400, f"{name} must be true or false")
+
+
+def _is_set(params: dict[str, str], name: str) -> bool:
+    return params.get(name) in ("true", "1")
 
 
 def _error(number: int, message: str) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 The official client python-arango does everything but writing; it is given an HTTP layer of ours
 (`HTTPClient`, its own extension point), over which writers send bodies that are built in bulk. Its own
-layer and `insert_many` would serialise each document again, at 20 times the cost.
+layer and `insert_many` would serialise each document again, at 20 times the cost: with `client=official` it
+does, see `official`.
 
 Each event is stored exactly once, however a connection dies
 -----------------------------------------------------------
@@ -47,8 +48,10 @@ from ...workloads.base import ColumnType
 from ...workloads.queries import Bound, Function
 from ...workloads.tags import ID, Tags
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..sending import Writer
 from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from .encoding import DocumentEncoder, InsertMethod, encode_devices
+from .official import CLIENTS, make_writer
 from .options import ArangoOptions, EncodingOptions
 from .queries import SHAPES, compile_query, name_field
 from .server import Connection
@@ -98,6 +101,7 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
         missing_values=True,
         tags_table=Support.FULL,
         rounded=(Function.SUM,),
+        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("document", {"insert_method": "document"}),
@@ -114,7 +118,9 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> DocumentEncoder:
         return DocumentEncoder(job, options.mode(batch))
 
-    def writer(self, batch: int, prefill: bool = False) -> ArangoWriter:
+    def writer(self, batch: int, prefill: bool = False) -> Writer:
+        if self.is_official(prefill):
+            return make_writer(self.options, self.job, batch)
         options = self.options
         if prefill and options.insert_method is InsertMethod.SINGLE:
             options = options.model_copy(update={"insert_method": None})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -41,11 +41,17 @@ _SEPARATORS = {
 
 
 @dataclass(slots=True)
-class Request(exactly_once.Request):
+class TableRequest(exactly_once.Request):
     """One request to one collection, and what is known of its fate while it is tried again."""
 
+    table: int = field(kw_only=True)
+
+
+@dataclass(slots=True)
+class Request(TableRequest):
+    """One that is sent as it stands."""
+
     method: InsertMethod
-    table: int
     body: bytes
 
     def cut(self, positions: Sequence[int], payload: Payload) -> None:
@@ -91,7 +97,7 @@ class DocumentEncoder(Encoder):
         spans = bounds(len(block), size)
         tables = deal_in_turn(block, range(self._tables))
         return [
-            Request(range(stop - start), self.method, tables[start], body)
+            Request(range(stop - start), self.method, body, table=tables[start])
             for body, (start, stop) in zip(self._bodies(block, size), spans, strict=True)
         ]
 
@@ -100,7 +106,7 @@ class DocumentEncoder(Encoder):
         requests = []
         for share, part in deal_block(block, self._tables):
             (body,) = self._bodies(part, len(part))
-            requests.append(Request(share.rows, self.method, share.table, body))
+            requests.append(Request(share.rows, self.method, body, table=share.table))
         return requests
 
     def _bodies(self, block: EventBlock, size: int) -> list[bytes]:

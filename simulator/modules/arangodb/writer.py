@@ -8,11 +8,11 @@ from typing import Any
 from ...contract import PrimaryKey
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
-from ..sending import Payload, Writer
+from ..sending import Encoder, Payload, Writer
 from ..shared.errors import stored_by_earlier_run
 from ..shared.exactly_once import Span, Wanted, find_missing, settle
 from ..shared.http import parse_body
-from .encoding import DocumentEncoder, InsertMethod, Request
+from .encoding import DocumentEncoder, InsertMethod, Request, TableRequest
 from .options import ArangoOptions
 from .queries import name_field
 from .server import SHOWN, TOO_MANY_REQUESTS, UNIQUE, Connection, read_error_number
@@ -21,18 +21,78 @@ from .server import SHOWN, TOO_MANY_REQUESTS, UNIQUE, Connection, read_error_num
 _SETTLE_S = 0.3
 
 
-class ArangoWriter(Writer):
-    """Sends payloads of `DocumentEncoder`."""
+class DocumentWriter(Writer):
+    """Knows how to find out what is stored of a request, however that is sent: a payload's data are requests
+    with a `table`."""
 
-    encoder: DocumentEncoder
-
-    def __init__(self, encoder: DocumentEncoder, options: ArangoOptions, job: Job) -> None:
+    def __init__(self, encoder: Encoder, options: ArangoOptions, job: Job) -> None:
         super().__init__(encoder)
         self.max_in_flight = options.in_flight(job.load)
         self._options = options
         self._job = job
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
         self._connection: Connection | None = None
+
+    def open(self) -> None:
+        self._connection = Connection(self._options, self._job)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def settle(self, payload: Payload) -> bool:
+        """Find out what is stored of a request in doubt; whether nothing of it is left to be sent."""
+
+        def find_missing(request: TableRequest) -> list[int]:
+            if self._client_key:
+                # All of them can be sent again: stored events are refused.
+                return list(range(len(request.rows)))
+            return self._find_missing(request, payload)
+
+        return settle(payload.data, payload, find_missing)
+
+    def _find_missing(self, request: TableRequest, payload: Payload) -> list[int]:
+        """The positions of the request's rows that the database doesn't have."""
+        connection, schema = self._connection, self._job.schema
+        assert connection is not None
+        table = self._job.table_names[request.table]
+        paths = {name: name_field(schema, name) for name in schema.row_key}
+
+        def find(wanted: Wanted) -> list[tuple[Any, ...]]:
+            conditions: list[str] = []
+            values: dict[str, Any] = {"@collection": table}
+            for number, (name, sought) in enumerate(wanted.items()):
+                if isinstance(sought, Span):
+                    conditions += [
+                        f"{paths[name]} >= @first{number}",
+                        f"{paths[name]} <= @last{number}",
+                    ]
+                    values |= {f"first{number}": sought.first, f"last{number}": sought.last}
+                else:
+                    conditions.append(f"{paths[name]} IN @texts{number}")
+                    values[f"texts{number}"] = sought
+            query = f"""
+                FOR e IN @@collection
+                FILTER {" AND ".join(conditions)}
+                RETURN [{", ".join(paths.values())}]"""
+            return connection.rows(query, values)
+
+        before: list[int] | None = None
+        while before != (missing := find_missing(request, payload, find)):
+            before = missing
+            # The server may still be at work on the request, and doesn't announce its end.
+            time.sleep(_SETTLE_S)
+        return missing
+
+
+class ArangoWriter(DocumentWriter):
+    """Sends payloads of `DocumentEncoder`."""
+
+    encoder: DocumentEncoder
+
+    def __init__(self, encoder: DocumentEncoder, options: ArangoOptions, job: Job) -> None:
+        super().__init__(encoder, options, job)
         sync = str(options.sync).lower()
         names = job.table_names
         self._document_paths = [
@@ -42,14 +102,6 @@ class ArangoWriter(Writer):
             f"/_api/import?collection={name}&type=documents&details=true&waitForSync={sync}"
             for name in names
         ]
-
-    def open(self) -> None:
-        self._connection = Connection(self._options, self._job)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
     def send(self, payload: Payload) -> int:
         connection = self._connection
@@ -118,50 +170,6 @@ class ArangoWriter(Writer):
         if "unique constraint violated" in refused[0]:
             raise stored_by_earlier_run(text)
         raise SimulatorError(text)
-
-    def settle(self, payload: Payload) -> bool:
-        """Find out what is stored of a request in doubt; whether nothing of it is left to be sent."""
-
-        def find_missing(request: Request) -> list[int]:
-            if self._client_key:
-                # All of them can be sent again: stored events are refused.
-                return list(range(len(request.rows)))
-            return self._find_missing(request, payload)
-
-        return settle(payload.data, payload, find_missing)
-
-    def _find_missing(self, request: Request, payload: Payload) -> list[int]:
-        """The positions of the request's rows that the database doesn't have."""
-        connection, schema = self._connection, self._job.schema
-        assert connection is not None
-        table = self._job.table_names[request.table]
-        paths = {name: name_field(schema, name) for name in schema.row_key}
-
-        def find(wanted: Wanted) -> list[tuple[Any, ...]]:
-            conditions: list[str] = []
-            values: dict[str, Any] = {"@collection": table}
-            for number, (name, sought) in enumerate(wanted.items()):
-                if isinstance(sought, Span):
-                    conditions += [
-                        f"{paths[name]} >= @first{number}",
-                        f"{paths[name]} <= @last{number}",
-                    ]
-                    values |= {f"first{number}": sought.first, f"last{number}": sought.last}
-                else:
-                    conditions.append(f"{paths[name]} IN @texts{number}")
-                    values[f"texts{number}"] = sought
-            query = f"""
-                FOR e IN @@collection
-                FILTER {" AND ".join(conditions)}
-                RETURN [{", ".join(paths.values())}]"""
-            return connection.rows(query, values)
-
-        before: list[int] | None = None
-        while before != (missing := find_missing(request, payload, find)):
-            before = missing
-            # The server may still be at work on the request, and doesn't announce its end.
-            time.sleep(_SETTLE_S)
-        return missing
 
 
 def import_missing(

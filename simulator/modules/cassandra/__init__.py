@@ -18,7 +18,8 @@ Each event is stored exactly once
 ---------------------------------
 An INSERT with all key columns given writes the same row however often it is sent. So a request
 whose fate is not known (a lost connection, a write timeout, which may have been written nevertheless)
-is simply sent again, and every failure is counted. The driver's own retries are off.
+is simply sent again, and every failure is counted. The driver's own retries are off. With `client=official`
+and `client=execute_concurrent` the driver sends them, see `official`.
 
 Queries
 -------
@@ -69,9 +70,11 @@ from ...errors import SimulatorError
 from ...workloads.base import ColumnType
 from ...workloads.queries import Bound, Shape
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..sending import Writer
 from ..shared.errors import nothing_to_query
 from ..shared.sql import quote_name
 from .encoding import CassandraEncoder, has_key_column
+from .official import CLIENTS, make_writer
 from .options import CassandraOptions, EncodingOptions, Flavor, InsertMode, ReplicationStrategy
 from .queries import CassandraQueries
 from .server import ClusterSession
@@ -144,6 +147,7 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
         missing_values=True,
         tags_table=Support.UNSUPPORTED,
         shapes=frozenset(Shape),
+        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("batch", {"insert_mode": "batch"}),
@@ -163,8 +167,10 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
             job, batch, options.batch_type, options.consistency_level, job.schema.devices_per_worker
         )
 
-    def writer(self, batch: int, prefill: bool = False) -> CassandraWriter:
+    def writer(self, batch: int, prefill: bool = False) -> Writer:
         options = self.options
+        if self.is_official(prefill):
+            return make_writer(self.encoder(options, self.job, batch), options, self.job)
         if prefill:
             # In batches, whatever the target's mode.
             options = options.model_copy(update={"insert_mode": InsertMode.BATCH})

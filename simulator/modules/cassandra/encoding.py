@@ -177,10 +177,10 @@ class CassandraEncoder(Encoder):
 
     def _rows(self, block: EventBlock, prefix: bytes | NDArray[np.void]) -> BinaryRows:
         return BinaryRows(
-            self._values(block), prefix, missing=block.missing, missing_length=_NOT_SET
+            self.values(block), prefix, missing=block.missing, missing_length=_NOT_SET
         )
 
-    def _values(self, block: EventBlock) -> Columns:
+    def values(self, block: EventBlock) -> Columns:
         """The columns of the INSERT and their values."""
         names, values = list(block.schema.columns), dict(block.columns)
         path = block.schema.device_path

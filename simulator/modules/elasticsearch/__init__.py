@@ -2,7 +2,8 @@
 
 Writers send both the same requests over HTTP connections of our own (`shared/http.py`): bodies are built
 in bulk, so that nothing is left for a client to do. Everything else goes through Elastic's client if the
-server is Elasticsearch: the client refuses all others.
+server is Elasticsearch: the client refuses all others. With `client=official` and `client=streaming_bulk` the
+vendors' clients write, too, see `official`.
 
 Each table is an index of the same name (after `index_prefix`). It is written to through an alias, since a
 write can be made to depend on an alias, not on an index: a write to an index that is gone would create
@@ -43,8 +44,10 @@ from ...errors import Retryable
 from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Bound, Function
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..sending import Writer
 from ..shared.errors import MissingTable, nothing_to_query
 from .encoding import DocumentEncoder, InsertMode
+from .official import CLIENTS, make_writer
 from .options import ElasticsearchOptions, EncodingOptions, Flavor
 from .queries import SHAPES, compile_query
 from .server import Connection
@@ -114,6 +117,7 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         tags_table=Support.UNSUPPORTED,
         # https://www.elastic.co/docs/reference/aggregations#limits-for-long-values
         rounded=(Function.MIN, Function.MAX, Function.SUM),
+        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("bulk", {"insert_mode": "bulk"}),
@@ -131,7 +135,9 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         aliases = [options.alias(table) for table in job.table_names]
         return DocumentEncoder(job, options.mode(batch), aliases)
 
-    def writer(self, batch: int, prefill: bool = False) -> ElasticsearchWriter:
+    def writer(self, batch: int, prefill: bool = False) -> Writer:
+        if self.is_official(prefill):
+            return make_writer(self.options, self.job, batch)
         # The batch of a prefill says how it is sent; the target's mode is for the run.
         options = self.options.model_copy(update={"insert_mode": None}) if prefill else self.options
         return ElasticsearchWriter(self.encoder(options, self.job, batch), options, self.job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import quote
 
@@ -35,19 +35,25 @@ class InsertMode(StrEnum):
 
 
 @dataclass(slots=True)
-class Request(exactly_once.Request):
+class NamedRequest(exactly_once.Request):
     """One request, and what is known of its fate while it is tried again."""
 
-    method: str
-    target: str
-    body: bytes
-    name: str = ""
+    name: str = field(default="", kw_only=True)
     """The name under which the server may still be at work on it, if it is in doubt."""
 
     def doubt_under(self, name: str) -> None:
         """Note that it is unknown how much the server has stored of what was sent under this name."""
         self.doubt()
         self.name = name
+
+
+@dataclass(slots=True)
+class Request(NamedRequest):
+    """One that is sent as it stands."""
+
+    method: str
+    target: str
+    body: bytes
 
     def cut(self, positions: Sequence[int], payload: Payload) -> None:
         lines = self.body.split(b"\n")

@@ -157,7 +157,7 @@ class Connection:
         except ApiError as error:
             raise self.interpret(error.status_code, error.body) from error
         except elastic_transport.TransportError as error:
-            raise self._interpret_silence(error) from error
+            raise self.interpret_silence(error) from error
 
     def _ask_once(self, client: ElasticClient, *request: Any) -> Any:
         """_NotSent if the node whose turn it is can't be reached: the client leaves it out then."""
@@ -188,7 +188,7 @@ class Connection:
             return Retryable("unavailable", text)
         return SimulatorError(text)
 
-    def _interpret_silence(
+    def interpret_silence(
         self, error: elastic_transport.TransportError
     ) -> Retryable | SimulatorError:
         """What it means that the client got no answer."""

@@ -14,11 +14,11 @@ import orjson
 from ...contract import PrimaryKey
 from ...errors import Retryable, SimulatorError
 from ..base import Job
-from ..sending import Payload, Writer
+from ..sending import Encoder, Payload, Writer
 from ..shared.errors import connection_lost
 from ..shared.exactly_once import Span, Wanted, find_missing, keep_refused, settle
 from ..shared.http import parse_body
-from .encoding import DocumentEncoder, InsertMode, Request
+from .encoding import DocumentEncoder, InsertMode, NamedRequest, Request
 from .options import ElasticsearchOptions
 from .queries import fetch_groups, find_field, require_all, search
 from .server import CONFLICT, CREATED, OK, SERVER_ERROR, Connection, describe_error
@@ -33,12 +33,11 @@ _SETTLE_S = 1.0
 _STORED = b'"status":201'
 
 
-class ElasticsearchWriter(Writer):
-    """Sends payloads of `DocumentEncoder`; by several threads if several may be in flight."""
+class DocumentWriter(Writer):
+    """Knows how to find out what is stored of a request, however that is sent: the data of its payloads
+    are a `NamedRequest`. Several threads share it if several may be in flight."""
 
-    encoder: DocumentEncoder
-
-    def __init__(self, encoder: DocumentEncoder, options: ElasticsearchOptions, job: Job) -> None:
+    def __init__(self, encoder: Encoder, options: ElasticsearchOptions, job: Job) -> None:
         super().__init__(encoder)
         self.max_in_flight = options.in_flight(job.load)
         self._options = options
@@ -57,6 +56,83 @@ class ElasticsearchWriter(Writer):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _thread_name(self, connection: Connection) -> str:
+        name: str | None = getattr(self._own, "name", None)
+        if name is None:
+            # Names are few and used again: a server logs each deprecation once per name.
+            name = self._own.name = f"{connection.name} {id(self):x}-{next(self._numbers)}"
+        return name
+
+    def _doubt(self, request: NamedRequest, name: str) -> None:
+        request.doubt_under(name)
+        # A request that is still at work under this name must be told from later ones.
+        self._own.name = None
+
+    def settle(self, payload: Payload) -> bool:
+        """Find out what is stored of a request in doubt; whether nothing of it is left to be sent."""
+
+        def find_missing(request: NamedRequest) -> list[int]:
+            if self._job.load.primary_key is PrimaryKey.CLIENT:
+                # All of them can be sent again: stored events are refused.
+                return list(range(len(request.rows)))
+            self._await_end(request.name)
+            return self._find_missing(request, payload)
+
+        return settle([payload.data], payload, find_missing)
+
+    def _await_end(self, name: str) -> None:
+        """Wait until no node is at work on what was sent under that name, nor begins to."""
+        assert self._connection is not None
+        began = idle_since = time.monotonic()
+        while (now := time.monotonic()) - idle_since < _SETTLE_S:
+            answer = self._connection.ask("GET", "/_tasks?actions=indices:data/write/*")
+            if "node_failures" in answer:
+                raise connection_lost(
+                    f"a node doesn't answer: {describe_error(answer['node_failures'])}"
+                )
+            tasks = [task for node in answer["nodes"].values() for task in node["tasks"].values()]
+            if any(task["headers"].get("X-Opaque-Id") == name for task in tasks):
+                if now - began > _TASK_END_S:
+                    raise connection_lost("the server is still at work on the request")
+                idle_since = time.monotonic()
+            # The server announces no end of a task of another connection.
+            time.sleep(_TASK_POLL_S)
+
+    def _find_missing(self, request: NamedRequest, payload: Payload) -> list[int]:
+        """The positions of the request's rows that aren't stored."""
+        connection, schema = self._connection, self._job.schema
+        assert connection is not None
+        names = ",".join(map(self._options.index, self._job.table_names))
+        connection.refresh(names)
+        key = {name: {"terms": {"field": find_field(schema, name)}} for name in schema.key}
+
+        def find(wanted: Wanted) -> set[tuple[Any, ...]]:
+            conditions: list[dict[str, Any]] = []
+            for name, values in wanted.items():
+                field = find_field(schema, name)
+                if isinstance(values, Span):
+                    span = {"gte": values.first, "lte": values.last}
+                    conditions.append({"range": {field: span}})
+                else:
+                    conditions.append({"terms": {field: values}})
+            question = {
+                "size": 0,
+                "track_total_hits": False,
+                "query": require_all(*conditions),
+            }
+            return {
+                tuple(bucket["key"][name] for name in schema.key)
+                for bucket in fetch_groups(partial(search, connection, names), question, key, {})
+            }
+
+        return find_missing(request, payload, find)
+
+
+class ElasticsearchWriter(DocumentWriter):
+    """Sends payloads of `DocumentEncoder` as they stand."""
+
+    encoder: DocumentEncoder
 
     def send(self, payload: Payload) -> int:
         connection = self._connection
@@ -101,74 +177,3 @@ class ElasticsearchWriter(Writer):
             if status >= SERVER_ERROR:
                 self._doubt(request, name)
             yield self._connection.interpret(status, result)
-
-    def _thread_name(self, connection: Connection) -> str:
-        name: str | None = getattr(self._own, "name", None)
-        if name is None:
-            # Names are few and used again: a server logs each deprecation once per name.
-            name = self._own.name = f"{connection.name} {id(self):x}-{next(self._numbers)}"
-        return name
-
-    def _doubt(self, request: Request, name: str) -> None:
-        request.doubt_under(name)
-        # A request that is still at work under this name must be told from later ones.
-        self._own.name = None
-
-    def settle(self, payload: Payload) -> bool:
-        """Find out what is stored of a request in doubt; whether nothing of it is left to be sent."""
-
-        def find_missing(request: Request) -> list[int]:
-            if self._job.load.primary_key is PrimaryKey.CLIENT:
-                # All of them can be sent again: stored events are refused.
-                return list(range(len(request.rows)))
-            self._await_end(request.name)
-            return self._find_missing(request, payload)
-
-        return settle([payload.data], payload, find_missing)
-
-    def _await_end(self, name: str) -> None:
-        """Wait until no node is at work on what was sent under that name, nor begins to."""
-        assert self._connection is not None
-        began = idle_since = time.monotonic()
-        while (now := time.monotonic()) - idle_since < _SETTLE_S:
-            answer = self._connection.ask("GET", "/_tasks?actions=indices:data/write/*")
-            if "node_failures" in answer:
-                raise connection_lost(
-                    f"a node doesn't answer: {describe_error(answer['node_failures'])}"
-                )
-            tasks = [task for node in answer["nodes"].values() for task in node["tasks"].values()]
-            if any(task["headers"].get("X-Opaque-Id") == name for task in tasks):
-                if now - began > _TASK_END_S:
-                    raise connection_lost("the server is still at work on the request")
-                idle_since = time.monotonic()
-            # The server announces no end of a task of another connection.
-            time.sleep(_TASK_POLL_S)
-
-    def _find_missing(self, request: Request, payload: Payload) -> list[int]:
-        """The positions of the request's rows that aren't stored."""
-        connection, schema = self._connection, self._job.schema
-        assert connection is not None
-        names = ",".join(map(self._options.index, self._job.table_names))
-        connection.refresh(names)
-        key = {name: {"terms": {"field": find_field(schema, name)}} for name in schema.key}
-
-        def find(wanted: Wanted) -> set[tuple[Any, ...]]:
-            conditions: list[dict[str, Any]] = []
-            for name, values in wanted.items():
-                field = find_field(schema, name)
-                if isinstance(values, Span):
-                    span = {"gte": values.first, "lte": values.last}
-                    conditions.append({"range": {field: span}})
-                else:
-                    conditions.append({"terms": {field: values}})
-            question = {
-                "size": 0,
-                "track_total_hits": False,
-                "query": require_all(*conditions),
-            }
-            return {
-                tuple(bucket["key"][name] for name in schema.key)
-                for bucket in fetch_groups(partial(search, connection, names), question, key, {})
-            }
-
-        return find_missing(request, payload, find)

@@ -3,7 +3,8 @@
 Each event is stored exactly once: a point is its measurement, tags and time, and writing it again
 writes the same values. So a request whose fate is unknown is simply sent again, and two events must
 never share device and millisecond. They don't: a workload's devices belong to one worker each, whose
-timestamps always rise, unless runs start again in time (`Capabilities.repeated_timestamps`).
+timestamps always rise, unless runs start again in time (`Capabilities.repeated_timestamps`). With
+`client=official` and `client=batching` the client's write API sends them, see `official`.
 
 A table is a measurement. Columns that describe the device are tags of its points, as the device's name
 is; all others but the time are fields (`encoding.py`).
@@ -29,9 +30,11 @@ from ...errors import SimulatorError
 from ...workloads.base import ColumnType
 from ...workloads.queries import Bound, Shape
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..sending import Writer
 from ..shared.errors import nothing_to_query
 from .encoding import InsertMode, LineEncoder
 from .flux import ALL_TIME, find_witness, quote_text, select_events
+from .official import CLIENTS, make_writer
 from .options import EncodingOptions, InfluxOptions
 from .queries import compile_query
 from .server import Connection, connect
@@ -89,6 +92,7 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
         tags_table=Support.UNSUPPORTED,
         shapes=frozenset(Shape),
         repeated_timestamps=Support.UNSUPPORTED,
+        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("batch", {"insert_mode": "batch"}),
@@ -106,7 +110,9 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
         options.mode(batch)
         return LineEncoder(job, options.gzip)
 
-    def writer(self, batch: int, prefill: bool = False) -> InfluxWriter:
+    def writer(self, batch: int, prefill: bool = False) -> Writer:
+        if self.is_official(prefill):
+            return make_writer(self.options, self.job, batch)
         return InfluxWriter(LineEncoder(self.job, self.options.gzip), self.options, self.job)
 
     def open(self) -> None:

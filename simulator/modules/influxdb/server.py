@@ -215,16 +215,22 @@ class Connection:
                 _preload_content=not streams,
                 _request_timeout=timeouts_ms,
             )
-        except ApiException as error:
-            if not error.status:
-                raise self._refuse_certificate(str(error.reason)) from error
-            wait_s = error.headers.get("Retry-After")
-            text = error.body or error.reason or ""
-            if isinstance(text, bytes):
-                text = text.decode(errors="replace")
-            raise self.interpret(error.status, text, wait_s) from error
-        except HTTPError as error:
-            raise self._interpret_silence(error, timeout_s) from error
+        except (ApiException, HTTPError) as error:
+            raise self.explain(error, timeout_s) from error
+
+    def explain(
+        self, error: ApiException | HTTPError, timeout_s: float
+    ) -> Retryable | SimulatorError:
+        """What an error of the client means that waited for so long."""
+        if isinstance(error, HTTPError):
+            return self._interpret_silence(error, timeout_s)
+        if not error.status:
+            return self._refuse_certificate(str(error.reason))
+        wait_s = error.headers.get("Retry-After") if error.headers else None
+        text = error.body or error.reason or ""
+        if isinstance(text, bytes):
+            text = text.decode(errors="replace")
+        return self.interpret(error.status, text, wait_s)
 
     def _interpret_silence(self, error: HTTPError, timeout_s: float) -> Retryable | SimulatorError:
         """What it means that the client got no answer."""

@@ -7,6 +7,7 @@ import pytest
 from ...contract import Tables
 from ...errors import OptionError
 from ...modules.base import Encoding, await_count
+from ...workloads.base import Workload
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward, rows_of
 from ..inserting import insert_with
@@ -25,45 +26,53 @@ from .test_recovery import BATCH, insert_during
 COUNT = 45
 
 
-def test_an_official_client_stores_what_the_lean_path_stores(
+def check_stored(
+    server: ServerUnderTest, official: tuple[str, Encoding], workload: Workload, tables: Tables
+) -> None:
+    """Insert by the client; all is stored as it was generated, as by the lean path."""
+    client, encoding = official
+    key = two_key_modes(server.module_type)[-1]
+    job = new_job(workload.schema, batch=batch_of(encoding, 10), tables=tables, primary_key=key)
+    observer = server.module(as_observer(job), encoding)
+    observer.open()
+    observer.prepare()
+    module = server.module(job, encoding, {"client": client})
+    recorder = insert_with(module, workload, COUNT, first=3)
+    assert (recorder.events, recorder.retries, recorder.errors) == (COUNT, 0, {})
+    assert await_count(observer.count, COUNT, observer.settle_s) == COUNT
+    observer.close()
+    block, names = workload.block(0, 3, COUNT), job.table_names
+    for number, name in enumerate(names):
+        part = block.part((number - block.first) % len(names), len(block), len(names))
+        assert server.rows(job.schema, name) == sorted(rows_of(part)), name
+
+
+def test_an_official_client_stores_events_of_all_types(
     server: ServerUnderTest, official: tuple[str, Encoding]
 ) -> None:
-    """Columns of each type, missing values, and texts with all that some format escapes."""
-    client, encoding = official
-    multiple = table_modes(server.module_type)[-1]
-    key = two_key_modes(server.module_type)[-1]
-    awkward = Awkward(device_spread=3)
-    awkward.int32_range = server.module_type.CAPABILITIES.int32_range
-    awkward.int64_range = server.module_type.CAPABILITIES.int64_range
+    """Also those that lack values, where the database has such."""
     names = workloads_of(server.module_type)
-    sundry = TESTED["sundry" if "sundry" in names else names[-1]](seed=5, device_spread=4)
-    for workload, tables in ((awkward, multiple), (sundry, Tables.SINGLE)):
-        batch = batch_of(encoding, 10)
-        job = new_job(workload.schema, batch=batch, tables=tables, primary_key=key)
-        observer = server.module(as_observer(job), encoding)
-        observer.open()
-        observer.prepare()
-        stored = []
-        for number, name in enumerate(("lean", client)):
-            # The same events, and both in the same tables but for their keys: by another worker.
-            module = server.module(job, encoding, {"client": name})
-            recorder = insert_with(module, workload, COUNT, worker=number, first=3)
-            assert (recorder.events, recorder.retries, recorder.errors) == (COUNT, 0, {})
-            expected = (number + 1) * COUNT
-            assert await_count(observer.count, expected, observer.settle_s) == expected
-            stored = server.rows(job.schema, *job.table_names)
-        observer.close()
-        blocks = [workload.block(number, 3, COUNT) for number in range(2)]
-        assert stored == sorted(rows_of(*blocks))
+    workload = TESTED["sundry" if "sundry" in names else names[-1]](seed=5, device_spread=4)
+    check_stored(server, official, workload, Tables.SINGLE)
+
+
+def test_an_official_client_stores_awkward_events_in_several_tables(
+    server: ServerUnderTest, official_client: tuple[str, Encoding]
+) -> None:
+    """Texts with all that some format escapes."""
+    workload = Awkward(device_spread=3)
+    workload.int32_range = server.module_type.CAPABILITIES.int32_range
+    workload.int64_range = server.module_type.CAPABILITIES.int64_range
+    check_stored(server, official_client, workload, table_modes(server.module_type)[-1])
 
 
 def test_an_official_client_stores_events_exactly_once(
-    server: ServerUnderTest, official: tuple[str, Encoding]
+    server: ServerUnderTest, official_client: tuple[str, Encoding]
 ) -> None:
-    client, encoding = official
+    client, encoding = official_client
     faults = [fault for fault in type(server).FAULTS if fault.thorough]
     workload = Temperature(seed=1, device_spread=2)
-    key = two_key_modes(server.module_type)[0]
+    key = two_key_modes(server.module_type)[-1]
     for fault in faults[:1]:
         job = new_job(workload.schema, batch=batch_of(encoding, BATCH), primary_key=key)
         insert_during(server, fault, job, workload, encoding, client)

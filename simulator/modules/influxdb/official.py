@@ -1,0 +1,218 @@
+"""Writes of points by influxdb-client's write API: `client=official` (synchronous) and `client=batching`.
+
+Batching collects points in the background and sends --batch of them at once, or what there is after a second
+(its default). A request here is one call with --batch points, and ends when all of them are acknowledged.
+
+https://docs.influxdata.com/influxdb/v2/api-guide/client-libraries/python/
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from operator import add
+from typing import Any, NamedTuple
+
+import orjson
+from influxdb_client.client.influxdb_client import InfluxDBClient
+from influxdb_client.client.write.point import Point
+from influxdb_client.client.write_api import SYNCHRONOUS, WriteApi, WriteOptions
+from influxdb_client.domain.write_precision import WritePrecision
+from influxdb_client.rest import ApiException
+from urllib3.exceptions import HTTPError
+
+from ...encoding import bounds
+from ...errors import Retryable
+from ...workloads.base import Column, ColumnType, EventBlock
+from ..base import Job, OfficialClient
+from ..sending import Payload, Writer
+from ..shared.official import OfficialEncoder, list_columns
+from ..shared.tables import deal_in_turn
+from .encoding import InsertMode, field_columns, label, tag_columns
+from .options import InfluxOptions
+from .server import Connection, connect
+
+_TEXTS = (ColumnType.TEXT, ColumnType.JSON)
+
+BATCHING = "batching"
+
+_PACKAGES = ("influxdb-client", "reactivex")
+CLIENTS = {
+    "official": OfficialClient(
+        _PACKAGES,
+        dict.fromkeys(InsertMode, "influxdb-client's write of points, synchronous"),
+        in_flight=True,
+    ),
+    BATCHING: OfficialClient(
+        _PACKAGES, {InsertMode.BATCH: "influxdb-client's write of points, batching"}
+    ),
+}
+"""What the option `client` can be."""
+
+
+class Request(NamedTuple):
+    """Points, and how many lines they are: a text may have line breaks, which stay as they are."""
+
+    points: list[Point]
+    lines: int
+
+
+class PointsEncoder(OfficialEncoder):
+    """A payload's data: a `Request`."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._fields = field_columns(job.schema)
+        self._tags = tag_columns(job.schema)
+
+    def _requests(self, block: EventBlock, size: int) -> Sequence[Request]:
+        schema = block.schema
+        names = deal_in_turn(block, self._job.table_names)
+        times = block.columns[schema.time].tolist()
+        fields = list_columns(self._fields, block.columns, block.missing)
+        points = [
+            Point(name).time(time, WritePrecision.MS)
+            for name, time in zip(names, times, strict=True)
+        ]
+        for column, values in zip(self._fields, fields, strict=True):
+            for point, value in zip(points, values, strict=True):
+                if value is not None:
+                    point.field(column.name, value)
+        if schema.device_path:
+            documents = map(orjson.loads, block.columns[schema.device].tolist())
+            for point, document in zip(points, documents, strict=True):
+                for key, value in document.items():
+                    point.tag(
+                        key, value if isinstance(value, str) else orjson.dumps(value).decode()
+                    )
+        else:
+            for point, device in zip(points, block.devices.tolist(), strict=True):
+                point.tag(schema.device, device.decode())
+        for column in self._tags:
+            labels = _list_labels(column, block)
+            for point, text in zip(points, labels, strict=True):
+                point.tag(column.name, text)
+        breaks = self._count_breaks(block, fields)
+        return [
+            Request(points[start:stop], stop - start + sum(breaks[start:stop]))
+            for start, stop in bounds(len(block), size)
+        ]
+
+    def _count_breaks(self, block: EventBlock, fields: Sequence[Sequence[Any]]) -> list[int]:
+        """Of each event those in its texts; nothing if there is none."""
+        found: list[int] = []
+        for column, values in zip(self._fields, fields, strict=True):
+            if column.type in _TEXTS and b"\n" in block.columns[column.name].tobytes():
+                counts = [value.count("\n") if value else 0 for value in values]
+                found = list(map(add, found, counts)) if found else counts
+        return found
+
+
+def _list_labels(column: Column, block: EventBlock) -> list[str]:
+    """The values of a column that describes the device, as texts of a tag."""
+    values = block.columns[column.name]
+    if column.type in _TEXTS:
+        return [text.decode() for text in values.tolist()]
+    return [label(column, value).decode() for value in values]
+
+
+class OfficialWriter(Writer):
+    """Writes points, and waits until they are acknowledged."""
+
+    def __init__(self, encoder: PointsEncoder, options: InfluxOptions, job: Job) -> None:
+        super().__init__(encoder)
+        self.max_in_flight = options.in_flight(job.load)
+        self._options = options
+        self._job = job
+        self._connection: Connection | None = None
+        self._client: InfluxDBClient | None = None
+        self._api: WriteApi | None = None
+
+    def open(self) -> None:
+        options = self._options
+        # It has checked that we are let in, and knows what errors mean.
+        self._connection = connect(options, self._job)
+        self._connection.close()
+        self._client = InfluxDBClient(
+            options.endpoint,
+            options.token,
+            org=options.org,
+            timeout=int(options.request_timeout_s * 1000),
+            enable_gzip=options.gzip,
+            verify_ssl=options.verify_ssl,
+            ssl_ca_cert=options.ssl_ca_cert,
+        )
+        self._client.api_client.user_agent = f"iot-benchmark/{self._job.run_id}"
+        self._api = self._open_api(self._client)
+
+    def _open_api(self, client: InfluxDBClient) -> WriteApi:
+        return client.write_api(write_options=SYNCHRONOUS)
+
+    def close(self) -> None:
+        if self._api is not None:
+            self._api.close()
+            self._api = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        self._connection = None
+
+    def send(self, payload: Payload) -> int:
+        assert self._connection is not None and self._api is not None
+        try:
+            self._write(self._api, payload.data)
+        except (ApiException, HTTPError) as error:
+            raise self._connection.explain(error, self._options.request_timeout_s) from error
+        return payload.events
+
+    def _write(self, api: WriteApi, request: Request) -> None:
+        api.write(self._options.bucket, self._options.org, request.points)
+
+
+class BatchingWriter(OfficialWriter):
+    """By the API that writes in the background: it tells by callbacks what became of points."""
+
+    def __init__(
+        self, encoder: PointsEncoder, options: InfluxOptions, job: Job, batch: int
+    ) -> None:
+        super().__init__(encoder, options, job)
+        self._batch = batch
+        self._told = threading.Condition()
+        self._left = 0
+        """Lines of the request under way that nothing was heard of."""
+        self._failure: Exception | None = None
+
+    def _open_api(self, client: InfluxDBClient) -> WriteApi:
+        # Retrying is the loop's affair, which counts.
+        options = WriteOptions(batch_size=self._batch, max_retries=0)
+        return client.write_api(
+            write_options=options,
+            success_callback=lambda _, lines: self._note(lines, None),
+            error_callback=lambda _, lines, error: self._note(lines, error),
+        )
+
+    def _note(self, lines: Any, failure: Exception | None) -> None:
+        count = (lines if isinstance(lines, bytes) else lines.encode()).count(b"\n") + 1
+        with self._told:
+            self._left -= count
+            self._failure = self._failure or failure
+            self._told.notify_all()
+
+    def _write(self, api: WriteApi, request: Request) -> None:
+        self._left, self._failure = request.lines, None
+        super()._write(api, request)
+        limit_s = self._options.request_timeout_s
+        with self._told:
+            told = self._told.wait_for(lambda: self._left <= 0, limit_s)
+            if self._failure is not None:
+                raise self._failure
+        if not told:
+            raise Retryable("timeout", f"nothing was heard of points within {limit_s:g} s")
+
+
+def make_writer(options: InfluxOptions, job: Job, batch: int) -> OfficialWriter:
+    """A writer by the API that the options name."""
+    encoder = PointsEncoder(job)
+    if options.client == BATCHING:
+        return BatchingWriter(encoder, options, job, batch)
+    return OfficialWriter(encoder, options, job)
