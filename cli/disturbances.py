@@ -179,6 +179,7 @@ class Disturber:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.marks: list[Mark] = []
+        self._under_way: Mark | None = None
 
     def follow(self, status: Status) -> None:
         """Begin when the run does."""
@@ -186,6 +187,11 @@ class Disturber:
             self._origin_s = time.monotonic() - (status.elapsed_s or 0.0)
             self._thread = threading.Thread(target=self._work, name="disturb", daemon=True)
             self._thread.start()
+
+    def list_marks(self) -> list[Mark]:
+        """All so far, with the one that is under way."""
+        under_way = self._under_way
+        return [*self.marks, under_way] if under_way is not None else list(self.marks)
 
     def __enter__(self) -> Disturber:
         return self
@@ -211,6 +217,7 @@ class Disturber:
             del self._left[0]
             began_s = time.monotonic() - self._origin_s
             ok, said = True, None
+            self._under_way = Mark(at_s=began_s, action=str(one))
             try:
                 if one.action is Action.RUN:
                     run_command(one.argument, self._interrupts, self._ended.is_set)
@@ -219,6 +226,7 @@ class Disturber:
             except RunFailed as error:
                 ok, said = False, error.message
             ended_s = time.monotonic() - self._origin_s
+            self._under_way = None
             self.marks.append(
                 Mark(at_s=began_s, ended_s=ended_s, action=str(one), ok=ok, said=said)
             )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from simulator.contract import Load
 
 from .errors import EXIT_FAILED, RunFailed
+from .live.serving import tell_end
 from .output import say
 from .results.model import Result
 from .session import Running, Session
@@ -88,6 +89,7 @@ def make_all(
             making.make(running, display)
         except (RunFailed, Interrupted) as error:
             stopped = error
+            tell_end(error)
         with interrupts.shield():
             result = making.result(running, complete=stopped is None)
             unwritten = running.write(result) if making.count else None

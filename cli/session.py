@@ -30,6 +30,7 @@ from .errors import ConfigError, RunFailed, RunGivenUp
 from .executors import make_executor
 from .executors.base import Executor, Series, Watch
 from .installation import PACKAGES, program
+from .live.serving import LiveWish, serve_live
 from .output import note
 from .plan import QUERIES, merge_options, option_names, split_options
 from .results.model import Result
@@ -62,6 +63,7 @@ class Request:
     workload_options: Sequence[str] = ()
     label: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    live: LiveWish | None = None
 
 
 @dataclass
@@ -146,11 +148,13 @@ class Session:
 
     @contextmanager
     def start(self, command: str, interrupts: Interrupts) -> Iterator[Running]:
-        """Everything up: result folder, the target's server if the tool starts it, executor."""
+        """Everything up: result folder, live page, the target's server if the tool starts it, executor."""
         started = now()
         folder = ResultFolder(self.request.output, started, command, self.target.name)
         with ExitStack() as stack:
             stack.callback(folder.close)
+            live = serve_live(self.request.live, command, self.target.name, interrupts)
+            stack.enter_context(live)
             values_of_chart = self.target.kubernetes
             executor = stack.enter_context(
                 make_executor(
@@ -201,7 +205,7 @@ class Running:
 
             def follow(status: Status) -> None:
                 disturber.follow(status)
-                watch(status)
+                watch(status.model_copy(update={"marks": disturber.list_marks()}))
 
             report = series.run(settings, self.request.timeout_s, follow)
         if report.insert is not None:

@@ -127,19 +127,29 @@ def coarsen_histogram(histogram: HdrHistogram, pending_s: Sequence[float] = ()) 
     return int(found[0]), counts[found[0] : found[-1] + 1].tolist()
 
 
-def find_percentile_ms(coarse: Iterable[CoarseCounts], percentile: float) -> float | None:
-    """A percentile of all requests in these together, in ms; None if there are none."""
+def find_percentile_ms(
+    coarse: Iterable[CoarseCounts], percentile: float, before: Iterable[CoarseCounts] = ()
+) -> float | None:
+    """A percentile of all requests in these together, in ms; None if there are none. `before`: what was
+    in them earlier, and is left out."""
     import numpy as np
 
     _, middle_us = _make_parts()
-    counts = np.zeros(len(middle_us), np.int64)
-    for number, requests in coarse:
-        counts[number : number + len(requests)] += np.array(requests, np.int64)
-    up_to = counts.cumsum()
+    # What was counted while it was being recorded may be missing, or be there twice.
+    up_to = np.maximum(_add_up(coarse) - _add_up(before), 0).cumsum()
     if not up_to[-1]:
         return None
     wanted = max(1, int(up_to[-1] * percentile / 100 + 0.5))
     return float(middle_us[up_to.searchsorted(wanted)]) / 1000
+
+
+def _add_up(coarse: Iterable[CoarseCounts]) -> IntArray:
+    import numpy as np
+
+    counts = np.zeros(len(_make_parts()[0]), np.int64)
+    for number, requests in coarse:
+        counts[number : number + len(requests)] += np.array(requests, np.int64)
+    return counts
 
 
 def _clip_us(latencies_s: Sequence[float]) -> IntArray:

@@ -22,6 +22,9 @@ OWN = {
     "output": "give --output to the campaign, whose folder has all results",
     "label": "the campaign labels its results: use labels of targets, variants and steps",
     "json": "the campaign's folder has all results",
+    **dict.fromkeys(
+        ("live", "open", "prometheus"), "give it to the campaign, whose page shows all jobs"
+    ),
     "debug": "give --debug to the campaign",
     "help": "it is no option of a job",
 }

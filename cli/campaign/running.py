@@ -15,6 +15,8 @@ from simulator.errors import one_line
 from ..config import ExecutorName
 from ..errors import CliError, ConfigError, RunFailed
 from ..install.work import Consent
+from ..live.serving import LiveWish, note_job, plan_jobs, serve_live
+from ..live.state import JobState
 from ..making import Prepared, only_prepare
 from ..output import note, say
 from ..show.status import format_span
@@ -113,13 +115,20 @@ def describe_time(jobs: Sequence[Job], prepared: Mapping[str, Prepared], campaig
     return f"{text}; {on_top} on top"
 
 
-def run_campaign(campaign: Campaign, consent: Consent, stop_on_error: bool, debug: bool) -> int:
+def run_campaign(
+    campaign: Campaign,
+    consent: Consent,
+    stop_on_error: bool,
+    debug: bool,
+    live: LiveWish | None = None,
+) -> int:
     """Run what is left, and report; the exit status."""
     _need_packages_of_report()
     prepared = prepare(campaign)
     folder, targets = campaign.folder, campaign.digest_targets()
     sessions = [prepared[job.name].session for job in campaign.jobs]
-    with folder.lock():
+    title = campaign.definition.title
+    with folder.lock(), serve_live(live, "campaign", title, campaign.interrupts):
         folder.check_plan(campaign.file, campaign.definition, targets)
         with claim_databases(list_claims(sessions), folder.path) as holding:
             installer = Installer(
@@ -179,6 +188,7 @@ class _Course:
             note(f"{len(names) - len(jobs)} of {len(names)} jobs are done: the others follow")
         if jobs:
             note(describe_time(jobs, prepared, self._campaign))
+        plan_jobs(names, set(names) - again)
         number = len(names) - len(jobs)
         for turn in turns:
             self._forget_failures(turn)
@@ -201,6 +211,7 @@ class _Course:
             if place or not first:
                 time.sleep(self._campaign.definition.settle)
             note(f"job {number + place + 1} of {len(self._campaign.names)}: {job.name}")
+            note_job(job.name, JobState.RUNNING)
             why = self._installer.provide(job)
             if why is None and self._make(job):
                 continue
@@ -240,11 +251,14 @@ class _Course:
             return self._keep_failure(job, f"unexpected {type(error).__name__}: {error}")
         if not self._folder.list_folders() - before:
             return self._keep_failure(job, "it has kept no result")
-        self._tell(f"{job.name}: {'done' if status == 0 else 'done, but not valid'}")
+        said = "done" if status == 0 else "done, but not valid"
+        note_job(job.name, JobState.DONE, None if status == 0 else "not valid")
+        self._tell(f"{job.name}: {said}")
         return True
 
     def _keep_failure(self, job: Job, why: str) -> bool:
         self._failed[job.name] = one_line(why)
+        note_job(job.name, JobState.FAILED, one_line(why))
         self._folder.keep_failed(self._failed)
         self._tell(f"{job.name}: failed: {one_line(why)}")
         return False

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from .options import config_option, debug_option
+from .options import config_option, debug_option, live_options, take_live
 
 
 @click.command()
@@ -32,10 +33,12 @@ from .options import config_option, debug_option
     help="Don't ask if the context has this name; do nothing if it has another.",
 )
 @click.option("--example", is_flag=True, help="Print a file to begin with, and nothing else.")
+@live_options
 @debug_option
 @click.pass_context
 def campaign(
     ctx: click.Context,
+    /,
     file: Path | None,
     config_file: Path,
     output: Path | None,
@@ -45,6 +48,7 @@ def campaign(
     confirm_context: str | None,
     example: bool,
     debug: bool,
+    **given: Any,
 ) -> None:
     """Run what FILE says: targets, variants of options, steps; then one report with a ranking.
 
@@ -66,4 +70,5 @@ def campaign(
     if dry_run:
         show_plan(found)
         return
-    ctx.exit(run_campaign(found, Consent(yes, confirm_context), stop_on_error, debug))
+    consent = Consent(yes, confirm_context)
+    ctx.exit(run_campaign(found, consent, stop_on_error, debug, take_live(given)))

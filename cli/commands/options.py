@@ -18,6 +18,7 @@ from ..installation import CONFIG_FILE
 from .values import Amount, Label, Pair, Rate
 
 if TYPE_CHECKING:
+    from ..live.serving import LiveWish
     from ..session import Request
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -260,6 +261,36 @@ def workload_option(function: Function) -> Function:
     )(function)  # fmt: skip
 
 
+def live_options(function: Function) -> Function:
+    """The page that shows a command while it runs, of every command that runs something."""
+    options = [
+        click.option(
+            "--live", is_flag=True,
+            help="Serve a page on this machine that shows the command while it runs.",
+        ),
+        click.option(
+            "--open", "open_live", is_flag=True, help="Serve that page, and open it in a browser.",
+        ),
+        click.option(
+            "--prometheus", "prometheus_file", type=click.Path(path_type=Path, dir_okay=False),
+            help="Serve that page, and tell Prometheus by this file where to read the same figures.",
+        ),
+    ]  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def take_live(given: dict[str, Any]) -> LiveWish | None:
+    """The values of `live_options`, which are taken out of `given`."""
+    from ..live.serving import LiveWish
+
+    live, open_it, file = (
+        given.pop(name, None) for name in ("live", "open_live", "prometheus_file")
+    )
+    return LiveWish(bool(open_it), file) if live or open_it or file else None
+
+
 def common(function: Function) -> Function:
     """Options of every command that runs something against a target."""
     options = [
@@ -296,6 +327,7 @@ def common(function: Function) -> Function:
             "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False),
             help="Write a copy of result.json to this file.",
         ),
+        live_options,
         click.option("--debug", is_flag=True, help="Show a traceback with an error."),
     ]  # fmt: skip
     for option in reversed(options):
@@ -351,4 +383,5 @@ def request_of(given: dict[str, Any]) -> Request:
         workload=given["workload"],
         disturb=given.get("disturb", ()),
         workload_options=given["workload_pairs"],
+        live=take_live(given),
     )

@@ -12,7 +12,7 @@ from simulator.contract import Report, RunSettings, Status
 from ..disturbances import Action, Disturbance, Doer
 
 Watch = Callable[[Status], None]
-"""Called with the collector's status about twice a second."""
+"""Called about twice a second with the collector's status, and what the executor sees of the database."""
 
 
 class Series(ABC):

@@ -118,6 +118,15 @@ def _fill_in(uses: Sequence[Use]) -> list[Use]:
     return filled
 
 
+def count_cpus(uses: Sequence[Use]) -> float | None:
+    """How many CPUs were in use between the last two looks; None if there weren't two, or nothing to see."""
+    last = uses[-2:]
+    if len(last) < 2 or not last[1].roots or last[1].at <= last[0].at:
+        return None
+    step = _compare(*last)
+    return step.cpu_s / (step.ended - step.began)
+
+
 def _count_restarts(uses: Sequence[Use], began: float, ended: float) -> int:
     """Looks at which there were roots that came while it was looked: a server may come with several."""
     return sum(

@@ -95,13 +95,17 @@ class _Series(Series):
         neighbours = NeighbourWatch(
             settings.options.values(), run.list_processes, self._database_pids
         )
+
+        def show(status: Status) -> None:
+            watch(status.model_copy(update={"database": neighbours.see_database()}))
+
         began = time.monotonic()
         deadline = began + timeout_s if timeout_s else None
         try:
             neighbours.start()
             run.start(deadline)
             started = time.monotonic()
-            report = await_report(run, settings.run_id, deadline, watch).report
+            report = await_report(run, settings.run_id, deadline, show).report
         finally:
             ended = time.monotonic()
             try:

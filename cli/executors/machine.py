@@ -12,10 +12,10 @@ from datetime import datetime
 
 import psutil
 
-from simulator.contract import InsertRun, Machine, ReadRun, Report, Resources
+from simulator.contract import DatabaseUse, InsertRun, Machine, ReadRun, Report, Resources
 
 from .connections import TrafficLook, read_traffic, sum_traffic
-from .database import Counters, Use, summarize_use
+from .database import Counters, Use, count_cpus, summarize_use
 from .links import LinkLook, find_link_share, read_links
 from .neighbours import Process, Snapshot, Step, compare, find_family, share_of_others
 from .proc import read_processes
@@ -69,6 +69,11 @@ class NeighbourWatch:
         """Look once more, and end."""
         self._stopped.set()
         self._thread.join(_END_PATIENCE_S)
+
+    def see_database(self) -> DatabaseUse | None:
+        """What the database used between the last two looks; None as long as that isn't known."""
+        used = None if self._servers.hidden else count_cpus(self._uses)
+        return None if used is None else DatabaseUse(cpus_used=used, cpus=self._cpus)
 
     def _watch(self) -> None:
         try:

@@ -1,4 +1,5 @@
-"""Live progress on standard error: some lines that are drawn anew on a terminal, plain lines otherwise."""
+"""Live progress on standard error: some lines that are drawn anew on a terminal, plain lines otherwise.
+What is shown there goes to the command's live page, too, if it has one."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 
 from simulator.contract import QUIET_S, Load, Phase, Status
 
+from ..live.serving import find_live
 from ..output import Block, note, terminal_size
 from .forecast import Forecast
 from .status import (
@@ -37,6 +39,7 @@ class Display(ABC):
     def __init__(self, plan: Sequence[Load]) -> None:
         """`plan`: for each run of the command, the load that says how long it goes on."""
         self._forecast = Forecast(plan)
+        self._live = find_live()
         self._label = ""
         self._at_most = False
 
@@ -49,18 +52,25 @@ class Display(ABC):
         """A run begins, e.g. `4 workers, run 2 of 3`. May be said again before it has a status."""
         self._forecast.begin(time.monotonic())
         self._label = label
+        if self._live is not None:
+            self._live.begin_run(label)
 
     def update(self, status: Status) -> None:
         """Where the run is."""
         now = time.monotonic()
         self._forecast.follow(status, now)
         all_left_s = self._forecast.seconds_left(status, now)
-        self._show(status, describe_left(status, self._forecast.runs, all_left_s, self._at_most))
+        left = describe_left(status, self._forecast.runs, all_left_s, self._at_most)
+        self._show(status, left)
+        if self._live is not None:
+            self._live.follow(status, left)
 
     def end(self, outcome: str) -> None:
         """The run's outcome, in a few words; stays visible."""
         self._forecast.end(time.monotonic())
         note(f"{self._label}: {outcome}")
+        if self._live is not None:
+            self._live.end_run(outcome)
 
     @abstractmethod
     def _show(self, status: Status, left: list[str]) -> None:

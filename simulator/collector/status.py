@@ -16,7 +16,7 @@ from ..contract import (
     RunSettings,
     Status,
 )
-from ..histograms import find_percentile_ms
+from ..histograms import CoarseCounts, find_percentile_ms
 from .barrier import MAX_NAMED, Barrier
 
 _RATE_REPORTS = 3
@@ -46,8 +46,8 @@ class Course:
         self._quiet_noted = False
         self._checked: tuple[int, int] | None = None
         """Events generated for right answers, and how many it will be."""
-        self._reports: dict[int, deque[tuple[float, int]]] = {}
-        """When each worker's last reports of this phase came, and what it had done."""
+        self._reports: dict[int, deque[tuple[float, int, CoarseCounts]]] = {}
+        """When each worker's last reports of this phase came, what it had done, and how long that took."""
 
     def enter(self, phase: Phase) -> None:
         """Begin a phase."""
@@ -70,8 +70,10 @@ class Course:
             self._advanced_at = now
             self._quiet_noted = False
         if message.stage == _STAGES.get(self.phase):
-            begun = deque([(now - message.elapsed_s, 0)], _RATE_REPORTS + 1)
-            self._reports.setdefault(message.worker, begun).append((now, message.done))
+            nothing: CoarseCounts = (0, [])
+            begun = deque([(now - message.elapsed_s, 0, nothing)], _RATE_REPORTS + 1)
+            known = self._reports.setdefault(message.worker, begun)
+            known.append((now, message.done, message.latency))
 
     def status(self, barrier: Barrier, failure: str | None) -> Status:
         """Where the run is, for the executor's display."""
@@ -136,14 +138,18 @@ class Course:
         done = sum(message.done for message in active)
         done += sum(barrier.results[worker].done for worker in workers if worker in barrier.results)
         backlogs = [message.backlog for message in active if message.backlog is not None]
+        own = [message.worker for message in active]
         return GroupStatus(
             role=group.load.role,
             done=done,
             total=self._total(group),
-            rate_per_s=self._rate([message.worker for message in active]),
+            rate_per_s=self._rate(own),
+            recent_p50_ms=self._recent_ms(own, 50),
+            recent_p99_ms=self._recent_ms(own, 99),
             p99_ms=find_percentile_ms((message.latency for message in messages), 99),
             backlog=sum(backlogs) if backlogs else None,
             retries=sum(message.retries for message in messages),
+            failed=sum(message.failed for message in messages),
         )
 
     def _total(self, group: Group) -> int | None:
@@ -159,8 +165,14 @@ class Course:
         now = time.monotonic()
         rates = []
         for reports in filter(None, map(self._reports.get, workers)):
-            (began, before), (ended, done) = reports[0], reports[-1]
+            (began, before, _), (ended, done, _) = reports[0], reports[-1]
             spent_s = max(ended, now - _REPORT_LATE_S) - began
             if spent_s > 0:
                 rates.append((done - before) / spent_s)
         return sum(rates) if rates else None
+
+    def _recent_ms(self, workers: list[int], percentile: float) -> float | None:
+        """A percentile of these workers' requests of the last seconds."""
+        known = list(filter(None, map(self._reports.get, workers)))
+        earlier = (reports[0][2] for reports in known)
+        return find_percentile_ms((reports[-1][2] for reports in known), percentile, earlier)

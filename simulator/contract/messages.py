@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 
 from .message import Message
 from .report import Machine, QueryRun
+from .resources import Mark
 from .settings import Role
 
 RUN_HEADER, TOKEN_HEADER = "X-Run-Id", "X-Run-Token"
@@ -73,6 +74,8 @@ class Progress(Message):
     done: int
     """Events acknowledged, or queries answered, in this stage."""
     retries: int = 0
+    failed: int = 0
+    """Queries without an answer."""
     backlog: int | None = None
     """Events or queries that are due and not done; None of a closed loop."""
     latency: tuple[int, list[int]] = (0, [])
@@ -280,9 +283,22 @@ class GroupStatus(Message):
     """Over the last seconds; None as long as nothing is known."""
     p99_ms: float | None = None
     """Of all requests of the window so far."""
+    recent_p50_ms: float | None = None
+    recent_p99_ms: float | None = None
+    """Of those that were answered in the last seconds."""
     backlog: int | None = None
     """Due and not done; None of a closed loop."""
     retries: int = 0
+    failed: int = 0
+    """Queries without an answer."""
+
+
+class DatabaseUse(Message):
+    """What the database uses of its machines' CPUs at the moment."""
+
+    cpus_used: float
+    cpus: float | None = None
+    """What it may use."""
 
 
 class Status(Message):
@@ -305,3 +321,7 @@ class Status(Message):
     quiet_s: float = 0.0
     """For how long nothing has come back from the database."""
     failure: str | None = None
+    database: DatabaseUse | None = None
+    """Added by the executor, which sees it; None while it doesn't."""
+    marks: list[Mark] = Field(default_factory=list)
+    """What was done to the database so far, added by who does it."""

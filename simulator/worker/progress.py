@@ -30,6 +30,7 @@ def read_progress(
         elapsed_s=recorder.elapsed_s(),
         done=recorder.events,
         retries=recorder.retries,
+        failed=failed,
         backlog=None if backlog is None else max(0, backlog - failed),
         latency=recorder.latency_so_far() if running else (0, []),
     )

@@ -65,6 +65,7 @@ class ReadingWorker(Worker):
                 stage="run",
                 elapsed_s=time.perf_counter() - origin,
                 done=len(executions),
+                failed=sum(one.error is not None for one in executions),
             )
 
         begin = time.perf_counter()

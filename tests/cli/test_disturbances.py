@@ -116,9 +116,12 @@ def test_a_command_that_outlasts_the_run_is_ended() -> None:
     with disturb("0 run sleep 60") as disturber:
         disturber.follow(RUNNING)
         time.sleep(0.3)
+        assert [(one.action, one.ended_s) for one in disturber.list_marks()] == [
+            ("0s run sleep 60", None)
+        ]
         began = time.monotonic()
     assert time.monotonic() - began < 5
-    [mark] = disturber.marks
+    [mark] = disturber.list_marks()
     assert not mark.ok
     assert "was ended then" in (mark.said or "")
 

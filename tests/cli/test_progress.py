@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cli.live.serving import LiveWish, find_live, serve_live
 from cli.output import Block, note
 from cli.show.forecast import Forecast, seconds_left
 from cli.show.progress import (
@@ -18,6 +19,7 @@ from cli.show.progress import (
     make_display,
 )
 from cli.show.status import describe_left, describe_phase
+from cli.signals import Interrupts
 from simulator.contract import GroupStatus, Load, Phase, Role, Status
 
 from ..screen import Screen
@@ -102,6 +104,21 @@ def test_a_database_from_which_nothing_comes_back_is_told_at_once(
         "run: running, 5 of 100 events, nothing has come back for 10 s, since "
     )
     assert len(said) == 3
+
+
+def test_a_live_page_is_told_what_the_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with serve_live(LiveWish(), "insert", "somewhere", Interrupts()):
+        live = find_live()
+        assert live is not None
+        display = PlainDisplay([Load(duration_s=9)])
+        display.begin("run 1 of 1")
+        display.update(status(Phase.RUN, group(done=7, total=None), elapsed_s=4.0, duration_s=9))
+        run = live.tell()["run"]
+        assert (run["label"], run["phase"]) == ("run 1 of 1", "running")
+        assert run["words"] == ["4 of 9 s", "5 s left"]
+        display.end("7 inserts/s")
+        assert live.tell()["runs"][0]["outcome"] == "7 inserts/s"
+    capsys.readouterr()
 
 
 def test_a_new_run_begins_anew(capsys: pytest.CaptureFixture[str]) -> None:

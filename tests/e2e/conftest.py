@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from .server import Server, copy_home, make_home
 from .tool import Tool
@@ -70,3 +72,23 @@ def tool(workshop: Path, embedded_home: Path) -> Iterator[Tool]:
     finally:
         tool.end_all()
         shutil.rmtree(place)
+
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium: `CHROMIUM` names its program, or it is found on the PATH. Without one its tests
+    are skipped, unless REQUIRE_SERVERS names `chromium`."""
+    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        if "chromium" in os.environ.get("REQUIRE_SERVERS", "").split(","):
+            pytest.fail("no chromium: set CHROMIUM (REQUIRE_SERVERS demands it)", pytrace=False)
+        pytest.skip("no chromium: set CHROMIUM, or install one")
+    # Root has no sandbox; the pages are our own.
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=arguments)
+        yield running
+        running.close()

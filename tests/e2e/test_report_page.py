@@ -1,19 +1,13 @@
-"""The report and the plots in a real browser, and the commands that write them.
-
-The browser is a Chromium: `CHROMIUM` names its program, or it is found on the PATH. Without one its
-tests are skipped, unless REQUIRE_SERVERS names `chromium`.
-"""
+"""The report and the plots in a real browser, and the commands that write them."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from cli.results.model import Result
 from cli.results.statistics import estimate_ratio
@@ -23,29 +17,11 @@ from ..cli.made import inserts, queries, steps, stored
 from .test_stored_results import Kept, keep
 from .tool import Done, Tool
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-
 BASE = inserts({1: [100.5, 101.0, 99.0], 4: [300.0, 303.0, 297.25]})
 SLOW = inserts({1: [50.0, 51.0, 49.0], 4: [290.0, 300.0, 310.0]}, "beta")
 ASKED = queries({"count": [0.5, 0.625], "newest": [2.0, None]}, "gamma")
 LEVELS = steps({0: 200.0, 500: 150.5}, "delta")
 RESULTS: dict[str, Result] = {"base": BASE, "slow": SLOW, "asked": ASKED, "levels": LEVELS}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A headless Chromium."""
-    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None:
-        if "chromium" in os.environ.get("REQUIRE_SERVERS", "").split(","):
-            pytest.fail("no chromium: set CHROMIUM (REQUIRE_SERVERS demands it)", pytrace=False)
-        pytest.skip("no chromium: set CHROMIUM, or install one")
-    # Root has no sandbox; the pages are our own.
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=arguments)
-        yield running
-        running.close()
 
 
 @pytest.fixture

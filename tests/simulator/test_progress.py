@@ -222,6 +222,29 @@ def test_the_rate_is_that_of_the_last_seconds(clock: list[float]) -> None:
     assert story.groups()[0].rate_per_s == pytest.approx(255)
 
 
+def test_recent_times_are_those_of_the_last_seconds(clock: list[float]) -> None:
+    """A stall shows at once, not only when it is a hundredth of all requests."""
+    story = Story(clock, Load(workers=2, events=10_000))
+    story.start()
+    assert story.groups()[0].recent_p99_ms is None
+    told = [2_000.0] * 1000
+    for second in range(1, 6):
+        clock[0] = 100.0 + second
+        told += [40_000.0] * (second > 3)
+        for worker in (0, 1):
+            story.tell(worker, len(told), latency=coarse(*told))
+        if second == 1:
+            assert story.groups()[0].recent_p50_ms == pytest.approx(2, rel=0.03)
+    (writers,) = story.groups()
+    assert writers.p99_ms == pytest.approx(2, rel=0.03)
+    assert writers.recent_p50_ms == writers.recent_p99_ms == pytest.approx(40, rel=0.03)
+    for second in (6, 7, 8):
+        clock[0] = 100.0 + second
+        for worker in (0, 1):
+            story.tell(worker, len(told), latency=coarse(*told))
+    assert story.groups()[0].recent_p99_ms is None
+
+
 def test_writers_and_readers_are_told_apart(clock: list[float]) -> None:
     story = Story(
         clock,
@@ -233,7 +256,7 @@ def test_writers_and_readers_are_told_apart(clock: list[float]) -> None:
     fast = coarse(*[2_000] * 99)
     story.tell(0, 500, backlog=7, latency=fast, retries=1)
     story.tell(1, 700, backlog=5, latency=coarse(*[80_000] * 3))
-    story.tell(2, 4, latency=coarse(300_000))
+    story.tell(2, 4, latency=coarse(300_000), failed=2)
     status = story.course.status(story.barrier, None)
     assert (status.elapsed_s, status.warm_up_s, status.duration_s) == (1.0, 10, 60)
     writers, readers = status.groups
@@ -243,6 +266,7 @@ def test_writers_and_readers_are_told_apart(clock: list[float]) -> None:
     # Three of 102 are slower than the others: percentiles of all, not the mean of theirs.
     assert writers.p99_ms == pytest.approx(80, rel=0.03)
     assert (readers.role, readers.done, readers.backlog) == (Role.READ, 4, None)
+    assert (writers.failed, readers.failed) == (0, 2)
     assert readers.p99_ms == pytest.approx(300, rel=0.03)
     assert readers.rate_per_s == pytest.approx(4)
 

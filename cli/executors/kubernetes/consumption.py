@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from simulator.contract import Resources
+from simulator.contract import DatabaseUse, Resources
 
 from ..neighbours import MIN_COVERED
 from .metrics import Count, Kind, Mean, Memory, PodName
@@ -204,6 +204,19 @@ class Consumption:
                 found.covered_s += covered_s
                 found.amount += amount * lived_s / covered_s if covered_s else 0.0
         return found if tracks else None
+
+    def find_use(self) -> DatabaseUse | None:
+        """What the pods that are there now used when each was last counted; None if none was."""
+        last: dict[tuple[PodName, str], _Step] = {}
+        for (pod, owner, _), track in self._tracks[Kind.CPU].items():
+            if pod in self.now and track.steps:
+                known = last.get((pod, owner))
+                if known is None or known.ended < track.steps[-1].ended:
+                    last[pod, owner] = track.steps[-1]
+        if not last:
+            return None
+        used = sum(step.rate for step in last.values())
+        return DatabaseUse(cpus_used=used, cpus=self._count_cpus(self._pods))
 
     def summarize(self, window: Window, events: int | None) -> Resources | None:
         """What was used; None if too little is known of that time."""

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from kubernetes.client.exceptions import ApiException
 
-from simulator.contract import InsertRun, ReadRun, Report, Resources
+from simulator.contract import DatabaseUse, InsertRun, ReadRun, Report, Resources
 
 from ...kubeclient import NODE, POD_METRICS, UNREACHABLE, KubeClient
 from .consumption import Consumption, Window
@@ -58,6 +58,8 @@ class DatabaseWatch:
         self._ending = threading.Event()
         self._abandoned = False
         self._ended = threading.Event()
+        self.use: DatabaseUse | None = None
+        """What the pods used when they were last looked at."""
 
     def finish(self) -> None:
         """Look once more, and end."""
@@ -90,6 +92,7 @@ class DatabaseWatch:
             try:
                 self._list_pods()
                 is_new = self._look()
+                self.use = self._seen.find_use()
             except UNREACHABLE as error:
                 _log.debug("the database's pods can't be looked at: %s", error)
             if ended or len(self._refusals) > 1:

@@ -142,7 +142,7 @@ class Release(RunUnderWay, Series):
 
         def notice(status: Status) -> None:
             nodes.notice(status)
-            watch(status)
+            watch(status.model_copy(update={"database": database.use}))
 
         try:
             arrival = await_report(

@@ -216,3 +216,20 @@ def test_means_of_the_metrics_api_cover_the_time_before_them() -> None:
     assert found.covered_share == pytest.approx(0.75)
     assert found.memory_peak_bytes == 1e6
     assert found.source == "the metrics API, every 15 s"
+
+
+def test_what_is_used_now_is_what_each_pod_used_last() -> None:
+    """Of pods that are there now; a container that began anew counts once."""
+    readings = [count(0, 0), count(10, 5), count(20, 25), count(20, 0, B), count(30, 5, B)]
+    seen = watch(readings, *PODS.values())
+    use = seen.find_use()
+    assert use is not None
+    assert use.cpus_used == pytest.approx(2.5)
+    assert use.cpus == 3.0
+    seen.add_counts([count(35, 0.0, began_at=30.0), count(40, 0.5, began_at=30.0)])
+    seen.know([PODS[A]])
+    use = seen.find_use()
+    assert use is not None
+    assert use.cpus_used == pytest.approx(0.1)
+    assert use.cpus == 2.0
+    assert watch([count(0, 0)]).find_use() is None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cli.executors.database import Counters, Root, Use, summarize_use
+from cli.executors.database import Counters, Root, Use, count_cpus, summarize_use
 
 OLD, NEW = (10, 1.0), (20, 105.0)
 
@@ -103,3 +103,11 @@ def test_a_server_that_is_away_uses_nothing() -> None:
     assert found.restarts == 1
     assert [cpus for _, cpus, _ in found.timeline] == [0.5, 0.5, 0.0, 0.0, 0.25, 0.5, 0.5, 0.5]
     assert found.names == ["postgres"]
+
+
+def test_what_is_used_now_is_what_was_used_last() -> None:
+    assert count_cpus(STEADY) == pytest.approx(0.5)
+    assert count_cpus([look(100.0, 50.0), look(102.0, 55.0)]) == pytest.approx(2.5)
+    assert count_cpus(STEADY[:1]) is None
+    # Between its end and its next start there is no server.
+    assert count_cpus([STEADY[0], replace(STEADY[1], roots={})]) is None

@@ -1,0 +1,300 @@
+"use strict";
+
+const SILENT_MS = 6000; // The server says something every two seconds.
+const AGAIN_MS = 1000;
+const DRAW_MS = 900;
+const SHORTEST_S = 60;
+const MOST_POINTS = 1200;
+const GAP_S = 3;
+const HEIGHT = 150, LEFT = 46, RIGHT = 8, TOP = 14, BOTTOM = 20;
+
+const UNITS = { write: "events", fill: "events", read: "queries" };
+const NAMES = { write: "writers", fill: "prefill", read: "readers" };
+
+const rate = (role) => (point) => point[role]?.rate;
+const time = (role, which) => (point) => point[role]?.[which];
+const CHARTS = [
+  { id: "events", title: "Events per second", lines: [["inserted", rate("write")], ["prefilled", rate("fill")]] },
+  { id: "queries", title: "Queries per second", lines: [["answered", rate("read")]] },
+  { id: "write-times", title: "Times of inserts, ms", lines: [["p50", time("write", "p50")], ["p99", time("write", "p99")]] },
+  { id: "read-times", title: "Times of queries, ms", lines: [["p50", time("read", "p50")], ["p99", time("read", "p99")]] },
+  { id: "backlog", title: "Backlog", lines: [["events", time("write", "backlog")], ["queries", time("read", "backlog")]] },
+  { id: "cpus", title: "CPUs that the database uses", lines: [["in use", (point) => point.cpus]] },
+];
+const COLOURS = ["first", "second", "third"];
+
+const known = { points: [], runs: [], marks: [], jobs: [] };
+const token = new URLSearchParams(location.search).get("token") ?? "";
+const find = (id) => document.getElementById(id);
+
+// --- the connection ---------------------------------------------------------------------------------
+
+let source = null, heardAt = Date.now(), begunAt = 0, again = null;
+
+function connect() {
+  again = null;
+  begunAt = Date.now();
+  source = new EventSource("/events?token=" + encodeURIComponent(token));
+  source.onmessage = (event) => { hear(); take(JSON.parse(event.data)); };
+  source.addEventListener("beat", hear);
+  source.onerror = lose;
+}
+
+function hear() {
+  heardAt = Date.now();
+  if (known.ended == null) tell("live", false);
+}
+
+function lose() {
+  source.close();
+  if (known.ended != null || again !== null) return;
+  const since = new Date(heardAt).toLocaleTimeString();
+  tell(`no connection since ${since}: trying again. If the command is over, so is this page.`, true);
+  again = setTimeout(connect, AGAIN_MS);
+}
+
+function tell(text, lost) {
+  set(find("connection"), text);
+  find("connection").classList.toggle("lost", lost);
+}
+
+// A connection may break without a word, as when the laptop sleeps.
+setInterval(() => {
+  if (known.ended == null && again === null && Date.now() - Math.max(heardAt, begunAt) > SILENT_MS) lose();
+}, 1000);
+
+function take(told) {
+  const points = told.whole ? told.points : known.points.concat(told.points);
+  Object.assign(known, told, { points: points.slice(-MOST_POINTS) });
+  if (known.ended != null) {
+    source.close();
+    tell(`the command has ended: ${known.ended}`, false);
+  }
+  show();
+}
+
+// --- what is shown in words -------------------------------------------------------------------------
+
+function set(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+function make(name, attributes = {}, text = null, space = null) {
+  const made = space ? document.createElementNS(space, name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== null) made.textContent = text;
+  return made;
+}
+
+function write(value) {
+  if (value == null) return "–";
+  if (value === 0) return "0";
+  const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
+  return value.toLocaleString("en", { maximumFractionDigits: digits });
+}
+
+const whole = (value) => value.toLocaleString("en");
+const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
+
+function show() {
+  const title = `${known.command}${known.target ? ` · ${known.target}` : ""}`;
+  set(find("title"), title);
+  document.title = `${known.ended == null ? "" : "ended: "}${title}`;
+  const run = known.run;
+  set(find("label"), run ? run.label : "");
+  set(find("phase"), run ? run.phase : known.ended == null ? "between runs" : "");
+  find("share").hidden = run?.share == null;
+  if (run?.share != null) find("share").value = run.share;
+  set(find("words"), (run?.words ?? []).join(" · "));
+  set(find("quiet"), (run?.quiet ?? []).join(" "));
+  showTiles(run);
+  showLists();
+  draw();
+}
+
+function listTiles(run) {
+  const tiles = [];
+  for (const group of run.groups) {
+    const unit = UNITS[group.role], of = run.groups.length > 1 ? `, ${NAMES[group.role]}` : "";
+    const done = whole(group.done) + (group.total ? ` of ${whole(group.total)}` : "");
+    tiles.push([`${group.role}-rate`, `${unit} per second${of}`, write(group.rate_per_s), `${done} ${unit}`]);
+    if (group.recent_p99_ms != null || group.p99_ms != null) {
+      const kind = group.backlog == null ? "service time" : "response time";
+      const more = `p50 ${write(group.recent_p50_ms)} ms · p99 of all ${write(group.p99_ms)} ms`;
+      tiles.push([`${group.role}-p99`, `p99 ${kind}${of}, ms`, write(group.recent_p99_ms), more]);
+    }
+    if (group.backlog != null) tiles.push([`${group.role}-backlog`, `backlog${of}`, whole(group.backlog), `${unit} that are due`]);
+    const asks = group.role === "read" ? ` · ${whole(group.failed)} failed` : "";
+    tiles.push([`${group.role}-errors`, `errors${of}`, whole(group.retries + group.failed), `${whole(group.retries)} tried again${asks}`]);
+  }
+  const database = run.database;
+  if (database) {
+    const share = database.cpus ? `of ${write(database.cpus)}: ${Math.round(100 * database.cpus_used / database.cpus)} %` : "";
+    tiles.push(["cpus", "CPUs of the database", write(database.cpus_used), share]);
+  }
+  return tiles;
+}
+
+function showTiles(run) {
+  const list = find("tiles"), tiles = run?.groups.length ? listTiles(run) : [];
+  list.classList.toggle("old", !tiles.length); // Those of the run before stay until there are new ones.
+  if (!tiles.length) return;
+  const names = tiles.map(([id]) => id).join();
+  if (list.dataset.names !== names) {
+    list.dataset.names = names;
+    list.replaceChildren(...tiles.map(([id]) => {
+      const tile = make("div", { id: `tile-${id}` });
+      tile.append(make("dt"), make("dd", { class: "value" }), make("dd", { class: "more" }));
+      return tile;
+    }));
+  }
+  tiles.forEach(([, ...texts], place) => texts.forEach((text, part) => set(list.children[place].children[part], text)));
+}
+
+function showLists() {
+  fill("runs", known.runs.slice().reverse(), (run) => [run.at, `${run.label}: ${run.outcome}`, ""]);
+  fill("marks", known.marks, (mark) => {
+    const took = mark.took_s == null ? "under way" : `${mark.ok ? "done" : "failed"} after ${write(mark.took_s)} s`;
+    return [mark.at, `${mark.action}: ${took}${mark.said ? `: ${mark.said}` : ""}`, mark.ok ? "" : "failed", mark.number];
+  });
+  fill("jobs", known.jobs, (job) => {
+    const words = [job.state === "left" ? "" : job.state, job.said].filter(Boolean).join(": ");
+    return [null, words ? `${job.name} · ${words}` : job.name, job.state];
+  });
+  find("runs-section").hidden = !known.runs.length;
+  find("marks-section").hidden = !known.marks.length;
+  find("campaign").hidden = !known.jobs.length;
+  const count = (state) => known.jobs.filter((job) => job.state === state).length;
+  const failed = count("failed");
+  set(find("jobs-said"), `${count("done")} of ${known.jobs.length} jobs done${failed ? `, ${failed} failed` : ""}`);
+}
+
+function fill(id, items, describe) {
+  const list = find(id), entries = items.map(describe), text = JSON.stringify(entries);
+  if (list.dataset.text === text) return;
+  list.dataset.text = text;
+  list.replaceChildren(...entries.map(([at, words, kind, number]) => {
+    const item = make("li", kind ? { class: kind } : {});
+    if (number != null) item.value = number;
+    if (at !== null) item.append(make("time", {}, clock(at)));
+    item.append(words);
+    return item;
+  }));
+}
+
+// --- what is drawn ----------------------------------------------------------------------------------
+
+const SVG = "http://www.w3.org/2000/svg";
+let drawnAt = 0, drawing = null, pointer = null;
+
+function draw() {
+  if (drawing !== null || document.hidden) return;
+  const wait = known.ended == null ? Math.max(0, drawnAt + DRAW_MS - Date.now()) : 0;
+  drawing = setTimeout(() => {
+    drawing = null;
+    drawnAt = Date.now();
+    CHARTS.forEach(drawChart);
+  }, wait);
+}
+
+function findChart(chart) {
+  let figure = find(`chart-${chart.id}`);
+  if (figure) return figure;
+  figure = make("figure", { id: `chart-${chart.id}` });
+  figure.append(make("figcaption"), make("svg", { role: "img" }, null, SVG));
+  const later = CHARTS.slice(CHARTS.indexOf(chart) + 1).map((one) => find(`chart-${one.id}`)).find(Boolean);
+  find("charts").insertBefore(figure, later ?? null);
+  figure.addEventListener("pointermove", (event) => point(event.clientX - figure.getBoundingClientRect().left));
+  figure.addEventListener("pointerleave", () => point(null));
+  return figure;
+}
+
+function point(x) {
+  pointer = x;
+  CHARTS.forEach(drawChart);
+}
+
+function drawChart(chart) {
+  const used = chart.lines.filter(([, read]) => known.points.some((one) => read(one) != null));
+  if (!used.length) {
+    find(`chart-${chart.id}`)?.remove();
+    return;
+  }
+  const figure = findChart(chart), svg = figure.querySelector("svg");
+  const width = figure.clientWidth;
+  const last = known.points.at(-1).at;
+  const first = Math.min(known.points[0].at, last - SHORTEST_S);
+  const toX = (at) => LEFT + (width - LEFT - RIGHT) * (at - first) / (last - first);
+  const highest = Math.max(...used.flatMap(([, read]) => known.points.map((one) => read(one) ?? 0)));
+  const [top, step] = chooseScale(highest);
+  const toY = (value) => HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top;
+
+  const parts = [];
+  const add = (name, attributes, text = null) => parts.push(make(name, attributes, text, SVG));
+  for (let value = 0; value <= top * 1.001; value += step) {
+    const y = toY(value);
+    add("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y, y2: y });
+    add("text", { x: LEFT - 5, y: y + 4, "text-anchor": "end" }, shorten(value));
+  }
+  add("text", { x: LEFT, y: HEIGHT - 4 }, clock(first));
+  add("text", { x: width - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, clock(last));
+  const line = (kind, at) => add("line", { class: kind, x1: toX(at), x2: toX(at), y1: TOP, y2: HEIGHT - BOTTOM });
+  for (const run of known.runs) if (run.at > first && run.at <= last) line("begin", run.at);
+  for (const mark of known.marks) {
+    if (mark.at < first) continue;
+    line("mark", mark.at);
+    add("text", { class: "mark", x: toX(mark.at), y: TOP - 3, "text-anchor": "middle" }, String(mark.number));
+  }
+
+  const nearest = findNearest(pointer, toX);
+  const keys = [make("h3", {}, chart.title)];
+  for (const [name, read] of used) {
+    const colour = COLOURS[chart.lines.findIndex((one) => one[0] === name)];
+    add("path", { class: colour, d: trace(read, toX, toY) });
+    const shown = nearest ?? known.points.at(-1);
+    keys.push(make("span", { class: `key ${colour}` }, `${name} ${write(read(shown))}`));
+    if (nearest && read(nearest) != null) add("circle", { class: colour, cx: toX(nearest.at), cy: toY(read(nearest)), r: 3 });
+  }
+  if (nearest) {
+    line("cursor", nearest.at);
+    keys.push(make("span", {}, clock(nearest.at)));
+  }
+  figure.querySelector("figcaption").replaceChildren(...keys);
+  svg.setAttribute("aria-label", keys.map((key) => key.textContent).join(", "));
+  svg.replaceChildren(...parts);
+}
+
+function findNearest(x, toX) {
+  if (x === null) return null;
+  const distance = (one) => Math.abs(toX(one.at) - x);
+  return known.points.reduce((best, one) => (distance(one) < distance(best) ? one : best));
+}
+
+// Where nothing was measured there is a gap.
+function trace(read, toX, toY) {
+  let text = "", before = null;
+  for (const one of known.points) {
+    const value = read(one), goesOn = before !== null && one.at - before < GAP_S;
+    if (value != null) text += `${goesOn ? "L" : "M"}${toX(one.at).toFixed(1)} ${toY(value).toFixed(1)}${goesOn ? "" : "h.1"}`;
+    before = value == null ? null : one.at;
+  }
+  return text;
+}
+
+function chooseScale(highest) {
+  if (!(highest > 0)) return [1, 1];
+  const power = 10 ** Math.floor(Math.log10(highest / 3));
+  const step = [1, 2, 5, 10].map((times) => times * power).find((size) => highest / size <= 4);
+  return [step * Math.ceil(highest / step), step];
+}
+
+function shorten(value) {
+  for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+    if (value >= size) return `${+(value / size).toPrecision(3)}${letter}`;
+  }
+  return String(+value.toPrecision(3));
+}
+
+document.addEventListener("visibilitychange", () => { if (!document.hidden && known.points.length) show(); });
+addEventListener("resize", draw);
+connect();

@@ -1,0 +1,135 @@
+"""Where the live page of a command is begun and ended, and found by who has something to show."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import CliError, RunFailed
+from ..output import note
+from ..signals import Interrupted, Interrupts
+
+if TYPE_CHECKING:
+    from .server import LiveServer
+    from .state import JobState, LiveState
+
+_current: ContextVar[LiveState | None] = ContextVar("live", default=None)
+
+
+@dataclass(frozen=True)
+class LiveWish:
+    """What was asked for by `--live` and its relatives."""
+
+    open_it: bool = False
+    """Whether to show the page in a browser."""
+    prometheus_file: Path | None = None
+    """Where to tell Prometheus what to scrape."""
+
+
+def find_live() -> LiveState | None:
+    """What this command's page shows; None if it has none."""
+    return _current.get()
+
+
+def plan_jobs(names: Sequence[str], done: Collection[str]) -> None:
+    """Show the jobs of a campaign, of which some were done before, if there is a page."""
+    if (live := _current.get()) is not None:
+        live.plan_jobs(names, done)
+
+
+def note_job(name: str, state: JobState, said: str | None = None) -> None:
+    """Show what has become of a campaign's job, if there is a page."""
+    if (live := _current.get()) is not None:
+        live.note_job(name, state, said)
+
+
+def tell_end(error: BaseException) -> None:
+    """Show on the page why its command will end, if it has one and isn't a campaign, which goes on."""
+    live = _current.get()
+    if live is not None and not live.has_jobs:
+        live.end(describe_end(error))
+
+
+@contextmanager
+def serve_live(
+    wish: LiveWish | None, command: str, target: str, interrupts: Interrupts
+) -> Iterator[None]:
+    """Serve a page on what happens inside, if that was asked for. RunFailed if it can't be."""
+    if wish is None:
+        yield
+        return
+    # Here, since most commands have no page: it takes 40 ms.
+    from .server import LiveServer
+    from .state import LiveState
+
+    state = LiveState(command, target, interrupts.shield)
+    server = None
+    before = _current.set(state)
+    try:
+        with interrupts.shield():
+            server = _begin(LiveServer(state), wish)
+        yield
+    except BaseException as error:
+        state.end(describe_end(error))
+        raise
+    finally:
+        _current.reset(before)
+        with interrupts.shield():
+            state.end("done")
+            if server is not None:
+                _end(server, wish)
+
+
+def _begin(server: LiveServer, wish: LiveWish) -> LiveServer:
+    if wish.prometheus_file is not None:
+        try:
+            _tell_prometheus(wish.prometheus_file, server)
+        except OSError as error:
+            server.close()
+            raise RunFailed(
+                f"--prometheus: can't write {wish.prometheus_file}: {error.strerror}"
+            ) from error
+    server.start()
+    note(f"live: {server.url}")
+    if wish.open_it:
+        import webbrowser
+
+        if not webbrowser.open(server.url):
+            note("No browser could be started: open the page yourself.")
+    return server
+
+
+def _end(server: LiveServer, wish: LiveWish) -> None:
+    server.close()
+    if wish.prometheus_file is not None:
+        try:
+            _tell_prometheus(wish.prometheus_file, None)
+        except OSError as error:
+            note(f"warning: can't empty {wish.prometheus_file}: {error.strerror}")
+
+
+def _tell_prometheus(file: Path, server: LiveServer | None) -> None:
+    """Write what `file_sd_configs` reads: this server, or that there is none. In place, so that a file
+    that Prometheus' user may read stays so; a new one is for this user alone, since it has the token."""
+    found = []
+    if server is not None:
+        labels = {"__param_token": server.token}
+        found.append({"targets": [server.address], "labels": labels})
+    number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(number, "w") as opened:
+        opened.write(json.dumps(found) + "\n")
+
+
+def describe_end(error: BaseException) -> str:
+    """Why a command ended, in a few words."""
+    if isinstance(error, Interrupted):
+        return f"ended by {error}"
+    if isinstance(error, CliError):
+        return f"failed: {error.message}"
+    return f"failed: {type(error).__name__}"

@@ -1,0 +1,297 @@
+"""What is known of a command while it runs. Its own thread feeds it, the server's threads read it; nobody
+who reads slowly, or not at all, keeps the command waiting."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from simulator.contract import Mark, Phase, Role, Status
+
+from ..show.status import describe_extent, describe_phase, describe_quiet, find_share
+
+MOST_POINTS = 1200
+"""Ten minutes, of two a second."""
+MOST_LISTED = 100
+"""Runs and marks: the latest."""
+
+_COUNTED = (Phase.PREFILL, Phase.RUN)
+"""Phases in which groups insert or ask; in others they do something else."""
+
+
+class JobState(StrEnum):
+    """What has become of a job of a campaign."""
+
+    LEFT = "left"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass
+class Totals:
+    """What a group did in all runs of the command: it only rises."""
+
+    done: int = 0
+    retries: int = 0
+    failed: int = 0
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            self.done + other.done, self.retries + other.retries, self.failed + other.failed
+        )
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a scrape reads: all at one instant."""
+
+    command: str
+    target: str
+    status: Status | None
+    """Of the run under way."""
+    totals: Mapping[Role, Totals]
+    runs_ended: int
+    marks: int
+    jobs: Mapping[JobState, int]
+    """Of a campaign: how many are in each state."""
+
+
+@dataclass
+class _Section:
+    """A part of what the page shows, sent anew when it has changed."""
+
+    content: Any
+    serial: int = 0
+
+
+@dataclass
+class _Run:
+    label: str
+    number: int
+    status: Status | None = None
+    left: Sequence[str] = ()
+    origin: float | None = None
+    """When its workers began together, as seconds since 1970."""
+    totals: dict[Role, Totals] = field(default_factory=dict)
+
+
+class LiveState:
+    """Takes what happens; tells it whole, or what is new since an earlier look."""
+
+    def __init__(
+        self,
+        command: str,
+        target: str,
+        shield: Callable[[], AbstractContextManager[None]] = nullcontext,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`shield`: what is inside must not be interrupted by a signal, since locks are held there."""
+        self._shield = shield
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._serial = 0
+        self._command, self._target = command, target
+        self._began = clock()
+        self._run: _Run | None = None
+        self._runs_begun = self._runs_ended = self._marks_made = 0
+        self._ended: str | None = None
+        self._totals: dict[Role, Totals] = {}
+        self._points: deque[dict[str, Any]] = deque(maxlen=MOST_POINTS)
+        self._runs = _Section(deque(maxlen=MOST_LISTED))
+        self._marks: _Section = _Section({})
+        self._jobs = _Section({})
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def begin_run(self, label: str) -> None:
+        """A run begins. May be said again before it has a status."""
+        with self._change():
+            self._fold()
+            self._runs_begun += self._run is None or self._run.status is not None
+            jobs = self._jobs.content.items()
+            job = next((name for name, one in jobs if one["state"] is JobState.RUNNING), None)
+            self._run = _Run(f"{job}: {label}" if job else label, self._runs_begun)
+
+    def follow(self, status: Status, left: Sequence[str] = ()) -> None:
+        """Where the run is; `left`: how long things still take, in words."""
+        with self._change():
+            run = self._run
+            if run is None:
+                return
+            now = self._clock()
+            run.status, run.left = status, left
+            if status.phase is Phase.RUN and status.elapsed_s is not None and run.origin is None:
+                run.origin = now - status.elapsed_s
+            if status.phase in _COUNTED:
+                for group in status.groups:
+                    known = run.totals.get(group.role, Totals())
+                    run.totals[group.role] = Totals(
+                        max(known.done, group.done),
+                        max(known.retries, group.retries),
+                        max(known.failed, group.failed),
+                    )
+            self._note_marks(run, status.marks)
+            self._points.append(_make_point(self._serial, now, status))
+
+    def _note_marks(self, run: _Run, marks: Sequence[Mark]) -> None:
+        listed = self._marks.content
+        for mark in marks:
+            key = run.number, mark.at_s
+            shown = {
+                "at": (run.origin or self._began) + mark.at_s,
+                "took_s": None if mark.ended_s is None else mark.ended_s - mark.at_s,
+                "action": mark.action,
+                "ok": mark.ok,
+                "said": mark.said,
+            }
+            before = listed.get(key)
+            if before is None:
+                self._marks_made += 1
+                if len(listed) >= MOST_LISTED:
+                    del listed[next(iter(listed))]
+            if before is None or (before["took_s"] is None and mark.ended_s is not None):
+                listed[key] = shown | {"number": before["number"] if before else self._marks_made}
+                self._marks.serial = self._serial
+
+    def end_run(self, outcome: str) -> None:
+        """The run under way has ended: its outcome, in a few words."""
+        with self._change():
+            if self._run is None:
+                return
+            self._fold()
+            self._runs_ended += 1
+            self._runs.content.append(
+                {"at": self._clock(), "label": self._run.label, "outcome": outcome}
+            )
+            self._runs.serial = self._serial
+            self._run = None
+
+    def plan_jobs(self, names: Sequence[str], done: Collection[str]) -> None:
+        """The jobs of a campaign, and which were done before."""
+        with self._change():
+            self._jobs.content = {
+                name: {"state": JobState.DONE if name in done else JobState.LEFT, "said": None}
+                for name in names
+            }
+            self._jobs.serial = self._serial
+
+    def note_job(self, name: str, state: JobState, said: str | None = None) -> None:
+        """What has become of a job."""
+        with self._change():
+            self._jobs.content[name] = {"state": state, "said": said}
+            self._jobs.serial = self._serial
+
+    def end(self, outcome: str) -> None:
+        """The command ends; the first outcome that is told counts."""
+        with self._change():
+            self._fold()
+            self._ended = self._ended or outcome
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """Something changes; who waits is told afterwards."""
+        with self._shield(), self._changed:
+            self._serial += 1
+            yield
+            self._changed.notify_all()
+
+    def _fold(self) -> None:
+        """What the run under way has done belongs to the past."""
+        if self._run is not None:
+            for role, own in self._run.totals.items():
+                self._totals[role] = self._totals.get(role, Totals()) + own
+            self._run.totals = {}
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether it is a campaign's."""
+        return bool(self._jobs.content)
+
+    # --- what is told -----------------------------------------------------------------------------
+
+    def wait(self, after: int, within_s: float) -> bool:
+        """Wait for something newer than what was told up to `after`; whether there is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._serial > after, within_s)
+
+    def tell(self, after: int = -1) -> dict[str, Any]:
+        """What the page needs to know that was told up to `after`; -1: everything. Its `serial` is the
+        next `after`, and `ended` is the outcome once there is nothing more to come."""
+        with self._changed:
+            told = {
+                "serial": self._serial,
+                "whole": after < 0,
+                "now": self._clock(),
+                "began": self._began,
+                "command": self._command,
+                "target": self._target,
+                "ended": self._ended,
+                "run": None if self._run is None else _describe_run(self._run),
+                "points": [one for one in self._points if one["serial"] > after],
+            }
+            if self._runs.serial > after:
+                told["runs"] = list(self._runs.content)
+            if self._marks.serial > after:
+                told["marks"] = list(self._marks.content.values())
+            if self._jobs.serial > after:
+                told["jobs"] = [{"name": name} | job for name, job in self._jobs.content.items()]
+            return told
+
+    def read_figures(self) -> Figures:
+        """What Prometheus is told."""
+        with self._changed:
+            own = {} if self._run is None else self._run.totals
+            states = [job["state"] for job in self._jobs.content.values()]
+            return Figures(
+                command=self._command,
+                target=self._target,
+                status=None if self._run is None else self._run.status,
+                totals={
+                    role: self._totals.get(role, Totals()) + own.get(role, Totals())
+                    for role in Role
+                    if role in self._totals or role in own
+                },
+                runs_ended=self._runs_ended,
+                marks=self._marks_made,
+                jobs={state: states.count(state) for state in JobState} if states else {},
+            )
+
+
+def _make_point(serial: int, at: float, status: Status) -> dict[str, Any]:
+    """A point of the figures over time."""
+    point: dict[str, Any] = {"serial": serial, "at": at}
+    if status.phase in _COUNTED:
+        for group in status.groups:
+            point[group.role] = {
+                "rate": group.rate_per_s,
+                "p50": group.recent_p50_ms,
+                "p99": group.recent_p99_ms,
+                "backlog": group.backlog,
+            }
+    if status.database is not None:
+        point["cpus"] = status.database.cpus_used
+    return point
+
+
+def _describe_run(run: _Run) -> dict[str, Any]:
+    status = run.status
+    if status is None:
+        return {"label": run.label, "phase": "", "groups": []}
+    return {
+        "label": run.label,
+        "phase": describe_phase(status),
+        "share": find_share(status),
+        "words": [*describe_extent(status), *run.left],
+        "quiet": describe_quiet(status),
+        "groups": [
+            one.model_dump(mode="json") for one in status.groups if status.phase in _COUNTED
+        ],
+        "database": None if status.database is None else status.database.model_dump(),
+    }

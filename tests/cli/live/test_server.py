@@ -1,0 +1,210 @@
+"""The live page's server: who may read, and that nobody who reads keeps the command waiting."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cli.errors import RunFailed
+from cli.live import server as server_module
+from cli.live.server import LiveServer
+from cli.live.serving import LiveWish, find_live, serve_live
+from cli.live.state import LiveState
+from cli.signals import Interrupted, Interrupts
+from simulator.contract import Phase, Status
+
+
+@pytest.fixture
+def state() -> LiveState:
+    return LiveState("insert", "somewhere")
+
+
+@pytest.fixture
+def server(state: LiveState) -> Iterator[LiveServer]:
+    running = LiveServer(state)
+    running.start()
+    yield running
+    state.end("done")
+    running.close()
+    check_ended(running.address)
+
+
+def check_ended(address: str) -> None:
+    """No thread is left, and nothing listens."""
+    assert [one for one in threading.enumerate() if one.name.startswith("live")] == []
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://{address}/")
+
+
+@pytest.mark.parametrize("path", ["/", "/events", "/metrics", "/else"])
+def test_nothing_without_the_token_or_under_another_name(server: LiveServer, path: str) -> None:
+    url, right = f"http://{server.address}{path}", {"token": server.token}
+    port = server.address.split(":")[1]
+    for tried in (
+        httpx.get(url),
+        httpx.get(url, params={"token": ""}),
+        httpx.get(url, params={"token": server.token[:-1]}),
+        httpx.get(url, params={"token": "ö"}),
+        httpx.get(url, headers={"Authorization": f"Basic {server.token}"}),
+        httpx.get(url, params=right, headers={"Authorization": "Bearer x"}),
+        # A page of somebody else, whose name was made to point here.
+        httpx.get(url, params=right, headers={"Host": f"evil.example:{port}"}),
+        httpx.get(url, params=right, headers={"Host": "127.0.0.1"}),
+    ):
+        assert (tried.status_code, tried.text) == (403, "wrong or no token\n")
+
+
+def test_who_has_the_token_reads(server: LiveServer) -> None:
+    page = httpx.get(server.url)
+    assert page.status_code == 200
+    assert page.headers["Content-Security-Policy"].startswith("default-src 'none'; ")
+    assert "no-store" in page.headers["Cache-Control"]
+    assert "{" + "nonce}" not in page.text and server.token not in page.text
+    # All is in it: nothing is loaded from anywhere.
+    assert "http://" not in page.text.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in page.text
+    bearer = {"Authorization": f"Bearer {server.token}"}
+    metrics = httpx.get(f"http://{server.address}/metrics", headers=bearer)
+    assert metrics.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert "iot_benchmark_runs_total 0\n" in metrics.text
+    assert (
+        httpx.get(f"http://localhost:{server.address.split(':')[1]}/no", headers=bearer).status_code
+        == 404
+    )
+    assert httpx.post(server.url).status_code == 501
+
+
+def test_events_are_told_until_the_end(server: LiveServer, state: LiveState) -> None:
+    state.begin_run("run 1 of 1")
+    with httpx.stream("GET", server.url.replace("/?", "/events?")) as answer:
+        assert answer.headers["Content-Type"] == "text/event-stream"
+        lines = (line for line in answer.iter_lines() if line)
+        first = json.loads(next(lines).removeprefix("data: "))
+        assert (first["whole"], first["run"]["label"]) == (True, "run 1 of 1")
+        state.end("done")
+        (last,) = lines
+        told = json.loads(last.removeprefix("data: "))
+        assert (told["whole"], told["ended"]) == (False, "done")
+
+
+def test_silence_is_told_from_a_broken_connection(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "BEAT_S", 0.05)
+    with httpx.stream("GET", server.url.replace("/?", "/events?")) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        assert [next(lines) for _ in range(4)] == ["", "event: beat", "data:", ""]
+
+
+def test_who_never_reads_keeps_nobody_waiting(server: LiveServer, state: LiveState) -> None:
+    """More is told than any buffer holds; the command goes on, and ends."""
+    host, port = server.address.split(":")
+    with socket.create_connection((host, int(port))) as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.sendall(
+            f"GET /events?token={server.token} HTTP/1.0\r\nHost: {server.address}\r\n\r\n".encode()
+        )
+        state.begin_run("long " * 200_000)
+        slowest = 0.0
+        for _ in range(100):
+            began = time.perf_counter()
+            state.follow(Status(phase=Phase.RUN, age_s=1.0))
+            slowest = max(slowest, time.perf_counter() - began)
+            time.sleep(0.002)
+        assert slowest < 0.5
+        state.end("done")
+        began = time.perf_counter()
+        server.close()
+        assert time.perf_counter() - began < 4
+
+
+def test_a_crowd_is_turned_away(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_MOST_CONNECTIONS", 1)
+    with httpx.stream("GET", server.url.replace("/?", "/events?")) as answer:
+        next(answer.iter_lines())
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(server.url)
+
+
+# --- begun and ended with a command ---------------------------------------------------------------
+
+
+def read_url(said: str) -> str:
+    (line,) = (line for line in said.splitlines() if line.startswith("live: "))
+    return line.removeprefix("live: ")
+
+
+def test_it_is_there_as_long_as_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scrape.json"
+    file.touch(0o640)
+    with serve_live(LiveWish(prometheus_file=file), "insert", "x", Interrupts()):
+        url = httpx.URL(read_url(capsys.readouterr().err))
+        (told,) = json.loads(file.read_text())
+        assert told["targets"] == [f"127.0.0.1:{url.port}"]
+        assert told["labels"] == {"__param_token": url.params["token"]}
+        assert httpx.get(url).status_code == 200
+        assert find_live() is not None
+    assert find_live() is None
+    assert file.read_text() == "[]\n"
+    assert file.stat().st_mode & 0o777 == 0o640
+    check_ended(f"127.0.0.1:{url.port}")
+
+
+def test_it_says_how_the_command_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[LiveState] = []
+
+    def fail(error: BaseException) -> None:
+        with serve_live(LiveWish(), "insert", "x", Interrupts()):
+            live = find_live()
+            assert live is not None
+            seen.append(live)
+            raise error
+
+    for error, words in (
+        (RunFailed("the disk is full"), "failed: the disk is full"),
+        (Interrupted(15), "ended by SIGTERM"),
+        (ZeroDivisionError("secret"), "failed: ZeroDivisionError"),
+    ):
+        with pytest.raises(type(error)):
+            fail(error)
+        assert seen[-1].tell()["ended"] == words
+
+
+def test_without_a_wish_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with serve_live(None, "insert", "x", Interrupts()):
+        assert find_live() is None
+    assert capsys.readouterr().err == ""
+
+
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    wish = LiveWish(prometheus_file=tmp_path / "no" / "scrape.json")
+    with (
+        pytest.raises(RunFailed, match="--prometheus: can't write"),
+        serve_live(wish, "a", "x", Interrupts()),
+    ):
+        pytest.fail("it began")
+    assert [one for one in threading.enumerate() if one.name.startswith("live")] == []
+
+
+def test_it_is_opened_in_a_browser(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+
+    def show(url: str) -> bool:
+        opened.append(url)
+        return True
+
+    monkeypatch.setattr("webbrowser.open", show)
+    with serve_live(LiveWish(open_it=True), "insert", "x", Interrupts()):
+        assert opened == [read_url(capsys.readouterr().err)]

@@ -1,0 +1,120 @@
+"""What is known of a command while it runs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from cli.live.state import MOST_POINTS, JobState, LiveState, Totals
+from simulator.contract import DatabaseUse, GroupStatus, Mark, Phase, Role, Status
+
+
+class Clock:
+    """The wall clock under control."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def writers(done: int, **more: Any) -> GroupStatus:
+    return GroupStatus(role=Role.WRITE, done=done, **more)
+
+
+def status(phase: Phase, *groups: GroupStatus, **more: Any) -> Status:
+    return Status(phase=phase, age_s=1.0, groups=list(groups), **more)
+
+
+def make_state(clock: Clock | None = None) -> LiveState:
+    return LiveState("insert", "somewhere", clock=clock or Clock())
+
+
+def test_totals_only_rise_over_all_runs() -> None:
+    """Within a run they may be told anew; between two runs progress begins at 0 again."""
+    state = make_state()
+    found = []
+    for run in ("first", "second"):
+        state.begin_run(run)
+        state.begin_run(run)
+        for done, retries in ((10, 0), (30, 2), (20, 1)):
+            state.follow(status(Phase.RUN, writers(done, retries=retries)))
+            found.append(state.read_figures().totals[Role.WRITE])
+        # Here a group is who makes right answers: those are no queries.
+        state.follow(status(Phase.CHECK, GroupStatus(role=Role.READ, done=500)))
+        state.end_run("done")
+    assert [one.done for one in found] == [10, 30, 30, 40, 60, 60]
+    assert state.read_figures().totals == {Role.WRITE: Totals(60, 4, 0)}
+    assert state.read_figures().runs_ended == 2
+
+
+def test_only_what_is_new_is_told_again() -> None:
+    state = make_state()
+    state.plan_jobs(["a", "b", "c"], ["a"])
+    state.note_job("b", JobState.RUNNING)
+    state.begin_run("run 1 of 2")
+    state.follow(status(Phase.RUN, writers(5, rate_per_s=2.0, recent_p99_ms=7.0)), ["3 s left"])
+    whole = state.tell()
+    assert whole["whole"]
+    assert whole["run"]["label"] == "b: run 1 of 2"
+    assert whole["run"]["words"] == ["3 s left"]
+    assert [job["state"] for job in whole["jobs"]] == ["done", "running", "left"]
+    (point,) = whole["points"]
+    assert point["write"] == {"rate": 2.0, "p50": None, "p99": 7.0, "backlog": None}
+    assert "cpus" not in point
+
+    assert not state.wait(whole["serial"], within_s=0)
+    state.follow(status(Phase.RUN, writers(9), database=DatabaseUse(cpus_used=0.5)))
+    assert state.wait(whole["serial"], within_s=0)
+    news = state.tell(whole["serial"])
+    assert [one["cpus"] for one in news["points"]] == [0.5]
+    assert news.keys() & {"runs", "marks", "jobs"} == set()
+    state.end_run("9 inserts/s")
+    later = state.tell(news["serial"])
+    assert [one["outcome"] for one in later["runs"]] == ["9 inserts/s"]
+    assert later["points"] == []
+    assert later["run"] is None
+
+
+def test_a_night_is_no_more_than_its_last_minutes() -> None:
+    state = make_state()
+    state.begin_run("run")
+    for done in range(MOST_POINTS + 50):
+        state.follow(status(Phase.RUN, writers(done)))
+    points = state.tell()["points"]
+    assert len(points) == MOST_POINTS
+    assert points[-1]["serial"] == MOST_POINTS + 51
+
+
+def test_marks_stand_at_their_time_and_are_counted_once() -> None:
+    clock = Clock()
+    state = make_state(clock)
+    state.begin_run("run")
+    clock.now = 1010.0
+    begun = Mark(at_s=3.0, action="3s restart-server")
+    done = begun.model_copy(update={"ended_s": 5.5})
+    for elapsed_s, marks in ((4.0, [begun]), (6.0, [done]), (7.0, [done])):
+        state.follow(status(Phase.RUN, writers(1), elapsed_s=elapsed_s, marks=marks))
+        clock.now += 1
+    (mark,) = state.tell()["marks"]
+    assert (mark["at"], mark["took_s"], mark["number"]) == (1009.0, 2.5, 1)
+    assert state.read_figures().marks == 1
+
+
+def test_the_first_end_counts() -> None:
+    state = make_state()
+    assert state.tell()["ended"] is None
+    state.end("failed: the disk is full")
+    state.end("done")
+    assert state.tell()["ended"] == "failed: the disk is full"
+
+
+def test_who_waits_is_woken() -> None:
+    state = make_state()
+    heard: list[bool] = []
+    thread = threading.Thread(target=lambda: heard.append(state.wait(0, 20)))
+    thread.start()
+    state.begin_run("run")
+    thread.join(10)
+    assert heard == [True]
