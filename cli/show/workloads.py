@@ -10,7 +10,7 @@ from tabulate import tabulate
 
 from simulator.contract import Load
 from simulator.modules import load_module, module_names
-from simulator.modules.base import AnyModule, Encoding, Job, Support
+from simulator.modules.base import AnyModule, Capabilities, Encoding, Job, Support
 from simulator.modules.options import parse_options
 from simulator.workloads import workload_names
 from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
@@ -106,12 +106,15 @@ def _tabulate_types(schema: Schema) -> str:
     used = [kind for kind in ColumnType if any(column.type is kind for column in schema.columns)]
     rows = []
     for module in _modules():
-        types = module.CAPABILITIES.column_types
-        rows.append([module.name, *(_type_name(types, kind) for kind in used)])
+        can = module.CAPABILITIES
+        rows.append([module.name, *(_type_name(can, kind) for kind in used)])
     return _table(["Module", *map(str, used)], rows, ["left"] * (len(used) + 1))
 
 
-def _type_name(types: Collection[ColumnType] | Mapping[ColumnType, str], kind: ColumnType) -> str:
+def _type_name(can: Capabilities, kind: ColumnType) -> str:
+    if kind in can.tag_types:
+        return f"{can.tag_types[kind]} (tags only)"
+    types = can.column_types
     if kind not in types:
         return "missing"
     return types[kind] if isinstance(types, Mapping) else "yes"

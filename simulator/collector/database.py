@@ -11,10 +11,13 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from ..contract import Carried, Role, RunSettings
+import numpy as np
+
+from ..contract import Carried, Role, RunSettings, share
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count
 from ..workloads.base import Workload
+from ..workloads.stored import Stored, StoredPart
 from .survey import Known, OtherEvents, UnknownEvents, find_frontier, find_stored
 
 _log = logging.getLogger(__name__)
@@ -122,6 +125,7 @@ class Preparation:
             module.prepare()
             if not settings.data.clean:
                 self._continue(settings.after)
+            self._check_times()
         if readers:
             module.prepare_queries()
             self.drawn = list(module.drawn_queries())
@@ -182,6 +186,28 @@ class Preparation:
         stored = after.stored if after else None
         self.baseline = (self.module.count() or 0) if stored is None else stored
         self.first_event = after.next_event if after else self.baseline
+
+    def _check_times(self) -> None:
+        """SimulatorError if the database would drop events of the run for their times.
+
+        Of a run that ends by the clock only those are known that come before it, and the first.
+        """
+        taken, settings = self.module.times_taken(), self._settings
+        if taken is None:
+            return
+        load = settings.groups_of(Role.WRITE, Role.FILL)[0].load
+        count = share(settings.data.prefill, load.workers, 0)
+        if load.role is Role.WRITE:
+            count += 1 if load.duration_s else load.events
+        part = StoredPart(0, self.first_event, count)
+        first, end = Stored(self.workload, [part]).span_ms
+        if first < taken[0] or end - 1 > taken[1]:
+            times = [str(np.datetime64(one, "ms"))[:16] for one in (first, end - 1, *taken)]
+            raise SimulatorError(
+                f"the run's events are of {times[0]} to {times[1]} UTC, and the database takes {times[2]} to"
+                f" {times[3]} and drops others: let it keep more, or choose other times (fewer events, or a"
+                " workload's epoch)"
+            )
 
     def find_lost_devices(self, workers: Sequence[int]) -> list[str]:
         """What is wrong with the rows of these workers' devices in the tags' table, if there is one."""

@@ -77,6 +77,9 @@ class Capabilities:
     indices: Support
     column_types: Collection[ColumnType] | Mapping[ColumnType, str]
     """Those that the module has a type of its database for, best with that type's name."""
+    tag_types: Mapping[ColumnType, str] = field(default_factory=dict)
+    """Those besides that only the device and tags can have, as the database keeps them for a series and
+    not for each event, with that type's name."""
     in_flight: Mapping[str, Support] = field(default_factory=dict)
     """The insert modes, as `Options.mode` calls them, in which a worker can have several requests in
     flight. A mode that isn't named holds one."""
@@ -88,6 +91,8 @@ class Capabilities:
     """The smallest and the largest number that the type for INT32 holds."""
     int64_range: tuple[int, int] = (-(2**63), 2**63 - 1)
     """The smallest and the largest number that the type for INT64 holds."""
+    float64_digits: int | None = None
+    """So many significant digits of a FLOAT64 are kept at least; None: all. One without decimals has more."""
     most_columns: int | None = None
     """How many columns a table can have for a workload; None: as many as a definition."""
     missing_values: bool = False
@@ -109,14 +114,35 @@ class Capabilities:
         """Whether events of this schema can be stored: it depends on their columns, and where tags are."""
         if schema.tags is Tags.TABLE and self.tags_table is not Support.FULL:
             return self.tags_table
+        if self._find_limit(schema):
+            return Support.UNSUPPORTED
         return Support.MISSING if self._find_problem(schema) else Support.FULL
+
+    def _find_limit(self, schema: Schema) -> str | None:
+        """What the database itself can't store, after `it has`."""
+        for column in schema.columns:
+            describes = column.tag or column.name == schema.device
+            if describes or column.name == schema.time:
+                continue
+            if column.type in self.tag_types:
+                return (
+                    f"a column of type {column.type}, {column.name}, which the database can't store: only the"
+                    " device and tags can have it"
+                )
+            exact = column.type is not ColumnType.FLOAT64 or column.decimals is not None
+            if self.float64_digits is not None and not exact:
+                return (
+                    f"floats of up to 17 digits in {column.name}, of which the database keeps"
+                    f" {self.float64_digits}: give the column decimals"
+                )
+        return None
 
     def _find_problem(self, schema: Schema) -> str | None:
         """Why such events can't be stored, after `it has`."""
         if self.most_columns is not None and len(schema.row) > self.most_columns:
             return f"{len(schema.row):,} columns, and a table {self.most_columns:,} at most"
         for column in schema.columns:
-            if column.type not in self.column_types:
+            if column.type not in {*self.column_types, *self.tag_types}:
                 return (
                     f"a column of type {column.type}, {column.name}, which the module doesn't map"
                 )
@@ -135,7 +161,7 @@ class Capabilities:
 
     def require_workload(self, schema: Schema, name: str, module: str) -> None:
         """OptionError, which says why, if its events can't be stored."""
-        if problem := self._find_problem(schema):
+        if problem := self._find_limit(schema) or self._find_problem(schema):
             raise OptionError(f"module {module} can't do workload {name}: it has {problem}")
         self.require_tags(schema, module)
 
@@ -405,6 +431,11 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
     @abstractmethod
     def prepare(self) -> None:
         """Drop the tables if `job.clean`, then make those that don't exist. May be repeated."""
+
+    def times_taken(self) -> tuple[int, int] | None:
+        """The first and the last time of an event, in ms since 1970, that the database stores now; None: any.
+        Events of other times would be dropped without a word. Asked after `open`."""
+        return None
 
     @abstractmethod
     def prepare_queries(self) -> None:

@@ -76,6 +76,8 @@ class ServerUnderTest(ABC):
     """The database's type for each of ours, as `columns` reports it."""
     tables_come_with_events: ClassVar[bool] = False
     """A table is there once it has an event, and not before."""
+    tells_missing_tables: ClassVar[bool] = True
+    """A table that was never prepared differs from one without events."""
     reconnects_unasked: ClassVar[bool] = False
     """The driver notices that a connection is closed before it sends, and makes another: no error."""
     in_process: ClassVar[bool] = False

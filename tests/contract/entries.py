@@ -19,6 +19,7 @@ from .kusto import KustoUnderTest
 from .postgres import PostgresUnderTest
 from .questdb import QuestdbUnderTest
 from .timescaledb import TimescaleStandIn, TimescaleUnderTest
+from .victoriametrics import VictoriaMetricsUnderTest
 from .yugabytedb import YugabyteStandIn, YugabyteUnderTest
 
 
@@ -92,6 +93,10 @@ def _arangodb_stand_in(_: pytest.FixtureRequest, __: list[str]) -> Any:
     return ArangoStandInUnderTest.begun()
 
 
+def _victoriametrics(_: pytest.FixtureRequest, values: list[str]) -> Any:
+    return VictoriaMetricsUnderTest.started(values[0])
+
+
 ENTRIES = (
     _embedded("postgres-embedded", "postgres", PostgresUnderTest),
     _at_dsn("postgres", "postgres", PostgresUnderTest, "POSTGRES_DSN"),
@@ -134,6 +139,10 @@ ENTRIES = (
         ("CLICKHOUSE_URL", "CLICKHOUSE_USER", "CLICKHOUSE_PASSWORD"), thinned=True,
     ),
     Entry("questdb", "questdb", QuestdbUnderTest, _questdb, ("QUESTDB_URL", "QUESTDB_DSN")),
+    Entry(
+        "victoriametrics", "victoriametrics", VictoriaMetricsUnderTest, _victoriametrics,
+        ("VICTORIAMETRICS_URL",),
+    ),
     Entry("arangodb-stand-in", "arangodb", ArangoStandInUnderTest, _arangodb_stand_in),
     Entry("arangodb", "arangodb", ArangoUnderTest, _arangodb, ("ARANGODB_URL", "ARANGODB_PASSWORD")),
 )  # fmt: skip

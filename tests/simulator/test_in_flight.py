@@ -28,6 +28,7 @@ OWN_NAMES = {
     "elasticsearch": "max_in_flight",
     "influxdb": "max_in_flight",
     "questdb": "max_in_flight",
+    "victoriametrics": "max_in_flight",
 }
 
 

@@ -32,8 +32,9 @@ from ...workloads.queries import Bound, Shape
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..sending import Writer
 from ..shared.errors import nothing_to_query
+from ..shared.labels import find_witness
 from .encoding import InsertMode, LineEncoder
-from .flux import ALL_TIME, find_witness, quote_text, select_events
+from .flux import ALL_TIME, quote_text, select_events
 from .official import CLIENTS, make_writer
 from .options import EncodingOptions, InfluxOptions
 from .queries import compile_query

@@ -19,13 +19,14 @@ import orjson
 from numpy.typing import NDArray
 
 from ...contract import Tables
-from ...encoding import FLOATS, bounds, escape, is_constant, octets_of, text_format
+from ...encoding import bounds, escape, is_constant, octets_of, text_format
 from ...errors import OptionError, SimulatorError
 from ...rows import format_requests, format_singles, text_form, text_values
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
 from ..base import Job
 from ..sending import Encoder, Payload
 from ..shared.compression import compress
+from ..shared.labels import Labels, field_columns, tag_columns
 from ..shared.tables import deal_in_turn
 
 PRECISION = "ms"
@@ -59,19 +60,6 @@ def _literal(name: str) -> bytes:
     return escape_name(name).replace(b"%", b"%%")
 
 
-def tag_columns(schema: Schema) -> list[Column]:
-    """The columns that become tags beside the device."""
-    return [column for column in schema.columns if column.tag]
-
-
-def field_columns(schema: Schema) -> list[Column]:
-    """The columns that become fields, those behind the others of which an event may lack the value: it
-    has no such field then."""
-    others = (schema.device, schema.time)
-    found = [c for c in schema.columns if c.name not in others and not c.tag]
-    return sorted(found, key=lambda column: column.nullable)
-
-
 class LineEncoder(Encoder):
     """Payloads are bodies of write requests: bytes, compressed if asked for."""
 
@@ -84,7 +72,7 @@ class LineEncoder(Encoder):
                 "InfluxDB needs a column besides time, device and tags that is never missing"
             )
         self._tags = _order_tags(job.schema)
-        self._labels = {c.name: _Labels(c) for c in self._tags if c.type not in _TEXTS}
+        self._labels = {c.name: Labels(c) for c in self._tags if c.type not in _TEXTS}
         self._forms = [self._field_form(column) for column in self._fields]
         self._measurements = [escape_name(name) for name in job.table_names]
         name = b"%b" if job.load.tables is Tables.MULTIPLE else _literal(job.schema.table)
@@ -170,43 +158,6 @@ def _order_tags(schema: Schema) -> list[Column]:
     if schema.device_path:
         return [device, *others]
     return sorted([device, *others], key=lambda column: column.name)
-
-
-class _Labels:
-    """A column of numbers or truth values as texts. Tags have few different values: each is written once."""
-
-    def __init__(self, column: Column) -> None:
-        self._column = column
-        self._known: NDArray[Any] | None = None
-        self._texts: NDArray[Any] = np.empty(0, dtype="S1")
-
-    def write(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Each value's text."""
-        places = self._find(values)
-        if places is None:
-            known = values if self._known is None else np.append(self._known, values)
-            self._known = np.unique(known)
-            self._texts = np.array([label(self._column, value) for value in self._known])
-            places = np.searchsorted(self._known, values)
-        texts: NDArray[Any] = self._texts[places]
-        return texts
-
-    def _find(self, values: NDArray[Any]) -> NDArray[np.intp] | None:
-        """Where each value is among the known ones; None if one isn't."""
-        if self._known is None:
-            return None
-        places = np.minimum(np.searchsorted(self._known, values), len(self._known) - 1)
-        return places if bool((self._known[places] == values).all()) else None
-
-
-def label(column: Column, value: Any) -> bytes:
-    """A number or truth value of a column as a tag's text; without decimals the shortest that is exact."""
-    if column.type in FLOATS and column.decimals is None:
-        return np.format_float_positional(value, trim="-").encode()
-    if column.type is ColumnType.BOOL:
-        return b"true" if value else b"false"
-    text: bytes = text_format(column) % value
-    return text
 
 
 def _check_tag(name: str, text: bytes) -> None:

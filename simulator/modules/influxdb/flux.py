@@ -9,14 +9,13 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 
 from ...encoding import FLOATS, text_format
 from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Bound, Where
-from .encoding import field_columns, label
+from ..shared.labels import field_columns, label
 
 ALL_TIME = ("1970-01-01T00:00:00Z", "2262-04-11T23:47:16.854775806Z")
 """The first time that the delete API accepts, and the last that storage can hold."""
@@ -92,11 +91,6 @@ def name_device(schema: Schema) -> str:
     return schema.device_path or schema.device
 
 
-def find_witness(schema: Schema) -> str:
-    """A field that every event has: it is there as often as there are events."""
-    return [column.name for column in field_columns(schema) if not column.nullable][-1]
-
-
 def select_events(
     bucket: str, table: str, span: tuple[str, str], fields: Sequence[str], *conditions: str
 ) -> str:
@@ -128,14 +122,3 @@ def select_bound(
     if where is not None and (column := schema.column(where.column)).tag:
         text += f" |> filter(fn: (r) => {compare(cast(column), where, column)})"
     return text
-
-
-def read_tag(column: Column, text: Any) -> Any:
-    """A tag's value; there is no tag where the text is empty."""
-    if column.type in FLOATS:
-        return float(text)
-    if column.type is ColumnType.BOOL:
-        return text == "true"
-    if column.type in (ColumnType.TEXT, ColumnType.JSON):
-        return text or ""
-    return int(text)

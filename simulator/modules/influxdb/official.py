@@ -26,9 +26,10 @@ from ...errors import Retryable
 from ...workloads.base import Column, ColumnType, EventBlock
 from ..base import Job, OfficialClient
 from ..sending import Payload, Writer
+from ..shared.labels import field_columns, label, tag_columns
 from ..shared.official import OfficialEncoder, list_columns
 from ..shared.tables import deal_in_turn
-from .encoding import InsertMode, field_columns, label, tag_columns
+from .encoding import InsertMode
 from .options import InfluxOptions
 from .server import Connection, connect
 

@@ -25,17 +25,15 @@ from typing import Any
 from ...errors import OptionError
 from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Every, Function, Query
+from ..shared.labels import field_columns, find_witness, read_tag
 from ..shared.row_order import Row, put_in_order
 from .answers import parse_csv, parse_results
-from .encoding import field_columns
 from .flux import (
     cast,
     compare,
-    find_witness,
     name_device,
     quote_text,
     quote_texts,
-    read_tag,
     select_bound,
     write_duration,
 )

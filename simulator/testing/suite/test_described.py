@@ -162,6 +162,8 @@ class Great(Workload):
 
 def test_great_whole_numbers_are_rounded_as_declared(server: ServerUnderTest) -> None:
     can = server.module_type.CAPABILITIES
+    if can.int64_range[1] < 2**57:
+        pytest.skip("its numbers are smaller")
     workload = Great(device_spread=2)
     functions = ("min", "max", "sum", "avg", "last")
     values = [{"function": name, "column": "great"} for name in functions]

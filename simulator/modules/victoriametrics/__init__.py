@@ -1,0 +1,216 @@
+"""VictoriaMetrics, single node.
+
+An event becomes a sample in each of its device's series, one for each column (`encoding.py`); a table is
+the beginning of these series' names. A sample is a time in ms and a float of 64 bits, of which the server
+keeps 12 significant digits at least, all of a block with one decimal exponent: a value that is 10**18 times
+smaller than another near it becomes 0. So truth values are 0 and 1, whole numbers are exact up to 2**53, and
+refused beyond; texts and documents can only be labels, which describe the device.
+
+**Exactly once.** The server keeps a sample twice that it gets twice, and counts it twice, unless it is
+started with `-dedup.minScrapeInterval=1ms`. The module reads that from its flags. With it, a request whose
+fate is unknown is sent again. Without it, the writer first has the server show what is pending, asks which of
+the request's events are there, until two answers agree, and sends the others. What it can't promise then: a
+request that the server was still at work on after both answers is doubled, which the count after the run
+tells. An interval above 1 ms would drop events, and is refused. A device has one event at a time
+(`Capabilities.repeated_timestamps`).
+
+**What is dropped.** Samples older than `-retentionPeriod` or further ahead than `-futureRetention` (two days)
+are dropped without a word: a run with such events is refused as far as its times are known before, and given
+up where they come. Those of a device with more labels than `-maxLabelsPerTimeseries` (40) only the count
+tells of.
+
+**Visible** is a sample some seconds after it was acknowledged; `/internal/force_flush` makes it visible at
+once, and is called before counting. Questions don't use the server's cache, nor its latency offset. **On
+disk** it is within `-inmemoryDataFlushInterval` (5 s): there is no write-ahead log, and a server that is
+killed loses as much.
+
+Deleted series are invisible at once, and on disk until their part is merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ...conditions import Condition
+from ...contract import PrimaryKey, Storage
+from ...errors import SimulatorError
+from ...workloads.base import ColumnType
+from ...workloads.queries import Bound, Function
+from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..shared.errors import missing_table, nothing_to_query
+from ..shared.labels import field_columns, find_witness
+from .encoding import ALL_TIME, MOST_WHOLE, CsvEncoder, name_metric
+from .metrics import Metrics
+from .metricsql import select_series, write_window
+from .options import EncodingOptions, InsertMode, VictoriaMetricsOptions
+from .queries import SHAPES, compile_query
+from .server import Connection, connect, find_span
+from .storage import merge_parts, read_storage
+from .writer import VictoriaMetricsWriter
+
+_SETTINGS = (
+    "retentionPeriod", "futureRetention", "dedup.minScrapeInterval", "inmemoryDataFlushInterval",
+    "search.latencyOffset", "search.maxQueryDuration", "search.maxSamplesPerQuery",
+    "search.maxConcurrentRequests", "search.maxWorkersPerQuery", "maxConcurrentInserts", "maxIngestionRate",
+    "memory.allowedPercent", "memory.allowedBytes", "precisionBits", "maxLabelsPerTimeseries",
+    "storage.maxHourlySeries", "storage.maxDailySeries", "smallMergeConcurrency", "bigMergeConcurrency",
+    "disablePerDayIndex",
+)  # fmt: skip
+
+_SAMPLE = "float64"
+
+
+class Victoriametrics(Module[VictoriaMetricsOptions, EncodingOptions]):
+    """VictoriaMetrics, over its HTTP API."""
+
+    name = "victoriametrics"
+    PACKAGES = ("httptools",)
+    options_model = VictoriaMetricsOptions
+    encoding_options_model = EncodingOptions
+    CONDITIONS: ClassVar[Mapping[str, Condition]] = {
+        "inmemoryDataFlushInterval": Condition.DURABILITY,
+    }
+    CAPABILITIES = Capabilities(
+        insert_modes=dict.fromkeys(InsertMode, Support.FULL),
+        primary_keys={
+            key: Support.FULL if key is PrimaryKey.NONE else Support.UNSUPPORTED
+            for key in PrimaryKey
+        },
+        multiple_tables=Support.FULL,
+        queries=claim_queries(SHAPES),
+        indices=Support.UNSUPPORTED,
+        column_types={
+            kind: _SAMPLE for kind in ColumnType if kind not in (ColumnType.TEXT, ColumnType.JSON)
+        },
+        tag_types={ColumnType.TEXT: "label", ColumnType.JSON: "labels"},
+        in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        missing_values=True,
+        needs_value=True,
+        # A label that is empty is as good as none.
+        empty_texts=False,
+        tags_table=Support.UNSUPPORTED,
+        shapes=SHAPES,
+        repeated_timestamps=Support.UNSUPPORTED,
+        int64_range=(-MOST_WHOLE, MOST_WHOLE),
+        float64_digits=12,
+        rounded=(Function.SUM,),
+    )
+    ENCODINGS = (
+        Encoding("batch", {"insert_mode": "batch"}),
+        Encoding("batch gzip", {"insert_mode": "batch", "gzip": "true"}),
+        Encoding("single", {"insert_mode": "single"}, batched=False),
+    )
+    settle_s = 15.0
+    """Where the server doesn't let us flush it."""
+
+    def __init__(self, options: VictoriaMetricsOptions, job: Job) -> None:
+        super().__init__(options, job)
+        self.options.mode(job.load.batch)
+        self._connection: Connection | None = None
+
+    @classmethod
+    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> CsvEncoder:
+        options.mode(batch)
+        return CsvEncoder(job, options.gzip, options.db)
+
+    def writer(self, batch: int, prefill: bool = False) -> VictoriaMetricsWriter:
+        encoder = CsvEncoder(self.job, self.options.gzip, self.options.db)
+        return VictoriaMetricsWriter(encoder, self.options, self.job)
+
+    def open(self) -> None:
+        self._connection = connect(self.options, self.job)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @property
+    def connection(self) -> Connection:
+        """The connection; there is one between `open` and `close` only."""
+        assert self._connection is not None
+        return self._connection
+
+    def prepare(self) -> None:
+        self._check_flags(self.connection.read_flags())
+        if self.job.clean:
+            # A series that isn't visible yet would not be found.
+            self.connection.flush()
+            self.connection.delete(self._select(self.job.all_table_names))
+
+    def _check_flags(self, metrics: Metrics | None) -> None:
+        """SimulatorError if the server would drop events."""
+        if metrics is None:
+            return
+        interval_ms = metrics.duration_ms("dedup.minScrapeInterval") or 0
+        if interval_ms > 1:
+            raise SimulatorError(
+                f"VictoriaMetrics at {self.options.server} keeps one sample of each {interval_ms} ms of a"
+                " series, and would drop events: start it with -dedup.minScrapeInterval=1ms"
+            )
+
+    def times_taken(self) -> tuple[int, int] | None:
+        span = find_span(self.connection.read_flags())
+        return None if span is None else span.times_ms
+
+    def _select(self, tables: list[str]) -> str:
+        columns = [column.name for column in field_columns(self.job.schema)]
+        return select_series(self.job.schema, self.options.db, tables, columns)
+
+    def prepare_queries(self) -> None:
+        self.connection.flush()
+        if not self._is_there(self.job.schema.table):
+            raise nothing_to_query(self.job.schema.table, self.job)
+
+    def _is_there(self, table: str) -> bool:
+        witness = find_witness(self.job.schema)
+        events = select_series(self.job.schema, self.options.db, [table], [witness])
+        return bool(self.connection.list_metrics(events))
+
+    def count(self) -> int:
+        self.connection.flush()
+        schema = self.job.schema
+        events = select_series(
+            schema, self.options.db, self.job.table_names, [find_witness(schema)]
+        )
+        first_ms, end_ms = ALL_TIME
+        text = f"sum(count_over_time({events}{write_window(end_ms - first_ms)}))"
+        return sum(int(float(one["value"][1])) for one in self.connection.query(text, end_ms - 1))
+
+    def storage(self) -> Storage:
+        schema = self.job.schema
+        own = {
+            name_metric(table, column.name)
+            for table in self.job.table_names
+            for column in field_columns(schema)
+        }
+        return read_storage(self.connection, len(set(self.connection.list_metrics()) - own))
+
+    def compact(self) -> bool:
+        merge_parts(self.connection, self.options.database_timeout_s)
+        return True
+
+    def compile(self, bound: Bound) -> Query:
+        table = self.job.schema.table
+        ask = compile_query(bound, self.job.schema, self.options.db, table)
+
+        def ask_or_say() -> list[tuple[Any, ...]]:
+            rows = ask(self.connection)
+            # Series that aren't there are no error to the server.
+            if not any(value for row in rows for value in row) and not self._is_there(table):
+                raise missing_table(
+                    f"VictoriaMetrics at {self.options.server} has no series of {table}", self.job
+                )
+            return rows
+
+        return ask_or_say
+
+    def server_info(self) -> dict[str, Any]:
+        metrics = self.connection.read_flags()
+        if metrics is None:
+            # Only who has the key may read them.
+            return {"version": "not shown", "settings": {"flags": "not shown"}}
+        version = metrics.version or f"not told, built with {metrics.built_by}"
+        settings = {name: metrics.flags[name] for name in _SETTINGS if name in metrics.flags}
+        return {"version": version, "settings": settings}

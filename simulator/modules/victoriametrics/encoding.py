@@ -1,0 +1,268 @@
+"""Lines of CSV, built from the schema, for `/api/v1/import/csv`.
+
+    w00000d000000,1704067203150,7,21.50
+
+What a column means is said once per request, in its URL: `1:label:device_id,2:time:unix_ms,3:metric:…`. The
+device is a label, and so are columns that describe it (`Column.tag`); of a document that names the device
+(`Schema.device_path`), each key is one. Each other column but the time is a metric, called by table and
+column, so that a device has a series for each. An empty field is a missing value. With several tables a line
+has fields for all of them, of which only one table's are filled.
+
+https://docs.victoriametrics.com/victoriametrics/single-server-victoriametrics/#how-to-import-csv-data
+"""
+
+from __future__ import annotations
+
+import gzip
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from ...encoding import bounds, is_constant, text_format
+from ...errors import OptionError, SimulatorError
+from ...rows import format_requests, format_singles, text_form, text_values
+from ...workloads.base import Column, ColumnType, EventBlock, Schema
+from ..base import Job
+from ..sending import Encoder, Payload
+from ..shared.compression import compress
+from ..shared.exactly_once import Request
+from ..shared.labels import Labels, field_columns, tag_columns
+from ..shared.tables import deal_in_turn
+
+ALL_TIME = (0, 4_102_444_800_000)
+"""From 1970 to 2100, in ms, the end excluded."""
+
+MOST_WHOLE = 2**53
+"""Greater whole numbers would be rounded."""
+
+DB = "db"
+"""The label that the option of that name is about, as in the server's line protocol."""
+
+_TEXTS = (ColumnType.TEXT, ColumnType.JSON)
+
+
+class Span(NamedTuple):
+    """From when to when a server takes samples: it drops others without a word. In ms before and after
+    now."""
+
+    before_ms: int
+    after_ms: int
+
+    @property
+    def times_ms(self) -> tuple[int, int]:
+        """The first and the last time now, since 1970."""
+        now_ms = int(time.time() * 1000)
+        return now_ms - self.before_ms, now_ms + self.after_ms
+
+
+@dataclass(slots=True)
+class Lines(Request):
+    """One import."""
+
+    target: str
+    """Path and query."""
+    body: bytes
+    compressed: bool
+
+    def cut(self, positions: Sequence[int], payload: Payload) -> None:
+        lines = (gzip.decompress(self.body) if self.compressed else self.body).split(b"\n")
+        body = b"\n".join([lines[position] for position in positions])
+        self.body = compress(body) if self.compressed else body
+
+
+def name_metric(table: str, column: str) -> str:
+    """The name of the series of a table's column."""
+    return f"{table}_{column}"
+
+
+def name_device(schema: Schema) -> str:
+    """The label that names the device."""
+    return schema.device_path or schema.device
+
+
+class CsvEncoder(Encoder):
+    """Payloads are `Lines`."""
+
+    taken: Span | None = None
+    """The times that the server takes, once that is known."""
+
+    def __init__(self, job: Job, compressed: bool, db: str | None) -> None:
+        self._schema = schema = job.schema
+        self._compressed = compressed
+        label = "" if db is None else f"extra_label={DB}={quote(db, '')}&"
+        self._path = f"/api/v1/import/csv?{label}format="
+        self._fields = [_as_number(column) for column in field_columns(schema)]
+        if all(column.nullable for column in self._fields):
+            raise OptionError(
+                "VictoriaMetrics needs a column besides time, device and tags that is never missing"
+            )
+        self._tags = tag_columns(schema)
+        self._labels = {c.name: Labels(c) for c in self._tags if c.type not in _TEXTS}
+        self._forms = [b"," + text_format(column) for column in self._fields]
+        self._tables = job.table_names
+        self._keys: tuple[str, ...] = () if schema.device_path else (schema.device,)
+        """The labels that the first column of a line has."""
+        self._targets: dict[tuple[str, ...], str] = {}
+        values = b"".join(map(text_form, self._fields, self._forms))
+        # What is before a table's fields, and behind them.
+        self._gaps: list[tuple[bytes, bytes]] = []
+        if len(self._tables) > 1:
+            values = b"%b" + values + b"%b"
+            width, last = len(self._fields), len(self._tables) - 1
+            self._gaps = [
+                (b"," * (width * place), b"," * (width * (last - place)))
+                for place in range(last + 1)
+            ]
+        self._line = b"%b" + b",%b" * len(self._tags) + b",%d" + values
+
+    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
+        self._check_times(block)
+        columns = self._columns(block)
+        target = self._target()
+        bodies = (
+            format_requests(self._line, b"\n", columns, batch)
+            if batch
+            else format_singles(self._line, columns)
+        )
+        return [
+            Payload(self._request(target, body, stop - start), stop - start, block, stop - 1)
+            for body, (start, stop) in zip(bodies, bounds(len(block), batch or 1), strict=True)
+        ]
+
+    def _request(self, target: str, body: bytes, events: int) -> Lines:
+        if self._compressed:
+            body = compress(body)
+        return Lines(range(events), target, body, self._compressed)
+
+    def _check_times(self, block: EventBlock) -> None:
+        """SimulatorError if the server would drop events."""
+        if self.taken is None:
+            return
+        first, last = self.taken.times_ms
+        times = block.columns[self._schema.time]
+        for worst in (int(times.min()), int(times.max())):
+            if not first <= worst <= last:
+                found = [str(np.datetime64(one, "ms"))[:16] for one in (worst, first, last)]
+                raise SimulatorError(
+                    f"an event of {found[0]} UTC would be dropped by VictoriaMetrics, which takes {found[1]}"
+                    f" to {found[2]} (-retentionPeriod, -futureRetention)"
+                )
+
+    def _target(self) -> str:
+        """Where lines go with the labels that they have now."""
+        if self._keys not in self._targets:
+            self._targets[self._keys] = self._path + quote(self._format(), ":,")
+        return self._targets[self._keys]
+
+    def _format(self) -> str:
+        labels = [*self._keys, *(column.name for column in self._tags)]
+        metrics = [name_metric(table, one.name) for table in self._tables for one in self._fields]
+        for name in (*labels, *metrics):
+            if "," in name:
+                raise SimulatorError(f"{name}: a label or a metric has no comma in its name here")
+        parts = [f"label:{name}" for name in labels]
+        parts += ["time:unix_ms", *(f"metric:{name}" for name in metrics)]
+        return ",".join(f"{place}:{part}" for place, part in enumerate(parts, 1))
+
+    def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
+        columns = [self._devices(block)]
+        for tag in self._tags:
+            values = block.columns[tag.name]
+            labels = self._labels.get(tag.name)
+            columns.append(
+                quote_labels(tag.name, values) if labels is None else labels.write(values)
+            )
+        columns.append(block.columns[self._schema.time])
+        fields = [self._values(column, form, block) for column, form in self._numbers()]
+        if self._gaps:
+            before, behind = zip(*self._gaps, strict=True)
+            fields.insert(0, np.array(deal_in_turn(block, before)))
+            fields.append(np.array(deal_in_turn(block, behind)))
+        return columns + fields
+
+    def _numbers(self) -> zip[tuple[Column, bytes]]:
+        return zip(self._fields, self._forms, strict=True)
+
+    def _values(self, column: Column, form: bytes, block: EventBlock) -> NDArray[Any]:
+        values = block.columns[column.name]
+        if values.dtype.kind == "b":
+            values = values.astype(np.int32)
+        elif values.dtype == np.int64:
+            _check_whole(column.name, values)
+        return text_values(column, form, values, block.missing.get(column.name), b",")
+
+    def _devices(self, block: EventBlock) -> NDArray[Any]:
+        schema = self._schema
+        if not schema.device_path:
+            return quote_labels(schema.device, block.devices)
+        documents = block.columns[schema.device]
+        different = documents[:1] if is_constant(documents) else documents
+        texts = different.tolist()
+        labels = [_write_labels(text, self._keys) for text in texts]
+        if None in labels:
+            # Keys that are new. They stay, so that requests differ seldom.
+            found = set(self._keys).union(*map(_list_keys, set(texts)))
+            self._keys = tuple(sorted(found))
+            labels = [_write_labels(text, self._keys) for text in texts]
+        return np.broadcast_to(np.array(labels, dtype=bytes), documents.shape)
+
+
+def _as_number(column: Column) -> Column:
+    """The column as it is stored: a truth value is 0 or 1."""
+    return replace(column, type=ColumnType.INT32) if column.type is ColumnType.BOOL else column
+
+
+def _check_whole(name: str, values: NDArray[np.int64]) -> None:
+    """SimulatorError if samples can't have these numbers."""
+    for worst in (int(values.min(initial=0)), int(values.max(initial=0))):
+        if abs(worst) > MOST_WHOLE:
+            raise SimulatorError(
+                f"{name} is {worst}, and VictoriaMetrics, whose samples are floats, would round what is"
+                f" beyond {MOST_WHOLE} (2**53)"
+            )
+
+
+def quote_labels(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    """A bytes column as fields of CSV; the column itself if nothing has to be quoted."""
+    if is_constant(values):
+        return np.broadcast_to(quote_labels(name, values[:1].copy()), values.shape)
+    content = values.tobytes()
+    if not any(mark in content for mark in (b",", b'"', b"\n", b"\r")):
+        return values
+    return np.array([_quote(name, text) for text in values.tolist()])
+
+
+def _quote(name: str, text: bytes) -> bytes:
+    """A text as a field."""
+    if b"\n" in text:
+        raise SimulatorError(f"label {name}: a line of CSV takes no line break here")
+    return b'"' + text.replace(b'"', b'""') + b'"' if b"," in text or b'"' in text else text
+
+
+@lru_cache(maxsize=65_536)
+def _write_labels(document: bytes, keys: tuple[str, ...]) -> bytes | None:
+    """The members of a JSON object as fields, in this order; None if there are others.
+
+    Kept, since the events of a device share one document.
+    """
+    members = orjson.loads(document)
+    if not members.keys() <= set(keys):
+        return None
+    fields = []
+    for key in keys:
+        value = members.get(key, "")
+        text = value.encode() if isinstance(value, str) else orjson.dumps(value)
+        fields.append(_quote(key, text))
+    return b",".join(fields)
+
+
+@lru_cache(maxsize=65_536)
+def _list_keys(document: bytes) -> tuple[str, ...]:
+    return tuple(orjson.loads(document))

@@ -1,0 +1,81 @@
+"""Options of targets with `module: victoriametrics`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from ...conditions import Condition
+from ..base import Options
+from ..shared.http import scheme_port
+from ..shared.options import (
+    InFlightOptions,
+    LoginOptions,
+    TlsOptions,
+    check_url,
+    choose_mode,
+    server_name,
+)
+
+
+class InsertMode(StrEnum):
+    """How events are sent."""
+
+    BATCH = "batch"
+    """The lines of a batch in one request."""
+    SINGLE = "single"
+    """A request per event."""
+
+
+class EncodingOptions(Options):
+    """Options that say what a payload looks like."""
+
+    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
+        None, description="batch (default with --batch) or single (default without)"
+    )
+    db: Annotated[str | None, Condition.NONE] = Field(
+        None,
+        min_length=1,
+        description="value of a label db that all series get, to keep them apart from others on the server"
+        " (default: no such label)",
+    )
+    gzip: Annotated[bool, Condition.CLIENT] = Field(
+        False, description="compress requests: less traffic for more of the client's CPU"
+    )
+
+    def mode(self, batch: int) -> InsertMode:
+        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
+        return choose_mode(
+            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BATCH
+        )
+
+
+class VictoriaMetricsOptions(EncodingOptions, InFlightOptions, TlsOptions, LoginOptions):
+    """Options of targets with `module: victoriametrics`."""
+
+    endpoint: Annotated[str, Condition.NONE] = Field(
+        description="URL of the server, e.g. http://victoriametrics:8428"
+    )
+    request_timeout_s: Annotated[float, Condition.NONE] = Field(
+        60, gt=0, description="after so many seconds without an answer, a write is sent again"
+    )
+    query_timeout_s: Annotated[float, Condition.NONE] = Field(
+        3600,
+        gt=0,
+        description="how long a query may take; the server's own limit (-search.maxQueryDuration,"
+        " 30 s by default) counts, too",
+    )
+
+    @field_validator("endpoint")
+    @classmethod
+    def _check_url(cls, value: str) -> str:
+        return check_url(
+            value, "http://victoriametrics:8428", "the options username and password"
+        ).rstrip("/")
+
+    @property
+    def server(self) -> str:
+        """host:port, for messages."""
+        return server_name(self.endpoint, scheme_port(self.endpoint))

@@ -1,0 +1,362 @@
+"""Described queries in MetricsQL.
+
+Values are computed by rollup functions of each series, which are a device's column, and by an aggregate over
+the series of a group: `max(max_over_time({__name__="machines_power"}[3600000ms])) by (hall)`. All values of
+an answer are one question (`union`). Buckets of time are the steps of a range query; those at the ends of a
+window that are cut by it are asked for alone.
+
+The newest event of a device is its last sample in all time that there may be: the server reads all of them,
+as it keeps no list of newest ones. Events themselves come from the export API, by series; they are put
+together here by their times, within the query's time. What has a condition on a value isn't asked: a series
+knows nothing of the values that another has at the same time.
+
+https://docs.victoriametrics.com/victoriametrics/metricsql/
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...encoding import FLOATS
+from ...workloads.base import Column, ColumnType, Schema
+from ...workloads.queries import Aggregate, Bound, Every, Function, Shape
+from ..shared.labels import field_columns, find_witness, read_tag
+from ..shared.row_order import Row, put_in_order
+from .encoding import ALL_TIME, name_device, name_metric
+from .metricsql import (
+    bound_times,
+    quote_label,
+    quote_text,
+    select_series,
+    write_window,
+)
+from .server import Connection
+
+SHAPES = frozenset(Shape) - {Shape.WHERE}
+
+_PART = "__part__"
+"""The label that tells the values of an answer apart."""
+_POINTS = 10_000
+"""Of a range query; a server gives 30,000 at most (-search.maxPointsPerTimeseries)."""
+
+
+def compile_query(
+    bound: Bound, schema: Schema, db: str | None, table: str
+) -> Callable[[Connection], list[Row]]:
+    """What asks about a table's events what is bound."""
+    kind: type[_Compiler] = _Events
+    if bound.query.compute:
+        kind = _Aggregation
+    elif bound.query.newest:
+        kind = _Newest
+    return kind(bound, schema, db, table).ask
+
+
+class _Compiler(ABC):
+    def __init__(self, bound: Bound, schema: Schema, db: str | None, table: str) -> None:
+        self._bound, self._schema, self._table, self._db = bound, schema, table, db
+        self._query = bound.query
+        self._witness = find_witness(schema)
+        self._fields: Mapping[str, Column] = {one.name: one for one in field_columns(schema)}
+
+    @abstractmethod
+    def ask(self, connection: Connection) -> list[Row]:
+        """The answer's rows."""
+
+    def _select(self, *columns: str) -> str:
+        return select_series(self._schema, self._db, [self._table], columns, self._bound.devices)
+
+    def _read_label(self, name: str, labels: Mapping[str, str]) -> Any:
+        """The value of the device's column, or of a tag."""
+        if name == self._schema.device:
+            return labels.get(name_device(self._schema), "")
+        return read_tag(self._schema.column(name), labels.get(name, ""))
+
+    def _needed(self) -> list[str]:
+        """The fields of events that have to be read, one among them that each event has."""
+        asked = [name for name in dict.fromkeys(self._query.events) if name in self._fields]
+        if all(self._fields[name].nullable for name in asked):
+            asked.append(self._witness)
+        return asked
+
+
+def _read_number(column: Column, value: str | float) -> Any:
+    """A sample's value as the column's."""
+    if column.type in FLOATS:
+        return float(value)
+    number = int(float(value))
+    return bool(number) if column.type is ColumnType.BOOL else number
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+class _Events(_Compiler):
+    """Events as they are stored."""
+
+    def ask(self, connection: Connection) -> list[Row]:
+        first_ms, end_ms = bound_times(self._bound)
+        needed = self._needed()
+        metrics = {name_metric(self._table, name): name for name in needed}
+        devices: dict[tuple[tuple[str, str], ...], dict[str, _Samples]] = {}
+        for line in connection.export(self._select(*needed), first_ms, end_ms - 1):
+            labels = line["metric"]
+            name = metrics[labels.pop("__name__")]
+            samples = devices.setdefault(tuple(sorted(labels.items())), {})
+            before = samples.get(name, _Samples([], []))
+            samples[name] = _Samples(
+                before.times_ms + line["timestamps"], before.values + line["values"]
+            )
+        rows = [row for labels, found in devices.items() for row in self._join(dict(labels), found)]
+        return put_in_order(self._query, rows)
+
+    def _join(self, labels: Mapping[str, str], found: Mapping[str, _Samples]) -> Iterator[Row]:
+        """A device's rows."""
+        certain = next(name for name in self._needed() if not self._fields[name].nullable)
+        times_ms = found[certain].times_ms if certain in found else []
+        columns: list[Sequence[Any]] = []
+        for name in self._query.events:
+            if name == self._schema.time:
+                columns.append(times_ms)
+            elif name in self._fields:
+                column, samples = self._fields[name], found.get(name, _Samples([], []))
+                columns.append(
+                    [
+                        None if value is None else _read_number(column, value)
+                        for value in samples.at(times_ms)
+                    ]
+                )
+            else:
+                columns.append([self._read_label(name, labels)] * len(times_ms))
+        return zip(*columns, strict=True)
+
+
+class _Samples(NamedTuple):
+    """Those of a series."""
+
+    times_ms: list[int]
+    values: list[Any]
+
+    def at(self, times_ms: Sequence[int]) -> Sequence[Any]:
+        """The value at each of these times; None where there is none."""
+        if times_ms == self.times_ms:
+            return self.values
+        known = dict(zip(self.times_ms, self.values, strict=True))
+        return [known.get(time_ms) for time_ms in times_ms]
+
+
+class _Newest(_Compiler):
+    """The newest event of each device."""
+
+    def ask(self, connection: Connection) -> list[Row]:
+        query, schema = self._query, self._schema
+        time_ms, window = _write_span(*ALL_TIME)
+        needed = self._needed()
+        values = {name: f"{self._select(name)}{window}" for name in needed}
+        certain = next(name for name in needed if not self._fields[name].nullable)
+        # Of a column that an event may lack the last value can be an older event's.
+        timed = [name for name in needed if self._fields[name].nullable]
+        if timed or schema.time in query.events:
+            timed.append(certain)
+        asked = [("value", name, f"last_over_time({values[name]})") for name in needed]
+        asked += [("time", name, f"tlast_over_time({values[name]})") for name in timed]
+        parts = {str(place): one[:2] for place, one in enumerate(asked)}
+        text = _unite([one[2] for one in asked])
+        devices: dict[tuple[tuple[str, str], ...], dict[tuple[str, str], str]] = {}
+        for one in connection.query(text, time_ms):
+            labels = one["metric"]
+            labels.pop("__name__", None)
+            part = parts[labels.pop(_PART)]
+            devices.setdefault(tuple(sorted(labels.items())), {})[part] = one["value"][1]
+        rows = []
+        for key, found in devices.items():
+            labels, newest = dict(key), found.get(("time", certain))
+
+            def read(
+                name: str, labels: Any = labels, newest: Any = newest, found: Any = found
+            ) -> Any:
+                if name == schema.time:
+                    return _read_time(newest)
+                if name not in self._fields:
+                    return self._read_label(name, labels)
+                if self._fields[name].nullable and found.get(("time", name)) != newest:
+                    return None
+                return _read_number(self._fields[name], found["value", name])
+
+            rows.append(tuple(read(name) for name in (schema.device, *query.events)))
+        return put_in_order(query, rows)
+
+
+# --- computed values ------------------------------------------------------------------------------
+
+_Found = dict[int, str]
+"""Place of a part -> its value, of a group."""
+
+
+class _Value(NamedTuple):
+    """A value of a row: the texts that it is computed by, and what makes it of their values."""
+
+    parts: Sequence[str]
+    read: Callable[[Sequence[str | None]], Any]
+
+
+class _Aggregation(_Compiler):
+    """Values computed of groups of events."""
+
+    def __init__(self, bound: Bound, schema: Schema, db: str | None, table: str) -> None:
+        super().__init__(bound, schema, db, table)
+        groups = [part for part in self._query.per if isinstance(part, str)]
+        every = [part.every for part in self._query.per if isinstance(part, Every)]
+        self._groups = {name: self._name_label(name) for name in groups}
+        self._every_ms = every[0] if every else None
+        labels = ",".join(map(quote_label, self._groups.values()))
+        self._by = f" by ({labels})" if labels else ""
+
+    def _name_label(self, name: str) -> str:
+        return name_device(self._schema) if name == self._schema.device else name
+
+    def ask(self, connection: Connection) -> list[Row]:
+        query = self._query
+        groups: dict[tuple[Any, ...], _Found] = {}
+        for bucket_ms, labels, part, value in self._ask_parts(connection):
+            read = {name: self._read_label(name, labels) for name in self._groups}
+            key = tuple(bucket_ms if isinstance(one, Every) else read[one] for one in query.per)
+            groups.setdefault(key, {})[part] = value
+        if not query.per:
+            groups.setdefault((), {})
+        values = [self._compute(one, "") for one in query.compute]
+        rows = []
+        for key, found in groups.items():
+            row, place = list(key), 0
+            for one in values:
+                row.append(one.read([found.get(place + i) for i in range(len(one.parts))]))
+                place += len(one.parts)
+            rows.append(tuple(row))
+        return put_in_order(query, rows)
+
+    def _ask_parts(
+        self, connection: Connection
+    ) -> Iterator[tuple[int, Mapping[str, str], int, str]]:
+        """Bucket, labels, place of the part, and its value."""
+        first_ms, end_ms = bound_times(self._bound)
+        every_ms = self._every_ms
+        if every_ms is None:
+            yield from self._ask_once(connection, 0, first_ms, end_ms)
+            return
+        if (first_ms, end_ms) == ALL_TIME:
+            first_ms, end_ms = self._find_extent(connection)
+        # Whole buckets lie between these two.
+        begin_ms = -(-first_ms // every_ms) * every_ms
+        stop_ms = end_ms // every_ms * every_ms
+        if first_ms < min(begin_ms, end_ms):
+            until_ms = min(begin_ms, end_ms)
+            yield from self._ask_once(connection, begin_ms - every_ms, first_ms, until_ms)
+        for start_ms in range(begin_ms, stop_ms, _POINTS * every_ms):
+            last_ms = min(start_ms + _POINTS * every_ms, stop_ms) - 1
+            text = self._write(write_window(every_ms))
+            begin = start_ms + every_ms - 1
+            for one in connection.query_range(text, begin, last_ms, every_ms):
+                part = int(one["metric"][_PART])
+                for time_s, value in one["values"]:
+                    yield round(time_s * 1000) + 1 - every_ms, one["metric"], part, value
+        if begin_ms <= stop_ms < end_ms:
+            yield from self._ask_once(connection, stop_ms, stop_ms, end_ms)
+
+    def _ask_once(
+        self, connection: Connection, bucket_ms: int, first_ms: int, end_ms: int
+    ) -> Iterator[tuple[int, Mapping[str, str], int, str]]:
+        time_ms, window = _write_span(first_ms, end_ms)
+        for one in connection.query(self._write(window), time_ms):
+            yield bucket_ms, one["metric"], int(one["metric"][_PART]), one["value"][1]
+
+    def _find_extent(self, connection: Connection) -> tuple[int, int]:
+        """The time of all events that are asked about, its end excluded."""
+        time_ms, window = _write_span(*ALL_TIME)
+        events = f"{self._select(self._witness)}{window}"
+        texts = [f"min(tfirst_over_time({events}))", f"max(tlast_over_time({events}))"]
+        found = {
+            one["metric"][_PART]: _read_time(one["value"][1])
+            for one in connection.query(_unite(texts), time_ms)
+        }
+        return (found["0"], found["1"] + 1) if found else (0, 0)
+
+    def _write(self, window: str) -> str:
+        return _unite(
+            [part for one in self._query.compute for part in self._compute(one, window).parts]
+        )
+
+    def _compute(self, one: Aggregate, window: str) -> _Value:
+        events = f"{self._select(self._witness)}{window}"
+        if one.column is None:
+            return _Value([self._over("sum", f"count_over_time({events})")], _read_count)
+        if one.column == self._schema.time:
+            function = "tfirst" if one.function is Function.MIN else "tlast"
+            text = self._over(one.function.value, f"{function}_over_time({events})")
+            return _Value([text], lambda found: _read_time(found[0]))
+        if one.column not in self._fields:
+            return self._compute_tag(one, one.column, events)
+        column, values = self._fields[one.column], f"{self._select(one.column)}{window}"
+        if one.function is Function.LAST:
+            return self._compute_last(column, values, events)
+        if one.function is Function.AVG:
+            total = self._over("sum", f"sum_over_time({values})")
+            text = f"{total} / {self._over('sum', f'count_over_time({values})')}"
+            return _Value([text], _read_float)
+        text = self._over(one.function.value, f"{one.function}_over_time({values})")
+        return _Value([text], _number_reader(column))
+
+    def _compute_last(self, column: Column, values: str, events: str) -> _Value:
+        text = self._over("any", f"last_over_time({values})")
+        read = _number_reader(column)
+        if not column.nullable:
+            return _Value([text], read)
+        # The newest event may lack the value.
+        times = [self._over("any", f"tlast_over_time({one})") for one in (values, events)]
+        return _Value([text, *times], lambda found: read(found) if found[1] == found[2] else None)
+
+    def _compute_tag(self, one: Aggregate, name: str, events: str) -> _Value:
+        """Of a tag, which is a label of each series."""
+        counts = f"count_over_time({events})"
+        label = f"label_value({counts}, {quote_text(name)})"
+        read = _number_reader(self._schema.column(name))
+        if one.function not in (Function.SUM, Function.AVG):
+            function = "any" if one.function is Function.LAST else one.function.value
+            return _Value([self._over(function, label)], read)
+        text = self._over("sum", f"{label} * {counts}")
+        if one.function is Function.AVG:
+            return _Value([f"{text} / {self._over('sum', counts)}"], _read_float)
+        return _Value([text], read)
+
+    def _over(self, function: str, text: str) -> str:
+        """An aggregate of each group's series."""
+        return f"{function}({text}){self._by}"
+
+
+def _write_span(first_ms: int, end_ms: int) -> tuple[int, str]:
+    """The time at which to ask about a window, its end excluded, and the window as seen from there."""
+    return end_ms - 1, write_window(end_ms - first_ms)
+
+
+def _unite(texts: Sequence[str]) -> str:
+    """The texts as one question, each with its place as a label."""
+    parts = [f'label_set({text}, "{_PART}", "{place}")' for place, text in enumerate(texts)]
+    return f"union({', '.join(parts)})"
+
+
+def _read_time(text: str | None) -> Any:
+    """Seconds as ms."""
+    return None if text is None else round(float(text) * 1000)
+
+
+def _read_count(found: Sequence[str | None]) -> int:
+    return int(float(found[0] or 0))
+
+
+def _read_float(found: Sequence[str | None]) -> float | None:
+    return None if found[0] is None else float(found[0])
+
+
+def _number_reader(column: Column) -> Callable[[Sequence[str | None]], Any]:
+    return lambda found: None if found[0] is None else _read_number(column, found[0])

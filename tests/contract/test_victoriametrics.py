@@ -1,0 +1,229 @@
+"""VictoriaMetrics: duplicates, precision, missing values, and times that it drops."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+
+from simulator.collector.database import Preparation
+from simulator.contract import DataSet, Load, Role, RunSettings, make_groups
+from simulator.errors import SimulatorError
+from simulator.modules.base import Job
+from simulator.testing.events import rows_of
+from simulator.testing.inserting import insert_with
+from simulator.testing.server import new_job
+from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
+from simulator.workloads.queries import Query, bind
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import eventually
+from .victoriametrics import VictoriaMetricsUnderTest
+
+pytestmark = pytest.mark.module("victoriametrics")
+
+
+class Sparse(Workload):
+    """Numbers of all types, with some missing."""
+
+    name = "sparse"
+    schema = Schema(
+        table="sparse",
+        columns=(
+            Column("at", ColumnType.TIMESTAMP_MS),
+            Column("device", ColumnType.TEXT),
+            Column("floor", ColumnType.INT32, tag=True),
+            Column("heat", ColumnType.FLOAT32, nullable=True),
+            Column("open", ColumnType.BOOL),
+            Column("big", ColumnType.INT64),
+            Column("seen", ColumnType.TIMESTAMP_MS, nullable=True),
+            Column("exact", ColumnType.FLOAT64, decimals=5),
+        ),
+        time="at",
+        device="device",
+        key=("device", "at"),
+    )
+
+    def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
+        numbers = np.arange(first, first + count, dtype=np.int64)
+        devices = self.dealt_devices(worker, first, count)
+        columns = {
+            "at": 1_704_067_200_000 + numbers * 1000,
+            "device": devices,
+            "floor": (numbers % self.device_spread).astype(np.int32),
+            "heat": np.float32(0.1) * numbers.astype(np.float32),
+            "open": numbers % 3 == 0,
+            "big": 2**53 - numbers,
+            "seen": 2**41 + numbers,
+            "exact": np.round(123_456.12345 - numbers * 0.00001, 5),
+        }
+        missing = {"heat": numbers % 4 == 3, "seen": numbers % 5 == 0}
+        return EventBlock(self.schema, worker, first, columns, devices, missing)
+
+
+def test_numbers_of_all_types_and_missing_ones(server: VictoriaMetricsUnderTest) -> None:
+    workload = Sparse(device_spread=2)
+    server.learn(workload.schema)
+    job = new_job(workload.schema, batch=7)
+    module = server.module(job)
+    module.open()
+    module.prepare()
+    insert_with(server.module(job), workload, 40)
+    assert server.rows(workload.schema, "sparse") == sorted(rows_of(workload.block(0, 0, 40)))
+    # The newest events lack one value each: an older one is not theirs.
+    newest = Query(name="newest", newest=True, events=("at", "heat", "seen", "open", "floor"))
+    last = Query.model_validate(
+        {
+            "name": "last",
+            "per": ["device"],
+            "compute": [{"function": "last", "column": name} for name in ("heat", "big", "floor")],
+        }
+    )
+    assert module.count() == 40
+    found = {query.name: sorted(module.compile(bind(query, 0))()) for query in (newest, last)}
+    module.close()
+    at, big = 1_704_067_200_000, 2**53
+    heat = float(np.float32(0.1) * np.float32(38))
+    assert [(*row[:2], np.float32(row[2] or -1), *row[3:]) for row in found["newest"]] == [
+        ("w00000d000000", at + 38_000, np.float32(heat), 2**41 + 38, False, 0),
+        ("w00000d000001", at + 39_000, -1, 2**41 + 39, True, 1),
+    ]
+    assert [(row[0], row[1] is None, *row[2:]) for row in found["last"]] == [
+        ("w00000d000000", False, big - 38, 0),
+        ("w00000d000001", True, big - 39, 1),
+    ]
+
+
+def test_floats_keep_twelve_digits(server: VictoriaMetricsUnderTest) -> None:
+    """So those of 17 are refused, and the suite has none."""
+    written = [0.1234567890123456, 98765.43210987654, 1_234_567.890123456]
+    lines = "\n".join(f"a,{1_704_067_200_000 + at},{value}" for at, value in enumerate(written))
+    params = {
+        "format": "1:label:device_id,2:time:unix_ms,3:metric:events_temperature",
+        "extra_label": f"db={server.db}",
+    }
+    server.http.post("/api/v1/import/csv", params=params, content=lines).raise_for_status()
+    [one] = server.series("events")
+    assert one["values"] != written
+    assert one["values"] == pytest.approx(written, rel=1e-11, abs=0)
+
+
+# --- duplicates -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def own_server(url: str, folder: Path, *flags: str) -> Iterator[str]:
+    """The URL of another process of the program that serves `url`, with flags of its own."""
+    port = httpx.URL(url).port
+    pids = [
+        found.pid
+        for found in psutil.net_connections("tcp")
+        if found.status == psutil.CONN_LISTEN and found.laddr[1:] == (port,) and found.pid
+    ]
+    # Before a container it is another program that listens.
+    pids = [pid for pid in pids if psutil.Process(pid).name().startswith("victoria")]
+    if not pids:
+        pytest.skip("the server must be a process of this machine")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [
+        psutil.Process(pids[0]).exe(), f"-httpListenAddr={address}", f"-storageDataPath={folder}",
+        "-loggerLevel=ERROR", *flags,
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def answers() -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"http://{address}/health").status_code == httpx.codes.OK
+        return False
+
+    try:
+        eventually(answers, "answer from VictoriaMetrics")
+        yield f"http://{address}"
+    finally:
+        process.kill()
+        process.wait(30)
+
+
+def insert_twice(server: VictoriaMetricsUnderTest, **options: str) -> tuple[int | None, bool]:
+    """What is counted after each event was sent twice, and whether the writer knows that it may do so."""
+    job = new_job(Temperature.schema, batch=10)
+    module = server.module(job, options=options)
+    module.open()
+    module.prepare()
+    for _ in range(2):
+        insert_with(server.module(job, options=options), Temperature(device_spread=3), 50)
+    counted = module.count()
+    module.close()
+    writer = server.module(job, options=options).writer(10)
+    writer.open()
+    writer.close()
+    return counted, writer._is_idempotent  # type: ignore[attr-defined]
+
+
+def test_a_duplicate_counts_twice_unless_the_server_removes_it(
+    server: VictoriaMetricsUnderTest, tmp_path: Path
+) -> None:
+    assert insert_twice(server) == (100, False)
+    url, flags = os.environ["VICTORIAMETRICS_URL"], ["-retentionPeriod=100y"]
+    with own_server(url, tmp_path, *flags, "-dedup.minScrapeInterval=1ms") as own:
+        assert insert_twice(server, endpoint=own) == (50, True)
+
+
+# --- times ----------------------------------------------------------------------------------------
+
+
+def prepare(
+    server: VictoriaMetricsUnderTest, workload: Workload, loads: Sequence[Load], **options: str
+) -> None:
+    """Prepare a run as the collector does."""
+    job = Job(workload.schema, loads[0], run_id="observer")
+    settings = RunSettings(
+        run_id="observer", token="", target="x", module="victoriametrics", options={},
+        data=DataSet(), groups=make_groups(*loads),
+    )  # fmt: skip
+    module = server.module(job, options=options)
+    preparation = Preparation(settings, module, workload)
+    try:
+        preparation.prepare()
+    finally:
+        preparation.close()
+
+
+class Ahead(Temperature):
+    """Events from now on."""
+
+    def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
+        found = super().block(worker, first, count, time_origin)
+        now_ms = np.datetime64("now", "ms").astype(int)
+        times = found.columns["timestamp"] - 1_704_067_200_000 + now_ms
+        return replace(found, columns={**found.columns, "timestamp": times})
+
+
+def test_events_that_would_be_dropped_are_refused_before_the_run(
+    server: VictoriaMetricsUnderTest, tmp_path: Path
+) -> None:
+    """450 ms apart, two days are 384,000 events."""
+    prepare(server, Ahead(), [Load(events=380_000)])
+    prepare(server, Ahead(), [Load(events=380_000), Load(role=Role.CHECK)])
+    with pytest.raises(SimulatorError, match="drops others"):
+        prepare(server, Ahead(), [Load(events=390_000)])
+    # A run that ends by the clock begins, and ends where such an event comes.
+    prepare(server, Ahead(), [Load(events=390_000, duration_s=5)])
+    job = new_job(Ahead.schema, batch=1000)
+    with pytest.raises(SimulatorError, match="would be dropped"):
+        insert_with(server.module(job), Ahead(), 1000, first=390_000)
+    with own_server(os.environ["VICTORIAMETRICS_URL"], tmp_path) as own:
+        with pytest.raises(SimulatorError, match="drops others"):
+            prepare(server, Temperature(), [Load(events=1)], endpoint=own)
+        with pytest.raises(SimulatorError, match="would be dropped"):
+            insert_with(server.module(job, options={"endpoint": own}), Temperature(), 1000)

@@ -1,0 +1,184 @@
+"""How to look into VictoriaMetrics, by its export API, and how to make it fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar
+
+import httpx
+
+from simulator.testing.events import TESTED
+from simulator.testing.server import Refusal
+from simulator.workloads.base import ColumnType, Schema
+
+from .http_proxy import HttpRequest, Refuse
+from .http_server import (
+    ANSWER_LOST,
+    AWAY,
+    ENDED,
+    NO_ANSWER_IN_TIME,
+    REQUEST_LOST,
+    HttpServerUnderTest,
+    refused,
+)
+
+_SAMPLE = "float64"
+
+
+def writes(request: HttpRequest) -> bool:
+    """Whether a request writes events."""
+    return request.method == "POST" and request.target.startswith("/api/v1/import/csv")
+
+
+class VictoriaMetricsUnderTest(HttpServerUnderTest):
+    """The metrics of the tests' workloads on a server, reached by a proxy."""
+
+    column_types: ClassVar[Mapping[ColumnType, str]] = dict.fromkeys(ColumnType, _SAMPLE)
+    tables_come_with_events = True
+    tells_missing_tables = False
+
+    def __init__(self, url: str, stack: ExitStack) -> None:
+        self.db = f'iot "test" {os.getpid()} {uuid.uuid4().hex[:8]}'
+        super().__init__(
+            "victoriametrics",
+            [url],
+            writes,
+            lambda endpoints: {"endpoint": endpoints[0], "db": self.db},
+            stack,
+        )
+        self.http = stack.enter_context(httpx.Client(base_url=url, timeout=30))
+        self._metrics: dict[str, tuple[str, str]] = {}
+        """What a series' name stands for."""
+        for kind in TESTED.values():
+            self.learn(kind.schema)
+        self.guarded = self.encrypting(authorization="Basic YmVuY2g6cmlnaHQtcGFzc3dvcmQ=")
+        """The same server behind TLS, for the user bench with the password right-password."""
+
+    def learn(self, schema: Schema) -> None:
+        """Know the series of a workload's tables by their names."""
+        tables = [schema.table, *(f"{schema.table}{number}" for number in range(4))]
+        for table in tables:
+            for name in _names(schema):
+                self._metrics[f"{table}_{name}"] = (table, name)
+
+    @classmethod
+    @contextmanager
+    def started(cls, url: str) -> Iterator[VictoriaMetricsUnderTest]:
+        """With a label of its own: others may be using the rest."""
+        with ExitStack() as stack:
+            found = cls(url, stack)
+            stack.callback(found.clear)
+            yield found
+
+    @property
+    def _all(self) -> str:
+        return f"{{db={json.dumps(self.db)}}}"
+
+    def _flush(self) -> None:
+        self.http.get("/internal/force_flush").raise_for_status()
+
+    def series(self, *tables: str) -> list[dict[str, Any]]:
+        """All that is stored of tables, with their name and the column's instead of the series'."""
+        self._flush()
+        found = []
+        answer = self.http.post("/api/v1/export", data={"match[]": self._all, "start": "0"})
+        for line in answer.raise_for_status().text.splitlines():
+            one = json.loads(line)
+            labels = one["metric"]
+            assert labels.pop("db") == self.db
+            table, column = self._metrics[labels.pop("__name__")]
+            if table in tables:
+                found.append({**one, "table": table, "column": column})
+        return found
+
+    def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
+        """Events by labels and time; one that is stored twice is there twice."""
+        events: dict[tuple[str, int, int], dict[str, Any]] = {}
+        for one in self.series(table):
+            labels = one["metric"]
+            seen: dict[int, int] = {}
+            for time_ms, value in zip(one["timestamps"], one["values"], strict=True):
+                again = seen[time_ms] = seen.get(time_ms, -1) + 1
+                key = (json.dumps(labels, sort_keys=True), time_ms, again)
+                events.setdefault(key, dict(labels))[one["column"]] = value
+        return [
+            [self._value(schema, found, name, time_ms) for name in _names(schema)]
+            for (_, time_ms, _), found in events.items()
+        ]
+
+    def _value(self, schema: Schema, found: dict[str, Any], name: str, time_ms: int) -> Any:
+        if name == schema.time:
+            return time_ms
+        if name == schema.device and schema.device_path:
+            fields = set(_names(schema))
+            return {key: value for key, value in found.items() if key not in fields}
+        column = schema.column(name)
+        if column.tag and column.type is not ColumnType.TEXT:
+            return json.loads(found[name])
+        return found.get(name, "" if column.tag else None)
+
+    def keys(self, table: str) -> list[str]:
+        return []
+
+    def tables(self) -> set[str]:
+        self._flush()
+        answer = self.http.get(
+            "/api/v1/label/__name__/values",
+            params={"start": "1", "end": "4102444800", "match[]": self._all},
+        ).json()
+        return {self._metrics[name][0] for name in answer["data"]}
+
+    def columns(self, table: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for one in self.series(table):
+            found |= dict.fromkeys(one["metric"], "label") | {one["column"]: _SAMPLE}
+        return found
+
+    def expected_columns(self, schema: Schema) -> dict[str, str]:
+        found = super().expected_columns(schema)
+        # Each sample has a time, which is no column.
+        del found[schema.time]
+        return found | {schema.device: "label"} | {c.name: "label" for c in schema.columns if c.tag}
+
+    def indices(self, table: str) -> set[str]:
+        return set()
+
+    def clear(self) -> None:
+        self._flush()
+        answer = self.http.post("/api/v1/admin/tsdb/delete_series", data={"match[]": self._all})
+        answer.raise_for_status()
+
+    # --- not getting in ---------------------------------------------------------------------------
+
+    def refusals(self) -> Sequence[Refusal]:
+        secret = "the-wrong-passw0rd"
+        refusals = self.unreachable(secret, username="bench", password=secret)
+        [url] = self.guarded.endpoints
+        wrong = {
+            "endpoint": url, "ca_certs": self.trusted, "username": "bench", "password": secret,
+        }  # fmt: skip
+        here = url.removeprefix("https://")
+        refusals.append(Refusal(wrong, here, "check username and password", secret))
+        untrusted = {"endpoint": url, "username": "bench", "password": secret}
+        refusals.append(Refusal(untrusted, here, "ca_certs", secret))
+        return refusals
+
+    FAULTS = (
+        ANSWER_LOST,
+        REQUEST_LOST,
+        ENDED,
+        AWAY,
+        NO_ANSWER_IN_TIME,
+        refused(
+            "unavailable", "unavailable",
+            Refuse(503, "cannot process insert request for 1m0s", {"Retry-After": "1"}), 1,
+        ),
+    )  # fmt: skip
+
+
+def _names(schema: Schema) -> list[str]:
+    return [column.name for column in schema.columns]

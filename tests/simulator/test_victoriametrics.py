@@ -1,0 +1,307 @@
+"""VictoriaMetrics without a server: lines, questions, flags, and what can't be stored."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import pytest
+
+from simulator.contract import Load, Tables
+from simulator.errors import OptionError, SimulatorError
+from simulator.modules.base import Job, Support
+from simulator.modules.options import parse_options
+from simulator.modules.sending import Payload
+from simulator.modules.victoriametrics import Victoriametrics
+from simulator.modules.victoriametrics.encoding import CsvEncoder, Span
+from simulator.modules.victoriametrics.metrics import parse_duration_ms, parse_metrics
+from simulator.modules.victoriametrics.metricsql import any_of, quote_label
+from simulator.modules.victoriametrics.queries import compile_query
+from simulator.modules.victoriametrics.server import find_span, removes_duplicates
+from simulator.workloads import load_workload
+from simulator.workloads.base import Column, ColumnType, EventBlock, Schema
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.queries import Bound, Query
+from simulator.workloads.temperature import Temperature
+
+SCHEMA = Schema(
+    table="things",
+    columns=(
+        Column("at", ColumnType.TIMESTAMP_MS),
+        Column("thing", ColumnType.TEXT),
+        Column("kind", ColumnType.TEXT, tag=True),
+        Column("weight", ColumnType.FLOAT64, tag=True),
+        Column("heat", ColumnType.FLOAT32, nullable=True),
+        Column("open", ColumnType.BOOL),
+        Column("big", ColumnType.INT64, nullable=True),
+        Column("exact", ColumnType.FLOAT64, decimals=3),
+    ),
+    time="at",
+    device="thing",
+    key=("thing", "at"),
+)
+BLOCK = EventBlock(
+    SCHEMA, 0, 5,
+    {
+        "at": np.array([1, 2, 3]),
+        "thing": np.array([b"a", b"b, \"c\"", b"a"]),
+        "kind": np.array([b"x,y", b"", b"x,y"]),
+        "weight": np.array([1500.5, 2.0, 1500.5]),
+        "heat": np.array([0.5, 9, -2.5], np.float32),
+        "open": np.array([True, False, True]),
+        "big": np.array([2**53, -(2**53), 7]),
+        "exact": np.array([0.125, 1e5, -2]),
+    },
+    np.array([b"a", b"b, \"c\"", b"a"]),
+    {"heat": np.array([False, True, False]), "big": np.array([False, False, True])},
+)  # fmt: skip
+
+
+def encode(
+    block: EventBlock = BLOCK, batch: int = 3, db: str | None = None, **load: Any
+) -> list[Payload]:
+    encoder = CsvEncoder(Job(block.schema, Load(batch=batch, **load)), False, db)
+    return encoder.encode(block, batch)
+
+
+def format_of(payload: Payload) -> list[str]:
+    """What each field of a line is said to be, in order."""
+    [text] = parse_qs(urlsplit(payload.data.target).query)["format"]
+    fields = [field.split(":", 1) for field in text.split(",")]
+    assert [int(place) for place, _ in fields] == list(range(1, len(fields) + 1))
+    return [meaning for _, meaning in fields]
+
+
+def test_a_line_has_labels_time_and_numbers() -> None:
+    [payload] = encode()
+    assert format_of(payload) == [
+        "label:thing", "label:kind", "label:weight", "time:unix_ms",
+        "metric:things_open", "metric:things_exact", "metric:things_heat", "metric:things_big",
+    ]  # fmt: skip
+    assert payload.data.body.decode().split("\n") == [
+        'a,"x,y",1500.5,1,1,0.125,0.5,9007199254740992',
+        '"b, ""c""",,2,2,0,100000.000,,-9007199254740992',
+        'a,"x,y",1500.5,3,1,-2.000,-2.5,',
+    ]
+
+
+def test_with_several_tables_a_line_has_fields_for_all() -> None:
+    """The block's first event is the worker's fifth, so the second table's."""
+    schema = replace(
+        SCHEMA, columns=tuple(one for one in SCHEMA.columns if one.name in ("at", "thing", "open"))
+    )
+    block = EventBlock(schema, 0, 5, BLOCK.columns, BLOCK.devices)
+    [payload] = encode(block, tables=Tables.MULTIPLE)
+    assert format_of(payload)[2:] == [f"metric:things{number}_open" for number in range(4)]
+    assert payload.data.body.decode().split("\n") == [
+        "a,1,,1,,", '"b, ""c""",2,,,0,', "a,3,,,,1",
+    ]  # fmt: skip
+
+
+def test_many_lines_are_those_of_few() -> None:
+    """Numpy formats from some hundred rows on, Python fewer."""
+    block = Temperature(seed=3, device_spread=7).block(0, 11, 1000)
+    [whole] = encode(block, batch=1000, tables=Tables.MULTIPLE)
+    parts = encode(block, batch=10, tables=Tables.MULTIPLE)
+    assert whole.data.body == b"\n".join(part.data.body for part in parts)
+
+
+def test_each_key_of_a_document_is_a_label() -> None:
+    cpu = Cpu(device_spread=3, extra_tags=1)
+    [payload] = encode(cpu.block(0, 0, 3))
+    labels = [field for field in format_of(payload) if field.startswith("label:")]
+    assert labels == sorted(labels) and "label:hostname" in labels and "label:tag_00" in labels
+    line = payload.data.body.decode().split("\n")[1].split(",")
+    assert line[labels.index("label:hostname")] == "w00000d000001"
+    assert len(line) == len(format_of(payload))
+
+
+def test_a_document_with_other_keys_has_labels_of_its_own() -> None:
+    columns = tuple(
+        replace(one, type=ColumnType.JSON) if one.name == "thing" else one for one in SCHEMA.columns
+    )
+    schema = replace(SCHEMA, columns=columns, device_path="name")
+    documents = np.array([b'{"name":"a"}', b'{"floor":2,"name":"b"}', b'{"name":"c"}'])
+    block = EventBlock(schema, 0, 0, {**BLOCK.columns, "thing": documents}, BLOCK.devices)
+    [payload] = encode(block)
+    assert format_of(payload)[:2] == ["label:floor", "label:name"]
+    lines = payload.data.body.decode().split("\n")
+    assert [line[:3] for line in lines] == [",a,", "2,b", ",c,"]
+
+
+def test_the_label_db_is_said_once() -> None:
+    [payload] = encode(db="a & b")
+    assert parse_qs(urlsplit(payload.data.target).query)["extra_label"] == ["db=a & b"]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_what_is_stored_already_is_cut_out(compressed: bool) -> None:
+    encoder = CsvEncoder(Job(SCHEMA, Load(batch=3)), compressed, None)
+    [payload] = encoder.encode(BLOCK, 3)
+    payload.data.cut([1], payload)
+    lines = encoder.encode(BLOCK, 1)
+    assert payload.data.body == lines[1].data.body
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "text"),
+    [
+        ("kind", np.array([b"x\ny", b"", b""]), "label kind: a line of CSV takes no line break"),
+        ("big", np.array([2**53 + 1, 0, 0]), r"big is 9007199254740993.* would round"),
+        ("big", np.array([-(2**63), 0, 0]), r"big is -9223372036854775808.* would round"),
+    ],
+)
+def test_what_samples_can_not_hold_is_refused(name: str, values: Any, text: str) -> None:
+    block = EventBlock(SCHEMA, 0, 0, {**BLOCK.columns, name: values}, BLOCK.devices)
+    with pytest.raises(SimulatorError, match=text):
+        encode(block)
+
+
+def test_events_of_times_that_would_be_dropped_are_refused() -> None:
+    day_ms, now_ms = 86_400_000, int(time.time() * 1000)
+    encoder = CsvEncoder(Job(SCHEMA, Load(batch=3)), False, None)
+    encoder.taken = Span(30 * day_ms, 2 * day_ms)
+    for days, taken in ((-29, True), (-31, False), (1, True), (3, False)):
+        times = np.array([now_ms, now_ms + days * day_ms, now_ms])
+        block = EventBlock(SCHEMA, 0, 0, {**BLOCK.columns, "at": times}, BLOCK.devices)
+        if taken:
+            encoder.encode(block, 3)
+        else:
+            with pytest.raises(SimulatorError, match=r"would be dropped.*-retentionPeriod"):
+                encoder.encode(block, 3)
+
+
+# --- what can be stored ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (Column("note", ColumnType.TEXT), "a column of type text, note, which the database can't"),
+        (Column("note", ColumnType.JSON), "a column of type json, note, which the database can't"),
+        (Column("long", ColumnType.FLOAT64), "up to 17 digits in long, of which the database keeps 12"),
+    ],
+)  # fmt: skip
+def test_columns_that_series_have_not_are_unsupported(column: Column, text: str) -> None:
+    can = Victoriametrics.CAPABILITIES
+    assert can.workload(SCHEMA) is Support.FULL
+    schema = replace(SCHEMA, columns=(*SCHEMA.columns, column))
+    assert can.workload(schema) is Support.UNSUPPORTED
+    with pytest.raises(OptionError, match=text):
+        can.require_workload(schema, "things", "victoriametrics")
+
+
+def test_shipped_workloads() -> None:
+    found = {
+        name: Victoriametrics.CAPABILITIES.workload(load_workload(name).schema)
+        for name in ("temperature", "cpu", "trucks", "wide", "machines")
+    }
+    assert found.pop("machines") is Support.UNSUPPORTED
+    assert set(found.values()) == {Support.FULL}
+
+
+# --- questions ------------------------------------------------------------------------------------
+
+
+class Recording:
+    """Notes what is asked, and answers nothing."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+
+    def query(self, text: str, time_ms: int) -> list[Any]:
+        self.asked.append((time_ms, text.partition("[")[2].partition("]")[0]))
+        return []
+
+    def query_range(self, text: str, first_ms: int, last_ms: int, step_ms: int) -> list[Any]:
+        self.asked.append((first_ms, last_ms, step_ms))
+        return []
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "asked"),
+    [
+        # Whole buckets, one cut at either end, and a window within one.
+        (1000, 3000, [(1999, 2999, 1000)]),
+        (1200, 3000, [(1999, "800ms"), (2999, 2999, 1000)]),
+        (1000, 3001, [(1999, 2999, 1000), (3000, "1ms")]),
+        (1200, 2300, [(1999, "800ms"), (2299, "300ms")]),
+        (1200, 1300, [(1299, "100ms")]),
+        (1000, 1300, [(1299, "300ms")]),
+        (0, 25_000_000, [(999, 9_999_999, 1000), (10_000_999, 19_999_999, 1000),
+                         (20_000_999, 24_999_999, 1000)]),
+    ],
+)  # fmt: skip
+def test_buckets_of_a_window(start: int, end: int, asked: list[Any]) -> None:
+    """The samples seen from t in a window w are those in (t - w, t]."""
+    query = Query.model_validate(
+        {"name": "q", "compute": [{"function": "count"}], "per": [{"every": "1s"}]}
+    )
+    recording = Recording()
+    ask = compile_query(Bound(query, None, start, end), Temperature.schema, None, "events")
+    assert ask(recording) == []  # type: ignore[arg-type]
+    assert recording.asked == asked
+
+
+def test_names_and_texts_are_quoted() -> None:
+    assert any_of("device", ['no"body\\']) == 'device="no\\"body\\\\"'
+    assert any_of("device", ["a.b", "c"]) == 'device=~"a\\\\.b|c"'
+    assert quote_label("a-b c") == "a\\-b\\ c"
+
+
+# --- what the server tells ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "expected_ms"),
+    [
+        ("100y", "M", 100 * 365 * 86_400_000),
+        ("1", "M", 31 * 86_400_000),
+        ("1h30m", "s", 5_400_000),
+        ("1ms", "s", 1),
+        ("0s", "s", 0),
+        ("1m0s", "s", 60_000),
+    ],
+)
+def test_durations_of_flags(text: str, unit: str, expected_ms: int) -> None:
+    assert parse_duration_ms(text, unit) == expected_ms
+
+
+def metrics(**flags: str) -> str:
+    lines = [
+        f'flag{{name="{name.replace("_", ".")}", value="{value}", is_set="true"}} 1'
+        for name, value in flags.items()
+    ]
+    return "\n".join([
+        "# HELP x y",
+        'vm_app_version{version="victoria-metrics-tags-v1.145.0-0-g1", short_version="v1.145.0"} 1',
+        'go_info{version="go1.27.1"} 1',
+        'vm_data_size_bytes{type="storage/small"} 1.5e+06',
+        'vm_data_size_bytes{type="indexdb/file"} 7',
+        "vm_active_force_merges 2",
+        *lines,
+    ])  # fmt: skip
+
+
+def test_metrics_are_read() -> None:
+    found = parse_metrics(metrics(retentionPeriod="2d", dedup_minScrapeInterval="1ms"))
+    assert (found.version, found.built_by, found.merges) == ("v1.145.0", "go1.27.1", 2)
+    assert found.sizes == {"storage/small": 1_500_000, "indexdb/file": 7}
+    assert find_span(found) == Span(2 * 86_400_000, 2 * 86_400_000)
+    assert removes_duplicates(found)
+    for text in ("0s", "1s"):
+        assert not removes_duplicates(parse_metrics(metrics(dedup_minScrapeInterval=text)))
+    assert find_span(None) is None and not removes_duplicates(None)
+    later = parse_metrics(metrics(retentionPeriod="1", futureRetention="5d"))
+    assert find_span(later) == Span(31 * 86_400_000, 5 * 86_400_000)
+
+
+def test_an_interval_that_drops_events_is_refused() -> None:
+    options = parse_options(Victoriametrics.options_model, {"endpoint": "http://vm:8428"}, str)
+    module = Victoriametrics(options, Job(Temperature.schema))
+    module._check_flags(parse_metrics(metrics(dedup_minScrapeInterval="1ms")))
+    with pytest.raises(SimulatorError, match=r"one sample of each 30000 ms.*=1ms"):
+        module._check_flags(parse_metrics(metrics(dedup_minScrapeInterval="30s")))
