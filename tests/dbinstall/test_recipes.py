@@ -46,7 +46,7 @@ every_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: rec
 def test_all_databases_are_there() -> None:
     assert {recipe.name for recipe in RECIPES} == {
         "postgresql", "timescaledb", "cockroachdb", "yugabytedb", "arangodb", "cassandra",
-        "influxdb", "elasticsearch", "cratedb", "clickhouse", "questdb",
+        "influxdb", "elasticsearch", "cratedb", "clickhouse", "questdb", "victoriametrics",
     }  # fmt: skip
     assert {recipe.name for recipe in RECIPES if LOCAL in recipe.variants} == {
         "postgresql", "cassandra", "influxdb",
@@ -279,6 +279,9 @@ def test_the_service_is_what_the_recipe_makes(combination: Combination) -> None:
             found["cockroachdb-public"] = None
         elif recipe.name == "yugabytedb":
             found["yb-tservers"] = None
+        elif recipe.name == "victoriametrics":
+            server = values["server"]
+            found[server["fullnameOverride"]] = [server["service"]["servicePort"]]
         else:
             # A chart may have ports besides, which are opened where they are wanted.
             exposed = values["service"].get("expose", {}).values()

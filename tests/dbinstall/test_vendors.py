@@ -6,8 +6,10 @@ whenever a version in dbinstall/ is changed:
 
     for name in cloudnative-pg/charts k8ssandra/cass-operator elastic/cloud-on-k8s arangodb/kube-arangodb \\
         Altinity/clickhouse-operator cockroachdb/helm-charts yugabyte/charts influxdata/helm-charts \\
-        questdb/questdb-kubernetes; do
+        questdb/questdb-kubernetes VictoriaMetrics/helm-charts; do
       git clone --depth 1 https://github.com/$name vendors/$name; done
+    cd vendors/VictoriaMetrics/helm-charts/charts  # a dependency from the same place
+    ln -s ../../victoria-metrics-common victoria-metrics-single/charts; cd -
     VENDORS=vendors pytest tests/dbinstall/test_vendors.py
 """
 
@@ -53,6 +55,7 @@ CHARTS = {
     "yugabytedb": "yugabyte/charts/stable/yugabyte",
     "influxdb": "influxdata/helm-charts/charts/influxdb2",
     "questdb": "questdb/questdb-kubernetes/charts/questdb",
+    "victoriametrics": "VictoriaMetrics/helm-charts/charts/victoria-metrics-single",
 }
 
 OPERATED = ("postgresql", "timescaledb", "cassandra", "elasticsearch", "arangodb", "clickhouse")
@@ -136,7 +139,8 @@ def test_charts(combination: Combination) -> None:
     chart = checkout(CHARTS[recipe.name])
     (values,) = chart_values(render(combination, "fast", "{pool: databases}"))
     done = subprocess.run(
-        ["helm", "template", recipe.name, chart, "--namespace", "ns", "--values", "-"],
+        ["helm", "template", recipe.name, chart, "--namespace", "ns", "--values", "-",
+         "--kube-version", "1.34.0"],
         input=yaml.safe_dump(values), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
