@@ -9,6 +9,7 @@ from statistics import geometric_mean
 
 from ..results.comparison import Compared, collect_samples, compare, compare_samples
 from ..results.model import Result
+from ..results.naming import format_options
 from ..results.place import Place
 from ..show.ratios import lead_comparison
 
@@ -71,6 +72,7 @@ def rank_candidates(step: str, measured: Mapping[str, Sequence[Result]], repeats
     if chosen:
         said = ", ".join(f"{name} {count:,}" for name, count in chosen.items())
         lines.append(f"Inserts of each at its best number of workers: {said}.")
+    lines += _name_best_settings(measured)
     for name, results in measured.items():
         if name not in known:
             lines.append(f"{name}: nothing to rank.")
@@ -85,7 +87,23 @@ def _collect(result: Result) -> Samples:
     found: dict[Place, Sequence[float]] = dict(collect_samples(result))
     if result.capacity is not None and result.capacity.events_per_s is not None:
         found[Place(capacity=True)] = [result.capacity.events_per_s]
+    if result.tuning is not None and (best := result.tuning.rank_finalists()):
+        found[Place(tuned=True)] = result.tuning.find_rates(best[0], result.tuning.stages)
     return found
+
+
+def _name_best_settings(measured: Mapping[str, Sequence[Result]]) -> list[str]:
+    """What suits each candidate, of a step that tunes them."""
+    lines = []
+    for name, results in measured.items():
+        found = [
+            format_options(tuning.candidates[best[0]])
+            for one in results
+            if (tuning := one.tuning) is not None and (best := tuning.rank_finalists())
+        ]
+        if found:
+            lines.append(f"{name}: {' or '.join(dict.fromkeys(found))}.")
+    return lines
 
 
 def _take_best_workers(

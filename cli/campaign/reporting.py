@@ -47,7 +47,7 @@ def rank(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[Ranking]:
     for step in campaign.definition.steps:
         measured: dict[str, list[StoredResult]] = {}
         for job in sorted(campaign.jobs, key=lambda job: job.repeat):
-            if job.step == step.name and step.command != "tune":
+            if job.step == step.name:
                 own = measured.setdefault(str(job.candidate), [])
                 own += [done[job.name]] if job.name in done else []
         if len(measured) > 1:

@@ -19,6 +19,7 @@ KINDS = (
     "tuning",
     "time",
     "latency",
+    "query-latency",
     "client",
     "phases",
 )

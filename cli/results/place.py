@@ -18,6 +18,8 @@ class Place:
     run: int | None = None
     capacity: bool = False
     """The answer of a search for it."""
+    tuned: bool = False
+    """The best settings of a tuning."""
     group: str = "worker"
     """What the workers are, of those of a mixed command."""
 
@@ -37,6 +39,8 @@ class Place:
             return self.query
         if self.capacity:
             return "capacity"
+        if self.tuned:
+            return "best settings"
         if self.level is not None:
             return f"level {self.level:,}"
         word, _, alone = self.group.partition(" ")

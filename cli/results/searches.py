@@ -55,7 +55,8 @@ def find_in_tuning(result: Result) -> Iterator[Weakness]:
         text = f"{failed:,} of {len(tuning.trials):,} measurements gave no figure and don't count"
         yield Weakness(Kind.INVALID, text)
     if len(best) < ENOUGH_RUNS:
-        text = f"the best was measured {len(best)} times in the comparison; {ENOUGH_RUNS} or more --runs"
+        times = "once" if len(best) == 1 else f"{len(best)} times"
+        text = f"the best was measured {times} in the comparison; {ENOUGH_RUNS} or more --runs"
         yield Weakness(Kind.FEW_RUNS, f"{text} show smaller differences")
     yield from find_busy(result)
 

@@ -10,10 +10,12 @@ from typing import Any
 
 from ..results.comparison import collect_samples
 from ..results.model import InsertSummary, QuerySummary, Result
+from ..results.naming import format_options
 from ..results.place import Place, format_workers
+from ..results.statistics import summarize
 from .figure import Figure, Named
 from .theme import INK, PAPER, SERIES
-from .vega import CHARACTER_PX, LINE_PX, WIDTH, needs_log
+from .vega import WIDTH, find_label_step, make_label_axis, needs_log
 
 MOST_BARS = 10
 """In the figure of the answer, which is to be seen without scrolling."""
@@ -22,6 +24,7 @@ MOST_DOTS = 100
 
 RATE = "Inserts/s"
 _SECONDS = "Seconds"
+_WITHIN_LIMITS = "Capacity, events/s"
 _TALLEST_PX = 270
 _LABEL_CHARACTERS = 45
 """In a line of a bar's label."""
@@ -39,8 +42,8 @@ class Bar:
 
 
 def draw_answer(results: Sequence[Named]) -> Figure | None:
-    """The figure that answers the question: the first of capacity, inserts, mixed runs, fill levels and
-    queries that was measured. Of several results each one's best, the fastest first."""
+    """The figure that answers the question: the first of capacity, inserts, mixed runs, fill levels,
+    queries and tunings that was measured. Of several results each one's best, the fastest first."""
     for kind, collect in _COLLECTORS.items():
         own = [named for named in results if named.result.kind == kind]
         bars = collect(own)
@@ -49,6 +52,10 @@ def draw_answer(results: Sequence[Named]) -> Figure | None:
             if len(own) > 1 and not times:
                 bars = rank(bars)
             unit = _SECONDS if times else _UNITS[kind]
+            if kind == "tunings" and any(
+                one.result.tuning and one.result.tuning.limits for one in own
+            ):
+                unit = _WITHIN_LIMITS
             return draw_bars("answer", _TITLES[kind], bars, unit, _count_fitting(bars))
     return None
 
@@ -56,7 +63,7 @@ def draw_answer(results: Sequence[Named]) -> Figure | None:
 def _count_fitting(bars: Sequence[Bar]) -> int:
     """As many as a screen has room for: fewer where their names take several lines."""
     lines = max(len(_wrap(bar.name)) for bar in bars[:MOST_BARS])
-    return min(MOST_BARS, _TALLEST_PX // _find_step(lines))
+    return min(MOST_BARS, _TALLEST_PX // find_label_step(lines))
 
 
 def rank(bars: Sequence[Bar]) -> list[Bar]:
@@ -152,12 +159,30 @@ def _list_executions(result: Result, query: str) -> list[float]:
     return collect_samples(result).get(Place(query=query), [])
 
 
+def _collect_tunings(results: Sequence[Named]) -> list[Bar]:
+    """Of one tuning the combinations that were compared at the end, of several the best of each."""
+    found = []
+    for named in results:
+        tuning = named.result.tuning
+        if tuning is None:
+            continue
+        ranked = tuning.rank_finalists()
+        for candidate in ranked if len(results) == 1 else ranked[:1]:
+            settings = format_options(tuning.candidates[candidate])
+            rates = summarize(tuning.find_rates(candidate, tuning.stages))
+            name = settings if len(results) == 1 else f"{named.name}, {settings}"
+            samples = tuning.find_rates(candidate, tuning.stages)
+            found.append(Bar(name, rates.avg, rates.ci95, samples))
+    return found
+
+
 _COLLECTORS: dict[str, Callable[[Sequence[Named]], list[Bar]]] = {
     "capacities": _collect_capacities,
     "inserts": _collect_inserts,
     "mixed runs": _collect_inserts,
     "fill levels": _collect_inserts,
     "queries": _collect_queries,
+    "tunings": _collect_tunings,
 }
 _TITLES = {
     "capacities": "Capacity",
@@ -165,6 +190,7 @@ _TITLES = {
     "mixed runs": "Throughput of inserts beside readers",
     "fill levels": "Throughput of inserts by fill level",
     "queries": "Query times",
+    "tunings": "Throughput with the best settings",
 }
 _CAPACITY = "Events/s"
 _UNITS = {kind: _CAPACITY if kind == "capacities" else RATE for kind in _COLLECTORS}
@@ -202,29 +228,13 @@ def _make_spec(bars: Sequence[Bar], unit: str, log: bool) -> dict[str, Any]:
                  "domainMin": low, "domainMax": 1.1 * max(row["end"] for row in rows)}  # fmt: skip
         ticks = {"values": [10.0**power for power in powers]}
         start = {"x2": {"datum": low}}
-    # The renderer's fonts may be narrower than a browser's.
-    longest = max(len(line) for label in labels for line in label.split("\n"))
-    axis: dict[str, Any] = {
-        "minExtent": math.ceil(CHARACTER_PX * longest),
-        "labelExpr": "split(datum.label, '\\n')", "labelLimit": 0, "ticks": False, "labelPadding": 8,
-    }  # fmt: skip
-    if lines > 1:
-        # A label's first line is at its bar, not its middle.
-        axis["labelOffset"] = {
-            "condition": [
-                {"test": f"length(split(datum.label, '\\n')) == {count}",
-                 "value": -LINE_PX * (count - 1) / 2}
-                for count in range(2, lines + 1)
-            ],
-            "value": 0,
-        }  # fmt: skip
     y = {
         "field": "name",
         "type": "nominal",
         "sort": labels,
         "title": None,
         "scale": {"paddingInner": 0.25, "paddingOuter": 0.15},
-        "axis": axis,
+        "axis": make_label_axis(labels),
     }
 
     def place(field: str) -> dict[str, Any]:
@@ -245,18 +255,13 @@ def _make_spec(bars: Sequence[Bar], unit: str, log: bool) -> dict[str, Any]:
          "encoding": {"x": place("end"), "y": y, "text": {"field": "said"}}},
     ]  # fmt: skip
     return {
-        "width": WIDTH, "height": _find_step(lines) * len(rows), "data": {"values": rows},
+        "width": WIDTH, "height": find_label_step(lines) * len(rows), "data": {"values": rows},
         "layer": [layer for layer in layers if layer.get("data", {}).get("values", [0])],
     }  # fmt: skip
 
 
 def _wrap(name: str) -> list[str]:
     return wrap(name, _LABEL_CHARACTERS) or [" "]
-
-
-def _find_step(lines: int) -> int:
-    """Pixels from one bar to the next, with so many lines in a label."""
-    return max(26, LINE_PX * lines + 8)
 
 
 def _describe(bar: Bar, unit: str) -> str:

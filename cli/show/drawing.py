@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 from .theme import CONFIG, DARK, PAPER, dark_style
@@ -12,7 +13,7 @@ from .theme import CONFIG, DARK, PAPER, dark_style
 THEMES = ("auto", "light", "dark")
 
 
-def to_svg(spec: dict[str, Any]) -> str:
+def to_svg(spec: dict[str, Any], config: Mapping[str, Any] = CONFIG) -> str:
     """The bare SVG in light colours on no background.
 
     Vega-Lite's own renderer, in a process of ours: https://github.com/vega/vl-convert
@@ -20,7 +21,7 @@ def to_svg(spec: dict[str, Any]) -> str:
     import vl_convert
 
     # No address may be loaded, whatever a result file holds.
-    return str(vl_convert.vegalite_to_svg(spec | {"config": CONFIG}, allowed_base_urls=[]))
+    return str(vl_convert.vegalite_to_svg(spec | {"config": config}, allowed_base_urls=[]))
 
 
 def make_standalone_svg(spec: dict[str, Any], theme: str) -> str:
@@ -67,7 +68,7 @@ MARGIN = 12
 
 def add_margin(svg: str) -> str:
     """The figure on a background, with a margin around it."""
-    width, height = (float(side) for side in _find_size(svg))
+    width, height = (float(side) for side in find_size(svg))
     box = f"{-MARGIN} {-MARGIN} {width + 2 * MARGIN:g} {height + 2 * MARGIN:g}"
     svg = re.sub(
         r'width="[^"]*" height="[^"]*" viewBox="[^"]*"',
@@ -86,20 +87,29 @@ def darken(svg: str) -> str:
 
 
 def embed(svg: str, prefix: str) -> str:
-    """The SVG for a page with several: its ids are made unique, its size is left to the page, but for how
-    small it may be before its letters are too small."""
+    """The SVG for a page with several: its ids are made unique, its size and font are left to the page, but
+    for how small it may be before its letters are too small."""
+    svg = _IMPLIED.sub("", svg)
+    svg = _PLACE.sub(lambda found: _DIGITS.sub(r"\1", found[0]), svg)
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}-", svg)
-    width, _ = _find_size(svg)
+    width, _ = find_size(svg)
     style = f"max-width:{width}px;min-width:{_SMALLEST * float(width):g}px"
     return re.sub(r'width="[^"]*" height="[^"]*" (viewBox=)', rf'style="{style}" \1', svg, count=1)
 
+
+_IMPLIED = re.compile(r' (?:opacity="1"|stroke-width="1"|font-family="[^"]*")')
+"""What an element has anyway."""
+_PLACE = re.compile(r' (?:d|transform|x|y|x1|x2|y1|y2|width|height)="[^"]*"')
+_DIGITS = re.compile(r"(\.\d\d)\d+")
+"""Of where something is drawn. A hundredth of a pixel is enough, and takes half of the bytes."""
 
 _SMALLEST = 0.8
 """Letters of 12 px are no smaller than 9.6."""
 
 
-def _find_size(svg: str) -> tuple[str, str]:
+def find_size(svg: str) -> tuple[str, str]:
+    """Width and height, in pixels."""
     found = re.search(r'width="([\d.]+)" height="([\d.]+)"', svg)
     assert found is not None
     return found[1], found[2]

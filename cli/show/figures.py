@@ -15,7 +15,7 @@ from ..results.place import format_workers
 from ..results.statistics import count_events_per_cost
 from .bars import RATE, draw_bars, make_insert_bar, rank
 from .figure import Figure, Named, describe_run
-from .latency_figure import draw_latencies
+from .latency_figure import draw_latencies, draw_query_latencies
 from .rate_figure import draw_over_rate
 from .storage_figure import draw_storage
 from .theme import INK, PAPER, PHASES
@@ -273,6 +273,7 @@ KINDS: dict[str, Callable[[Sequence[Named]], Figure | None]] = {
     "tuning": draw_tuning,
     "time": draw_over_time,
     "latency": draw_latencies,
+    "query-latency": draw_query_latencies,
     "client": draw_client_share,
     "phases": draw_phases,
 }

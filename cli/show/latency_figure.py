@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from simulator.contract import InsertRun
-from simulator.histograms import merge_histograms, value_at
+from simulator.contract import LatencyMs
+from simulator.histograms import latency_ms, merge_histograms, value_at
 
 from .figure import Figure, Named, choose_slowest, describe_places
 from .vega import Row, draw_lines, draw_points, make_axis, make_spec, needs_log
@@ -13,45 +14,90 @@ from .vega import Row, draw_lines, draw_points, make_axis, make_spec, needs_log
 PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max": "max"}
 _PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9}
 
+MOST_QUERIES = 7
+"""In one figure: with more no curve can be told from another."""
+
 _STEPS = 8
 """Points of the curve for each halving of the share of requests that are slower."""
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """What a curve is of."""
+
+    name: str
+    latency_ms: LatencyMs
+    histograms: Sequence[str]
+    """Merged; none if only the percentiles are known."""
 
 
 def draw_latencies(results: Sequence[Named]) -> Figure | None:
     """The distribution of the requests' latency: a curve over the percentiles where each run has its
     histogram, otherwise the percentiles that it has."""
     chosen = [pair for named in results for pair in choose_slowest(named, alone=len(results) == 1)]
-    if not chosen:
-        return None
     note = (
         f"Of the run with the highest p99 {describe_places(results)}, retries included. A request is a whole"
         " batch."
     )
     if any(run.offered for named in results for run in named.result.insert_runs):
         note += " At a given rate (open loop) it counts from when the request was due: the response time."
-    rows = [row for name, run in chosen for row in _list_percentiles(name, run)]
+    timed = [
+        _Timed(name, run.latency_ms, [run.histogram] if run.histogram else [])
+        for name, run in chosen
+        if run.latency_ms
+    ]
+    return _draw_curves("latency", "Latency of a request", "the requests", note, timed)
+
+
+def draw_query_latencies(results: Sequence[Named]) -> Figure | None:
+    """The same of each query, of readers whose runs were ended by the clock."""
+    timed = []
+    for named in results:
+        reads = [read for read in named.result.reads if read.valid]
+        for query in dict.fromkeys(one.query for read in reads for one in read.queries):
+            own = [one for read in reads for one in read.queries if one.query == query]
+            found = [one.histogram for one in own if one.histogram]
+            latency = latency_ms(merge_histograms(found)) if found else None
+            if latency is not None:
+                name = query if len(results) == 1 else f"{query}, {named.name}"
+                timed.append(_Timed(name, latency, found))
+    timed.sort(key=lambda one: -one.latency_ms.p99)
+    note = "All valid runs together."
+    if len(timed) > MOST_QUERIES:
+        note += f" The {MOST_QUERIES} with the highest p99 of {len(timed)}."
+    if any(read.offered for named in results for read in named.result.reads):
+        note += " At a given rate it counts from when the query was due: the response time."
+    return _draw_curves(
+        "query-latency", "How long queries took", "the queries", note, timed[:MOST_QUERIES]
+    )
+
+
+def _draw_curves(
+    kind: str, title: str, of: str, note: str, timed: Sequence[_Timed]
+) -> Figure | None:
+    if not timed:
+        return None
+    rows = [row for one in timed for row in _list_percentiles(one)]
     log = needs_log([row["ms"] for row in rows])
     y = make_axis("ms", "Latency, ms", log=log)
-    curve = [row for name, run in chosen for row in _trace(name, run)]
-    if {row["series"] for row in curve} != {name for name, _ in chosen}:
-        x: Row = {"field": "percentile", "type": "ordinal", "title": "Percentile of the requests",
+    curve = [row for one in timed for row in _trace(one)]
+    if {row["series"] for row in curve} != {one.name for one in timed}:
+        x: Row = {"field": "percentile", "type": "ordinal", "title": f"Percentile of {of}",
                   "sort": list(PERCENTILES.values()), "axis": {"labelAngle": 0}}  # fmt: skip
         layers = [draw_lines(x, y, rows), draw_points(x, y, rows)]
-        return Figure("latency", "Latency of a request", note, make_spec(rows, layers))
+        return Figure(kind, title, note, make_spec(rows, layers))
     ends = {row["series"]: row["rank"] for row in curve}
     for row in rows:
         # The slowest of n requests is slower than all but one in n.
         row["rank"] = ends[row["series"]] if row["percentile"] == "max" else row["rank"]
     x = make_axis(
-        "rank", "Percentile of the requests, %",
+        "rank", f"Percentile of {of}, %",
         axis={"values": _list_ticks(max(ends.values())), "labelExpr": _AS_PERCENT},
     )  # fmt: skip
     x["scale"] = {"type": "log", "nice": False}
     line = draw_lines(x, y, rows) | {"data": {"values": curve}}
-    note += " The curve goes on to the slowest request; the axis widens its tail."
-    return Figure(
-        "latency", "Latency of a request", note, make_spec(rows, [line, draw_points(x, y, rows)])
-    )
+    note += " The curve goes on to the slowest; the axis widens its tail."
+    return Figure(kind, title, note, make_spec(rows, [line, draw_points(x, y, rows)]))
 
 
 _AS_PERCENT = "format(100 - 100 / datum.value, '.8~r')"
@@ -66,12 +112,11 @@ def _list_ticks(end: float) -> list[float]:
     return ticks
 
 
-def _list_percentiles(name: str, run: InsertRun) -> list[Row]:
+def _list_percentiles(timed: _Timed) -> list[Row]:
     """A row for each that the tables show, too."""
-    assert run.latency_ms is not None
-    rows = []
+    name, rows = timed.name, []
     for field, percentile in PERCENTILES.items():
-        value = getattr(run.latency_ms, field)
+        value = getattr(timed.latency_ms, field)
         text = f"{name}\n{percentile}: {value:,.3f} ms"
         rank = 1 / (1 - _PERCENTS.get(field, 0) / 100)
         rows.append(
@@ -80,11 +125,11 @@ def _list_percentiles(name: str, run: InsertRun) -> list[Row]:
     return rows
 
 
-def _trace(name: str, run: InsertRun) -> list[Row]:
-    """The curve from the fastest request to the slowest; nothing of a run without a histogram."""
-    if run.histogram is None:
+def _trace(timed: _Timed) -> list[Row]:
+    """The curve from the fastest request to the slowest; nothing without a histogram."""
+    if not timed.histograms:
         return []
-    histogram = merge_histograms([run.histogram])
+    histogram = merge_histograms(timed.histograms)
     count = histogram.get_total_count()
     ranks, rank = [], 1.0
     while rank < count:
@@ -95,5 +140,5 @@ def _trace(name: str, run: InsertRun) -> list[Row]:
     rows = []
     for number, one in enumerate(ranks):
         percent = 100.0 if number == len(ranks) - 1 else 100 - 100 / one
-        rows.append({"series": name, "rank": one, "ms": value_at(histogram, percent) / 1000})
+        rows.append({"series": timed.name, "rank": one, "ms": value_at(histogram, percent) / 1000})
     return rows

@@ -41,9 +41,13 @@ def format_speed_interval(low: float, high: float) -> str:
 
 
 def describe_ratios(names: Sequence[str], found: Sequence[Compared]) -> list[str]:
-    """What each comparison shows, a sentence each."""
+    """What each comparison shows, a sentence each; several ties are one sentence, whose intervals are in
+    the table."""
     sentences = []
+    ties = [one for one in found if _judge(one) == "tie"]
     for one in found:
+        if len(ties) > 1 and one in ties:
+            continue
         what, base = names[one.position], names[0]
         if one.speed.ci95 is None:
             text = f"{what} is {format_speed(one.speed.value)} than {base}, from single runs"
@@ -54,12 +58,18 @@ def describe_ratios(names: Sequence[str], found: Sequence[Compared]) -> list[str
             else:
                 text = f"no difference shown between {what} and {base} ({interval})"
         sentences.append(f"{one.place}: {text}.")
+    if len(ties) > 1:
+        places: dict[str, list[str]] = {}
+        for one in ties:
+            places.setdefault(names[one.position], []).append(str(one.place))
+        told = "; ".join(f"{name} ({', '.join(own)})" for name, own in places.items())
+        sentences.append(f"No difference shown from {names[0]}: {told}.")
     return sentences
 
 
 def lead_comparison(names: Sequence[str], found: Sequence[Compared]) -> list[str]:
-    """The answer: each result against the first, in a sentence."""
-    sentences = []
+    """The answer: each result against the first, in a sentence; those that only tie with it share one."""
+    told: dict[tuple[int, str], list[str]] = {}
     for position in range(1, len(names)):
         own = [one for one in found if one.position == position]
         parts = []
@@ -70,8 +80,17 @@ def lead_comparison(names: Sequence[str], found: Sequence[Compared]) -> list[str
                 where = "" if len(such) == len(of_kind) else f" ({_list_places(such)})"
                 parts.append(_tell_outcome(outcome, such, kind, names[0]) + where)
         if parts:
-            sentences.append(f"{names[position]}: {', '.join(parts)}.")
-    return sentences
+            only_ties = all(_judge(one) == "tie" for one in own)
+            key = (0 if only_ties else position, ", ".join(parts))
+            told.setdefault(key, []).append(names[position])
+    return [
+        f"{_join(own)}: {text}{' each' if len(own) > 1 else ''}." for (_, text), own in told.items()
+    ]
+
+
+def _join(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _judge(one: Compared) -> str:
@@ -102,6 +121,8 @@ def _name_kind(one: Compared) -> str:
         return "queries"
     if one.place.capacity:
         return "capacity"
+    if one.place.tuned:
+        return "what its best settings reach"
     return "inserts" if one.place.response is None else "response times"
 
 

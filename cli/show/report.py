@@ -20,6 +20,7 @@ from .comparison import list_remarks, tabulate_overview, tabulate_ratios
 from .drawing import embed, to_svg
 from .figure import Figure, Named
 from .figures import draw_all, name_sources
+from .narrow import draw_narrow
 from .notes import describe_weakness, tell_outages
 from .ratios import describe_ratios, lead_comparison
 from .stored import describe_name, tabulate_result
@@ -177,4 +178,5 @@ def _place(figure: Figure, named: Sequence[Named]) -> dict[str, str]:
         "title": figure.title,
         "note": " ".join([figure.note, *name_sources(figure.kind, named)]),
         "svg": embed(to_svg(figure.spec), figure.kind),
+        "narrow": embed(draw_narrow(figure.spec), figure.kind),
     }

@@ -133,6 +133,33 @@ LINE_PX = 15
 """Height of a line of text of 12 px."""
 
 
+def make_label_axis(labels: Sequence[str]) -> Row:
+    """An axis of names, which may have several lines each. There is room for them in whatever font the
+    browser has: the renderer's may be narrower."""
+    longest = max(len(line) for label in labels for line in label.split("\n"))
+    lines = max(label.count("\n") + 1 for label in labels)
+    axis: Row = {
+        "minExtent": math.ceil(CHARACTER_PX * longest),
+        "labelExpr": "split(datum.label, '\\n')", "labelLimit": 0, "ticks": False, "labelPadding": 8,
+    }  # fmt: skip
+    if lines > 1:
+        # A label's first line is at its bar, not its middle.
+        axis["labelOffset"] = {
+            "condition": [
+                {"test": f"length(split(datum.label, '\\n')) == {count}",
+                 "value": -LINE_PX * (count - 1) / 2}
+                for count in range(2, lines + 1)
+            ],
+            "value": 0,
+        }  # fmt: skip
+    return axis
+
+
+def find_label_step(lines: int) -> int:
+    """Pixels from one name to the next on a vertical axis, with so many lines in each."""
+    return max(26, LINE_PX * lines + 8)
+
+
 def draw_label(value: float, text: str, line: int, to_the_left: bool) -> Row:
     """A text beside a line across, so many lines below the panel's upper edge."""
     return {

@@ -165,10 +165,9 @@ def give_answer(result: Result) -> str:
     assert result.best is not None
     if result.by_fill_level:
         first, last = result.insert_summary[0], result.insert_summary[-1]
-        change = last.avg / first.avg - 1
         return (
             f"{first.avg:,.0f} inserts/s at level {first.fill_level:,}, {last.avg:,.0f} at level"
-            f" {last.fill_level:,}: {change:+.0%}."
+            f" {last.fill_level:,}: {_format_change(last.avg / first.avg - 1)}."
         )
     best = result.best
     if result.command == "mixed":
@@ -178,6 +177,11 @@ def give_answer(result: Result) -> str:
     if any(run.offered for run in result.insert_runs):
         return _describe_offers(result)
     return f"Most with {format_workers(best.workers)}: {_describe_rate(best)}{_describe_cost(result, best)}."
+
+
+def _format_change(share: float) -> str:
+    """`+12%`; of less than half a percent that it is less."""
+    return f"{share:+.0%}" if abs(share) >= 0.005 else "less than 1% apart"
 
 
 def _describe_offers(result: Result) -> str:

@@ -26,13 +26,16 @@ from simulator.contract import (
     Load,
     Mark,
     Offered,
+    QueryFigures,
     QueryRun,
+    ReadRun,
     Resources,
     Storage,
     Verification,
     WorkerSpan,
     WorkerTimeline,
 )
+from simulator.histograms import LatencyRecorder, encode_histogram, latency_ms
 
 from ..helpers import insert_run
 
@@ -285,6 +288,31 @@ def queries(
         "runs": runs, "summary": summarize_queries(runs),
     }  # fmt: skip
     return Result(**(values | changes))
+
+
+def asked_by_the_clock(target: str = "alpha") -> Result:
+    """Two runs of readers beside writers: of one query 10 and 20 ms, of the other 1 and 2 s."""
+    reads = []
+    for run in (1, 2):
+        figures = []
+        for query, took_s in (("fast", 0.01), ("slow", 1.0)):
+            recorder = LatencyRecorder()
+            for _ in range(100):
+                recorder.record(took_s * run)
+            found = recorder.finish()
+            figures.append(
+                QueryFigures(
+                    query=query, executions=100, rows_min=1, rows_max=1, cold_s=took_s,
+                    warm_s=[took_s * run] * 2, latency_ms=latency_ms(found),
+                    histogram=encode_histogram(found),
+                )
+            )  # fmt: skip
+        reads.append(
+            ReadRun(workers=2, run=run, valid=True, invalid_reasons=[], window_s=20.0,
+                    queries_per_s=10.0, queries=figures)
+        )  # fmt: skip
+    beside = inserts({2: [100.0, 101.0]}, target)
+    return beside.model_copy(update={"command": "mixed", "reads": reads})
 
 
 def client(share: float, bound: bool = False) -> Client:

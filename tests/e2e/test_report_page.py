@@ -353,6 +353,32 @@ def test_letters_of_figures_can_be_read(long: Page, width: int) -> None:
     assert long.evaluate(UNREADABLE) == []
 
 
+SCROLLED = """() => [...document.querySelectorAll("figure")]
+  .filter((figure) => {
+    const place = figure.querySelector(".drawing");
+    return place.scrollWidth > place.clientWidth + 1;
+  }).map((figure) => figure.id)"""
+
+WIDTHS = (
+    """() => [...document.querySelectorAll("figure svg")].map((svg) => svg.viewBox.baseVal.width)"""
+)
+
+
+def test_figures_are_drawn_for_the_width_of_the_page(long: Page) -> None:
+    """On a narrow one nothing scrolls, overlaps, or is shown twice; and back again."""
+    wide = long.evaluate(WIDTHS)
+    long.set_viewport_size({"width": 400, "height": 900})
+    narrow = long.evaluate(WIDTHS)
+    assert len(narrow) == len(wide)
+    assert max(narrow) <= 368 < min(wide)
+    assert long.evaluate(SCROLLED) == []
+    assert long.evaluate(OVERLAPS) == []
+    long.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert long.evaluate(WIDTHS) == wide
+    long.set_viewport_size({"width": 1200, "height": 900})
+    assert long.evaluate(WIDTHS) == wide
+
+
 @pytest.mark.parametrize("width", [1200, 1600])
 def test_nothing_is_cut_off(long: Page, width: int) -> None:
     long.set_viewport_size({"width": width, "height": 900})

@@ -72,7 +72,29 @@ document.addEventListener("pointermove", show);
 document.addEventListener("pointerdown", show);
 document.addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
 
+// Each figure is there in two widths. Where the wide one's letters would become too small, the other is shown.
+const figures = [...document.querySelectorAll(".drawing")].map((place) => {
+  const wide = place.querySelector("svg");
+  const narrow = place.querySelector("template").content.querySelector("svg");
+  return { place, wide, narrow, least: parseFloat(wide.style.minWidth) };
+});
+
+function choose({ place, wide, narrow, least }, printed = false) {
+  const chosen = !printed && place.clientWidth < least ? narrow : wide;
+  const shown = place.querySelector("svg");
+  if (shown !== chosen) shown.replaceWith(chosen);
+}
+
+function chooseAll() {
+  for (const figure of figures) choose(figure);
+}
+
+chooseAll();
+window.addEventListener("resize", chooseAll);
+window.addEventListener("afterprint", chooseAll);
+
 // A printed page can't be unfolded.
 window.addEventListener("beforeprint", () => {
   for (const details of document.querySelectorAll("details")) details.open = true;
+  for (const figure of figures) choose(figure, true);
 });

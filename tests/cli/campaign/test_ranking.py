@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from cli.campaign.ranking import rank_candidates
 from cli.results.model import Result
+from cli.results.tuning import TunedSetting
 
-from ..made import inserts, queries
+from ..made import inserts, queries, tuned
 
 
 def _repeats(*rates: float) -> list[Result]:
@@ -70,3 +71,19 @@ def test_variants_of_the_number_of_workers_compare_by_their_best() -> None:
     assert ranking.lines[1].startswith("2. one: ")
     assert "slower than several in inserts" in ranking.lines[1]
     assert ranking.lines[2] == "Inserts of each at its best number of workers: one 1, several 2."
+
+
+def test_tunings_are_ranked_by_what_their_best_settings_reach() -> None:
+    over = [TunedSetting(name="batch", values=[10, 1000], default=10)]
+
+    def make(best: int, rate: float) -> Result:
+        first = {0: [rate], 1: [rate]}
+        return tuned(
+            over, first, {best: [rate, rate * 1.01, rate * 0.99], 1 - best: [1.0, 1.0, 1.0]}
+        )
+
+    ranking = rank_candidates("tune", {"a": [make(0, 100.0)], "b": [make(1, 400.0)]}, 1)
+    assert ranking.lines[0] == "1. b"
+    assert ranking.lines[1].startswith("2. a: 3.9")
+    assert ranking.lines[1].endswith("slower than b in what its best settings reach.")
+    assert ranking.lines[2:4] == ["a: batch=10.", "b: batch=1000."]

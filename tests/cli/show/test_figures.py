@@ -24,6 +24,7 @@ from cli.show.bars import MOST_BARS, draw_answer
 from cli.show.drawing import embed, make_standalone_svg, to_png, to_svg
 from cli.show.figure import Figure, Named
 from cli.show.figures import KINDS, add_title, draw_all
+from cli.show.narrow import NARROW_PX, draw_narrow
 from cli.show.plotting import write_plot
 from cli.show.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
 from cli.show.vega import WIDTH
@@ -32,6 +33,7 @@ from simulator.histograms import LatencyRecorder, encode_histogram, latency_ms
 
 from ..made import (
     STORED,
+    asked_by_the_clock,
     capacity,
     client,
     disturbed,
@@ -104,6 +106,7 @@ OF_EACH_KIND = {
     "tuning": (TUNED,),
     "time": (SWEEP, OTHER),
     "latency": (SWEEP, OTHER),
+    "query-latency": (asked_by_the_clock(), asked_by_the_clock("beta")),
     "client": (SWEEP, OTHER),
     "phases": (SWEEP, ASKED),
 }
@@ -246,6 +249,34 @@ def test_latencies_with_a_histogram_are_a_curve() -> None:
     # One run without it, and there is no curve.
     other = drawn("latency", result, OTHER)
     assert all("data" not in layer for layer in other.spec["layer"])
+
+
+def test_latencies_of_readers_are_a_curve_for_each_query() -> None:
+    figure = drawn("query-latency", asked_by_the_clock())
+    line, _ = figure.spec["layer"]
+    ends = {row["series"]: row["ms"] for row in line["data"]["values"]}
+    # Those of both runs together, the slowest query first.
+    assert list(ends) == ["slow", "fast"]
+    assert ends["slow"] == pytest.approx(2000, rel=0.01)
+    assert ends["fast"] == pytest.approx(20, rel=0.01)
+    beside = drawn("query-latency", asked_by_the_clock(), asked_by_the_clock("beta"))
+    assert {row["series"] for row in rows(beside)} == {
+        "slow, name 0", "fast, name 0", "slow, name 1", "fast, name 1",
+    }  # fmt: skip
+
+
+def test_a_narrow_figure_has_all_of_it_in_less_width() -> None:
+    name = "timescaledb-kubernetes batch=10000 copy_format=binary"
+    answer = draw_answer([Named(f"{name} {n}", inserts({4: [9e6, 9.1e6 + n]})) for n in range(3)])
+    assert answer is not None
+    heat = drawn("tuning", TUNED)
+    for figure in (answer, heat, *(drawn(kind, *of) for kind, of in OF_EACH_KIND.items())):
+        wide, narrow = to_svg(figure.spec), draw_narrow(figure.spec)
+        assert float(drawing.find_size(narrow)[0]) <= NARROW_PX, figure.kind
+        # Every mark is there; of names only their lines differ.
+        assert sorted(" ".join(one.split()) for one in marks(narrow)) == sorted(
+            " ".join(one.split()) for one in marks(wide)
+        ), figure.kind
 
 
 def bars(figure: Figure) -> tuple[list[tuple[str, float]], dict[str, list[float]]]:
@@ -673,3 +704,17 @@ def test_a_tuning_shows_the_best_of_each_pair() -> None:
     }  # fmt: skip
     assert found["1000", "text"]["label"] == "1.6k"
     assert found["1000", "text"]["text"] == "batch=1000, copy_format=text\n1,600"
+
+
+def test_the_answer_of_tunings_is_what_their_best_settings_reach() -> None:
+    over = [TunedSetting(name="batch", values=[10, 1000], default=10)]
+    one = tuned(over, {0: [90.0], 1: [900.0]}, {1: [1_000.0, 1_010.0, 990.0], 0: [100.0]})
+    alone = draw_answer(named(one))
+    assert alone is not None
+    found, dots = bars(alone)
+    assert [name for name, _ in found] == ["batch=1000", "batch=10"]
+    assert found[0][1] == pytest.approx(1_000) and dots == {"batch=1000": [1_000.0, 1_010.0, 990.0]}
+    other = tuned(over, {0: [90.0], 1: [900.0]}, {0: [2_000.0], 1: [100.0]})
+    beside = draw_answer(named(one, other))
+    assert beside is not None
+    assert [name for name, _ in bars(beside)[0]] == ["name 1, batch=10", "name 0, batch=1000"]

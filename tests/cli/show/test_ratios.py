@@ -77,3 +77,14 @@ def test_ties_in_queries_are_counted() -> None:
     (said,) = lead_comparison("ab", compare([queries(times), queries(other, "beta")]))
     assert said.startswith("b: 4 ties with a in queries (4 queries), 1.")
     assert said.endswith(" times as fast as a in queries (q4).")
+
+
+def test_several_ties_are_one_sentence() -> None:
+    results = [inserts({4: [100.0, 101.0]}) for _ in range(4)]
+    slow = inserts({4: [10.0, 10.1]})
+    found = compare([*results, slow])
+    assert lead_comparison("abcde", found)[0] == "b, c and d: 1 tie with a in inserts each."
+    assert lead_comparison("abcde", found)[1].startswith("e: ")
+    *others, ties = describe_ratios("abcde", found)
+    assert len(others) == 1 and others[0].startswith("4 workers: e is 10.0× slower")
+    assert ties == "No difference shown from a: b (4 workers); c (4 workers); d (4 workers)."

@@ -17,7 +17,7 @@ from cli.show.report import choose_drawn, make_report, mark_struck
 from cli.show.verdict import MOST_SENTENCES, describe_hardware, give_verdict
 from simulator.contract import Resources
 
-from ..made import capacity, disturbed, inserts, queries, steps, stored
+from ..made import asked_by_the_clock, capacity, disturbed, inserts, queries, steps, stored
 from .test_figures import TUNED, grown
 
 RESULTS = (
@@ -27,6 +27,7 @@ RESULTS = (
     grown(),
     capacity(),
     TUNED,
+    asked_by_the_clock(),
 )
 
 
@@ -102,7 +103,7 @@ def test_it_begins_with_the_answer_and_the_machines() -> None:
 
 
 def test_the_answer_of_many_is_short() -> None:
-    many = [Named(f"name {n}", inserts({1: [n + 1.0, n + 2.0]}, f"db{n}")) for n in range(30)]
+    many = [Named(f"name {n}", inserts({1: [2.0**n, 2.0**n]}, f"db{n}")) for n in range(30)]
     verdict = give_verdict(many)
     assert len(verdict) == MOST_SENTENCES
     assert verdict[-1].startswith("25 more sentences")

@@ -51,6 +51,7 @@ def test_the_answer() -> None:
     assert words.give_answer(steps({0: 200.0, 5000: 150.0})) == (
         "200 inserts/s at level 0, 150 at level 5,000: -25%."
     )
+    assert words.give_answer(steps({0: 200.0, 5000: 199.9})).endswith("less than 1% apart.")
     assert words.give_answer(queries({"slow": [2.0, 4.0], "fast": [0.5]})) == (
         "On average a query took: fast 0.5 s (the first time 8 s), slow 3 s (the first time 8 s)."
     )
