@@ -211,6 +211,8 @@ class _Line:
         match incoming.readline().decode("latin-1").split(" "):
             case [method, target, "HTTP/1.1\r\n"]:
                 self._headers = http.client.parse_headers(incoming)
+                if self._headers.get("transfer-encoding") == "chunked":
+                    return HttpRequest(method, target, self._headers, _read_chunks(incoming))
                 body = incoming.read(int(self._headers.get("content-length", 0)))
                 return HttpRequest(method, target, self._headers, body)
         return None
@@ -260,6 +262,16 @@ class _Line:
         lines += ["", ""]
         self._client.sendall("\r\n".join(lines).encode() + (content if with_body else b""))
         return True
+
+
+def _read_chunks(incoming: BufferedReader) -> bytes:
+    """A body whose length was not known before: https://www.rfc-editor.org/rfc/rfc9112#section-7.1"""
+    chunks = []
+    while size := int(incoming.readline(), 16):
+        chunks.append(incoming.read(size))
+        incoming.readline()
+    incoming.readline()
+    return b"".join(chunks)
 
 
 def _kept(headers: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -30,6 +30,8 @@ each id, at once for queries (`final = 1`), on disk when parts are merged.
 What is on disk are the active parts (`system.parts`). To compact, all of a partition are merged into one
 (`OPTIMIZE TABLE … FINAL`).
 
+With `client=official` clickhouse-connect sends the same events, see `official`.
+
 Proven on the real engine of ClickHouse (26.9) behind a stand-in for its server: without asynchronous
 inserts, replicas and concurrency of its own.
 """
@@ -48,10 +50,12 @@ from ...errors import SimulatorError
 from ...workloads.queries import Bound
 from ...workloads.tags import Tags
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..sending import Writer
 from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from ..shared.sql import quote_name
 from .encoding import NativeEncoder, encode_devices
 from .native import TYPES
+from .official import CLIENTS, make_writer
 from .options import ClickhouseOptions, EncodingOptions, InsertMode
 from .queries import ClickhouseDialect, compile_statement, quote_text
 from .server import Connection, describe
@@ -94,6 +98,7 @@ class Clickhouse(Module[ClickhouseOptions, EncodingOptions]):
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
         tags_table=Support.FULL,
+        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("batch", {"insert_mode": "batch"}),
@@ -112,7 +117,9 @@ class Clickhouse(Module[ClickhouseOptions, EncodingOptions]):
         options.mode(batch)
         return NativeEncoder(job, options.compression)
 
-    def writer(self, batch: int, prefill: bool = False) -> ClickhouseWriter:
+    def writer(self, batch: int, prefill: bool = False) -> Writer:
+        if self.is_official(prefill):
+            return make_writer(self.options, self.job)
         encoder = NativeEncoder(self.job, self.options.compression)
         return ClickhouseWriter(encoder, self.options, self.job)
 

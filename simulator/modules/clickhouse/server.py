@@ -95,19 +95,17 @@ class Connection:
             self._insert_headers["content-encoding"] = options.compression.value
         columns = ", ".join(map(quote_name, sent_columns(job.schema, job.load.primary_key)))
         self._insert_targets = [
-            f"/?{urlencode(self._insert_settings(table, columns))}&insert_deduplication_token="
+            f"/?{urlencode(_insert(table, columns, options.database) | self.insert_settings)}"
+            "&insert_deduplication_token="
             for table in job.table_names
         ]
 
-    def _insert_settings(self, table: str, columns: str) -> dict[str, str]:
-        """The parameters of an INSERT, but for its token."""
+    @property
+    def insert_settings(self) -> dict[str, str]:
+        """The settings of an INSERT, but for its token."""
         options = self._options
-        found = {
-            "query": f"INSERT INTO {quote_name(table)} ({columns}) FORMAT Native",
-            "database": options.database,
-            # Since 26.2 the server's own default is 1.
-            "async_insert": str(int(options.async_insert)),
-        }
+        # Newer servers have 1 as their default.
+        found = {"async_insert": str(int(options.async_insert))}
         if options.async_insert:
             found["wait_for_async_insert"] = str(int(options.wait_for_async_insert))
             found["async_insert_deduplicate"] = "1"
@@ -139,25 +137,22 @@ class Connection:
         target = self._insert_targets[part.table] + part.token
         answer = self._request(target, part.body, self._insert_headers)
         if answer.status != _OK:
-            raise self._explain(answer)
+            raise self.explain(answer)
 
     def store(self, table: str, columns: Sequence[str], body: bytes) -> None:
         """Insert rows that may be there more than once; Retryable."""
-        settings = {
-            "query": f"INSERT INTO {quote_name(table)} ({', '.join(map(quote_name, columns))}) FORMAT Native",
-            "database": self._options.database,
-            "async_insert": "0",
-        }
+        names = ", ".join(map(quote_name, columns))
+        settings = _insert(table, names, self._options.database) | {"async_insert": "0"}
         answer = self._request(f"/?{urlencode(settings)}", body)
         if answer.status != _OK:
-            raise self._explain(answer)
+            raise self.explain(answer)
 
     def run(self, statement: str, timeout_s: float | None = None, **settings: str) -> None:
         """A statement without an answer, in no database; Retryable or SimulatorError."""
         target = f"/?{urlencode(settings)}" if settings else "/"
         answer = self._request(target, statement.encode(), timeout_s=timeout_s)
         if answer.status != _OK:
-            raise self._explain(answer)
+            raise self.explain(answer)
 
     def ask(
         self, statement: str, database: str | None = None, timeout_s: float | None = None
@@ -169,7 +164,7 @@ class Connection:
             settings["database"] = database
         answer = self._request(f"/?{urlencode(settings)}", statement.encode(), timeout_s=timeout_s)
         if answer.status != _OK:
-            raise self._explain(answer)
+            raise self.explain(answer)
         try:
             rows = orjson.loads(answer.body)["data"]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
@@ -194,7 +189,7 @@ class Connection:
                 error, "ClickHouse", self._options.server, TRUST_REMEDY
             ) from error
 
-    def _explain(self, answer: Answer) -> Retryable | SimulatorError:
+    def explain(self, answer: Answer) -> Retryable | SimulatorError:
         """What an error means: worth another try, or the end of the run."""
         options = self._options
         message = _VERSION.sub("", one_line(answer.body.decode(errors="replace"), 500))
@@ -213,6 +208,12 @@ class Connection:
             return SimulatorError(f"{text}; a newer server knows it")
         kind = _PASSING.get(code) or (not code and _PASSING_STATUSES.get(answer.status))
         return Retryable(kind, text) if kind else SimulatorError(text)
+
+
+def _insert(table: str, columns: str, database: str) -> dict[str, str]:
+    """The parameters of an INSERT whose body is its rows."""
+    query = f"INSERT INTO {quote_name(table)} ({columns}) FORMAT Native"
+    return {"query": query, "database": database}
 
 
 def describe(connection: Connection, options: ClickhouseOptions, table: str) -> dict[str, Any]:
