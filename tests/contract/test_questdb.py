@@ -1,0 +1,113 @@
+"""What QuestDB alone has: options of its tables, keys, a log that may stand still."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.contract import PrimaryKey
+from simulator.errors import OptionError, SimulatorError
+from simulator.modules.base import AnyModule
+from simulator.modules.questdb import Questdb
+from simulator.testing.inserting import insert_with
+from simulator.testing.server import new_job
+from simulator.workloads.temperature import Temperature
+
+from .http_proxy import HttpRequest, Refuse
+from .questdb import QuestdbUnderTest
+
+pytestmark = pytest.mark.module("questdb")
+
+
+def prepared(server: QuestdbUnderTest, **options: object) -> AnyModule:
+    """The module, open, with its tables made by these options."""
+    module = server.module(new_job(Temperature.schema), options=options)
+    module.open()
+    module.prepare()
+    return module
+
+
+def test_a_tables_options_are_told(server: QuestdbUnderTest) -> None:
+    module = prepared(
+        server,
+        partition_by="month",
+        o3_max_lag="7s",
+        max_uncommitted_rows=1234,
+        index_devices=True,
+    )
+    settings = module.server_info()["settings"]
+    module.close()
+    assert settings["partition_by"] == "MONTH"
+    assert settings["o3MaxLag_us"] == 7_000_000
+    assert settings["maxUncommittedRows"] == 1234
+    assert settings["dedup"] is True
+    assert settings["cairo.commit.mode"] == "nosync"
+    indexed = server.sql(f'SELECT "column" FROM (SHOW COLUMNS FROM "{server.prefix}events")'
+                         " WHERE indexed")  # fmt: skip
+    assert indexed == [("device_id",)]
+
+
+def test_a_table_with_other_keys_is_refused(server: QuestdbUnderTest) -> None:
+    prepared(server).close()
+    job = new_job(Temperature.schema, primary_key=PrimaryKey.CLIENT, clean=False)
+    module = server.module(job)
+    module.open()
+    with pytest.raises(SimulatorError, match=r"another primary key .* or with --primary-key none"):
+        module.prepare()
+    module.close()
+
+
+def test_a_table_that_stands_still_is_said(
+    server: QuestdbUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no count of what it has so far. Only a server in development can be told to suspend one."""
+    names = ("name", "suspended", "writerTxn", "sequencerTxn", "errorMessage")
+    columns = [{"name": name, "type": "STRING"} for name in names]
+    suspended = ["events", True, 1, 2, "no space left on device"]
+
+    def answer(request: HttpRequest) -> Refuse | None:
+        if "wal_tables" not in request.target:
+            return None
+        return Refuse(200, {"columns": columns, "dataset": [suspended]})
+
+    module = prepared(server)
+    monkeypatch.setattr(server.proxy, "instead", answer)
+    with pytest.raises(SimulatorError, match=r"suspended table events \(no space.* RESUME WAL"):
+        module.count()
+    monkeypatch.undo()
+    assert module.count() == 0
+    module.close()
+
+
+def test_waiting_for_the_log_ends(
+    server: QuestdbUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        server.proxy,
+        "instead",
+        lambda request: (
+            Refuse(200, {"columns": [], "dataset": [["events", False, 1, 2, ""]]})
+            if "wal_tables" in request.target
+            else None
+        ),
+    )
+    module = prepared(server, database_timeout_s=0.2)
+    with pytest.raises(SimulatorError, match=r"not applied the log of .*events after 0\.2 s"):
+        module.count()
+    module.close()
+
+
+def test_the_same_events_again_change_nothing(server: QuestdbUnderTest) -> None:
+    module = prepared(server)
+    for _ in range(2):
+        insert_with(server.module(module.job), Temperature(), 8)
+    assert module.count() == 8
+    module.close()
+
+
+def test_pgwire_needs_to_know_where_it_is(server: QuestdbUnderTest) -> None:
+    values = {"endpoint": server.options["endpoint"], "insert_mode": "statement"}
+    options = Questdb.options_model.model_validate(values)
+    with pytest.raises(
+        OptionError, match="insert_mode=statement needs the option connection_string"
+    ):
+        Questdb(options, new_job(Temperature.schema))

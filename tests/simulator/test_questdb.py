@@ -1,0 +1,172 @@
+"""QuestDB without a server: lines byte by byte, what is refused, statements."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from simulator.contract import Load, PrimaryKey, Tables
+from simulator.errors import OptionError, SimulatorError
+from simulator.modules.base import Job
+from simulator.modules.options import parse_options
+from simulator.modules.questdb.lines import LineEncoder, LineFormat
+from simulator.modules.questdb.options import InsertMode, QuestdbOptions
+from simulator.modules.questdb.queries import QuestdbDialect
+from simulator.modules.questdb.statements import StatementEncoder
+from simulator.modules.shared.sql_queries import compile_query
+from simulator.workloads.base import Column, ColumnType, EventBlock, Schema
+from simulator.workloads.queries import Aggregate, Bound, Every, Function, Order, Query
+from simulator.workloads.temperature import Temperature
+
+TYPES = Schema(
+    table="things",
+    columns=(
+        Column("at", ColumnType.TIMESTAMP_MS),
+        Column("device", ColumnType.TEXT),
+        Column("site", ColumnType.TEXT, tag=True),
+        Column("warm", ColumnType.FLOAT32, decimals=1, nullable=True),
+        Column("level", ColumnType.FLOAT64),
+        Column("big", ColumnType.INT64),
+        Column("small", ColumnType.INT32),
+        Column("open", ColumnType.BOOL),
+        Column("maybe", ColumnType.BOOL, nullable=True),
+        Column("note", ColumnType.TEXT),
+        Column("seen", ColumnType.TIMESTAMP_MS),
+    ),
+    time="at",
+    device="device",
+    key=("device", "at"),
+)
+
+
+def two_events(**changes: NDArray[Any]) -> EventBlock:
+    """The first lacks what may be missing."""
+    columns: dict[str, NDArray[Any]] = {
+        "at": np.array([1000, 2000]),
+        "device": np.array([b"a b", b"c"]),
+        "site": np.array([b"x,y=z", b""]),
+        "warm": np.array([0, 21.5], np.float32),
+        "level": np.array([0.5, 10.0]),
+        "big": np.array([-(2**63) + 1, 7]),
+        "small": np.array([-(2**31) + 1, 7], np.int32),
+        "open": np.array([True, False]),
+        "maybe": np.array([True, True]),
+        "note": np.array([b'say "\\"', b"two\nlines"]),
+        "seen": np.array([0, 5]),
+        **changes,
+    }
+    missing = {name: np.array([True, False]) for name in ("warm", "maybe")}
+    return EventBlock(TYPES, 0, 0, columns, columns["device"], missing)
+
+
+def test_lines_of_text() -> None:
+    (payload,) = LineEncoder(Job(TYPES), LineFormat.TEXT).encode(two_events(), 5)
+    assert payload.data == (
+        b"things,device=a\\ b,site=x\\,y\\=z level=0.5,big=-9223372036854775807i,small=-2147483647i,"
+        b'open=true,note="say \\"\\\\\\"",seen=0000t 1000\n'
+        b"things,device=c,site= level=10,big=7i,small=7i,"
+        b'open=false,note="two\\\nlines",seen=5000t,warm=21.5,maybe=1i 2000'
+    )
+
+
+@pytest.mark.parametrize("batch", [0, 1, 2])
+def test_lines_with_binary_floats(batch: int) -> None:
+    payloads = LineEncoder(Job(TYPES), LineFormat.BINARY).encode(two_events(), batch)
+    body = b"\n".join(payload.data for payload in payloads)
+    # 10.0 ends with bytes that would mean something in a text; a float that is missing leaves no room.
+    assert struct.pack("<d", 10.0).endswith(b"$@")
+    assert body == (
+        b"things,device=a\\ b,site=x\\,y\\=z level==\x10" + struct.pack("<d", 0.5) +
+        b",big=-9223372036854775807i,small=-2147483647i,"
+        b'open=true,note="say \\"\\\\\\"",seen=0000t 1000\n'
+        b"things,device=c,site= level==\x10" + struct.pack("<d", 10.0) + b",big=7i,small=7i,"
+        b'open=false,note="two\\\nlines",seen=5000t,warm==\x10' + struct.pack("<d", 21.5) +
+        b",maybe=1i 2000"
+    )  # fmt: skip
+
+
+def test_many_binary_floats_are_those_that_were_generated() -> None:
+    """More rows than are formatted one by one."""
+    block = Temperature(seed=3).block(0, 0, 1000)
+    (payload,) = LineEncoder(Job(Temperature.schema), LineFormat.BINARY).encode(block, 1000)
+    rest, found = payload.data, []
+    while rest:
+        _, _, rest = rest.partition(b"temperature==\x10")
+        found.append(struct.unpack("<d", rest[:8])[0])
+        rest = rest[8:].partition(b"\n")[2]
+    assert found == block.columns["temperature"].tolist()
+
+
+def test_a_line_goes_to_its_table_with_its_key() -> None:
+    load = Load(tables=Tables.MULTIPLE, primary_key=PrimaryKey.CLIENT)
+    block = Temperature().block(0, 6, 2)
+    (payload,) = LineEncoder(Job(Temperature.schema, load), LineFormat.TEXT).encode(block, 2)
+    first, second = payload.data.split(b"\n")
+    assert first.startswith(b'events2,device_id=w00000d000000 id="w00000d000000')
+    assert second.startswith(b"events3,")
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("big", np.array([0, -(2**63)])), ("small", np.array([0, -(2**31)], np.int32))],
+)
+def test_a_number_that_would_become_null_is_refused(name: str, values: NDArray[Any]) -> None:
+    block = two_events(**{name: values})
+    encoders = (
+        LineEncoder(Job(TYPES), LineFormat.TEXT),
+        StatementEncoder(Job(TYPES), InsertMode.TRANSACTION),
+    )
+    for encoder in encoders:
+        with pytest.raises(SimulatorError, match=f"column {name}: .* no value at all"):
+            encoder.encode(block, 2)
+
+
+def parsed(**values: object) -> QuestdbOptions:
+    return parse_options(QuestdbOptions, {"endpoint": "http://here:9000", **values}, str)
+
+
+def test_the_password_goes_with_pgwire_unless_that_has_its_own() -> None:
+    for dsn, password in (("host=x user=y", "over-http"), ("host=x password=own-word", "own-word")):
+        options = parsed(username="y", password="over-http", connection_string=dsn)
+        assert f"password={password}" in options.pgwire().dsn
+        assert password in options.secrets()
+        assert password not in str(options.public()) + repr(options)
+
+
+def test_options_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(OptionError, match="give a token, or username and password"):
+        parsed(token="t" * 9, username="y", password="word")
+    with pytest.raises(OptionError, match="needs the option connection_string"):
+        parsed(insert_mode="transaction").pgwire()
+    with pytest.raises(OptionError, match="is no libpq connection string") as refused:
+        parsed(connection_string="host=x password='hush")
+    assert "hush" not in str(refused.value)
+    for lag in ("10", "5 s", "-1s"):
+        with pytest.raises(OptionError, match="option o3_max_lag"):
+            parsed(o3_max_lag=lag)
+
+
+def test_statements() -> None:
+    schema = Temperature.schema
+    dialect = QuestdbDialect(schema)
+    count = Aggregate(function=Function.COUNT)
+
+    def compiled(query: Query, start_ms: int | None = None, end_ms: int | None = None) -> str:
+        return compile_query(Bound(query, None, start_ms, end_ms), schema, dialect)
+
+    buckets = Query(name="q", compute=(count,), per=(Every(every=600_000), "device_id"))
+    assert compiled(buckets, start_ms=1000, end_ms=2000) == (
+        'SELECT "timestamp" AS "_v0", "device_id" AS "_v1", count(*) AS "_v2" FROM "events"'
+        ' WHERE "timestamp" >= 1000000 AND "timestamp" < 2000000'
+        " SAMPLE BY 10m ALIGN TO CALENDAR"
+    )
+    newest = Query(name="q", newest=True, events=("temperature",), order=Order(by=1), limit=2)
+    assert compiled(newest) == (
+        'SELECT * FROM (SELECT "device_id" AS "_v0", "temperature" AS "_v1" FROM "events"'
+        ' LATEST ON "timestamp" PARTITION BY "device_id")'
+        ' ORDER BY "_v1" IS NULL, "_v1" ASC, "_v0" ASC LIMIT 2'
+    )
