@@ -119,15 +119,13 @@ def _list_groups(groups: Sequence[GroupStatus]) -> Iterator[_Family]:
             f"backlog_{unit}", "gauge", f"{unit.title()} that are due and not done (open loop).",
             [s for one in own for s in _list_known({"role": one.role}, one.backlog)],
         )  # fmt: skip
-    times = []
-    for one in groups:
-        for quantile, ms in (("0.5", one.recent_p50_ms), ("0.99", one.recent_p99_ms)):
-            if ms is not None:
-                times.append(_Sample({"role": one.role, "quantile": quantile}, ms / _MS))
-    yield _Family(
-        "recent_request_seconds", "gauge",
-        "Response times (closed loop: service times) of the last seconds.", times,
-    )  # fmt: skip
+    for percentile, name in (("p50", "recent_p50_ms"), ("p99", "recent_p99_ms")):
+        times = [(one.role, ms) for one in groups if (ms := getattr(one, name)) is not None]
+        yield _Family(
+            f"recent_{percentile}_seconds", "gauge",
+            f"{percentile} of the last seconds: response times, in a closed loop service times.",
+            [_Sample({"role": role}, ms / _MS) for role, ms in times],
+        )  # fmt: skip
 
 
 def _list_known(labels: Mapping[str, str], value: float | None) -> list[_Sample]:

@@ -115,15 +115,27 @@ def _end(server: LiveServer, wish: LiveWish) -> None:
 
 
 def _tell_prometheus(file: Path, server: LiveServer | None) -> None:
-    """Write what `file_sd_configs` reads: this server, or that there is none. In place, so that a file
-    that Prometheus' user may read stays so; a new one is for this user alone, since it has the token."""
+    """Write what `file_sd_configs` reads: this server, or that there is none. OSError if that can't be.
+
+    Prometheus reads it as soon as it changes, so it is whole at every instant. One that is there is written
+    in place, and keeps its rights: Prometheus' user may need them. A new one is for this user alone, since
+    the token is in it.
+    """
     found = []
     if server is not None:
         labels = {"__param_token": server.token}
         found.append({"targets": [server.address], "labels": labels})
-    number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(number, "w") as opened:
-        opened.write(json.dumps(found) + "\n")
+    text = (json.dumps(found) + "\n").encode()
+    if file.exists():
+        with file.open("r+b") as opened:
+            # Blanks where there was more before, which are no harm until they are cut off.
+            opened.write(text.ljust(file.stat().st_size))
+            opened.truncate(len(text))
+        return
+    part = file.with_name(file.name + ".part")
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+        opened.write(text)
+    part.replace(file)
 
 
 def describe_end(error: BaseException) -> str:

@@ -10,8 +10,27 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from cli.live.state import LiveState
+
 from .test_database_failures import small_disk
 from .tool import Done, Tool
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[LiveState]:
+    """What the live page of each command here showed, when it has ended."""
+    ended: list[LiveState] = []
+    end = LiveState.end
+
+    def note_end(state: LiveState, outcome: str) -> None:
+        end(state, outcome)
+        ended.append(state)
+
+    monkeypatch.setattr(LiveState, "end", note_end)
+    return ended
+
 
 FILE = """
 title: Two of them
@@ -24,7 +43,7 @@ steps:
 """
 
 
-def test_killed_resumed_and_refused(tool: Tool) -> None:
+def test_killed_resumed_and_refused(tool: Tool, shown: list[LiveState]) -> None:
     tool.add_target("gone", module="postgres", connection_string="host=127.0.0.1 port=1 dbname=x")
     (tool.place / "night.yaml").write_text(FILE)
     folder = tool.place / "campaigns" / "night"
@@ -53,7 +72,8 @@ def test_killed_resumed_and_refused(tool: Tool) -> None:
     before = _read_labels(folder)
     assert before.keys() == set(order[:2]) - {"gone insert"}
 
-    _check_ended(tool.run_here("campaign", "night.yaml"), f"{order[2]}: done")
+    _check_ended(tool.run_here("campaign", "night.yaml", "--live"), f"{order[2]}: done")
+    _check_shown(shown[0], order[2])
     after = _read_labels(folder)
     assert after.keys() == {"quick insert", "slow insert"}
     assert before.items() <= after.items()  # nothing was made twice
@@ -82,6 +102,16 @@ def _check_ended(done: Done, said: str) -> None:
     assert "error: 1 of 3 jobs failed: gone insert: " in done.err
     assert "1. quick\n2. slow: " in done.out
     assert "slower than quick in inserts, from single runs." in done.out
+
+
+def _check_shown(live: LiveState, made: str) -> None:
+    """The page of the campaign that went on to this job, and tried the one that fails again."""
+    told = live.tell()
+    states = {job["name"]: job["state"] for job in told["jobs"]}
+    assert states == {"quick insert": "done", "slow insert": "done", "gone insert": "failed"}
+    labels = [run["label"] for run in told["runs"]]
+    assert labels == [f"{name}: 1 worker, run 1 of 1" for name in (made, "gone insert")]
+    assert told["ended"].startswith("failed: 1 of 3 jobs failed: gone insert: ")
 
 
 def _read_labels(folder: Path) -> dict[str, str]:

@@ -46,7 +46,7 @@ def read(figures: Figures) -> dict[str, Metric]:
 
 
 def values(family: Metric) -> dict[str, float]:
-    """By the value of its last label."""
+    """By the value of the last label."""
     return {next(reversed(one.labels.values()), ""): one.value for one in family.samples}
 
 
@@ -62,7 +62,8 @@ def test_all_figures_are_there_in_base_units() -> None:
     assert values(found["events_per_second"]) == {"write": 1234.5}
     assert values(found["queries_per_second"]) == {"read": 3.0}
     assert values(found["backlog_events"]) == {"write": 7}
-    assert values(found["recent_request_seconds"]) == {"0.5": 0.002, "0.99": 0.0125}
+    assert values(found["recent_p50_seconds"]) == {"write": 0.002}
+    assert values(found["recent_p99_seconds"]) == {"write": 0.0125}
     assert values(found["database_cpus_used"]) == {"": 1.5}
     assert values(found["database_cpus_limit"]) == {"": 2}
     assert values(found["quiet_seconds"]) == {"": 0.25}

@@ -142,11 +142,15 @@ def read_url(said: str) -> str:
     return line.removeprefix("live: ")
 
 
+@pytest.mark.parametrize("is_there", [True, False])
 def test_it_is_there_as_long_as_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_there: bool
 ) -> None:
     file = tmp_path / "scrape.json"
-    file.touch(0o640)
+    file.write_text("[] " * is_there * 100)
+    file.chmod(0o640)
+    if not is_there:
+        file.unlink()
     with serve_live(LiveWish(prometheus_file=file), "insert", "x", Interrupts()):
         url = httpx.URL(read_url(capsys.readouterr().err))
         (told,) = json.loads(file.read_text())
@@ -156,7 +160,8 @@ def test_it_is_there_as_long_as_the_command(
         assert find_live() is not None
     assert find_live() is None
     assert file.read_text() == "[]\n"
-    assert file.stat().st_mode & 0o777 == 0o640
+    assert file.stat().st_mode & 0o777 == (0o640 if is_there else 0o600)
+    assert list(tmp_path.iterdir()) == [file]
     check_ended(f"127.0.0.1:{url.port}")
 
 
