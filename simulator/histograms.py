@@ -127,20 +127,27 @@ def coarsen_histogram(histogram: HdrHistogram, pending_s: Sequence[float] = ()) 
     return int(found[0]), counts[found[0] : found[-1] + 1].tolist()
 
 
-def find_percentile_ms(
-    coarse: Iterable[CoarseCounts], percentile: float, before: Iterable[CoarseCounts] = ()
-) -> float | None:
-    """A percentile of all requests in these together, in ms; None if there are none. `before`: what was
-    in them earlier, and is left out."""
+def find_percentile_ms(coarse: Iterable[CoarseCounts], percentile: float) -> float | None:
+    """A percentile of all requests in these together, in ms; None if there are none."""
+    return find_percentiles_ms(coarse, [percentile])[0]
+
+
+def find_percentiles_ms(
+    coarse: Iterable[CoarseCounts],
+    percentiles: Sequence[float],
+    before: Iterable[CoarseCounts] = (),
+) -> list[float | None]:
+    """Percentiles of all requests in these together, in ms; None if there are none. `before`: what was in
+    them earlier, and is left out."""
     import numpy as np
 
     _, middle_us = _make_parts()
     # What was counted while it was being recorded may be missing, or be there twice.
     up_to = np.maximum(_add_up(coarse) - _add_up(before), 0).cumsum()
     if not up_to[-1]:
-        return None
-    wanted = max(1, int(up_to[-1] * percentile / 100 + 0.5))
-    return float(middle_us[up_to.searchsorted(wanted)]) / 1000
+        return [None] * len(percentiles)
+    wanted = [max(1, int(up_to[-1] * percentile / 100 + 0.5)) for percentile in percentiles]
+    return [float(us) / 1000 for us in middle_us[up_to.searchsorted(wanted)]]
 
 
 def _add_up(coarse: Iterable[CoarseCounts]) -> IntArray:

@@ -16,7 +16,7 @@ from ..contract import (
     RunSettings,
     Status,
 )
-from ..histograms import CoarseCounts, find_percentile_ms
+from ..histograms import CoarseCounts, find_percentile_ms, find_percentiles_ms
 from .barrier import MAX_NAMED, Barrier
 
 _RATE_REPORTS = 3
@@ -139,13 +139,14 @@ class Course:
         done += sum(barrier.results[worker].done for worker in workers if worker in barrier.results)
         backlogs = [message.backlog for message in active if message.backlog is not None]
         own = [message.worker for message in active]
+        p50_ms, p99_ms = self._recent_ms(own)
         return GroupStatus(
             role=group.load.role,
             done=done,
             total=self._total(group),
             rate_per_s=self._rate(own),
-            recent_p50_ms=self._recent_ms(own, 50),
-            recent_p99_ms=self._recent_ms(own, 99),
+            recent_p50_ms=p50_ms,
+            recent_p99_ms=p99_ms,
             p99_ms=find_percentile_ms((message.latency for message in messages), 99),
             backlog=sum(backlogs) if backlogs else None,
             retries=sum(message.retries for message in messages),
@@ -171,8 +172,8 @@ class Course:
                 rates.append((done - before) / spent_s)
         return sum(rates) if rates else None
 
-    def _recent_ms(self, workers: list[int], percentile: float) -> float | None:
-        """A percentile of these workers' requests of the last seconds."""
+    def _recent_ms(self, workers: list[int]) -> list[float | None]:
+        """p50 and p99 of these workers' requests of the last seconds."""
         known = list(filter(None, map(self._reports.get, workers)))
         earlier = (reports[0][2] for reports in known)
-        return find_percentile_ms((reports[-1][2] for reports in known), percentile, earlier)
+        return find_percentiles_ms((reports[-1][2] for reports in known), [50, 99], earlier)
