@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from .output import note
 from .plan import QUERIES, merge_options, option_names, split_options
 from .results.model import Result
 from .results.outage import find_outages
+from .results.rules import DURATION_OPTIONS
 from .results.store import ResultFolder, now
 from .signals import Interrupts
 from .workloads import Chosen, choose_workload, complete_data, read_options
@@ -178,7 +180,15 @@ class Session:
             look_up = bool(self.disturbances)
             disturb = partial(Disturber, self.disturbances, doers, interrupts)
             yield Running(
-                self.target, executor, folder, values, began, self.request, disturb, look_up
+                self.target,
+                executor,
+                folder,
+                values,
+                began,
+                self.request,
+                disturb,
+                look_up,
+                command,
             )
 
 
@@ -195,6 +205,7 @@ class Running:
     disturb: Callable[[], Disturber]
     look_up: bool
     """Whether each event is looked up after a run."""
+    command: str = "insert"
 
     def run(self, series: Series, settings: RunSettings, watch: Watch) -> Report:
         """A run of the series, with what is done to the database meanwhile; see `Series.run`.
@@ -211,6 +222,9 @@ class Running:
         if report.insert is not None:
             report.insert.marks = disturber.marks
             report.insert.outages = find_outages(report.insert)
+        for part in (report.insert, report.read):
+            if part is not None:
+                part.invalid_reasons = name_durations(part.invalid_reasons, self.command)
         if report.failure is not None:
             raise RunGivenUp(report.failure, report)
         return report
@@ -280,6 +294,12 @@ def make_settings(
         data=data,
         groups=make_groups(*loads),
     )
+
+
+def name_durations(reasons: Sequence[str], command: str) -> list[str]:
+    """What the collector says of a run, with the option by which this command makes its runs longer."""
+    option = DURATION_OPTIONS.get(command, "--duration")
+    return [re.sub(r"(?<=longer )--duration\b", option, text) for text in reasons]
 
 
 def new_token() -> str:

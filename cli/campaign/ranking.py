@@ -83,6 +83,24 @@ def rank_candidates(step: str, measured: Mapping[str, Sequence[Result]], repeats
     return Ranking(step, lines + _warn_of_levels(chain.from_iterable(measured.values())))
 
 
+def pool_samples(
+    measured: Mapping[str, Sequence[Result]],
+) -> dict[str, dict[Place, list[float]]]:
+    """Candidate -> what it has measured, a sample for each repetition; with other worker counts, at its best
+    one. Of a single repetition its runs are the samples."""
+    own = {
+        name: _Measured(results, [_collect(result) for result in results])
+        for name, results in measured.items()
+    }
+    chosen, _ = _take_best_workers({name: one for name, one in own.items() if one.known})
+    return {
+        name: {place: list(values) for place, values in one.samples[0].items()}
+        if len(one.samples) == 1
+        else _pool(one)
+        for name, one in chosen.items()
+    }
+
+
 def _collect(result: Result) -> Samples:
     found: dict[Place, Sequence[float]] = dict(collect_samples(result))
     if result.capacity is not None and result.capacity.events_per_s is not None:

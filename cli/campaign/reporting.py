@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import EXIT_FAILED, RunFailed
 from ..output import say, write_whole
+from ..results.model import Result
 from ..results.store import StoredResult
 from ..show.report import make_report
 from .asked import Campaign
+from .plan import Candidate
 from .ranking import Ranking, rank_candidates
+from .scaling import Scaling, find_scaling
 
 
 def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
@@ -21,7 +24,11 @@ def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
         rankings = rank(campaign, done)
         ordered = [one for name in _order_results(campaign) if (one := done.get(name))]
         page = make_report(
-            ordered, definition.title, {one.step: one.lines for one in rankings}, failed
+            ordered,
+            definition.title,
+            {one.step: one.lines for one in rankings},
+            failed,
+            [(one.figure, one.table) for one in find_scalings(campaign, done)],
         )
         write_whole(folder.report, page)
         for ranking in rankings:
@@ -39,6 +46,18 @@ def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
     if left:
         raise RunFailed("\n".join(left))
     return 0 if all(one.result.valid for one in done.values()) else EXIT_FAILED
+
+
+def find_scalings(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[Scaling]:
+    """Each step over the number of nodes, where several were tried."""
+    found: list[Scaling] = []
+    for step in campaign.definition.steps:
+        measured: dict[Candidate, list[Result]] = {}
+        for job in sorted(campaign.jobs, key=lambda job: job.repeat):
+            if job.step == step.name and job.name in done:
+                measured.setdefault(job.candidate, []).append(done[job.name].result)
+        found += find_scaling(step.name, measured)
+    return found
 
 
 def rank(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[Ranking]:

@@ -24,7 +24,7 @@ from .weakness import Kind, Weakness
 SHORT_WINDOW_S = 10.0
 """Below this, starting and ending are a noticeable part of a run."""
 
-_DURATIONS = {"capacity": "--step-duration", "tune": "--run-duration"}
+DURATION_OPTIONS = {"capacity": "--step-duration", "tune": "--run-duration"}
 """Command -> the option by which its runs are made longer, where it has one of its own."""
 
 _ROUNDED_S = 0.05
@@ -207,7 +207,7 @@ def find_short(result: Result) -> Iterator[Weakness]:
     windows = [run.window_s for run in runs if run.valid and run.window_s is not None]
     if windows and min(windows) < SHORT_WINDOW_S - _ROUNDED_S:
         load = result.settings.load
-        option = _DURATIONS.get(result.command, "--duration")
+        option = DURATION_OPTIONS.get(result.command, "--duration")
         remedy = (
             f"with more --num-inserts let them take {SHORT_WINDOW_S:.0f} s or longer"
             if load.duration_s is None

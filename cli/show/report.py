@@ -65,9 +65,10 @@ def make_report(
     title: str,
     rankings: Mapping[str, Sequence[str]] | None = None,
     failed: Mapping[str, str] | None = None,
+    scalings: Sequence[tuple[Figure, Table]] = (),
 ) -> str:
     """The page. `rankings`: what was ranked -> its lines, which stand first. `failed`: what wasn't
-    measured -> why."""
+    measured -> why. `scalings`: each question over the number of nodes."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     names = name_results(stored)
@@ -84,6 +85,7 @@ def make_report(
         title=title,
         rankings=rankings or {},
         failed=failed or {},
+        scalings=[(_place(figure, []), table) for figure, table in scalings],
         version=__version__,
         style=(_PAGE / "report.css").read_text() + dark,
         script=(_PAGE / "report.js").read_text(),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.errors import ConfigError
-from cli.session import Request, open_session
+from cli.session import Request, name_durations, open_session
 
 
 def request_for(place: Path, keys: str) -> Request:
@@ -92,3 +92,11 @@ def test_a_result_keeps_the_requests_in_flight_that_were_in_effect(
     assert kept["module"]["max_in_flight"] == in_effect["max_in_flight"]
     # A query has none.
     assert "in_flight" not in session.result_options({"batch": 7})
+
+
+def test_a_search_names_its_own_option_for_longer_runs() -> None:
+    said = ["the workers overlapped in only 70%: use a longer --duration", "use --duration, or"]
+    assert name_durations(said, "tune") == [
+        "the workers overlapped in only 70%: use a longer --run-duration", said[1],
+    ]  # fmt: skip
+    assert name_durations(said, "insert") == said
