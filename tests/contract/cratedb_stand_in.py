@@ -12,6 +12,7 @@ shards, or its speed. A table's segments are as large as PostgreSQL's table was 
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import re
 import threading
@@ -32,7 +33,7 @@ from psycopg2.extras import Json
 
 _HEADERS = {
     "host", "accept", "accept-encoding", "authorization", "connection", "content-length",
-    "content-type", "default-schema", "user-agent", "x-user",
+    "content-encoding", "content-type", "default-schema", "user-agent", "x-user",
 }  # fmt: skip
 _PARAMETERS = {"types", "error_trace", "pretty"}
 _FIELDS = {"stmt", "args", "bulk_args"}
@@ -397,8 +398,19 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as it is overridden
         """Nobody reads it."""
 
+    def do_GET(self) -> None:
+        """The node's name and version, which CrateDB's client asks for: undocumented, and at any CrateDB."""
+        content = b'{"ok":true,"name":"stand-in","version":{"number":"5.10.0"}}'
+        self.send_response(200 if urlsplit(self.path).path == "/" else 404)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
+        if self.headers.get("content-encoding") == "gzip":
+            body = gzip.decompress(body)
         began = time.monotonic()
         try:
             privileged = self._authenticate()

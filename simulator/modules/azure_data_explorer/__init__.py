@@ -11,7 +11,8 @@ When an event counts as stored
 Each event is stored exactly once, or the run ends: there are no unique keys. A refused request is sent
 again. If a streaming request's answer is lost, `recover` looks for its last event (the newest of its
 device: times only rise, and a request is stored as a whole) before it sends again. Whether a message
-whose answer is lost was queued, nobody can tell for minutes, so that ends the run.
+whose answer is lost was queued, nobody can tell for minutes, so that ends the run. With `client=official`
+azure-kusto-ingest sends, see `official`.
 
 https://learn.microsoft.com/azure/data-explorer/ingest-data-overview
 
@@ -57,9 +58,11 @@ from ...workloads.base import Column, ColumnType
 from ...workloads.queries import Bound
 from ...workloads.tags import ID, Tags
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..sending import Writer
 from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from .encoding import CsvEncoder, InsertMode, encode_devices
 from .ingestion import MAPPING, SHOWN
+from .official import CLIENTS, make_writer
 from .options import AdxOptions, EncodingOptions
 from .queries import SHAPES, compile_query, quote_name, select_ids
 from .server import Connection, connect
@@ -114,6 +117,7 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
         # https://learn.microsoft.com/kusto/query/scalar-data-types/null-values
         empty_texts=False,
         tags_table=Support.FULL,
+        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("queued", {"batch": "true"}),
@@ -130,7 +134,9 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> CsvEncoder:
         return CsvEncoder(job)
 
-    def writer(self, batch: int, prefill: bool = False) -> AdxWriter:
+    def writer(self, batch: int, prefill: bool = False) -> Writer:
+        if self.is_official(prefill):
+            return make_writer(self.options, self.job)
         return AdxWriter(CsvEncoder(self.job), self.options, self.job)
 
     def open(self) -> None:

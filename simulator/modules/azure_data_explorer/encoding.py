@@ -41,7 +41,8 @@ class InsertMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What goes into one table: compressed CSV, its `size` in bytes before, and its last event."""
+    """What goes into one table: CSV, compressed where that isn't the client's part, its `size` in bytes
+    before, and its last event."""
 
     table: str
     body: bytes
@@ -119,12 +120,18 @@ class CsvEncoder(Encoder):
         schema = self._schema
         columns = _write_columns(schema.row, block.row_columns, block.missing)
         text = format_rows(self._row, b"\n", columns)
-        last = block.part(len(block) - 1, len(block))
-        apart = schema.is_apart(schema.device)
-        return Part(
-            table,
-            compress(text),
-            len(text),
-            int(last.row_columns[ID][0]) if apart else last.devices[0].decode(),
-            int(last.columns[schema.time][0]),
-        )
+        return make_part(table, block, compress(text), len(text))
+
+
+def make_part(table: str, block: EventBlock, body: bytes, size: int) -> Part:
+    """What goes into a table of a whole block, which was `size` bytes of CSV."""
+    schema = block.schema
+    last = block.part(len(block) - 1, len(block))
+    apart = schema.is_apart(schema.device)
+    return Part(
+        table,
+        body,
+        size,
+        int(last.row_columns[ID][0]) if apart else last.devices[0].decode(),
+        int(last.columns[schema.time][0]),
+    )

@@ -252,14 +252,14 @@ class QueuedIngestion:
         except (NotConnected, TlsRefused) as error:
             raise Retryable("message_not_queued", f"{queue.host}: {error}") from error
         except NoAnswer as error:
-            raise _report_unclear(f"{queue.host}: {error}") from error
+            raise report_unclear(f"{queue.host}: {error}") from error
         if answer.status == _CREATED:
             return
         refused = self._describe_refusal("message_not_queued", queue, answer)
         # An operation that "timed out" may have succeeded; a server that is busy has not begun.
         # https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes
         if answer.status >= _SERVER_ERROR and answer.status != _SERVER_BUSY:
-            raise _report_unclear(str(refused)) from refused
+            raise report_unclear(str(refused)) from refused
         raise refused
 
     def _describe_refusal(self, kind: str, resource: _Resource, answer: Answer) -> Retryable:
@@ -271,7 +271,8 @@ class QueuedIngestion:
         return Retryable(kind, f"{resource.host}: {answer.status} {code}")
 
 
-def _report_unclear(reason: str) -> SimulatorError:
+def report_unclear(reason: str) -> SimulatorError:
+    """The end of the run: a message may have been queued, and nobody can tell."""
     return SimulatorError(
         "the answer to a message was lost, so nobody knows whether it was queued, and the run"
         f" can't go on: {reason}"

@@ -33,7 +33,7 @@ class Connection:
         options.check_login()
         self.options = options
         self._job = job
-        self._client = KustoClient(self._describe_place(options.kusto_uri))
+        self._client = KustoClient(self.describe_place(options.kusto_uri))
         self._streaming: StreamingIngestion | None = None
         self._queue: QueuedIngestion | None = None
         self._properties = ClientRequestProperties()
@@ -43,7 +43,8 @@ class Connection:
         timeout = timedelta(seconds=options.query_timeout_s)
         self._properties.set_option(self._properties.request_timeout_option_name, timeout)
 
-    def _describe_place(self, uri: str) -> KustoConnectionStringBuilder:
+    def describe_place(self, uri: str) -> KustoConnectionStringBuilder:
+        """How a client of Microsoft's reaches a URI, and as whom."""
         options = self.options
         if options.adx_aad_app_id and options.adx_app_key and options.adx_authority_id:
             found = KustoConnectionStringBuilder.with_aad_application_key_authentication(
@@ -99,7 +100,7 @@ class Connection:
     def open_queue(self) -> None:
         """Make ready for `enqueue`."""
         options = self.options
-        client = KustoClient(self._describe_place(options.ingest_uri))
+        client = KustoClient(self.describe_place(options.ingest_uri))
         self._queue = QueuedIngestion(client, options.kusto_db, options.request_timeout_s)
         try:
             self._queue.renew()

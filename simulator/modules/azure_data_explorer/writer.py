@@ -6,9 +6,9 @@ import time
 
 from ...errors import Retryable
 from ..base import Job
-from ..sending import Payload, Writer
+from ..sending import Encoder, Payload, Writer
 from ..shared.errors import CONNECTION_LOST
-from .encoding import CsvEncoder, Part
+from .encoding import Part
 from .options import AdxOptions
 from .queries import read_time, select_newest_times
 from .server import Connection, connect
@@ -25,9 +25,9 @@ _LOOK_INTERVAL_S = 0.5
 
 
 class AdxWriter(Writer):
-    """Sends payloads of `CsvEncoder`: a request per table."""
+    """Sends payloads of `CsvEncoder`, or others with a deque of `Part`: a request per table."""
 
-    def __init__(self, encoder: CsvEncoder, options: AdxOptions, job: Job) -> None:
+    def __init__(self, encoder: Encoder, options: AdxOptions, job: Job) -> None:
         super().__init__(encoder)
         self.max_in_flight = options.in_flight(job.load)
         self._options = options
@@ -52,18 +52,26 @@ class AdxWriter(Writer):
         while payload.data:
             part: Part = payload.data[0]
             if self._options.batch:
-                connection.enqueue(part.table, part.body, part.size)
+                self._enqueue(connection, part)
             else:
                 self._stream(connection, part)
             payload.data.popleft()
         return payload.events
 
+    def _enqueue(self, connection: Connection, part: Part) -> None:
+        """Hand over what is stored later."""
+        connection.enqueue(part.table, part.body, part.size)
+
     def _stream(self, connection: Connection, part: Part) -> None:
         try:
-            connection.stream(part.table, part.body)
+            self._put(connection, part)
         except Retryable as error:
             self._in_doubt = error.kind in _UNCLEAR
             raise
+
+    def _put(self, connection: Connection, part: Part) -> None:
+        """Have it stored."""
+        connection.stream(part.table, part.body)
 
     def recover(self, payload: Payload) -> bool:
         if not self._in_doubt:

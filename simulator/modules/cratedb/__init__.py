@@ -17,7 +17,8 @@ the event; later, the count after the run shows such events.
 
 What can't be promised without a client's key: that a node which had received the request, but not begun
 with it for a second, or a proxy on the way doesn't begin with it after that. The count after the run
-shows such copies.
+shows such copies. Nor with `client=official`: CrateDB's client sends a request again by itself whose
+connection was reset, see `official`.
 
 Tags in a table of their own (`tags=table`) have `tags_id` as its primary key; rows that are there stay
 (`ON CONFLICT DO NOTHING`), so that storing them may be repeated.
@@ -44,6 +45,7 @@ from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Bound
 from ...workloads.tags import Tags
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..sending import Writer
 from ..shared.errors import (
     INSERT_REMEDY,
     QUERY_REMEDY,
@@ -54,6 +56,7 @@ from ..shared.errors import (
 from ..shared.sql import quote_name
 from ..shared.sql_queries import compile_query
 from .encoding import InsertMode, StatementEncoder, encode_devices, is_object
+from .official import CLIENTS, make_writer
 from .options import CratedbOptions, EncodingOptions
 from .queries import CratedbDialect
 from .server import Connection, describe
@@ -113,6 +116,7 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
         # Both ends stand for NULL where rows are sorted, and are refused since 5.9:
         # https://github.com/crate/crate/pull/16629
         int64_range=(-(2**63) + 1, 2**63 - 2),
+        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("bulk", {"insert_mode": "bulk"}),
@@ -129,7 +133,9 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> StatementEncoder:
         return StatementEncoder(job, options.mode(batch))
 
-    def writer(self, batch: int, prefill: bool = False) -> CratedbWriter:
+    def writer(self, batch: int, prefill: bool = False) -> Writer:
+        if self.is_official(prefill):
+            return make_writer(self.options, self.job, batch)
         options = self.options
         if prefill and options.insert_mode is InsertMode.SINGLE:
             options = options.model_copy(update={"insert_mode": None})

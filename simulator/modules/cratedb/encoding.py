@@ -6,7 +6,7 @@ https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -37,10 +37,16 @@ class InsertMode(StrEnum):
 
 
 @dataclass(slots=True)
-class Part(Request):
-    """One statement: those of a payload's events that go to one table."""
+class TablePart(Request):
+    """Those of a payload's events that go to one table."""
 
-    table: int
+    table: int = field(kw_only=True)
+
+
+@dataclass(slots=True)
+class Part(TablePart):
+    """One statement, as it is sent."""
+
     body: bytes
     encoder: StatementEncoder
 
@@ -144,7 +150,7 @@ class StatementEncoder(Encoder):
                 rows = share.rows
                 values = [column[rows.start : rows.stop : rows.step] for column in columns]
                 sent = range(rows.start - start, stop - start, count)
-                parts.append(Part(sent, share.table, self._body(share.table, values), self))
+                parts.append(Part(sent, self._body(share.table, values), self, table=share.table))
             payloads.append(Payload(parts, stop - start, block, stop - 1))
         return payloads
 
@@ -153,7 +159,7 @@ class StatementEncoder(Encoder):
         tables = deal_in_turn(block, range(len(self._tables)))
         return [
             Payload(
-                [Part((0,), table, b'%b,"args":%b}' % (self._begins[table], row), self)],
+                [Part((0,), b'%b,"args":%b}' % (self._begins[table], row), self, table=table)],
                 1,
                 block,
                 n,

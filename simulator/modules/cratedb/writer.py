@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...errors import Retryable, SimulatorError
 from ..base import Job
-from ..sending import Payload, Writer
+from ..sending import Encoder, Payload, Writer
 from ..shared.errors import connection_lost
 from ..shared.exactly_once import (
     Span,
@@ -19,7 +20,7 @@ from ..shared.exactly_once import (
 )
 from ..shared.http import parse_body
 from ..shared.sql import quote_name
-from .encoding import InsertMode, Part, StatementEncoder
+from .encoding import InsertMode, Part, StatementEncoder, TablePart
 from .options import CratedbOptions
 from .server import BAD_REQUEST, DUPLICATE_KEY, SERVER_ERROR, Connection, reason
 
@@ -30,12 +31,11 @@ _SETTLE_S = 1.0
 _STORED = b'"rowcount":1}'
 
 
-class CratedbWriter(Writer):
-    """Sends payloads of `StatementEncoder`; by several threads if several may be in flight."""
+class RowWriter(Writer, ABC):
+    """Knows what became of rows, however they are sent: a payload's data are requests with a `table`. Several
+    threads share it if several may be in flight."""
 
-    encoder: StatementEncoder
-
-    def __init__(self, encoder: StatementEncoder, options: CratedbOptions, job: Job) -> None:
+    def __init__(self, encoder: Encoder, options: CratedbOptions, job: Job) -> None:
         super().__init__(encoder)
         self.max_in_flight = options.in_flight(job.load)
         self._options = options
@@ -63,35 +63,13 @@ class CratedbWriter(Writer):
         self._has_stored = True
         return payload.events
 
-    def _send_part(self, part: Part, payload: Payload) -> None:
+    @abstractmethod
+    def _send_part(self, part: Any, payload: Payload) -> None:
         """Until all its rows are stored, or the first one's error."""
-        connection = self._connection
-        assert connection is not None
-        try:
-            status, body = connection.send(part.body)
-        except Retryable:
-            part.doubt()
-            raise
-        if status >= BAD_REQUEST:
-            answer = parse_body(body)
-            meaning = self._judge(part, status, answer)
-            if meaning is None and len(part.rows) == 1:
-                part.rows = ()
-                return
-            # Overload, too, may have come after a part of the rows was stored.
-            part.doubt()
-            raise meaning or Retryable("duplicate_key", reason(answer)[1])
-        if self.encoder.mode is InsertMode.BULK:
-            if body.count(_STORED) != len(part.rows):
-                self._sort_out(part, payload, parse_body(body)["results"])
-        elif (stored := parse_body(body)["rowcount"]) != len(part.rows):
-            part.doubt()
-            raise Retryable(
-                "rows_refused", f"CrateDB stored {stored} of a request's {len(part.rows)} rows"
-            )
-        part.rows = ()
 
-    def _sort_out(self, part: Part, payload: Payload, results: Sequence[Mapping[str, Any]]) -> None:
+    def _sort_out(
+        self, part: TablePart, payload: Payload, results: Sequence[Mapping[str, Any]]
+    ) -> None:
         """Nothing, if all rows are stored; else the first refused one's error, with only those that
         may be sent again left in the part."""
         failure = keep_refused(part, payload, self._judge_rows(part, results))
@@ -100,7 +78,7 @@ class CratedbWriter(Writer):
             raise failure
 
     def _judge_rows(
-        self, part: Part, results: Sequence[Mapping[str, Any]]
+        self, part: TablePart, results: Sequence[Mapping[str, Any]]
     ) -> Iterator[Retryable | SimulatorError | None]:
         for result in results:
             code, message = reason(result)
@@ -112,7 +90,9 @@ class CratedbWriter(Writer):
             else:
                 yield Retryable("rows_refused", message)
 
-    def _judge(self, part: Part, status: int, answer: Any) -> Retryable | SimulatorError | None:
+    def _judge(
+        self, part: TablePart, status: int, answer: Any
+    ) -> Retryable | SimulatorError | None:
         """What an error, of a statement or of a row in it, means; None: the row is stored."""
         assert self._connection is not None
         code, message = reason(answer)
@@ -150,7 +130,7 @@ class CratedbWriter(Writer):
                 raise connection_lost("the server is still at work on the request")
             time.sleep(_JOBS_POLL_S)
 
-    def _find_missing(self, part: Part, payload: Payload) -> list[int]:
+    def _find_missing(self, part: TablePart, payload: Payload) -> list[int]:
         """The positions of the part's rows that aren't stored."""
         connection, schema = self._connection, self._job.schema
         assert connection is not None
@@ -180,3 +160,37 @@ class CratedbWriter(Writer):
             )
 
         return find_missing(part, payload, find)
+
+
+class CratedbWriter(RowWriter):
+    """Sends payloads of `StatementEncoder`."""
+
+    encoder: StatementEncoder
+
+    def _send_part(self, part: Part, payload: Payload) -> None:
+        """Until all its rows are stored, or the first one's error."""
+        connection = self._connection
+        assert connection is not None
+        try:
+            status, body = connection.send(part.body)
+        except Retryable:
+            part.doubt()
+            raise
+        if status >= BAD_REQUEST:
+            answer = parse_body(body)
+            meaning = self._judge(part, status, answer)
+            if meaning is None and len(part.rows) == 1:
+                part.rows = ()
+                return
+            # Overload, too, may have come after a part of the rows was stored.
+            part.doubt()
+            raise meaning or Retryable("duplicate_key", reason(answer)[1])
+        if self.encoder.mode is InsertMode.BULK:
+            if body.count(_STORED) != len(part.rows):
+                self._sort_out(part, payload, parse_body(body)["results"])
+        elif (stored := parse_body(body)["rowcount"]) != len(part.rows):
+            part.doubt()
+            raise Retryable(
+                "rows_refused", f"CrateDB stored {stored} of a request's {len(part.rows)} rows"
+            )
+        part.rows = ()
