@@ -151,6 +151,10 @@ class Clickhouse(Module[ClickhouseOptions, EncodingOptions]):
             for table in self.job.table_names:
                 self._run(self._tables.remember_inserts(table))
 
+    def drop_database(self) -> None:
+        """Drop it with all that is in it."""
+        self._run(self._tables.drop_database())
+
     def _check_tokens(self) -> None:
         """SimulatorError if the server would not know an INSERT that is sent again."""
         if not self.options.async_insert or self.options.replicated:

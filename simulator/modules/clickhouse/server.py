@@ -78,21 +78,22 @@ class Connection:
         """Connects to nothing yet. Raises SimulatorError if `ca_certs`, or a header, can't be used."""
         self._options = options
         self._job = job
-        headers = {
+        self.headers = {
             "user-agent": f"iot-benchmark {job.run_id}",
             "authorization": basic_auth(options.user, options.password or ""),
         }
         self._pool = HttpPool(
             options.endpoint,
             options.DEFAULT_PORT,
-            headers,
+            self.headers,
             options.request_timeout_s,
             options.make_tls_context(),
             job.stamps_arrivals,
         )
-        self._insert_headers = {}
+        self.insert_headers = {}
+        """Of an INSERT of events, besides `headers`."""
         if options.compression is not Compression.NONE:
-            self._insert_headers["content-encoding"] = options.compression.value
+            self.insert_headers["content-encoding"] = options.compression.value
         columns = ", ".join(map(quote_name, sent_columns(job.schema, job.load.primary_key)))
         self._insert_targets = [
             f"/?{urlencode(_insert(table, columns, options.database) | self.insert_settings)}"
@@ -132,10 +133,13 @@ class Connection:
         if failure is not None and failures == len(self._options.endpoint):
             raise unreachable("ClickHouse", failure) from failure
 
+    def find_target(self, part: Part) -> str:
+        """Path and parameters of an INSERT."""
+        return self._insert_targets[part.table] + part.token
+
     def insert(self, part: Part) -> None:
         """Send an INSERT; Retryable if it may be sent again."""
-        target = self._insert_targets[part.table] + part.token
-        answer = self._request(target, part.body, self._insert_headers)
+        answer = self._request(self.find_target(part), part.body, self.insert_headers)
         if answer.status != _OK:
             raise self.explain(answer)
 

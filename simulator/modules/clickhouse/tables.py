@@ -49,6 +49,12 @@ class Tables:
             f"CREATE DATABASE IF NOT EXISTS {quote_name(self._options.database)}{self._on_cluster}"
         )
 
+    def drop_database(self) -> str:
+        """With all that is in it."""
+        return (
+            f"DROP DATABASE IF EXISTS {quote_name(self._options.database)}{self._on_cluster} SYNC"
+        )
+
     def drop(self, table: str) -> str:
         """At once: else it would be kept for some minutes, and its disk with it."""
         return f"DROP TABLE IF EXISTS {self._name(table)}{self._on_cluster} SYNC"
