@@ -8,10 +8,12 @@ from ..errors import EXIT_FAILED, RunFailed
 from ..output import say, write_whole
 from ..results.model import Result
 from ..results.store import StoredResult
+from ..show.figure import Figure
 from ..show.report import make_report
 from .asked import Campaign
 from .plan import Candidate
 from .ranking import Ranking, rank_candidates
+from .ranking_figure import draw_ranking
 from .scaling import Scaling, find_scaling
 
 
@@ -29,6 +31,7 @@ def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
             {one.step: one.lines for one in rankings},
             failed,
             [(one.figure, one.table) for one in find_scalings(campaign, done)],
+            _draw_answer(campaign, done),
         )
         write_whole(folder.report, page)
         for ranking in rankings:
@@ -52,27 +55,44 @@ def find_scalings(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[
     """Each step over the number of nodes, where several were tried."""
     found: list[Scaling] = []
     for step in campaign.definition.steps:
-        measured: dict[Candidate, list[Result]] = {}
-        for job in sorted(campaign.jobs, key=lambda job: job.repeat):
-            if job.step == step.name and job.name in done:
-                measured.setdefault(job.candidate, []).append(done[job.name].result)
+        measured = {one: own for one, own in _collect(campaign, done, step.name).items() if own}
         found += find_scaling(step.name, measured)
     return found
 
 
 def rank(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[Ranking]:
-    """A ranking by each step that can have one: there are two candidates, and its figures compare."""
+    """A ranking by each step, if there are two candidates."""
     found = []
     for step in campaign.definition.steps:
-        measured: dict[str, list[StoredResult]] = {}
-        for job in sorted(campaign.jobs, key=lambda job: job.repeat):
-            if job.step == step.name:
-                own = measured.setdefault(str(job.candidate), [])
-                own += [done[job.name]] if job.name in done else []
-        if len(measured) > 1:
-            results = {name: [one.result for one in own] for name, own in measured.items()}
+        results = _name_candidates(_collect(campaign, done, step.name))
+        if len(results) > 1:
             found.append(rank_candidates(step.name, results, campaign.definition.repeats))
     return found
+
+
+def _draw_answer(campaign: Campaign, done: Mapping[str, StoredResult]) -> Figure | None:
+    """The first ranking that can be drawn."""
+    for step in campaign.definition.steps:
+        figure = draw_ranking(step.name, _name_candidates(_collect(campaign, done, step.name)))
+        if figure is not None:
+            return figure
+    return None
+
+
+def _collect(
+    campaign: Campaign, done: Mapping[str, StoredResult], step: str
+) -> dict[Candidate, list[Result]]:
+    """Candidate -> its results of a step, by repetition; none if all failed."""
+    found: dict[Candidate, list[Result]] = {}
+    for job in sorted(campaign.jobs, key=lambda job: job.repeat):
+        if job.step == step:
+            own = found.setdefault(job.candidate, [])
+            own += [done[job.name].result] if job.name in done else []
+    return found
+
+
+def _name_candidates(measured: Mapping[Candidate, list[Result]]) -> dict[str, list[Result]]:
+    return {str(candidate): results for candidate, results in measured.items()}
 
 
 def _order_results(campaign: Campaign) -> list[str]:
@@ -85,6 +105,7 @@ def _order_results(campaign: Campaign) -> list[str]:
         key=lambda job: (
             steps.index(job.step),
             targets.index(job.candidate.target),
+            job.candidate.nodes or 0,
             variants.index(job.candidate.variant),
             job.repeat,
         ),

@@ -23,8 +23,8 @@ MOST_DOTS = 100
 """In one bar; of more runs some are left out, the fastest and the slowest never."""
 
 RATE = "Inserts/s"
-_SECONDS = "Seconds"
-_WITHIN_LIMITS = "Capacity, events/s"
+SECONDS = "Seconds"
+WITHIN_LIMITS = "Capacity, events/s"
 _TALLEST_PX = 270
 _LABEL_CHARACTERS = 45
 """In a line of a bar's label."""
@@ -51,16 +51,16 @@ def draw_answer(results: Sequence[Named]) -> Figure | None:
             times = kind == "queries"
             if len(own) > 1 and not times:
                 bars = rank(bars)
-            unit = _SECONDS if times else _UNITS[kind]
+            unit = SECONDS if times else _UNITS[kind]
             if kind == "tunings" and any(
                 one.result.tuning and one.result.tuning.limits for one in own
             ):
-                unit = _WITHIN_LIMITS
-            return draw_bars("answer", _TITLES[kind], bars, unit, _count_fitting(bars))
+                unit = WITHIN_LIMITS
+            return draw_bars("answer", _TITLES[kind], bars, unit, count_fitting(bars))
     return None
 
 
-def _count_fitting(bars: Sequence[Bar]) -> int:
+def count_fitting(bars: Sequence[Bar]) -> int:
     """As many as a screen has room for: fewer where their names take several lines."""
     lines = max(len(_wrap(bar.name)) for bar in bars[:MOST_BARS])
     return min(MOST_BARS, _TALLEST_PX // find_label_step(lines))
@@ -276,7 +276,7 @@ def _describe(bar: Bar, unit: str) -> str:
 
 
 def _format(value: float, unit: str) -> str:
-    if unit == _SECONDS:
+    if unit == SECONDS:
         return f"{value:,.3g} s" if value < 1000 else f"{value:,.0f} s"
     return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
 

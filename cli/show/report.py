@@ -66,15 +66,17 @@ def make_report(
     rankings: Mapping[str, Sequence[str]] | None = None,
     failed: Mapping[str, str] | None = None,
     scalings: Sequence[tuple[Figure, Table]] = (),
+    answer: Figure | None = None,
 ) -> str:
     """The page. `rankings`: what was ranked -> its lines, which stand first. `failed`: what wasn't
-    measured -> why. `scalings`: each question over the number of nodes."""
+    measured -> why. `scalings`: each question over the number of nodes. `answer`:
+    the first figure; None: that of the results."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     names = name_results(stored)
     named = [Named(name, one.result) for one, name in zip(stored, names, strict=True)]
     shown, left_out = choose_drawn(named)
-    answer = draw_answer(named)
+    answer = answer or draw_answer(named)
     drawn = [figure for figure in draw_all(shown) if answer is None or figure.spec != answer.spec]
     environment = Environment(
         loader=FileSystemLoader(_PAGE), autoescape=True, undefined=StrictUndefined

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cli.campaign.ranking import rank_candidates
+from cli.campaign.ranking_figure import draw_ranking
 from cli.results.model import Result
 from cli.results.tuning import TunedSetting
 
@@ -87,3 +88,23 @@ def test_tunings_are_ranked_by_what_their_best_settings_reach() -> None:
     assert ranking.lines[1].startswith("2. a: 3.9")
     assert ranking.lines[1].endswith("slower than b in what its best settings reach.")
     assert ranking.lines[2:4] == ["a: batch=10.", "b: batch=1000."]
+
+
+def test_the_figure_has_a_bar_for_each_candidate_with_its_repetitions() -> None:
+    figure = draw_ranking("insert", {"a": _repeats(100, 110, 90), "b": _repeats(400, 410), "c": []})
+    assert figure is not None
+    rows = figure.spec["data"]["values"]
+    assert [(row["name"], round(row["value"])) for row in rows] == [("b", 405), ("a", 100)]
+    (dots,) = [one["data"]["values"] for one in figure.spec["layer"] if "data" in one]
+    assert [(dot["name"], round(dot["sample"])) for dot in dots] == [
+        ("b", 400), ("b", 410), ("a", 100), ("a", 110), ("a", 90),
+    ]  # fmt: skip
+    assert "each dot is a repetition" in figure.note
+    asked = {
+        name: [queries({"x": [t, t], "y": [2 * t, 2 * t]})] for name, t in (("a", 1.0), ("b", 3.0))
+    }
+    figure = draw_ranking("query", asked)
+    assert figure is not None
+    rows = figure.spec["data"]["values"]
+    assert [row["name"] for row in rows] == ["x, a", "x, b", "y, a", "y, b"]
+    assert draw_ranking("insert", {"a": _repeats(100), "b": []}) is None
