@@ -120,7 +120,7 @@ def _name_best_settings(measured: Mapping[str, Sequence[Result]]) -> list[str]:
             if (tuning := one.tuning) is not None and (best := tuning.rank_finalists())
         ]
         if found:
-            lines.append(f"{name}: {' or '.join(dict.fromkeys(found))}.")
+            lines.append(f"{name} is best with {' or '.join(dict.fromkeys(found))}.")
     return lines
 
 

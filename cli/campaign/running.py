@@ -126,15 +126,18 @@ def run_campaign(
     _need_packages_of_report()
     prepared = prepare(campaign)
     folder, targets = campaign.folder, campaign.digest_targets()
-    sessions = [prepared[job.name].session for job in campaign.jobs]
     title = campaign.definition.title
     with folder.lock(), serve_live(live, "campaign", title, campaign.interrupts):
         folder.check_plan(campaign.file, campaign.definition, targets)
+        done, failed = folder.find_done(campaign.names), folder.find_failed()
+        left = list(chain.from_iterable(list_left(campaign.turns, done, failed)))
+        sessions = [prepared[job.name].session for job in left]
         with claim_databases(list_claims(sessions), folder.path) as holding:
             installer = Installer(
                 campaign.config, folder.installed, campaign.sites, prepared, campaign.interrupts
             )
-            if campaign.sites and not installer.check(consent, campaign.jobs):
+            to_install = any(job.name in campaign.sites for job in left)
+            if (to_install or installer.present) and not installer.check(consent, campaign.jobs):
                 return 0
             folder.keep_plan(campaign.file, campaign.definition, targets, campaign.turns)
             course = _Course(campaign, installer, holding, stop_on_error, debug)

@@ -125,6 +125,29 @@ def test_storage_class_and_node_selector_come_from_one_place(combination: Combin
     assert all(selector == {} for selector in values_of(usual, "nodeSelector"))
 
 
+@pytest.mark.parametrize(
+    "recipe", [one for one in RECIPES if 6 in one.nodes], ids=lambda recipe: recipe.name
+)
+def test_six_nodes_are_three_but_for_their_number(recipe: Recipe) -> None:
+    three, six = (render(Combination(recipe, "vendor", nodes, "small")) for nodes in (3, 6))
+    changed = {
+        (before, after)
+        for before, after in zip(list_leaves(three), list_leaves(six), strict=True)
+        if before != after
+    }
+    assert (3, 6) in changed
+    assert {(str(before), str(after)) for before, after in changed} == {("3", "6")}
+
+
+def list_leaves(value: Any) -> list[Any]:
+    """All that isn't made of parts."""
+    if isinstance(value, dict):
+        return [leaf for key in value for leaf in list_leaves(value[key])]
+    if isinstance(value, list):
+        return [leaf for item in value for leaf in list_leaves(item)]
+    return [value]
+
+
 @every_combination
 def test_as_many_nodes_as_asked_for(combination: Combination) -> None:
     key = {

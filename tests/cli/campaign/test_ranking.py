@@ -87,7 +87,7 @@ def test_tunings_are_ranked_by_what_their_best_settings_reach() -> None:
     assert ranking.lines[0] == "1. b"
     assert ranking.lines[1].startswith("2. a: 3.9")
     assert ranking.lines[1].endswith("slower than b in what its best settings reach.")
-    assert ranking.lines[2:4] == ["a: batch=10.", "b: batch=1000."]
+    assert ranking.lines[2:4] == ["a is best with batch=10.", "b is best with batch=1000."]
 
 
 def test_the_figure_has_a_bar_for_each_candidate_with_its_repetitions() -> None:
