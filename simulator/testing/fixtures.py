@@ -49,6 +49,12 @@ def find_official_clients(entry: Entry) -> Sequence[tuple[str, Encoding]]:
     return [one for n, one in enumerate(found) if n == 0 or one[0] != found[n - 1][0]]
 
 
+def find_official_in_flight(entry: Entry) -> Sequence[tuple[str, Encoding]]:
+    """The same of those by which a worker can have several requests in flight."""
+    clients = load_module(entry.module).CAPABILITIES.clients
+    return [one for one in find_official_clients(entry) if clients[one[0]].in_flight]
+
+
 def find_strikes(entry: Entry) -> Sequence[tuple[Fault, Encoding]]:
     """Each fault that isn't tried thoroughly, in each encoding that could make a difference to it."""
     first, *others = load_module(entry.module).ENCODINGS
@@ -67,6 +73,7 @@ AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
     "pipelined": find_pipelined,
     "official": find_official,
     "official_client": find_official_clients,
+    "official_in_flight": find_official_in_flight,
     "primary_key": lambda entry: key_modes(load_module(entry.module)),
     "either_key": lambda entry: two_key_modes(load_module(entry.module)),
     "tables": lambda entry: table_modes(load_module(entry.module)),

@@ -10,7 +10,7 @@ from ...modules.base import Encoding, await_count
 from ...workloads.base import Workload
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward, rows_of
-from ..inserting import insert_with
+from ..inserting import insert_with, requests_at_once
 from ..server import (
     IN_FLIGHT,
     ServerUnderTest,
@@ -76,6 +76,25 @@ def test_an_official_client_stores_events_exactly_once(
     for fault in faults[:1]:
         job = new_job(workload.schema, batch=batch_of(encoding, BATCH), primary_key=key)
         insert_during(server, fault, job, workload, encoding, client)
+
+
+def test_an_official_client_holds_several_requests_in_flight(
+    server: ServerUnderTest, official_in_flight: tuple[str, Encoding]
+) -> None:
+    client, encoding = official_in_flight
+    workload = Temperature(seed=4, device_spread=3)
+    job = new_job(workload.schema, batch=batch_of(encoding, 5), in_flight=IN_FLIGHT)
+    observer = server.module(as_observer(job), encoding)
+    observer.open()
+    observer.prepare()
+    count = 30 * max(1, job.load.batch) - 2
+    module = server.module(job, encoding, {"client": client})
+    recorder = insert_with(module, workload, count)
+    assert (recorder.events, recorder.retries, recorder.errors) == (count, 0, {})
+    assert await_count(observer.count, count, observer.settle_s) == count
+    observer.close()
+    assert server.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, count)))
+    assert 1.5 < requests_at_once(recorder) <= IN_FLIGHT + 0.01
 
 
 def test_only_the_clients_that_a_module_has_can_be_chosen(server: ServerUnderTest) -> None:
