@@ -231,7 +231,7 @@ def test_the_databases_pod_is_deleted_and_its_data_survive(
             tool.add_database(f"{DURABLE}.{place.name}")
             done = tool.run(
                 "insert", "--target", DATABASE, "--workers", 2, "--runs", 1, "--batch", 10,
-                "--rate", 400, "--duration", "20s", "--patience", "2m",
+                "--rate", 400, "--duration", "15s", "--patience", "2m",
                 "--disturb", f"5s delete-pods app={DURABLE} in {place.name}",
                 "--json", tool.json, within_s=150,
             )  # fmt: skip

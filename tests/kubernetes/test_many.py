@@ -25,18 +25,18 @@ def test_two_runs_in_one_namespace(tool: ClusterTool, namespace: Namespace) -> N
 
 
 @pytest.mark.timeout(240)
-def test_fifty_workers(tool: ClusterTool) -> None:
+def test_thirty_workers(tool: ClusterTool) -> None:
     tool.configure(
         resources={"cpu": "10m", "memory": "90Mi"},
         collectorResources={"cpu": "300m", "memory": "256Mi"},
     )
     running = tool.start_insert(
-        "--workers", 50, "--num-inserts", 50, "--json", tool.json,
+        "--workers", 30, "--num-inserts", 50, "--json", tool.json,
         "--extra-option", "delay_ms=100",
     )  # fmt: skip
     tool.fine(running.wait(200))
     result = tool._read(tool.json)
     run = result["runs"][0]
-    assert len(run["per_worker"]) == 50
-    assert run["events"] == 50 * 50
-    assert len(result["environment"]["kubernetes"]["placement"]) == 51
+    assert len(run["per_worker"]) == 30
+    assert run["events"] == 30 * 50
+    assert len(result["environment"]["kubernetes"]["placement"]) == 31

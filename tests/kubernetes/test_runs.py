@@ -119,7 +119,8 @@ def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str)
         assert all(machine["steal_share"] is not None for machine in run["machines"])
     # Those of both releases: two pods and three.
     check_environment(result["environment"]["kubernetes"], namespace, pods=5)
-    check_same_shape(result, local_result(tool, "insert", *sweep))
+    one = ("--workers", 1, "--runs", 1)
+    check_same_shape(result, local_result(tool, "insert", *one, "--num-inserts", 300))
 
     queried = tool.run_here(
         "query", "--target", DATABASE, "--workers", 2, "--runs", 2, "--json", tool.json,
@@ -128,7 +129,7 @@ def test_sweep_and_query(tool: ClusterTool, namespace: Namespace, database: str)
     result = tool._read(tool.json)
     assert len(result["runs"]) == 5 * 2 * 2
     check_environment(result["environment"]["kubernetes"], namespace, pods=3)
-    check_same_shape(result, local_result(tool, "query", "--workers", 2, "--runs", 2))
+    check_same_shape(result, local_result(tool, "query", *one))
 
 
 _COUNT_CPU = """
