@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -15,7 +15,8 @@ from simulator.errors import OptionError
 from simulator.modules.base import Job
 from simulator.modules.elasticsearch.encoding import DocumentEncoder, InsertMode, Request
 from simulator.modules.elasticsearch.options import ElasticsearchOptions, EncodingOptions
-from simulator.modules.elasticsearch.server import configure_nodes
+from simulator.modules.elasticsearch.server import Connection, configure_nodes
+from simulator.modules.elasticsearch.writer import ElasticsearchWriter
 from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
@@ -104,6 +105,32 @@ def test_a_bulk_body_byte_by_byte() -> None:
         f'{{"timestamp":{time},"device_id":"{device}","sequence_number":{number},'
         f'"temperature":{value:.2f}}}\n'
     )
+
+
+class Answers:
+    """A connection that has one answer to everything."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self._answer = (status, body)
+
+    def write(self, _request: Request, _name: str) -> tuple[int, bytes]:
+        return self._answer
+
+
+@pytest.mark.parametrize("mode", InsertMode)
+def test_what_the_servers_have_sent_again_among_themselves_is_stored(mode: InsertMode) -> None:
+    """As when a node goes away: each event is there once, and is said to have been updated (200)."""
+    workload = Temperature(device_spread=3)
+    size = 3 if mode is InsertMode.BULK else 1
+    job = Job(workload.schema, Load(batch=size))
+    (payload,) = encoder(job, mode).encode(workload.block(0, 0, size), size)
+    items = ",".join(f'{{"index":{{"status":{status}}}}}' for status in (201, 200, 200))
+    answer = f'{{"errors":false,"items":[{items}]}}' if mode is InsertMode.BULK else "{}"
+    options = parse_options(ElasticsearchOptions, {"endpoint": "http://localhost"}, str)
+    writer = ElasticsearchWriter(encoder(job, mode), options, job)
+    writer._connection = cast(Connection, Answers(200, answer.encode()))
+    writer._own.name = "a thread"
+    assert writer.send(payload) == size
 
 
 @pytest.mark.parametrize("kept", [[], [0], [3, 1], [0, 1, 2, 3]])

@@ -30,7 +30,9 @@ _TASK_POLL_S = 0.05
 # How long a request must be unlisted to count as ended: a node lists it only once it has read it.
 _SETTLE_S = 1.0
 
-_STORED = b'"status":201'
+# 201, or 200 where the servers sent it again among themselves, as when a node went away: "updated" is what
+# was stored then, of an event without an id of ours.
+_STORED = b'"status":20'
 
 
 class DocumentWriter(Writer):
@@ -146,7 +148,7 @@ class ElasticsearchWriter(DocumentWriter):
         except Retryable:
             self._doubt(request, name)
             raise
-        if status == CREATED:
+        if status == CREATED or (status == OK and self.encoder.mode is not InsertMode.BULK):
             return request.stored + 1
         if status == OK and self.encoder.mode is InsertMode.BULK:
             if answer.startswith(b'{"errors":false'):
@@ -171,7 +173,7 @@ class ElasticsearchWriter(DocumentWriter):
         for item in items:
             [result] = item.values()
             status = result["status"]
-            if status == CREATED or (status == CONFLICT and sent_before):
+            if status in (OK, CREATED) or (status == CONFLICT and sent_before):
                 yield None
                 continue
             if status >= SERVER_ERROR:
