@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
@@ -21,14 +20,37 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..advice import name_events
 from ..conditions import Condition
-from ..contract import Load, PrimaryKey, Role, RunSettings, Storage, Tables
+from ..contract import Load, Role, RunSettings, Storage, Tables
 from ..errors import OptionError, did_you_mean
-from ..workloads import WORKLOADS
-from ..workloads.base import ColumnType, Schema
-from ..workloads.queries import Bound, Function, Shape, bind
+from ..workloads.base import Schema
+from ..workloads.queries import Bound, bind
 from ..workloads.queries import Query as Description
-from ..workloads.tags import Tags
+from .capabilities import (
+    Capabilities,
+    OfficialClient,
+    Support,
+    claim_queries,
+    require,
+)
 from .sending import Encoder, Writer
+
+__all__ = [
+    "LEAN",
+    "TABLE_COUNT",
+    "TUNED",
+    "AnyModule",
+    "Capabilities",
+    "Encoding",
+    "Job",
+    "Module",
+    "OfficialClient",
+    "Options",
+    "Query",
+    "Support",
+    "await_count",
+    "claim_queries",
+    "require",
+]
 
 _COUNT_INTERVAL_S = 0.25
 
@@ -41,146 +63,6 @@ TABLE_COUNT = 4
 
 LEAN = "lean"
 """Value of the option `client`: inserts go by the module's own path, and by nobody's client."""
-
-
-class Support(StrEnum):
-    """Whether a module can do something."""
-
-    FULL = "full"
-    UNSUPPORTED = "unsupported"
-    """The database can't."""
-    MISSING = "missing"
-    """The database could, this module doesn't yet."""
-
-
-@dataclass(frozen=True)
-class OfficialClient:
-    """A vendor's client by which a module can insert instead of its own path: see `Options.client`."""
-
-    packages: tuple[str, ...]
-    """Its distributions; the result keeps their versions."""
-    ways: Mapping[str, str]
-    """Insert mode, as `Options.mode` calls it -> the bulk way that the vendor documents for it."""
-    in_flight: bool = False
-    """Whether a worker can have several requests in flight: its threads share the client."""
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """What a module can do. Messages of the command line and the README's table come from it."""
-
-    insert_modes: Mapping[str, Support]
-    primary_keys: Mapping[PrimaryKey, Support]
-    multiple_tables: Support
-    queries: Mapping[str, Support]
-    """Those of all workloads (`Schema.queries`), and variants that the module adds."""
-    indices: Support
-    column_types: Collection[ColumnType] | Mapping[ColumnType, str]
-    """Those that the module has a type of its database for, best with that type's name."""
-    tag_types: Mapping[ColumnType, str] = field(default_factory=dict)
-    """Those besides that only the device and tags can have, as the database keeps them for a series and
-    not for each event, with that type's name."""
-    in_flight: Mapping[str, Support] = field(default_factory=dict)
-    """The insert modes, as `Options.mode` calls them, in which a worker can have several requests in
-    flight. A mode that isn't named holds one."""
-    clients: Mapping[str, OfficialClient] = field(default_factory=dict)
-    """What `client` can be besides `lean`, `official` first."""
-    repeated_timestamps: Support = Support.FULL
-    """Whether a device may have several events at one time, as with `--timestamps restart`."""
-    int32_range: tuple[int, int] = (-(2**31), 2**31 - 1)
-    """The smallest and the largest number that the type for INT32 holds."""
-    int64_range: tuple[int, int] = (-(2**63), 2**63 - 1)
-    """The smallest and the largest number that the type for INT64 holds."""
-    float64_digits: int | None = None
-    """So many significant digits of a FLOAT64 are kept at least; None: all. One without decimals has more."""
-    most_columns: int | None = None
-    """How many columns a table can have for a workload; None: as many as a definition."""
-    missing_values: bool = False
-    """Whether events without a value in a nullable column can be stored."""
-    empty_texts: bool = True
-    """Whether an empty text of a column differs from a missing one, also in answers."""
-    needs_value: bool = False
-    """Whether an event must have a value besides its time, its device and tags."""
-    tags_table: Support = Support.MISSING
-    """Whether tags can be stored in a table of their own, which queries join."""
-    rounded: Collection[Function] = ()
-    """What the database computes of whole numbers in floats of 64 bits: beyond 2**53 it is rounded, which is
-    no wrong answer."""
-    shapes: Collection[Shape] = ()
-    """What described queries may be made of, so that `Module.compile` can put them into the database's
-    language. None: only the module's own queries can be asked."""
-
-    def workload(self, schema: Schema) -> Support:
-        """Whether events of this schema can be stored: it depends on their columns, and where tags are."""
-        if schema.tags is Tags.TABLE and self.tags_table is not Support.FULL:
-            return self.tags_table
-        if self._find_limit(schema):
-            return Support.UNSUPPORTED
-        return Support.MISSING if self._find_problem(schema) else Support.FULL
-
-    def _find_limit(self, schema: Schema) -> str | None:
-        """What the database itself can't store, after `it has`."""
-        for column in schema.columns:
-            describes = column.tag or column.name == schema.device
-            if describes or column.name == schema.time:
-                continue
-            if column.type in self.tag_types:
-                return (
-                    f"a column of type {column.type}, {column.name}, which the database can't store: only the"
-                    " device and tags can have it"
-                )
-            exact = column.type is not ColumnType.FLOAT64 or column.decimals is not None
-            if self.float64_digits is not None and not exact:
-                return (
-                    f"floats of up to 17 digits in {column.name}, of which the database keeps"
-                    f" {self.float64_digits}: give the column decimals"
-                )
-        return None
-
-    def _find_problem(self, schema: Schema) -> str | None:
-        """Why such events can't be stored, after `it has`."""
-        if self.most_columns is not None and len(schema.row) > self.most_columns:
-            return f"{len(schema.row):,} columns, and a table {self.most_columns:,} at most"
-        for column in schema.columns:
-            if column.type not in {*self.column_types, *self.tag_types}:
-                return (
-                    f"a column of type {column.type}, {column.name}, which the module doesn't map"
-                )
-            if column.nullable and not self.missing_values:
-                return f"no value in some events' {column.name}, which the module doesn't store"
-            if column.nullable and column.may_be_empty and not self.empty_texts:
-                return (
-                    f"empty texts beside missing ones in {column.name}, which the database doesn't tell"
-                    " apart: write something else for one of them"
-                )
-        named = (schema.time, schema.device)
-        values = [one for one in schema.columns if not one.tag and one.name not in named]
-        if self.needs_value and all(column.nullable for column in values):
-            return "no column besides time, device and tags that is never missing"
-        return None
-
-    def require_workload(self, schema: Schema, name: str, module: str) -> None:
-        """OptionError, which says why, if its events can't be stored."""
-        if problem := self._find_limit(schema) or self._find_problem(schema):
-            raise OptionError(f"module {module} can't do workload {name}: it has {problem}")
-        self.require_tags(schema, module)
-
-    def require_tags(self, schema: Schema, module: str) -> None:
-        """OptionError if tags are to be in a table of their own, and the module can't join it."""
-        if schema.tags is Tags.TABLE:
-            require(self.tags_table, "joins, for tags=table", module)
-
-
-def claim_queries(shapes: Collection[Shape]) -> dict[str, Support]:
-    """Which of the workloads' own queries a module can be asked that compiles these shapes."""
-    return {
-        name: Support.FULL
-        if query.shapes(workload.schema) <= frozenset(shapes)
-        else Support.MISSING
-        for workload in WORKLOADS.values()
-        for name in workload.schema.queries
-        if (query := workload.schema.description(name)) is not None
-    }
 
 
 class Options(BaseModel):
@@ -543,6 +425,11 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         if description is None:
             return f"there is no query {name!r}{did_you_mean(name, available)} {known}"
         lacking = description.shapes(schema) - frozenset(self.CAPABILITIES.shapes)
+        if impossible := lacking & frozenset(self.CAPABILITIES.impossible_shapes):
+            return (
+                f"module {self.name} can't ask {name}: the database has no queries with"
+                f" {', '.join(sorted(impossible))} {known}"
+            )
         return (
             f"module {self.name} can't ask {name} yet: it compiles no queries with"
             f" {', '.join(sorted(lacking))} {known}"
@@ -577,14 +464,6 @@ def _is_installed(distribution: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
-
-
-def require(support: Support | None, what: str, module: str) -> None:
-    """OptionError unless `support` is full; None counts as missing."""
-    if support is Support.UNSUPPORTED:
-        raise OptionError(f"module {module}: the database has no {what}")
-    if support is not Support.FULL:
-        raise OptionError(f"module {module} can't do {what} yet")
 
 
 AnyModule = Module[Any, Any]

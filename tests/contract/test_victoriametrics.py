@@ -18,7 +18,7 @@ import pytest
 from simulator.collector.database import Preparation
 from simulator.contract import DataSet, Load, Role, RunSettings, make_groups
 from simulator.errors import SimulatorError
-from simulator.modules.base import Job
+from simulator.modules.base import Job, await_count
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import new_job
@@ -88,7 +88,7 @@ def test_numbers_of_all_types_and_missing_ones(server: VictoriaMetricsUnderTest)
             "compute": [{"function": "last", "column": name} for name in ("heat", "big", "floor")],
         }
     )
-    assert module.count() == 40
+    assert await_count(module.count, 40, module.settle_s) == 40
     found = {query.name: sorted(module.compile(bind(query, 0))()) for query in (newest, last)}
     module.close()
     at, big = 1_704_067_200_000, 2**53
@@ -154,7 +154,9 @@ def own_server(url: str, folder: Path, *flags: str) -> Iterator[str]:
         process.wait(30)
 
 
-def insert_twice(server: VictoriaMetricsUnderTest, **options: str) -> tuple[int | None, bool]:
+def insert_twice(
+    server: VictoriaMetricsUnderTest, expected: int, **options: str
+) -> tuple[int | None, bool]:
     """What is counted after each event was sent twice, and whether the writer knows that it may do so."""
     job = new_job(Temperature.schema, batch=10)
     module = server.module(job, options=options)
@@ -162,7 +164,7 @@ def insert_twice(server: VictoriaMetricsUnderTest, **options: str) -> tuple[int 
     module.prepare()
     for _ in range(2):
         insert_with(server.module(job, options=options), Temperature(device_spread=3), 50)
-    counted = module.count()
+    counted = await_count(module.count, expected, module.settle_s)
     module.close()
     writer = server.module(job, options=options).writer(10)
     writer.open()
@@ -173,10 +175,10 @@ def insert_twice(server: VictoriaMetricsUnderTest, **options: str) -> tuple[int 
 def test_a_duplicate_counts_twice_unless_the_server_removes_it(
     server: VictoriaMetricsUnderTest, tmp_path: Path
 ) -> None:
-    assert insert_twice(server) == (100, False)
+    assert insert_twice(server, 100) == (100, False)
     url, flags = os.environ["VICTORIAMETRICS_URL"], ["-retentionPeriod=100y"]
     with own_server(url, tmp_path, *flags, "-dedup.minScrapeInterval=1ms") as own:
-        assert insert_twice(server, endpoint=own) == (50, True)
+        assert insert_twice(server, 50, endpoint=own) == (50, True)
 
 
 # --- times ----------------------------------------------------------------------------------------

@@ -299,6 +299,16 @@ def test_metrics_are_read() -> None:
     assert find_span(later) == Span(31 * 86_400_000, 5 * 86_400_000)
 
 
+def test_a_condition_on_a_value_is_unsupported() -> None:
+    assert Victoriametrics.CAPABILITIES.queries["high-cpu"] is Support.UNSUPPORTED
+    options = parse_options(Victoriametrics.options_model, {"endpoint": "http://vm:8428"}, str)
+    module = Victoriametrics(options, Job(Temperature.schema, Load(queries=["threshold"])))
+    with pytest.raises(
+        OptionError, match="the database has no queries with a condition on a value"
+    ):
+        module.choose_queries()
+
+
 def test_an_interval_that_drops_events_is_refused() -> None:
     options = parse_options(Victoriametrics.options_model, {"endpoint": "http://vm:8428"}, str)
     module = Victoriametrics(options, Job(Temperature.schema))

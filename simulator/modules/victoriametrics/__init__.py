@@ -19,10 +19,10 @@ are dropped without a word: a run with such events is refused as far as its time
 up where they come. Those of a device with more labels than `-maxLabelsPerTimeseries` (40) only the count
 tells of.
 
-**Visible** is a sample some seconds after it was acknowledged; `/internal/force_flush` makes it visible at
-once, and is called before counting. Questions don't use the server's cache, nor its latency offset. **On
-disk** it is within `-inmemoryDataFlushInterval` (5 s): there is no write-ahead log, and a server that is
-killed loses as much.
+**Visible** is a sample some seconds after it was acknowledged; `/internal/force_flush` makes it visible, but
+for what is under way in the background, and is called before counting. Questions don't use the server's
+cache, nor its latency offset. **On disk** it is within `-inmemoryDataFlushInterval` (5 s): there is no
+write-ahead log, and a server that is killed loses as much.
 
 Deleted series are invisible at once, and on disk until their part is merged.
 """
@@ -44,8 +44,8 @@ from .encoding import ALL_TIME, MOST_WHOLE, CsvEncoder, name_metric
 from .metrics import Metrics
 from .metricsql import select_series, write_window
 from .options import EncodingOptions, InsertMode, VictoriaMetricsOptions
-from .queries import SHAPES, compile_query
-from .server import Connection, connect, find_span
+from .queries import IMPOSSIBLE, SHAPES, compile_query
+from .server import VISIBLE_S, Connection, connect, find_span
 from .storage import merge_parts, read_storage
 from .writer import VictoriaMetricsWriter
 
@@ -78,7 +78,7 @@ class Victoriametrics(Module[VictoriaMetricsOptions, EncodingOptions]):
             for key in PrimaryKey
         },
         multiple_tables=Support.FULL,
-        queries=claim_queries(SHAPES),
+        queries=claim_queries(SHAPES, IMPOSSIBLE),
         indices=Support.UNSUPPORTED,
         column_types={
             kind: _SAMPLE for kind in ColumnType if kind not in (ColumnType.TEXT, ColumnType.JSON)
@@ -91,6 +91,7 @@ class Victoriametrics(Module[VictoriaMetricsOptions, EncodingOptions]):
         empty_texts=False,
         tags_table=Support.UNSUPPORTED,
         shapes=SHAPES,
+        impossible_shapes=IMPOSSIBLE,
         repeated_timestamps=Support.UNSUPPORTED,
         int64_range=(-MOST_WHOLE, MOST_WHOLE),
         float64_digits=12,
@@ -101,8 +102,9 @@ class Victoriametrics(Module[VictoriaMetricsOptions, EncodingOptions]):
         Encoding("batch gzip", {"insert_mode": "batch", "gzip": "true"}),
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
-    settle_s = 15.0
-    """Where the server doesn't let us flush it."""
+
+    # A flush doesn't wait for one that is under way in the background.
+    settle_s = VISIBLE_S
 
     def __init__(self, options: VictoriaMetricsOptions, job: Job) -> None:
         super().__init__(options, job)

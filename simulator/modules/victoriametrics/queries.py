@@ -34,7 +34,8 @@ from .metricsql import (
 )
 from .server import Connection
 
-SHAPES = frozenset(Shape) - {Shape.WHERE}
+IMPOSSIBLE = frozenset({Shape.WHERE})
+SHAPES = frozenset(Shape) - IMPOSSIBLE
 
 _PART = "__part__"
 """The label that tells the values of an answer apart."""

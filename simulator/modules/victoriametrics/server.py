@@ -33,6 +33,10 @@ from .options import VictoriaMetricsOptions
 
 _log = logging.getLogger(__name__)
 
+VISIBLE_S = 15.0
+"""Within this time all samples are visible that are acknowledged, new series (11 s) included, if the server
+doesn't let us flush it."""
+
 _SHOWN = 500
 """Characters of an answer in a message."""
 _FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -143,11 +147,12 @@ class Connection:
 
     # --- what an administrator does ---------------------------------------------------------------
 
-    def flush(self) -> None:
-        """Make what is acknowledged visible, where the server lets us; else that takes seconds."""
+    def flush(self) -> bool:
+        """Make what is acknowledged visible; False if the server doesn't let us: then that takes seconds."""
         answer = self._request("GET", "/internal/force_flush")
         if answer.status != 200:
             _log.warning("/internal/force_flush: %s", self._interpret(answer))
+        return answer.status == 200
 
     def delete(self, selector: str) -> None:
         """Delete series; what is on disk goes with later merges."""

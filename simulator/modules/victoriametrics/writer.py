@@ -13,10 +13,10 @@ from ..shared.exactly_once import Span, Wanted, find_missing, settle
 from .encoding import CsvEncoder, Lines
 from .options import VictoriaMetricsOptions
 from .queries import compile_query
-from .server import Connection, connect, find_span, removes_duplicates
+from .server import VISIBLE_S, Connection, connect, find_span, removes_duplicates
 
 # How far apart the two look-ups are that must agree on what a lost request has stored.
-_SETTLE_S = 0.2
+_SETTLE_S = 0.5
 
 
 class VictoriaMetricsWriter(Writer):
@@ -78,10 +78,12 @@ class VictoriaMetricsWriter(Writer):
 
         before: list[int] | None = None
         while True:
-            connection.flush()
+            if not connection.flush():
+                # What isn't visible yet would be stored twice.
+                time.sleep(VISIBLE_S)
             missing = find_missing(lines, payload, find)
             if missing == before:
                 return missing
             before = missing
-            # The server may still be at work on the request, and doesn't announce its end.
+            # The server may still be at work on the request, or on making its samples visible.
             time.sleep(_SETTLE_S)

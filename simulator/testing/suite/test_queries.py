@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ...errors import OptionError, SimulatorError
-from ...modules.base import AnyModule, Support
+from ...modules.base import AnyModule, Support, await_count
 from ...workloads import WORKLOADS
 from ...workloads.answers import Answer, answer
 from ...workloads.base import ColumnType, Workload
@@ -71,7 +71,8 @@ def fill(
     for worker, first, count in parts:
         insert_with(server.module(job), workload, count, worker=worker, first=first)
     # Whatever makes the events visible to queries.
-    assert module.count() == sum(count for _, _, count in parts)
+    expected = sum(count for _, _, count in parts)
+    assert await_count(module.count, expected, module.settle_s) == expected
     module.close()
 
 
