@@ -138,7 +138,8 @@ class Questdb(Module[QuestdbOptions, EncodingOptions]):
             self._connection.close()
             self._connection = None
 
-    def _connect(self) -> Connection:
+    @property
+    def connection(self) -> Connection:
         """The connection, made if it isn't there."""
         if self._connection is None:
             self.open()
@@ -212,7 +213,7 @@ class Questdb(Module[QuestdbOptions, EncodingOptions]):
             except MissingTable as error:
                 raise nothing_to_query(table, self.job) from error
         self._check_columns(tables[:1], QUERY_REMEDY)
-        self._connect().await_applied(tables)
+        self.connection.await_applied(tables)
 
     def _list_tags(self) -> list[str]:
         """The tags' table, if there is to be one."""
@@ -227,9 +228,9 @@ class Questdb(Module[QuestdbOptions, EncodingOptions]):
             times = {STORED_AT: np.zeros(len(devices), dtype=np.int64)}
             block = EventBlock(schema, 0, 0, {**columns, **times}, devices)
             for payload in encoder.encode(block, len(devices)):
-                self._connect().write(payload.data)
+                self.connection.write(payload.data)
         # Queries that join them find none before that.
-        self._connect().await_applied([schema.table])
+        self.connection.await_applied([schema.table])
 
     def count_devices(self) -> int | None:
         tables = self._list_tags()
@@ -239,16 +240,16 @@ class Questdb(Module[QuestdbOptions, EncodingOptions]):
         return self._count(self.job.table_names)
 
     def _count(self, tables: Sequence[str]) -> int:
-        self._connect().await_applied(tables)
+        self.connection.await_applied(tables)
         return sum(
             int(self._ask(f"SELECT count() FROM {quote_name(table)}")[0][0]) for table in tables
         )
 
     def storage(self) -> Storage:
-        return read_storage(self._connect(), [*self.job.table_names, *self._list_tags()])
+        return read_storage(self.connection, [*self.job.table_names, *self._list_tags()])
 
     def compact(self) -> bool:
-        squash_partitions(self._connect(), [*self.job.table_names, *self._list_tags()])
+        squash_partitions(self.connection, [*self.job.table_names, *self._list_tags()])
         return True
 
     def compile(self, bound: Bound) -> Query:
@@ -256,7 +257,7 @@ class Questdb(Module[QuestdbOptions, EncodingOptions]):
         return partial(self._ask, compile_query(bound, schema, QuestdbDialect(schema)))
 
     def server_info(self) -> dict[str, Any]:
-        return describe(self._connect(), self.job.table_names[0])
+        return describe(self.connection, self.job.table_names[0])
 
     def _ask(self, statement: str) -> list[tuple[Any, ...]]:
-        return self._connect().ask(statement)
+        return self.connection.ask(statement)

@@ -27,7 +27,8 @@ from ..shared.sql_queries import quote_text
 from .lines import PRECISION
 from .options import QuestdbOptions
 
-_WRITE = f"/write?precision={PRECISION}"
+WRITE_TARGET = f"/write?precision={PRECISION}"
+"""Where lines are posted to."""
 BINARY_VERSION = 2
 """Of the line protocol: the first with binary floats."""
 
@@ -75,7 +76,7 @@ class Connection:
 
     def write(self, body: bytes) -> None:
         """One write request; Retryable if it may be sent again."""
-        answer = self._request("POST", _WRITE, body)
+        answer = self._request("POST", WRITE_TARGET, body)
         if answer.status != 204:
             raise self._explain(answer)
 
