@@ -139,8 +139,10 @@ class QuestdbUnderTest(HttpServerUnderTest):
     # --- failures ---------------------------------------------------------------------------------
 
     def connections(self, run_id: str) -> set[str]:
-        # Only writers connect by PGWire here.
-        return super().connections(run_id) | {f"pgwire {n}" for n in self.pgwire.list_open()}
+        # Only writers connect by PGWire here, and by the vendor's client, which names no run.
+        pgwire = {f"pgwire {number}" for number in self.pgwire.list_open()}
+        client = {str(line.number) for line in self.proxy.lines("user-agent", "questdb/")}
+        return super().connections(run_id) | pgwire | client
 
     def kill_connections(self, run_id: str) -> int:
         pgwire = len(self.pgwire.list_open())

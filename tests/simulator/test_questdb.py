@@ -14,6 +14,7 @@ from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.questdb.lines import LineEncoder, LineFormat
+from simulator.modules.questdb.official import RowsEncoder
 from simulator.modules.questdb.options import InsertMode, QuestdbOptions
 from simulator.modules.questdb.queries import QuestdbDialect
 from simulator.modules.questdb.statements import StatementEncoder
@@ -170,3 +171,15 @@ def test_statements() -> None:
         ' LATEST ON "timestamp" PARTITION BY "device_id")'
         ' ORDER BY "_v1" IS NULL, "_v1" ASC, "_v0" ASC LIMIT 2'
     )
+
+
+def test_rows_for_the_vendors_client() -> None:
+    pytest.importorskip("questdb.ingress")
+    ((first, second),) = (
+        payload.data for payload in RowsEncoder(Job(TYPES)).encode(two_events(), 2)
+    )
+    assert (first.table, first.time_ms) == ("things", 1000)
+    assert first.symbols == {"device": "a b", "site": "x,y=z"}
+    assert first.columns["warm"] is first.columns["maybe"] is None
+    assert (second.columns["warm"], second.columns["maybe"]) == (21.5, 1)
+    assert second.columns["seen"].value == 5000

@@ -61,6 +61,7 @@ from .columns import (
     list_keys,
 )
 from .lines import LineEncoder, LineFormat
+from .official import CLIENTS, make_writer
 from .options import PGWIRE, EncodingOptions, InsertMode, QuestdbOptions
 from .queries import QuestdbDialect
 from .server import Connection, connect, describe
@@ -98,6 +99,7 @@ class Questdb(Module[QuestdbOptions, EncodingOptions]):
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
         tags_table=Support.FULL,
+        clients=CLIENTS,
         needs_value=True,
         int32_range=INT32_RANGE,
         int64_range=INT64_RANGE,
@@ -125,6 +127,8 @@ class Questdb(Module[QuestdbOptions, EncodingOptions]):
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
         options, job = self.options, self.job
+        if self.is_official(prefill):
+            return make_writer(options, job)
         mode = options.mode(job.load.batch)
         if mode in PGWIRE and not prefill:
             return make_statement_writer(StatementEncoder(job, mode), options, job)

@@ -1,0 +1,182 @@
+"""Lines by the vendor's client, the package `questdb`: `client=official`.
+
+Rows one by one, and a flush for each request, as its documentation has it where there are no data frames
+(those need pandas and pyarrow). Over HTTP, which must be said: the client's own choice since version 6 (QWP)
+is answered by 404 up to QuestDB 9.3.
+
+https://py-questdb-client.readthedocs.io/en/latest/sender.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from ...contract import PrimaryKey
+from ...encoding import KEY_COLUMN, bounds, client_keys
+from ...errors import OptionError, Retryable, SimulatorError, one_line
+from ...workloads.base import ColumnType, EventBlock
+from ..base import Job, OfficialClient
+from ..sending import Payload, Writer
+from ..shared.errors import connection_lost
+from ..shared.official import OfficialEncoder, list_columns
+from ..shared.tables import deal_in_turn
+from .columns import as_sent, find_sent_values, is_symbol
+from .options import InsertMode, QuestdbOptions
+from .server import Connection, connect
+
+if TYPE_CHECKING:
+    from questdb.ingress import Sender
+
+CLIENTS = {
+    "official": OfficialClient(
+        ("questdb",),
+        dict.fromkeys((InsertMode.BATCH, InsertMode.SINGLE), "questdb's Sender.row and flush"),
+    )
+}
+"""What the option `client` can be."""
+
+_REFUSED = '"code":"invalid"'
+"""What QuestDB says of lines that it will never take. The client tells no status."""
+
+
+class Row(NamedTuple):
+    """What `Sender.row` is given, the time in ms since 1970."""
+
+    table: str
+    symbols: dict[str, str]
+    columns: dict[str, Any]
+    time_ms: int
+
+
+class RowsEncoder(OfficialEncoder):
+    """A payload's data: a list of `Row`."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        schema = job.schema
+        self._has_key = job.load.primary_key is PrimaryKey.CLIENT
+        self._symbols = [column for column in schema.row if is_symbol(schema, column)]
+        self._columns = [
+            column
+            for column in schema.row
+            if column not in self._symbols and column.name != schema.time
+        ]
+
+    def _requests(self, block: EventBlock, size: int) -> Sequence[list[Row]]:
+        from questdb.ingress import TimestampMicros
+
+        names = [column.name for column in self._symbols]
+        texts = [
+            list(map(str, values))
+            for values in list_columns(self._symbols, block.row_columns, block.missing)
+        ]
+        fields = [column.name for column in self._columns]
+        sent = {column.name: find_sent_values(column, block) for column in self._columns}
+        values = list_columns(list(map(as_sent, self._columns)), sent, block.missing)
+        for place, column in enumerate(self._columns):
+            if column.type is ColumnType.TIMESTAMP_MS:
+                values[place] = [
+                    None if time is None else TimestampMicros(time * 1000) for time in values[place]
+                ]
+        if self._has_key:
+            fields.append(KEY_COLUMN)
+            values.append([key.decode() for key in client_keys(block).tolist()])
+        rows = [
+            Row(table, dict(zip(names, own, strict=True)), dict(zip(fields, row, strict=True)), at)
+            for table, own, row, at in zip(
+                deal_in_turn(block, self._job.table_names),
+                zip(*texts, strict=True),
+                zip(*values, strict=True),
+                block.columns[block.schema.time].tolist(),
+                strict=True,
+            )
+        ]
+        return [rows[start:stop] for start, stop in bounds(len(block), size)]
+
+
+class OfficialWriter(Writer):
+    """Sends rows by the client's sender."""
+
+    def __init__(self, encoder: RowsEncoder, options: QuestdbOptions, job: Job) -> None:
+        super().__init__(encoder)
+        self._options = options
+        self._job = job
+        self._connection: Connection | None = None
+        self._sender: Sender | None = None
+
+    def open(self) -> None:
+        # It checks that we are let in.
+        self._connection = connect(self._options, self._job)
+        self._connection.close()
+        self._sender = self._make_sender()
+
+    def close(self) -> None:
+        if self._sender is not None:
+            self._sender.close(flush=False)
+            self._sender = None
+
+    def _make_sender(self) -> Sender:
+        from questdb.ingress import Protocol, Sender, TlsCa
+
+        options = self._options
+        url = urlsplit(options.endpoint[0])
+        tls: dict[str, Any] = {}
+        if url.scheme == "https":
+            tls = {"tls_verify": options.verify_certs, "tls_ca": TlsCa.OsRoots}
+            if options.ca_certs is not None:
+                if "\n" in options.ca_certs:
+                    raise OptionError("client=official takes ca_certs as a file alone")
+                tls |= {"tls_ca": TlsCa.PemFile, "tls_roots": options.ca_certs}
+        sender = Sender(
+            Protocol.Https if tls else Protocol.Http,
+            url.hostname or "",
+            url.port or options.DEFAULT_PORT,
+            username=options.username,
+            password=options.password,
+            token=options.token,
+            # A flush is a request; retrying is the loop's affair, which counts.
+            auto_flush=False,
+            retry_timeout=0,
+            request_timeout=round(options.request_timeout_s * 1000),
+            **tls,
+        )
+        sender.establish()
+        return sender
+
+    def send(self, payload: Payload) -> int:
+        from questdb.ingress import IngressError, TimestampNanos
+
+        rows: list[Row] = payload.data
+        try:
+            sender = self._sender = self._sender or self._make_sender()
+            for table, symbols, columns, time_ms in rows:
+                sender.row(
+                    table,
+                    symbols=symbols,
+                    columns=columns,
+                    at=TimestampNanos(time_ms * 1_000_000),
+                )
+            sender.flush()
+        except IngressError as error:
+            # What it holds is sent again by another.
+            self.close()
+            raise self._explain(error) from error
+        return payload.events
+
+    def _explain(self, error: Exception) -> Retryable | SimulatorError:
+        from questdb.ingress import IngressErrorCode
+
+        text = one_line(error, 500)
+        code = getattr(error, "code", None)
+        if code in (IngressErrorCode.SocketError, IngressErrorCode.CouldNotResolveAddr):
+            return connection_lost(text)
+        if code is IngressErrorCode.ServerFlushError and _REFUSED not in text:
+            return Retryable("unavailable", text)
+        return SimulatorError(f"QuestDB at {self._options.server} refused a request: {text}")
+
+
+def make_writer(options: QuestdbOptions, job: Job) -> OfficialWriter:
+    """A writer by the client that the options name."""
+    return OfficialWriter(RowsEncoder(job), options, job)
