@@ -12,7 +12,7 @@ later. Counting, and beginning to query, waits for it (`wal_tables()`).
 
 How events are sent: as lines over HTTP, which the vendor recommends, built column by column (`lines.py`
 says what is binary and what can't be), or by PGWire as prepared statements, one INSERT per event. Everything
-else is asked over HTTP (`/exec`).
+else is asked over HTTP (`/exec`). With `client=official` the package `questdb` sends lines, see `official`.
 
 Queries use SAMPLE BY for buckets of time and LATEST ON for the newest events.
 
