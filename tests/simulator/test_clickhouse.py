@@ -230,6 +230,26 @@ def test_no_events_have_no_lowest_value_rather_than_0() -> None:
     assert ["null_for_empty" in one for one in statements] == [True, False]
 
 
+def test_the_last_value_of_a_device_may_be_missing() -> None:
+    """Only then it costs something."""
+    asked = {}
+    for workload, column in ((Temperature, "temperature"), (Sundry, "by")):
+        last = Aggregate(function=Function.LAST, column=column)
+        schema = workload.schema
+        asked[column] = compile_statement(
+            Bound(Query(name="last", compute=(last,), per=(schema.device,))), schema
+        )
+    assert 'argMax("temperature", "timestamp")' in asked["temperature"]
+    assert 'argMax(tuple("by"), "timestamp").1' in asked["by"]
+
+
+def test_newest_events_are_read_in_the_tables_order() -> None:
+    query = Query(name="newest", newest=True, events=("temperature",))
+    assert compile_statement(Bound(query), Temperature.schema).endswith(
+        ' ORDER BY "device_id" DESC, "timestamp" DESC LIMIT 1 BY "device_id"'
+    )
+
+
 # --- what errors mean -----------------------------------------------------------------------------
 
 
