@@ -15,6 +15,7 @@ from .cockroachdb import CockroachStandIn, CockroachUnderTest
 from .cratedb import CratedbStandIn, CratedbUnderTest
 from .elasticsearch import SearchUnderTest
 from .influxdb import InfluxUnderTest
+from .iotdb import IotdbUnderTest
 from .kusto import KustoUnderTest
 from .postgres import PostgresUnderTest
 from .questdb import QuestdbUnderTest
@@ -46,6 +47,10 @@ def _at_dsn(name: str, module: str, adapter: type[PostgresUnderTest], variable: 
 
 def _influxdb(request: pytest.FixtureRequest, values: list[str]) -> Any:
     return InfluxUnderTest.started(request, *values)
+
+
+def _iotdb(_: pytest.FixtureRequest, values: list[str]) -> Any:
+    return IotdbUnderTest.started(*values)
 
 
 def _elasticsearch(_: pytest.FixtureRequest, values: list[str]) -> Any:
@@ -109,6 +114,10 @@ ENTRIES = (
     Entry(
         "influxdb", "influxdb", InfluxUnderTest, _influxdb,
         ("INFLUXDB_URL", "INFLUXDB_ORG", "INFLUXDB_TOKEN"),
+    ),
+    Entry(
+        "iotdb", "iotdb", IotdbUnderTest, _iotdb,
+        ("IOTDB_HOST", "IOTDB_PORT", "IOTDB_USER", "IOTDB_PASSWORD"),
     ),
     Entry(
         "kusto", "azure_data_explorer", KustoUnderTest, _kusto, ("KUSTO_URL", "KUSTO_DATABASE")

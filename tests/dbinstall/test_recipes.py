@@ -47,6 +47,7 @@ def test_all_databases_are_there() -> None:
     assert {recipe.name for recipe in RECIPES} == {
         "postgresql", "timescaledb", "cockroachdb", "yugabytedb", "arangodb", "cassandra",
         "influxdb", "elasticsearch", "cratedb", "clickhouse", "questdb", "victoriametrics",
+        "iotdb",
     }  # fmt: skip
     assert {recipe.name for recipe in RECIPES if LOCAL in recipe.variants} == {
         "postgresql", "cassandra", "influxdb",
@@ -272,6 +273,8 @@ def address(target: Target) -> tuple[str, int | None]:
         match = re.fullmatch(r"http://([\w.-]+):(\d+)", options["endpoint"])
         assert match, options["endpoint"]
         return match[1], int(match[2])
+    if "host" in options:
+        return options["host"], options.get("port")
     return options["contact_points"], None
 
 

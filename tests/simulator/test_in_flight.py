@@ -27,6 +27,7 @@ OWN_NAMES = {
     "cratedb": "concurrent_requests",
     "elasticsearch": "max_in_flight",
     "influxdb": "max_in_flight",
+    "iotdb": "max_in_flight",
     "questdb": "max_in_flight",
     "victoriametrics": "max_in_flight",
 }

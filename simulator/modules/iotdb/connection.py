@@ -1,0 +1,225 @@
+"""A session with a data node: one connection, with one request under way at most."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..shared.arrival import note_sending, receive_stamped, stamp_arrivals
+from ..shared.http import SOCKET_OPTIONS
+from .answers import Row, read_blocks
+from .errors import ServerError, check_status
+from .thrift import (
+    END_CALL,
+    Fields,
+    ThriftError,
+    call,
+    call_plainly,
+    put_bool,
+    put_i32,
+    put_i64,
+    put_map,
+    put_text,
+    read_answer,
+)
+
+_PROTOCOL_V3 = 2
+_FETCH_ROWS = 10_000
+_PIECE = 1 << 16
+_FRAME = struct.Struct("!i")
+_MOST_BYTES = 1 << 30
+"""A larger frame is no answer."""
+_CLOSE_S = 1.0
+
+
+class Connection:
+    """A session."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        timeout_s: float,
+        login: tuple[str, str],
+        configuration: Mapping[str, str],
+        stamped: bool = False,
+    ) -> None:
+        """Connects and logs in. `configuration`: what is sent with the login; `stamped`: the kernel is to
+        say when answers arrive.
+
+        Raises OSError, ThriftError or ServerError.
+        """
+        self._stream = socket.create_connection(address, timeout_s)
+        try:
+            for option in SOCKET_OPTIONS:
+                self._stream.setsockopt(*option)
+            self._timeout_s: float | None = timeout_s
+            self._stamped = stamped and stamp_arrivals(self._stream)
+            self._buffer = memoryview(bytearray(_PIECE))
+            self._more = b""
+            """What came behind the last answer."""
+            self._done = b""
+            """What the node answered to the first insert that it had done."""
+            self._log_in(*login, configuration)
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def _log_in(self, username: str, password: str, configuration: Mapping[str, str]) -> None:
+        opened = self._ask(
+            call(
+                "openSession",
+                put_i32(1, _PROTOCOL_V3),
+                put_text(2, "UTC"),
+                put_text(3, username),
+                put_text(4, password),
+                put_map(5, configuration),
+            )
+        )
+        check_status(opened[1])
+        self._session = opened[3]
+        asked = call_plainly("requestStatementId", put_i64(1, self._session))
+        self._statement = read_answer(self._exchange(asked))
+        self._end = put_i64(1, self._session) + END_CALL
+
+    def close(self) -> None:
+        """End the session; no error if that was lost already."""
+        with suppress(OSError, ThriftError):
+            self._limit(_CLOSE_S)
+            self._exchange(call("closeSession", put_i64(1, self._session)))
+        self._stream.close()
+
+    def cut(self) -> None:
+        """Close the connection after an error, without a word."""
+        self._stream.close()
+
+    def insert(self, requests: Sequence[bytes], timeout_s: float) -> None:
+        """Have tablets stored: calls but for the session's number and their end. Raises TimeoutError,
+        another OSError, ThriftError or ServerError, the first."""
+        self._limit(timeout_s)
+        if self._stamped:
+            note_sending()
+        self._send(requests, self._end)
+        failed: ServerError | None = None
+        for _ in requests:
+            answer = self._receive()
+            # Calls have no numbers, so all such answers are the same.
+            if answer == self._done:
+                continue
+            try:
+                check_status(read_answer(answer))
+                self._done = answer
+            except ServerError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def ask(self, statement: str, timeout_s: float) -> list[Row]:
+        """All rows of a statement. Raises as `insert`."""
+        self._limit(timeout_s)
+        answer = self._ask(
+            call(
+                "executeStatementV2",
+                put_i64(1, self._session),
+                put_text(2, statement),
+                put_i64(3, self._statement),
+                put_i32(4, _FETCH_ROWS),
+                put_i64(5, round(timeout_s * 1000)),
+            )
+        )
+        check_status(answer[1])
+        return list(self._read_rows(answer, statement))
+
+    def _read_rows(self, answer: Fields, statement: str) -> Iterator[Row]:
+        columns = answer.get(3)
+        if not columns:
+            return
+        places = answer.get(17) or list(range(len(columns)))
+        # Of the tree's answers, the time is no column.
+        if not answer.get(5, True):
+            places = [-1, *places]
+        blocks, more = answer.get(13), answer.get(14)
+        while True:
+            yield from read_blocks(blocks or [], places)
+            if not more:
+                return
+            found = self._fetch_more(answer[2], statement)
+            blocks, more = found.get(6), found.get(7)
+
+    def _fetch_more(self, query: int, statement: str) -> Fields:
+        found: Fields = self._ask(
+            call(
+                "fetchResultsV2",
+                put_i64(1, self._session),
+                put_text(2, statement),
+                put_i32(3, _FETCH_ROWS),
+                put_i64(4, query),
+                put_bool(5, True),
+                put_i64(7, self._statement),
+            )
+        )
+        check_status(found[1])
+        return found
+
+    def read_configuration(self, node: int) -> tuple[str, str]:
+        """The defaults of all settings, and the own file of the node of that number, as texts of
+        `name=value`."""
+        template = self._ask(call_plainly("showConfigurationTemplate"))
+        check_status(template[1])
+        own = self._ask(call_plainly("showConfiguration", put_i32(1, node)))
+        check_status(own[1])
+        return template[2].decode(errors="replace"), own[2].decode(errors="replace")
+
+    def _ask(self, message: bytes) -> Any:
+        found = read_answer(self._exchange(message))
+        if not isinstance(found, dict):
+            raise ThriftError("the answer has not what was asked for")
+        return found
+
+    def _limit(self, timeout_s: float) -> None:
+        if timeout_s != self._timeout_s:
+            self._stream.settimeout(timeout_s)
+            self._timeout_s = timeout_s
+
+    def _exchange(self, message: bytes) -> bytes:
+        """Send a message; its answer."""
+        self._send([message])
+        return self._receive()
+
+    def _send(self, messages: Sequence[bytes], end: bytes = b"") -> None:
+        """Send messages that have this end, in a frame each."""
+        parts = []
+        for message in messages:
+            parts += [_FRAME.pack(len(message) + len(end)), message, end]
+        sent = self._stream.sendmsg(parts)
+        if sent < sum(map(len, parts)):
+            self._stream.sendall(memoryview(b"".join(parts))[sent:])
+
+    def _receive(self) -> bytes:
+        """The next frame's message."""
+        data, self._more = self._more, b""
+        while len(data) < _FRAME.size:
+            data += self._read_some()
+        (size,) = _FRAME.unpack_from(data)
+        if not 0 < size < _MOST_BYTES:
+            raise ThriftError("the answer is no frame of Thrift")
+        end = _FRAME.size + size
+        if len(data) < end:
+            parts, have = [data], len(data)
+            while have < end:
+                parts.append(self._read_some())
+                have += len(parts[-1])
+            data = b"".join(parts)
+        self._more = data[end:]
+        return data[_FRAME.size : end]
+
+    def _read_some(self) -> bytes:
+        if self._stamped:
+            size = receive_stamped(self._stream, self._buffer)
+        else:
+            size = self._stream.recv_into(self._buffer)
+        if not size:
+            raise ConnectionResetError("the node closed the connection")
+        return bytes(self._buffer[:size])

@@ -1,0 +1,68 @@
+"""Options of targets with `module: iotdb`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from ...conditions import Condition
+from ...contract import CommaList
+from ..base import Options
+from ..shared.options import InFlightOptions, choose_mode
+
+
+class InsertMode(StrEnum):
+    """How events are sent."""
+
+    BATCH = "batch"
+    """A tablet of many events."""
+    SINGLE = "single"
+    """A tablet per event."""
+
+
+class EncodingOptions(Options):
+    """Options that say what a payload looks like."""
+
+    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
+        None, description="batch (default with --batch) or single (default without)"
+    )
+
+    def mode(self, batch: int) -> InsertMode:
+        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
+        return choose_mode(
+            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BATCH
+        )
+
+
+class IotdbOptions(EncodingOptions, InFlightOptions):
+    """How to reach the data nodes, and where to store."""
+
+    host: Annotated[CommaList, Condition.NONE] = Field(
+        min_length=1, description="data nodes, separated by commas; connections go to them in turn"
+    )
+    port: Annotated[int, Condition.NONE] = Field(
+        6667, ge=1, le=65535, description="port of all data nodes (dn_rpc_port)"
+    )
+    username: Annotated[str, Condition.NONE] = Field("root", min_length=1, description="user name")
+    password: str = Field(min_length=1, repr=False, description="the user's password")
+    database: Annotated[str, Condition.NONE] = Field(
+        "benchmark", pattern=r"^[a-z_]\w{0,63}$", description="database, made if there is none"
+    )
+    time_partition_interval_s: int | None = Field(
+        None,
+        ge=1,
+        description="seconds of data in one partition of a new database (default: a week)",
+    )
+    request_timeout_s: Annotated[float, Condition.NONE] = Field(
+        60, gt=0, description="after so many seconds without an answer, an insert is sent again"
+    )
+    query_timeout_s: Annotated[float, Condition.NONE] = Field(
+        3600, gt=0, description="how long a query may take"
+    )
+
+    @property
+    def servers(self) -> str:
+        """host:port of the data nodes, for messages."""
+        return ", ".join(f"{host}:{self.port}" for host in self.host)

@@ -1,0 +1,94 @@
+"""Described queries in the SQL of IoTDB's table model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...workloads.base import ColumnType, Schema
+from ...workloads.queries import Aggregate, Bound, Function, Query, Where
+from ..shared.sql import quote_name
+from ..shared.sql_queries import SqlDialect, compile_query, list_aliased
+from .encoding import TIME
+
+
+class IotdbDialect(SqlDialect):
+    """https://iotdb.apache.org/UserGuide/latest-Table/SQL-Manual/overview_apache.html"""
+
+    NUMBERS: Mapping[ColumnType, str] = {
+        ColumnType.INT32: "INT32",
+        ColumnType.INT64: "INT64",
+        ColumnType.FLOAT32: "FLOAT",
+        ColumnType.FLOAT64: "DOUBLE",
+    }
+
+    def device(self, schema: Schema) -> str:
+        return quote_name(schema.device_path or schema.device)
+
+    def bucket(self, time: str, every_ms: int) -> str:
+        return f"date_bin({every_ms}ms, {time})"
+
+    def number(self, value: float, kind: ColumnType) -> str:
+        # No literal is a FLOAT, but each FLOAT is a DOUBLE, too.
+        return super().number(
+            float(np.float32(value)) if kind is ColumnType.FLOAT32 else value, ColumnType.FLOAT64
+        )
+
+    def aggregate(self, one: Aggregate, schema: Schema) -> str:
+        if one.function is Function.LAST:
+            return _last(quote_name(one.column or ""), quote_name(schema.time))
+        return super().aggregate(one, schema)
+
+    def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
+        device, *others = values
+        found = [
+            value if value == device else f"max({time})" if value == time else _last(value, time)
+            for value in others
+        ]
+        return f"SELECT {list_aliased([device, *found])} FROM {source} GROUP BY 1"
+
+
+def _last(value: str, time: str) -> str:
+    """Of the newest event; NULL if that has no value."""
+    return f"last_by({value}, {time})"
+
+
+def compile_statement(bound: Bound, schema: Schema) -> str:
+    """The statement that asks what is bound."""
+    query = bound.query
+    if query.where is not None:
+        query = query.model_copy(update={"where": _round(query.where, schema)})
+    query = _rename_time(query, schema.time)
+    return compile_query(replace(bound, query=query), _rename_column(schema), IotdbDialect())
+
+
+def _round(where: Where, schema: Schema) -> Where:
+    """The same condition with whole numbers, if the column's are: the server compares them with no others."""
+    if schema.column(where.column).type not in (ColumnType.INT32, ColumnType.INT64):
+        return where
+    if where.above is not None:
+        return where.model_copy(update={"above": math.floor(where.above)})
+    assert where.below is not None
+    return where.model_copy(update={"below": math.ceil(where.below)})
+
+
+def _rename_column(schema: Schema) -> Schema:
+    """The schema as it is stored: the column of time is called so in every table."""
+    columns = tuple(
+        replace(column, name=TIME) if column.name == schema.time else column
+        for column in schema.columns
+    )
+    key = tuple(TIME if name == schema.time else name for name in schema.key)
+    return replace(schema, columns=columns, time=TIME, key=key)
+
+
+def _rename_time(query: Query, time: str) -> Query:
+    events = tuple(TIME if name == time else name for name in query.events)
+    compute = tuple(
+        one.model_copy(update={"column": TIME}) if one.column == time else one
+        for one in query.compute
+    )
+    return query.model_copy(update={"events": events, "compute": compute})
