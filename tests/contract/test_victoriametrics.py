@@ -22,6 +22,7 @@ from simulator.modules.base import Job, await_count
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import new_job
+from simulator.testing.suite import test_storage
 from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
 from simulator.workloads.queries import Query, bind
 from simulator.workloads.temperature import Temperature
@@ -179,6 +180,27 @@ def test_a_duplicate_counts_twice_unless_the_server_removes_it(
     url, flags = os.environ["VICTORIAMETRICS_URL"], ["-retentionPeriod=100y"]
     with own_server(url, tmp_path, *flags, "-dedup.minScrapeInterval=1ms") as own:
         assert insert_twice(server, 50, endpoint=own) == (50, True)
+
+
+def test_size_on_disk(
+    server: VictoriaMetricsUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a server that has nothing else."""
+    with own_server(os.environ["VICTORIAMETRICS_URL"], tmp_path, "-retentionPeriod=100y") as own:
+        monkeypatch.setitem(server.options, "endpoint", own)
+        monkeypatch.setattr(server, "tells_size", True, raising=False)
+        test_storage.test_the_size_on_disk_grows_with_the_events(server)
+
+
+def test_readers_begin_before_there_are_events(server: VictoriaMetricsUnderTest) -> None:
+    """Beside writers: nothing is an answer then."""
+    module = server.module(new_job(Temperature.schema))
+    module.open()
+    module.prepare()
+    module.prepare_queries()
+    assert module.queries()["count-events"]() == [(0,)]
+    assert module.queries()["newest-per-device"]() == []
+    module.close()
 
 
 # --- times ----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ...contract import Role
 from ...errors import OptionError, SimulatorError
 from ...modules.base import AnyModule, Support, await_count
 from ...workloads import WORKLOADS
@@ -81,7 +82,7 @@ def prepare_queries(
     server: ServerUnderTest, workload: Workload, options: Mapping[str, Any] | None = None
 ) -> Iterator[AnyModule]:
     """The module, ready for queries."""
-    module = server.module(new_job(workload.schema), options=options)
+    module = server.module(new_job(workload.schema, role=Role.READ), options=options)
     module.open()
     module.prepare_queries()
     yield module
@@ -290,7 +291,8 @@ def test_a_workload_without_queries_is_refused(server: ServerUnderTest) -> None:
 
 def test_nothing_to_query_says_what_to_do(server: ServerUnderTest) -> None:
     """Also after an insert of another workload: the command names the one that is asked about."""
-    module = server.module(new_job(Temperature.schema, target="mine", workload="temperature"))
+    job = new_job(Temperature.schema, role=Role.READ, target="mine", workload="temperature")
+    module = server.module(job)
     module.open()
     with pytest.raises(SimulatorError, match=r"no table \S*events to query: run insert") as refused:
         module.prepare_queries()
