@@ -145,7 +145,11 @@ def _tell_cost(tuning: Tuning, best: int, reset: int) -> str:
         return "it gave no figure"
     if ratio.differs is False:
         return "no difference shown"
-    lost = f"costs {1 - 1 / ratio.value:.0%} of the rate"
+    share = 1 - 1 / ratio.value
+    if share <= 0:
+        lost = "costs nothing"
+    else:
+        lost = f"costs {'more than 99%' if share > 0.99 else f'{share:.0%}'} of the rate"
     return lost if ratio.ci95 else f"{lost}, from single runs"
 
 

@@ -205,3 +205,11 @@ def test_what_matters_most() -> None:
     assert list(weights) == ["batch", "workers"]
     assert weights["batch"] == pytest.approx(100.0)
     assert weights["workers"] == pytest.approx(1.2)
+
+
+def test_what_a_default_costs_is_never_all_or_less_than_nothing() -> None:
+    over = [TunedSetting(name="batch", values=[1, 1000], default=1)]
+    for left, said in ((1.0, "costs more than 99% of the rate"), (1000.0, "costs nothing")):
+        result = tuned(over, {0: [left], 1: [1000.0]}, {1: [1000.0], 0: [left]})
+        *_, cost = describe_tuning(result)
+        assert cost == f"batch left at 1: {said}, from single runs."
