@@ -20,7 +20,7 @@ targets:
 options: {{workers: 1, batch: 100}}
 steps:
 - capacity: {{limit: p99=5s, step-duration: 1s, max-steps: 1}}
-- tune: {{over: "batch=100,1000", run-duration: 300ms, runs: 1}}
+- tune: {{over: batch=100, run-duration: 300ms, runs: 1}}
 """
 
 
