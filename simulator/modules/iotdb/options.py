@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -38,6 +38,8 @@ class EncodingOptions(Options):
 
 class IotdbOptions(EncodingOptions, InFlightOptions):
     """How to reach the data nodes, and where to store."""
+
+    ADDRESSES: ClassVar[str] = "host"
 
     host: Annotated[CommaList, Condition.NONE] = Field(
         min_length=1, description="data nodes, separated by commas; connections go to them in turn"
