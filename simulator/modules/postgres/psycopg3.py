@@ -26,7 +26,13 @@ class Psycopg3Link(DriverLink):
     def _connect(self) -> Connection:
         dsn = self._options.dsn
         try:
-            made = psycopg.connect(autocommit=True, **list_parameters(dsn, self._job.run_id))
+            # What this package asks has its parameters in the text, as psycopg2 puts them there: not every
+            # statement of a dialect can be prepared.
+            made: Any = psycopg.connect(
+                autocommit=True,
+                cursor_factory=psycopg.ClientCursor,
+                **list_parameters(dsn, self._job.run_id),
+            )
         except psycopg.Error as error:
             raise SimulatorError(explain_refusal(dsn, str(error).strip())) from error
         # It has what this package uses of psycopg2's connections.
@@ -42,7 +48,7 @@ class Psycopg3Link(DriverLink):
         return self._translate(error.sqlstate, error, bool(connection.closed))
 
     def _insert(self, connection: Any, parts: Sequence[Part]) -> None:
-        with connection.cursor() as cursor:
+        with psycopg.Cursor(connection) as cursor:
             for part in parts:
                 statement = self._statements[part.table]
                 if self._mode is InsertMode.COPY:
