@@ -18,6 +18,7 @@ def test_a_search_with_readers_and_what_is_made_of_it(tool: Tool) -> None:
     )  # fmt: skip
     result = tool.result()
     found = result["capacity"]
+    assert found["steps"], done
     closed, *steps = found["steps"]
     assert (closed["rate_per_s"], closed["holds"]) == (None, None)
     assert 1 <= len(steps) <= 4

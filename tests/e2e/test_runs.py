@@ -81,6 +81,7 @@ RESULT: dict[str, Check] = {
     "module": is_text,
     "executor": lambda value: value == "local",
     "tuning": lambda value: value is None,
+    "clients": lambda value: value is None,
     "capacity": lambda value: value is None,
     "label": optional(is_text),
     "tags": lambda value: isinstance(value, dict),

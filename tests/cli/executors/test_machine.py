@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from cli.executors.machine import NeighbourWatch, take_snapshot
 from simulator.contract import Carried, Machine, Report
 
 from ...e2e.tool import eventually
+from .connected import connected
 
 _BUSY = f"""#!{sys.executable}
 import socket
@@ -50,8 +50,8 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(tmp_path:
     with ExitStack() as stack:
         port = stack.enter_context(busy_orphan(tmp_path / "busy-server"))
         stack.enter_context(busy_orphan(tmp_path / "busy-bee"))
-        stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-        watch = NeighbourWatch([], lambda: [os.getpid()])
+        own = stack.enter_context(connected(("127.0.0.1", port)))
+        watch = NeighbourWatch([], lambda: [own])
         began = datetime.now(UTC)
         watch.start()
         time.sleep(0.8)

@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from cli.executors.servers import Servers
+
+from .connected import connected
 
 _LISTEN = """
 import socket, sys
@@ -51,39 +53,34 @@ def server(family: str, address: str, port: int = 0) -> Iterator[tuple[int, int]
     ],
 )
 def test_a_server_is_found_by_a_connection_to_it(family: str, bound: str, address: str) -> None:
-    with server(family, bound) as (pid, port), socket.create_connection((address, port)):
+    with server(family, bound) as (pid, port), connected((address, port)) as own:
         servers = Servers([])
-        assert servers.look([os.getpid()])
+        assert servers.look([own])
         assert (servers.pids, servers.hidden) == ({pid}, False)
-        assert not servers.look([os.getpid()])
+        assert not servers.look([own])
 
 
 def test_processes_of_the_run_are_no_servers_to_each_other() -> None:
-    with (
-        server("AF_INET", "127.0.0.1") as (pid, port),
-        socket.create_connection(("127.0.0.1", port)),
-    ):
+    with server("AF_INET", "127.0.0.1") as (pid, port), connected(("127.0.0.1", port)) as own:
         servers = Servers([])
-        assert not servers.look([os.getpid(), pid])
+        assert not servers.look([own, pid])
         assert (servers.pids, servers.hidden) == (set(), False)
 
 
 def test_a_server_is_found_by_a_socket_in_a_folder_of_the_options(tmp_path: Path) -> None:
     path = tmp_path / ".s.PGSQL.5432"
-    with server("AF_UNIX", str(path)) as (pid, _), socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(path))
+    with server("AF_UNIX", str(path)) as (pid, _), connected(str(path)) as own:
         servers = Servers([f"host='{tmp_path}' user=x", 3, None])
-        assert servers.look([os.getpid()])
+        assert servers.look([own])
         assert (servers.pids, servers.hidden) == ({pid}, False)
 
 
 def test_a_server_that_no_option_leads_to_can_not_be_told_from_others(tmp_path: Path) -> None:
     """libpq looks in a folder of its own if it is given none."""
     path = tmp_path / "socket"
-    with server("AF_UNIX", str(path)), socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(path))
+    with server("AF_UNIX", str(path)), connected(str(path)) as own:
         servers = Servers(["dbname=x"])
-        assert servers.look([os.getpid()])
+        assert servers.look([own])
         assert (servers.pids, servers.hidden) == (set(), True)
 
 
@@ -95,23 +92,20 @@ def test_who_has_ended_is_connected_to_nothing() -> None:
 
 def test_one_of_two_servers_ends_and_another_takes_its_place() -> None:
     """The other is known meanwhile; of none it is said that it can't be told from others."""
-    with (
-        server("AF_INET", "127.0.0.1") as (pid, port),
-        socket.create_connection(("127.0.0.1", port)),
-    ):
+    with server("AF_INET", "127.0.0.1") as (pid, port), connected(("127.0.0.1", port)) as one:
         servers = Servers([])
-        with server("AF_INET", "127.0.0.2") as (first, place):
-            connected = socket.create_connection(("127.0.0.2", place))
-            assert servers.look([os.getpid()])
-            assert servers.pids == {pid, first}
-        assert not servers.look([os.getpid()])
-        assert servers.pids == {pid}
-        connected.close()
+        with ExitStack() as stack:
+            with server("AF_INET", "127.0.0.2") as (first, place):
+                other = stack.enter_context(connected(("127.0.0.2", place)))
+                assert servers.look([one, other])
+                assert servers.pids == {pid, first}
+            assert not servers.look([one, other])
+            assert servers.pids == {pid}
         with (
             server("AF_INET", "127.0.0.2", place) as (second, _),
-            socket.create_connection(("127.0.0.2", place)),
+            connected(("127.0.0.2", place)) as other,
         ):
-            assert servers.look([os.getpid()])
+            assert servers.look([one, other])
             assert (servers.pids, servers.hidden) == ({pid, second}, False)
 
 
@@ -119,13 +113,13 @@ def test_a_server_at_a_socket_is_found_again_when_it_is_back(tmp_path: Path) -> 
     path = tmp_path / "socket"
     servers = Servers([str(tmp_path)])
     with server("AF_UNIX", str(path)) as (pid, _):
-        servers.look([os.getpid()])
+        servers.look([])
         assert servers.pids == {pid}
-    assert not servers.look([os.getpid()])
+    assert not servers.look([])
     assert servers.pids == set()
     path.unlink()
     with server("AF_UNIX", str(path)) as (pid, _):
-        assert servers.look([os.getpid()])
+        assert servers.look([])
         assert (servers.pids, servers.hidden) == ({pid}, False)
 
 
