@@ -146,7 +146,7 @@ def test_each_permission_is_needed(group: str, resource: str, verb: str) -> None
 
 # helm: reads, creates and deletes the chart's objects, and keeps the release in Secrets, which it lists
 # and updates. The tool: watches pods, Jobs and events; `clean` lists all and deletes what has no release. Of
-# metrics it lists those of the database's pods.
+# metrics it lists those of the database's pods. A campaign holds a Lease for each of its databases.
 _CHART = {
     ("batch", "jobs"), ("", "services"), ("", "secrets"),
     ("networking.k8s.io", "networkpolicies"), ("policy", "poddisruptionbudgets"),
@@ -158,6 +158,7 @@ NEEDED = {
       for verb in ("list", "watch")),
     ("", "pods", "delete"), ("", "pods", "get"),
     ("", "pods/log", "get"), ("", "services/proxy", "get"), ("metrics.k8s.io", "pods", "list"),
+    *(("coordination.k8s.io", "leases", verb) for verb in ("create", "delete", "get", "patch")),
 }  # fmt: skip
 
 
