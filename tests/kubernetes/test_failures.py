@@ -13,7 +13,7 @@ from tests.e2e.tool import Running, eventually
 
 from .cluster import Namespace
 from .test_access import documented_rules, use
-from .tool import DATABASE, HALF, WORKER, ClusterTool
+from .tool import COLLECTOR, DATABASE, HALF, WORKER, ClusterTool
 
 pytestmark = pytest.mark.cluster
 
@@ -95,8 +95,11 @@ def test_counts_that_do_not_fit_are_refused_before_the_first_run(
 ) -> None:
     nodes: Any = namespace.cluster.core.list_node()
     cores = sum(int(node.status.allocatable["cpu"]) for node in nodes.items)
-    tool.configure(resources={**WORKER, "cpu": "100m"})
-    most = 20 * cores
+    # So little that smaller workers would have room beside what other tests have on the cluster.
+    tool.configure(
+        resources={**WORKER, "cpu": "100m"}, collectorResources={**COLLECTOR, "cpu": "100m"}
+    )
+    most = 10 * cores + 1
     text = refused(tool, "--workers", f"1,2,{most},{2 * most}", "--runs", 2)
     assert f"{most} and {2 * most} workers don't fit" in text
     assert "cpu 100m" in text and f" of {cores} free" in text
