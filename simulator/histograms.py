@@ -39,14 +39,18 @@ def new_histogram() -> HdrHistogram:
 class LatencyRecorder:
     """Records latencies into a histogram, many at a time. One thread records."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: float = 0.0) -> None:
+        """`turn`: of several that record the same requests, after which share of the usual number this
+        one records its first ones; all at once they'd hold up the next request for 0.3 ms."""
         self._histogram = new_histogram()
         self._pending: list[float] = []
+        self._most = _PENDING - int(turn * _PENDING)
 
     def record(self, latency_s: float) -> None:
         """Note one latency. In the hot path."""
         self._pending.append(latency_s)
-        if len(self._pending) >= _PENDING:
+        if len(self._pending) >= self._most:
+            self._most = _PENDING
             self._record_pending()
 
     def record_us(self, latency_us: float, count: int) -> None:
@@ -118,9 +122,13 @@ def coarsen_histogram(histogram: HdrHistogram, pending_s: Sequence[float] = ()) 
     import numpy as np
 
     first, _ = _make_parts()
-    fine = np.frombuffer(histogram.counts, np.int64).copy()
-    np.add.at(fine, _find_places(_clip_us(pending_s)), 1)
-    counts = np.add.reduceat(fine, first)
+    pending_us = _clip_us(pending_s)
+    longest_us = max(histogram.max_value, int(pending_us.max(initial=0)))
+    # Of the counts, 180 KB, mostly a tenth is in use; to read all would hold up requests for 0.3 ms.
+    used = int(_find_places(np.array([longest_us]))[0]) + 1
+    fine = np.frombuffer(histogram.counts, np.int64, used).copy()
+    np.add.at(fine, _find_places(pending_us), 1)
+    counts = np.add.reduceat(fine, first[: first.searchsorted(used)])
     found = counts.nonzero()[0]
     if not len(found):
         return 0, []

@@ -26,6 +26,7 @@ from ..contract import (
 )
 from ..errors import SimulatorError
 from ..logs import redact
+from .schedule import compute_patiently
 
 _log = logging.getLogger(__name__)
 
@@ -126,6 +127,7 @@ class ProgressReporter:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
+        compute_patiently()
         while not self._stop.wait(_PROGRESS_INTERVAL_S):
             self._client.progress(self._read())
 

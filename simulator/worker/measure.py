@@ -47,8 +47,8 @@ class Recorder:
         self._clock: _WindowClock | None = None
         self._latency = LatencyRecorder()
         """Of an open loop: the response times; else the service times."""
-        self._service = LatencyRecorder()
-        self._own_delay = LatencyRecorder()
+        self._service = LatencyRecorder(1 / 3)
+        self._own_delay = LatencyRecorder(2 / 3)
         self._due_seconds: Counter[int] = Counter()
         self._due = self._unsent = 0
         self.latency_so_far()  # What that makes once is made now, and not while requests are sent.

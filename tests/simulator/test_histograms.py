@@ -16,6 +16,9 @@ def test_each_latency_counts_where_the_library_counts_it() -> None:
     for value in values_us:
         expected.record_value(value)
         recorder.record((value + 0.5) / 1e6)
+        if value == EDGES_US[-1]:
+            # What is still pending counts too, the longest included.
+            assert sum(recorder.coarsen()[1]) == len(EDGES_US)
     assert recorder.coarsen() == coarsen_histogram(expected)
     found = recorder.finish()
     assert encode_histogram(found) == encode_histogram(expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 
@@ -371,3 +372,21 @@ def test_throttled_share(
     begin: tuple[int, int] | None, end: tuple[int, int] | None, share: float | None
 ) -> None:
     assert throttled_share(begin, end) == share
+
+
+def test_histograms_of_the_same_requests_are_filled_in_turns() -> None:
+    """Each takes some 0.1 ms, during which no request can leave."""
+    recorder = Recorder(OpenLoop(0.001))
+    recorder.begin(0.0)
+    filled: Counter[int] = Counter()
+    histograms = (recorder._latency, recorder._service, recorder._own_delay)
+    before = [0, 0, 0]
+    for number in range(2_000):
+        due = number * 0.001
+        recorder.record_due(due, due, due + 0.0001, due + 0.0002, 1)
+        after = [one._histogram.get_total_count() for one in histograms]
+        grown = [place for place in range(3) if after[place] > before[place]]
+        assert len(grown) <= 1
+        filled.update(grown)
+        before = after
+    assert sorted(filled.values()) == [3, 4, 4]
