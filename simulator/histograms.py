@@ -123,7 +123,7 @@ def coarsen_histogram(histogram: HdrHistogram, pending_s: Sequence[float] = ()) 
 
     first, _ = _make_parts()
     pending_us = _clip_us(pending_s)
-    longest_us = max(histogram.max_value, int(pending_us.max(initial=0)))
+    longest_us = max(int(histogram.max_value), int(pending_us.max(initial=0)))
     # Of the counts, 180 KB, mostly a tenth is in use; to read all would hold up requests for 0.3 ms.
     used = int(_find_places(np.array([longest_us]))[0]) + 1
     fine = np.frombuffer(histogram.counts, np.int64, used).copy()
