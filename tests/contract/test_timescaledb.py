@@ -40,6 +40,15 @@ def timescale(_server: TimescaleUnderTest) -> TimescaleUnderTest:
     return _server
 
 
+@pytest.fixture
+def community(timescale: TimescaleUnderTest) -> Iterator[TimescaleUnderTest]:
+    """The edition with the columnstore: on a server with another one the test is skipped."""
+    # The setting is the extension's.
+    prepared(timescale, Temperature(), 0).close()
+    with timescale.licensed("timescale"):
+        yield timescale
+
+
 def prepared(
     timescale: TimescaleUnderTest, workload: Workload, count: int, **changes: Any
 ) -> Timescaledb:
@@ -82,12 +91,28 @@ def test_the_apache_edition_has_no_columnstore(timescale: TimescaleUnderTest) ->
         module.close()
 
 
-def test_what_the_tables_are_like_is_told_and_not_what_was_asked_for(
+def test_tests_of_the_columnstore_are_skipped_on_the_apache_edition(
     timescale: TimescaleUnderTest,
 ) -> None:
+    prepared(timescale, Temperature(), 0).close()
+    licensed_on_the_real_one = TimescaleUnderTest.licensed
+    with timescale.licensed("apache"):
+        if isinstance(timescale, TimescaleStandIn):
+            # Where the edition is of connections made from now on.
+            timescale.ask("SET timescaledb.license = apache")
+        with (
+            pytest.raises(pytest.skip.Exception, match=r"timescaledb.license is apache"),
+            licensed_on_the_real_one(timescale, "timescale"),
+        ):
+            pass
+
+
+def test_what_the_tables_are_like_is_told_and_not_what_was_asked_for(
+    community: TimescaleUnderTest,
+) -> None:
     options = {"chunk_time_interval": 3_600_000, "columnstore": True}
-    prepared(timescale, Temperature(), 10, **options).close()
-    module = timescale.module(new_job(Temperature.schema, clean=False))
+    prepared(community, Temperature(), 10, **options).close()
+    module = community.module(new_job(Temperature.schema, clean=False))
     module.open()
     module.prepare()
     settings = module.server_info()["settings"]
@@ -162,12 +187,12 @@ def test_a_key_with_the_time_can_be_asked_for(timescale: TimescaleUnderTest) -> 
     "workload", [Temperature(device_spread=3), Cpu(device_spread=3)], ids=["temperature", "cpu"]
 )
 def test_chunks_are_in_the_columnstore_when_the_queries_are_asked(
-    timescale: TimescaleUnderTest, workload: Workload
+    community: TimescaleUnderTest, workload: Workload
 ) -> None:
     options = {"columnstore": "true", "chunk_time_interval": 10 * INTERVAL_MS}
-    module = prepared(timescale, workload, 100, **options)
+    module = prepared(community, workload, 100, **options)
     module.prepare_queries()
-    chunks = timescale.chunks(workload.schema.table)
+    chunks = community.chunks(workload.schema.table)
     assert len(chunks) >= 10
     assert all(chunks)
     for name, ask in module.queries().items():
@@ -195,15 +220,15 @@ class Restarting(Temperature):
     ("second", "chunks"), [(Restarting(), 2), (Temperature(), 4)], ids=["restart", "continue"]
 )
 def test_more_events_go_to_the_same_chunks_or_on_in_time(
-    timescale: TimescaleUnderTest, second: Workload, chunks: int
+    community: TimescaleUnderTest, second: Workload, chunks: int
 ) -> None:
     options = {"columnstore": True, "chunk_time_interval": 25 * INTERVAL_MS}
-    module = prepared(timescale, Temperature(), 50, **options)
+    module = prepared(community, Temperature(), 50, **options)
     insert_with(module, second, 50, first=50)
     assert module.count() == 100
     module.prepare_queries()
     # Jitter may put an event or two into a chunk more.
-    assert len(timescale.chunks("events")) in (chunks, chunks + 1)
+    assert len(community.chunks("events")) in (chunks, chunks + 1)
     module.close()
 
 
