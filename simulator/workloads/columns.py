@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .base import ColumnType
+
 Rows = NDArray[np.intp] | slice
+
+WHOLE = (ColumnType.TIMESTAMP_MS, ColumnType.INT32, ColumnType.INT64)
+"""The types of whole numbers."""
 
 _WORD = 8
 """Bytes of a text that are compared at once."""
@@ -40,6 +45,32 @@ class Values:
             for row in np.flatnonzero(self.missing).tolist():
                 values[row] = None
         return values
+
+
+_DTYPES: dict[ColumnType, type[np.generic]] = {
+    **dict.fromkeys(WHOLE, np.int64),
+    ColumnType.FLOAT32: np.float32,
+    ColumnType.FLOAT64: np.float64,
+    ColumnType.BOOL: np.bool_,
+    ColumnType.TEXT: np.bytes_,
+    ColumnType.JSON: np.bytes_,
+}
+
+
+def to_values(kind: ColumnType, plain: Sequence[Any]) -> Values:
+    """Plain values of a kind, None where there is none, as a column."""
+    dtype = _DTYPES[kind]
+    gone = np.array([value is None for value in plain], dtype=bool)
+    nothing: Any = b"" if dtype is np.bytes_ else 0
+    if dtype is np.bytes_:
+        there = [nothing if value is None else value.encode() for value in plain]
+    else:
+        there = [nothing if value is None else value for value in plain]
+    missing = gone if gone.any() else None
+    try:
+        return Values(np.array(there, dtype=dtype), missing)
+    except OverflowError:
+        return Values(np.array(there, dtype=object), missing)
 
 
 def join(parts: Sequence[Values]) -> Values:

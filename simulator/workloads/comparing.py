@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .answers import Answer, Row, Slack, read_row, to_values
+from .answers import Answer, Row, read_row
 from .base import ColumnType
-from .columns import Values, join, rank_rows
+from .columns import Values, join, rank_rows, to_values
+from .precision import Slack
 
 
 class Malformed(ValueError):
