@@ -22,7 +22,7 @@ from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
 from simulator.workloads.base import ColumnType, Schema
 
 from ..helpers import eventually
-from .cassandra_proxy import Fate, proxy_to
+from .cassandra_proxy import Fate, Proxy
 
 
 def quoted(name: str) -> str:
@@ -215,7 +215,7 @@ class CassandraUnderTest(ServerUnderTest):
     @contextmanager
     def fated(self, fate: Fate) -> Iterator[Strike]:
         """The proxy does something to the next request that writes."""
-        with proxy_to(self.hosts[0], self.port) as proxy:
+        with Proxy(self.hosts[0], self.port) as proxy:
 
             def blow() -> None:
                 proxy.fate = fate

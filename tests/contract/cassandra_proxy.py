@@ -10,11 +10,13 @@ import io
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
 from typing import BinaryIO, Literal
 
 from cassandra.segment import SegmentCodec
+
+from . import tcp_proxy
+from .tcp_proxy import read_exactly
 
 Fate = Literal["drop request", "drop answer", "swallow answer", "write timeout", "overloaded"]
 """What happens to the next request that writes:
@@ -46,65 +48,21 @@ _BODIES = {
 }
 
 
-class Proxy:
-    """Listens on a port of its own and forwards to the node."""
+class Proxy(tcp_proxy.Proxy[Fate, "_Line"]):
+    """To a node. Requests that write can have a fate."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._target = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._lines: list[_Line] = []
-        self.fate: Fate | None = None
-        """What happens to the next request that writes; None again afterwards."""
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def take_fate(self) -> Fate | None:
-        """The fate of a request that writes now; later ones have none."""
-        fate, self.fate = self.fate, None
-        return fate
-
-    def close(self) -> None:
-        """End it all."""
-        # close() alone would not wake the thread that waits in accept().
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for line in self._lines:
-            line.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-                self._lines.append(_Line(self, client, socket.create_connection(self._target)))
-            except OSError:
-                return
+    def _connect(self, client: socket.socket, server: socket.socket) -> _Line:
+        return _Line(self, client, server)
 
 
-class _Line:
-    """One connection."""
-
+class _Line(tcp_proxy.Line):
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
-        self._proxy, self._client, self._server = proxy, client, server
-        for end in (client, server):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(client, server)
+        self._proxy = proxy
         self._lock = threading.Lock()
         """Held to write to the client: the server's answers and our own errors go there."""
         self._fated: dict[int, Fate] = {}
         """Stream id of a request -> what happens to its answer."""
-        for pump in (self._requests, self._answers):
-            threading.Thread(target=self._pumped, args=[pump], daemon=True).start()
-
-    def close(self) -> None:
-        for end in (self._client, self._server):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-    def _pumped(self, pump: Callable[[], None]) -> None:
-        with suppress(OSError, EOFError):
-            pump()
-        self.close()
 
     def _requests(self) -> None:
         with self._client.makefile("rb") as stream:
@@ -136,9 +94,9 @@ class _Line:
     def _forward_handshake(self, stream: BinaryIO, to: socket.socket, last: int) -> None:
         """Forward messages that are in no segments yet, up to the last such."""
         while True:
-            header = _exactly(stream, _HEADER.size)
+            header = read_exactly(stream, _HEADER.size)
             _, _, _, operation, length = _HEADER.unpack(header)
-            to.sendall(header + _exactly(stream, length))
+            to.sendall(header + read_exactly(stream, length))
             if operation == last:
                 return
 
@@ -157,25 +115,8 @@ def _segments(stream: BinaryIO) -> Iterator[tuple[bytes, tuple[int, int]]]:
     may put several answers into one only if several are asked for at once.
     """
     while True:
-        header = _exactly(stream, _SEGMENT_HEADER_BYTES)
+        header = read_exactly(stream, _SEGMENT_HEADER_BYTES)
         length = int.from_bytes(header[:3], "little") & 0x1FFFF
-        rest = _exactly(stream, length + _CHECKSUM_BYTES)
+        rest = read_exactly(stream, length + _CHECKSUM_BYTES)
         _, _, stream_id, operation, _ = _HEADER.unpack_from(rest)
         yield header + rest, (stream_id, operation)
-
-
-def _exactly(stream: BinaryIO, size: int) -> bytes:
-    data = stream.read(size)
-    if len(data) < size:
-        raise EOFError
-    return data
-
-
-@contextmanager
-def proxy_to(host: str, port: int) -> Iterator[Proxy]:
-    """A proxy to that node."""
-    proxy = Proxy(host, port)
-    try:
-        yield proxy
-    finally:
-        proxy.close()

@@ -18,7 +18,7 @@ from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
 from simulator.workloads.base import ColumnType, Schema
 
 from ..helpers import eventually
-from .iotdb_proxy import Fate, Proxy, proxy_to
+from .iotdb_proxy import Fate, Proxy
 
 _PATIENCE_S = 60.0
 
@@ -74,7 +74,7 @@ class IotdbUnderTest(ServerUnderTest):
     ) -> Iterator[IotdbUnderTest]:
         """A database of its own, dropped at the end: others may be using the rest."""
         with ExitStack() as stack:
-            proxy = stack.enter_context(proxy_to(host, int(port)))
+            proxy = stack.enter_context(Proxy(host, int(port)))
             found = cls((host, int(port)), (username, password), proxy, stack)
             # One region of each kind: each takes some of the server's memory for buffers.
             found.ask(

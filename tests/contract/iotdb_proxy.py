@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import socket
 import struct
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
 from typing import BinaryIO, Literal
+
+from . import tcp_proxy
+from .tcp_proxy import read_exactly
 
 Fate = Literal["drop request", "drop answer", "swallow answer", "rejected", "stored but refused"]
 """What happens to the next tablet:
@@ -38,23 +38,11 @@ def _refuse(code: int) -> bytes:
     return struct.pack("!i", len(message)) + message
 
 
-class Proxy:
-    """Listens on a port of its own and forwards to the server."""
+class Proxy(tcp_proxy.Proxy[Fate, "_Line"]):
+    """To a server. Tablets can have a fate."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._target = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._numbers = itertools.count()
-        self._lines: list[_Line] = []
-        self.fate: Fate | None = None
-        """What happens to the next tablet; None again afterwards."""
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def take_fate(self) -> Fate | None:
-        """The fate of a tablet that comes now; later ones have none."""
-        fate, self.fate = self.fate, None
-        return fate
+    def _connect(self, client: socket.socket, server: socket.socket) -> _Line:
+        return _Line(self, len(self._lines), client, server)
 
     def lines(self, run_id: str) -> dict[int, _Line]:
         """That run's connections."""
@@ -64,54 +52,17 @@ class Proxy:
             if line.run_id == run_id and not line.is_over.is_set()
         }
 
-    def close(self) -> None:
-        """End it all."""
-        # close() alone would not wake the thread that waits in accept().
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for line in self._lines:
-            line.close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._target)
-            self._lines.append(_Line(self, next(self._numbers), client, server))
-
-
-class _Line:
-    """One connection."""
-
+class _Line(tcp_proxy.Line):
     def __init__(
         self, proxy: Proxy, number: int, client: socket.socket, server: socket.socket
     ) -> None:
+        super().__init__(client, server)
         self.number = number
         self.run_id = ""
-        self.is_over = threading.Event()
-        self._proxy, self._client, self._server = proxy, client, server
-        for end in (client, server):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._proxy = proxy
         self._fates: deque[Fate | None] = deque()
         """What happens to the answers that are still to come."""
-        for pump in (self._requests, self._answers):
-            threading.Thread(target=self._pumped, args=[pump], daemon=True).start()
-
-    def close(self) -> None:
-        """Cut it on both sides."""
-        self.is_over.set()
-        for end in (self._client, self._server):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-    def _pumped(self, pump: Callable[[], None]) -> None:
-        with suppress(OSError, EOFError):
-            pump()
-        self.close()
 
     def _requests(self) -> None:
         with self._client.makefile("rb") as stream:
@@ -142,22 +93,5 @@ class _Line:
 def _frames(stream: BinaryIO) -> Iterator[bytes]:
     """Each frame with its length."""
     while True:
-        head = _exactly(stream, 4)
-        yield head + _exactly(stream, int.from_bytes(head, "big"))
-
-
-def _exactly(stream: BinaryIO, size: int) -> bytes:
-    data = stream.read(size)
-    if len(data) < size:
-        raise EOFError
-    return data
-
-
-@contextmanager
-def proxy_to(host: str, port: int) -> Iterator[Proxy]:
-    """A proxy to that server."""
-    proxy = Proxy(host, port)
-    try:
-        yield proxy
-    finally:
-        proxy.close()
+        head = read_exactly(stream, 4)
+        yield head + read_exactly(stream, int.from_bytes(head, "big"))
