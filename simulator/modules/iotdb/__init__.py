@@ -28,30 +28,24 @@ What is on disk is the size of the TsFiles in the database's regions, once every
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...errors import OptionError, Retryable
+from ...errors import OptionError
 from ...workloads.base import Schema
 from ...workloads.queries import Bound, Function
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..shared.errors import nothing_to_query
-from ..shared.sql import quote_name
-from .answers import Row
 from .encoding import TIME, TYPES, TabletEncoder, list_columns
+from .layout import Layout
 from .options import EncodingOptions, InsertMode, IotdbOptions
-from .queries import IotdbDialect, compile_statement
+from .queries import IotdbDialect
 from .server import Server
 from .storage import read_storage
+from .tables import Tables
 from .writer import IotdbWriter
-
-_PROBE = "iot_database_benchmark_regions"
-"""A table that is there for a moment."""
-_REGIONS_S = 30.0
 
 
 class Iotdb(Module[IotdbOptions, EncodingOptions]):
@@ -121,75 +115,25 @@ class Iotdb(Module[IotdbOptions, EncodingOptions]):
             self._server = None
 
     def prepare(self) -> None:
-        options = self.options
-        statement = f"CREATE DATABASE IF NOT EXISTS {quote_name(options.database)}"
-        if options.time_partition_interval_s is not None:
-            interval_ms = options.time_partition_interval_s * 1000
-            statement += f" WITH (time_partition_interval={interval_ms})"
-        if options.database not in {row[0] for row in self._ask("SHOW DATABASES")}:
-            self._ask(statement)
-            self._make_regions()
-        if self.job.clean:
-            present = self._list_tables()
-            for table in self.job.all_table_names:
-                if table in present:
-                    # Or rows that came out of the order of time are in the next table of that name (2.0.1).
-                    self._ask(f"DELETE FROM {quote_name(table)}")
-                    self._ask(f"DROP TABLE {quote_name(table)}")
-        columns = [f"{TIME} TIMESTAMP TIME"]
-        columns += [
-            f"{quote_name(column.name)} {column.type} {'TAG' if column.is_tag else 'FIELD'}"
-            for column in list_columns(self.job.schema)
-        ]
-        for table in self.job.table_names:
-            self._ask(f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({', '.join(columns)})")
-
-    def _make_regions(self) -> None:
-        """Have a new database make its regions, which takes seconds and else would be the first events'
-        time. Raises Retryable if they aren't there in time."""
-        self._ask(
-            f"CREATE TABLE IF NOT EXISTS {_PROBE} ({TIME} TIMESTAMP TIME, name STRING TAG, value INT32 FIELD)"
-        )
-        deadline = time.monotonic() + _REGIONS_S
-        rows = ", ".join(f"(0, '{number}', 0)" for number in range(16))
-        while True:
-            try:
-                self._ask(f"INSERT INTO {_PROBE}({TIME}, name, value) VALUES {rows}")
-                break
-            except Retryable:
-                # There is no event for it.
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.2)
-        self._ask(f"DROP TABLE {_PROBE}")
+        self._lay_out().prepare()
 
     def prepare_queries(self) -> None:
         table = self.job.schema.table
-        if table not in self._list_tables():
+        if table not in self._lay_out().list_tables():
             raise nothing_to_query(table, self.job)
 
-    def _list_tables(self) -> set[str]:
-        """The database's tables; none if there is no such database."""
-        database = self.options.database
-        if database not in {row[0] for row in self._ask("SHOW DATABASES")}:
-            return set()
-        return {row[0] for row in self._ask(f"SHOW TABLES FROM {quote_name(database)}")}
-
     def count(self) -> int:
-        counts = [
-            self._ask(f"SELECT count(*) FROM {quote_name(table)}") for table in self.job.table_names
-        ]
-        return sum(int(rows[0][0]) for rows in counts)
+        return self._lay_out().count()
 
     def storage(self) -> Storage:
-        return read_storage(self._connect(), self.options.database, self.options.database_timeout_s)
+        database = self._lay_out().database
+        return read_storage(self._connect(), database, self.options.database_timeout_s)
 
     def compile(self, bound: Bound) -> Query:
-        statement = compile_statement(bound, self.job.schema)
-        return partial(self._connect().ask, statement, self.options.query_timeout_s)
+        return self._lay_out().compile(bound)
 
     def server_info(self) -> dict[str, Any]:
-        return self._connect().describe(self.options.database)
+        return self._connect().describe(self._lay_out().database)
 
     def _connect(self) -> Server:
         if self._server is None:
@@ -197,8 +141,8 @@ class Iotdb(Module[IotdbOptions, EncodingOptions]):
         assert self._server is not None
         return self._server
 
-    def _ask(self, statement: str) -> list[Row]:
-        return self._connect().ask(statement, self.options.database_timeout_s)
+    def _lay_out(self) -> Layout:
+        return Tables(self.options, self.job, self._connect().ask)
 
 
 def _check_names(schema: Schema) -> None:
