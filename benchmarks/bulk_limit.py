@@ -24,13 +24,11 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
-from itertools import islice
-from statistics import median
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from simulator.contract import Load, PrimaryKey
@@ -39,16 +37,10 @@ from simulator.modules.elasticsearch import Elasticsearch
 from simulator.modules.elasticsearch.encoding import Request
 from simulator.modules.elasticsearch.options import ElasticsearchOptions
 from simulator.modules.options import parse_options
-from simulator.modules.sending import Payload
-from simulator.worker import connect, garbage_collection_paused
-from simulator.worker.feed import Feed
-from simulator.worker.loop import insert_all
-from simulator.worker.measure import Recorder
-from simulator.workloads.base import Workload
 
-from .support import Cost, conclude, is_quick, show, temperature, worker_path
+from .limits import GOAL, QUICK_GOAL, Line, encode_all
+from .support import Turn, conclude, is_quick, show, temperature, worker_in_turns, worker_path
 
-GOAL, QUICK_GOAL = 0.9, 0.75
 CPU_BATCH, CPU_GOAL_US = 1_000, 0.8
 TURNS = 4
 """How many each client has in a round."""
@@ -58,38 +50,13 @@ BATCHES = {1_000: 24, 10_000: 3}
 RETRIES = 20
 """Each client tries again as often: a server with a small heap may be short of memory (429)."""
 
-Turn = Callable[[int], None]
-"""Sends the batches of one turn; its argument counts the turns of a round."""
-
 
 @dataclass
-class Line:
-    """One line of the table: a case, each way's seconds in each turn, and our client's costs."""
+class BulkLine(Line):
+    """With a key and requests in flight."""
 
     key: PrimaryKey
-    batch: int
     in_flight: int
-    turn_s: dict[str, list[float]] = field(default_factory=dict)
-    costs: list[Cost] = field(default_factory=list)
-
-    @property
-    def events(self) -> int:
-        """Events in a turn."""
-        return self.batch * BATCHES[self.batch]
-
-    @property
-    def ratio(self) -> float:
-        pairs = zip(self.turn_s["ours"], self.turn_s["thinnest"], strict=True)
-        return median(other / ours for ours, other in pairs)
-
-    @property
-    def cost(self) -> Cost:
-        """The cheapest."""
-        return min(self.costs, key=lambda cost: cost.us)
-
-    def rate(self, way: str) -> float:
-        """Events per second."""
-        return self.events / median(self.turn_s[way])
 
 
 def server() -> dict[str, str]:
@@ -101,7 +68,7 @@ def server() -> dict[str, str]:
 
 
 @contextmanager
-def database(workload: Workload, line: Line) -> Iterator[Elasticsearch]:
+def database(line: BulkLine) -> Iterator[Elasticsearch]:
     """The module on an index of its own, empty, which is deleted in the end."""
     options: dict[str, Any] = {
         **server(),
@@ -112,7 +79,7 @@ def database(workload: Workload, line: Line) -> Iterator[Elasticsearch]:
     }
     parsed = parse_options(ElasticsearchOptions, options, lambda name: f"option {name}")
     module = Elasticsearch(
-        parsed, Job(workload.schema, Load(batch=line.batch, primary_key=line.key))
+        parsed, Job(line.workload.schema, Load(batch=line.batch, primary_key=line.key))
     )
     try:
         module.open()
@@ -124,41 +91,11 @@ def database(workload: Workload, line: Line) -> Iterator[Elasticsearch]:
 
 
 @contextmanager
-def worker(module: Elasticsearch, workload: Workload, line: Line) -> Iterator[Turn]:
-    """A worker's path, which pauses when its turn is over."""
-    with connect(module.writer(line.batch)) as writer:
-        feed = Feed(
-            lambda first, count: workload.block(0, first, count),
-            writer.encoder,
-            0,
-            TURNS * line.events,
-            line.batch,
-        )
-        payloads: Iterator[Payload] = iter(feed)
-        recorder = Recorder()
-        recorder.begin(time.perf_counter())
-
-        def turn(_: int) -> None:
-            # All that the loop asks of a feed is to be iterated over.
-            part = cast(Feed, islice(payloads, BATCHES[line.batch]))
-            insert_all(part, writer, recorder, RETRIES, lambda: None)
-
-        yield turn
-
-
-def encode_payloads(module: Elasticsearch, workload: Workload, line: Line) -> list[Request]:
-    """The requests that a worker sends; of another worker's events, as both are stored."""
-    encoder = module.writer(line.batch).encoder
-    block = workload.block(1, 0, TURNS * line.events)
-    return [payload.data for payload in encoder.encode(block, line.batch)]
-
-
-@contextmanager
-def thinnest(requests: Sequence[Request], line: Line) -> Iterator[Turn]:
+def thinnest(requests: Sequence[Request], line: BulkLine) -> Iterator[Turn]:
     """http.client, as many connections as there are requests in flight."""
     parts = urlsplit(server()["endpoint"])
     assert parts.hostname is not None
-    count = BATCHES[line.batch]
+    count = line.requests
     headers = {"content-type": "application/x-ndjson"}
 
     def send(connection: http.client.HTTPConnection, part: Sequence[Request]) -> None:
@@ -187,35 +124,36 @@ def thinnest(requests: Sequence[Request], line: Line) -> Iterator[Turn]:
         yield turn
 
 
-def one_round(line: Line, shift: int) -> None:
+def one_round(line: BulkLine, shift: int) -> None:
     """All turns on one new index; `shift` changes who begins."""
-    workload = temperature()
-    with database(workload, line) as module:
+    workload, batch = line.workload, line.batch
+    with database(line) as module:
+        # Of another worker's events, as both are stored.
+        requests = encode_all(module.writer(batch).encoder, line, worker=1)
+        writer = module.writer(batch)
         with (
-            worker(module, workload, line) as ours,
-            thinnest(encode_payloads(module, workload, line), line) as other,
+            worker_in_turns(writer, workload, batch, line.requests, TURNS, RETRIES) as ours,
+            thinnest(requests, line) as by_thinnest,
         ):
-            ways = [("ours", ours), ("thinnest", other)]
-            with garbage_collection_paused():
-                for number in range(TURNS):
-                    for position in range(len(ways)):
-                        name, turn = ways[(position + number + shift) % len(ways)]
-                        began = time.perf_counter()
-                        turn(number)
-                        line.turn_s.setdefault(name, []).append(time.perf_counter() - began)
-        if module.count() != TURNS * line.events * len(ways):
+            line.take_turns({"ours": ours, "thinnest": by_thinnest}, shift)
+        if module.count() != line.round_events * 2:
             raise AssertionError("not all events are stored")
-    with database(workload, line) as module:
-        writer = module.writer(line.batch)
-        line.costs.append(worker_path(writer, workload, 2 * line.events, line.batch, RETRIES))
+    with database(line) as module:
+        line.costs.append(
+            worker_path(module.writer(batch), workload, 2 * line.events, batch, RETRIES)
+        )
 
 
 def main() -> int:
     """Run all lines; 0 if the goals are met."""
     quick = is_quick(__doc__)
-    lines = [Line(PrimaryKey.DB, batch, 1) for batch in BATCHES]
+    cases = [(PrimaryKey.DB, batch, 1) for batch in BATCHES]
     if not quick:
-        lines += [Line(PrimaryKey.CLIENT, CPU_BATCH, 1), Line(PrimaryKey.DB, CPU_BATCH, 4)]
+        cases += [(PrimaryKey.CLIENT, CPU_BATCH, 1), (PrimaryKey.DB, CPU_BATCH, 4)]
+    lines = [
+        BulkLine(temperature(), batch, BATCHES[batch], TURNS, key, in_flight)
+        for key, batch, in_flight in cases
+    ]
     for shift in range(2 if quick else 6):
         for line in lines:
             one_round(line, shift)
@@ -225,7 +163,7 @@ def main() -> int:
             f"{line.batch:,}",
             str(line.in_flight),
             *(f"{line.rate(way):,.0f}" for way in ("ours", "thinnest")),
-            f"{line.ratio:.2f}",
+            f"{line.ratio():.2f}",
             f"{line.cost.us:.2f}",
             f"{(line.cost.generate_s + line.cost.encode_s) / line.cost.events * 1e6:.2f}",
         ]
@@ -235,7 +173,7 @@ def main() -> int:
         ["Key", "Batch", "In flight", "Ours/s", "Thinnest/s", "Ratio", "CPU µs", "to encode"],
         rows,
     )
-    ratio = min(line.ratio for line in lines)
+    ratio = min(line.ratio() for line in lines)
     cpu_us = lines[0].cost.us
     goal = QUICK_GOAL if quick else GOAL
     met = ratio >= goal and (quick or cpu_us <= CPU_GOAL_US)

@@ -23,14 +23,11 @@ import os
 import socket
 import struct
 import sys
-import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import islice
-from statistics import median
-from typing import BinaryIO, cast
+from dataclasses import dataclass
+from typing import BinaryIO
 
 from cassandra.segment import compute_crc24
 
@@ -38,17 +35,11 @@ from simulator.contract import Load
 from simulator.modules.base import Job
 from simulator.modules.cassandra import Cassandra
 from simulator.modules.options import parse_options
-from simulator.modules.sending import Payload
-from simulator.worker import connect, garbage_collection_paused
-from simulator.worker.feed import Feed
-from simulator.worker.loop import insert_all
-from simulator.worker.measure import Recorder
-from simulator.workloads.base import Workload
 
-from .support import conclude, is_quick, show, temperature
+from .limits import GOAL, QUICK_GOAL, Line, encode_all
+from .support import Turn, conclude, is_quick, show, temperature, worker_in_turns
 
 GOAL_US, QUICK_GOAL_US = 1.0, 2.0
-GOAL, QUICK_GOAL = 0.9, 0.75
 _VERSION = 5
 _ERROR, _STARTUP, _READY, _RESULT, _EXECUTE, _BATCH = 0x00, 0x01, 0x02, 0x08, 0x0A, 0x0D
 _WRITE_TIMEOUT = (0x1100).to_bytes(4, "big")
@@ -61,42 +52,17 @@ _PATIENCE_S = 60
 # A server on a busy machine may answer some writes late; either way sends them again.
 _MAX_RETRIES = 8
 
-Turn = Callable[[int], None]
-"""Sends the requests of one turn; its argument counts the turns of a round."""
-
 
 @dataclass
-class Line:
-    """One line of the table: a case, and each way's seconds in each turn."""
+class FlightLine(Line):
+    """With requests in flight."""
 
-    batch: int
     in_flight: int
-    turns: int
-    """How many each client has in a round."""
-    requests: int
-    """How many a turn has."""
-    turn_s: dict[str, list[float]] = field(default_factory=dict)
-    cpu_s: list[float] = field(default_factory=list)
-    """CPU time of each of our turns."""
-
-    @property
-    def events(self) -> int:
-        """Events in a turn."""
-        return (self.batch or 1) * self.requests
 
     @property
     def cpu_us(self) -> float:
         """Per event: the least, since whatever else the machine does can only add to it."""
-        return min(self.cpu_s) / self.events * 1e6
-
-    def rate(self, way: str) -> float:
-        """Events per second."""
-        return self.events / median(self.turn_s[way])
-
-    @property
-    def ratio(self) -> float:
-        pairs = zip(self.turn_s["ours"], self.turn_s["thinnest"], strict=True)
-        return median(other / ours for ours, other in pairs)
+        return min(self.cpu_s["ours"]) / self.events * 1e6
 
 
 def server() -> tuple[str, int]:
@@ -109,7 +75,7 @@ def server() -> tuple[str, int]:
 
 
 @contextmanager
-def module_for(workload: Workload, line: Line) -> Iterator[Cassandra]:
+def module_for(line: FlightLine) -> Iterator[Cassandra]:
     """The module with an empty table, as a collector has it."""
     host, port = server()
     values = {
@@ -117,7 +83,7 @@ def module_for(workload: Workload, line: Line) -> Iterator[Cassandra]:
         "replication_factor": 1, "max_sync_calls": line.in_flight,
     }  # fmt: skip
     options = parse_options(Cassandra.options_model, values, str)
-    module = Cassandra(options, Job(workload.schema, Load(batch=line.batch)))
+    module = Cassandra(options, Job(line.workload.schema, Load(batch=line.batch)))
     module.open()
     try:
         module.prepare()
@@ -127,32 +93,7 @@ def module_for(workload: Workload, line: Line) -> Iterator[Cassandra]:
 
 
 @contextmanager
-def worker(module: Cassandra, workload: Workload, line: Line) -> Iterator[tuple[Turn, list[bytes]]]:
-    """A worker's path, which pauses when its turn is over; and what it sends, as bodies."""
-    count = line.requests
-    with connect(module.writer(line.batch)) as writer:
-
-        def feed() -> Feed:
-            return Feed(
-                lambda first, size: workload.block(0, first, size),
-                writer.encoder, 0, line.turns * line.events, line.batch,
-            )  # fmt: skip
-
-        bodies = [payload.data.body for payload in feed()]
-        payloads: Iterator[Payload] = iter(feed())
-        recorder = Recorder()
-        recorder.begin(time.perf_counter())
-
-        def turn(_: int) -> None:
-            # All that the loop asks of a feed is to be iterated over.
-            part = cast(Feed, islice(payloads, count))
-            insert_all(part, writer, recorder, _MAX_RETRIES, lambda: None)
-
-        yield turn, bodies
-
-
-@contextmanager
-def thinnest(bodies: Sequence[bytes], line: Line) -> Iterator[Turn]:
+def thinnest(bodies: Sequence[bytes], line: FlightLine) -> Iterator[Turn]:
     """A raw socket."""
     count, operation = line.requests, _BATCH if line.batch else _EXECUTE
     with socket.create_connection(server()) as connection, connection.makefile("rb") as answers:
@@ -230,26 +171,19 @@ def _read_answers(answers: BinaryIO) -> list[tuple[int, bool]]:
     return found
 
 
-def one_round(line: Line, shift: int) -> None:
+def one_round(line: FlightLine, shift: int) -> None:
     """All turns on one new table; `shift` changes who begins."""
-    workload = temperature()
-    with (
-        module_for(workload, line) as module,
-        worker(module, workload, line) as (ours, bodies),
-        thinnest(bodies, line) as raw,
-    ):
-        ways = [("ours", ours), ("thinnest", raw)]
-        with garbage_collection_paused():
-            for number in range(line.turns):
-                for position in range(len(ways)):
-                    name, turn = ways[(position + number + shift) % len(ways)]
-                    cpu, began = time.process_time(), time.perf_counter()
-                    turn(number)
-                    line.turn_s.setdefault(name, []).append(time.perf_counter() - began)
-                    if name == "ours":
-                        line.cpu_s.append(time.process_time() - cpu)
+    with module_for(line) as module:
+        writer, batch = module.writer(line.batch), line.batch
+        with worker_in_turns(
+            writer, line.workload, batch, line.requests, line.turns, _MAX_RETRIES
+        ) as ours:
+            # The encoder knows the prepared statement now.
+            bodies = [request.body for request in encode_all(writer.encoder, line)]
+            with thinnest(bodies, line) as raw:
+                line.take_turns({"ours": ours, "thinnest": raw}, shift)
         # Both write the same rows.
-        if module.count() != line.turns * line.events:
+        if module.count() != line.round_events:
             raise AssertionError("not all events are stored")
 
 
@@ -257,12 +191,12 @@ def main() -> int:
     """Run all lines; 0 if the goals are met."""
     quick = is_quick(__doc__)
     lines = [
-        Line(batch=1_000, in_flight=1, turns=24, requests=12),
-        Line(batch=1_000, in_flight=16, turns=6, requests=64),
-        Line(batch=10_000, in_flight=1, turns=12, requests=3),
-        Line(batch=10_000, in_flight=4, turns=4, requests=12),
-        Line(batch=0, in_flight=1, turns=8, requests=300),
-        Line(batch=0, in_flight=120, turns=8, requests=1_200),
+        FlightLine(temperature(), 1_000, 12, 24, 1),
+        FlightLine(temperature(), 1_000, 64, 6, 16),
+        FlightLine(temperature(), 10_000, 3, 12, 1),
+        FlightLine(temperature(), 10_000, 12, 4, 4),
+        FlightLine(temperature(), 0, 300, 8, 1),
+        FlightLine(temperature(), 0, 1_200, 8, 120),
     ]
     for shift in range(2 if quick else 8):
         for line in lines:
@@ -273,14 +207,14 @@ def main() -> int:
             f"{line.in_flight}",
             f"{line.rate('ours'):,.0f}",
             f"{line.rate('thinnest'):,.0f}",
-            f"{line.ratio:.2f}",
+            f"{line.ratio():.2f}",
             f"{line.cpu_us:.2f}",
         ]
         for line in lines
     ]
     show(["Batch", "In flight", "Ours/s", "Thinnest/s", "Ratio", "CPU µs/event"], rows)
     goal, goal_us = (QUICK_GOAL, QUICK_GOAL_US) if quick else (GOAL, GOAL_US)
-    ratio = min(line.ratio for line in lines if line.batch)
+    ratio = min(line.ratio() for line in lines if line.batch)
     cpu_us = lines[0].cpu_us
     return conclude(
         f"cassandra_limit: ratio {ratio:.2f} (goal >= {goal:g}),"

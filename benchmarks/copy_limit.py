@@ -22,19 +22,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from statistics import median
+from dataclasses import dataclass
 
 from cli.embedded import find_programs
 from simulator.contract import PrimaryKey
 from simulator.modules.postgres.encoding import PostgresEncoder, copy_binary
-from simulator.worker import garbage_collection_paused
 from simulator.workloads.base import Workload
 
 from .libpq import connect
+from .limits import GOAL, QUICK_GOAL, Line
 from .support import (
     Turn,
     conclude,
@@ -48,7 +46,6 @@ from .support import (
     worker_in_turns,
 )
 
-GOAL, QUICK_GOAL = 0.9, 0.75
 TURNS = 4
 """How many each client has in a round."""
 BATCHES = {1_000: 64, 10_000: 10}
@@ -57,26 +54,11 @@ the first batches of a turn ready and spends its end on those of the next."""
 
 
 @dataclass
-class Line:
-    """One line of the table: a case, and each way's seconds in each turn."""
+class CopyLine(Line):
+    """With a server's setting and a key."""
 
     commit: str
     key: PrimaryKey
-    batch: int
-    turn_s: dict[str, list[float]] = field(default_factory=dict)
-
-    @property
-    def events(self) -> int:
-        """Events in a turn."""
-        return self.batch * BATCHES[self.batch]
-
-    def rate(self, way: str) -> float:
-        """Events per second."""
-        return self.events / median(self.turn_s[way])
-
-    def ratio(self, to: str) -> float:
-        pairs = zip(self.turn_s["ours"], self.turn_s[to], strict=True)
-        return median(other / ours for ours, other in pairs)
 
 
 def encode_streams(workload: Workload, events: int, batch: int) -> list[bytes]:
@@ -89,7 +71,7 @@ def encode_streams(workload: Workload, events: int, batch: int) -> list[bytes]:
 @contextmanager
 def libpq(dsn: str, statement: str, payloads: Sequence[bytes], line: Line) -> Iterator[Turn]:
     """libpq alone."""
-    count = BATCHES[line.batch]
+    count = line.requests
     with connect(find_programs().parent / "lib", dsn) as connection:
 
         def turn(number: int) -> None:
@@ -101,7 +83,7 @@ def libpq(dsn: str, statement: str, payloads: Sequence[bytes], line: Line) -> It
 @contextmanager
 def psql(dsn: str, statement: str, payloads: Sequence[bytes], line: Line) -> Iterator[Turn]:
     """A psql that gets its commands through a pipe."""
-    count = BATCHES[line.batch]
+    count = line.requests
     target, _, source = statement.removeprefix("COPY ").partition(" FROM STDIN ")
     with scratch_folder(in_memory=True) as folder:
         for number, payload in enumerate(payloads):
@@ -128,11 +110,11 @@ def psql(dsn: str, statement: str, payloads: Sequence[bytes], line: Line) -> Ite
             commands.close()
 
 
-def one_round(line: Line, dsn: str, shift: int) -> None:
+def one_round(line: CopyLine, dsn: str, shift: int) -> None:
     """All turns on one new table; `shift` changes who begins."""
-    workload = temperature()
+    workload = line.workload
     dsn += f" options='-c synchronous_commit={line.commit}'"
-    events = TURNS * line.events
+    events = line.round_events
     with database(dsn, workload, line.batch, line.key) as module:
         payloads = encode_streams(workload, events, line.batch)
         writer = module.writer(line.batch)
@@ -140,19 +122,12 @@ def one_round(line: Line, dsn: str, shift: int) -> None:
         statement = writer.encoder.copy_statement(0)
         new_table(module, dsn)
         with (
-            worker_in_turns(writer, workload, line.batch, BATCHES[line.batch], TURNS) as ours,
+            worker_in_turns(writer, workload, line.batch, line.requests, TURNS) as ours,
             libpq(dsn, statement, payloads, line) as by_libpq,
             psql(dsn, statement, payloads, line) as by_psql,
         ):
-            ways = [("ours", ours), ("libpq", by_libpq), ("psql", by_psql)]
-            with garbage_collection_paused():
-                for number in range(TURNS):
-                    for position in range(len(ways)):
-                        name, turn = ways[(position + number + shift) % len(ways)]
-                        began = time.perf_counter()
-                        turn(number)
-                        spent = time.perf_counter() - began
-                        line.turn_s.setdefault(name, []).append(spent)
+            ways = {"ours": ours, "libpq": by_libpq, "psql": by_psql}
+            line.take_turns(ways, shift)
         if module.count() != events * len(ways):
             raise AssertionError("not all events are stored")
 
@@ -162,7 +137,12 @@ def main() -> int:
     quick = is_quick(__doc__)
     keys = [PrimaryKey.NONE] if quick else [PrimaryKey.DB, PrimaryKey.NONE]
     commits = ["on"] if quick else ["on", "off"]
-    lines = [Line(commit, key, batch) for commit in commits for key in keys for batch in BATCHES]
+    lines = [
+        CopyLine(temperature(), batch, requests, TURNS, commit, key)
+        for commit in commits
+        for key in keys
+        for batch, requests in BATCHES.items()
+    ]
     with start_embedded_server() as dsn:
         for shift in range(1 if quick else 6):
             for line in lines:

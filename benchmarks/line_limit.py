@@ -4,14 +4,8 @@
     eval "$(servers env questdb)"; python -m benchmarks.line_limit [--quick]
 
 Needs a server: INFLUXDB_URL, INFLUXDB_ORG and INFLUXDB_TOKEN say where, or QUESTDB_URL; with both, both are
-measured. Ours is a worker's whole path: generating, encoding, sending, recording. The thin client sends
-the same requests, built beforehand, over one connection of Python's http.client: a POST, its answer
-read, nothing else. Each has a bucket, or a table, of its own, created again for each round. The two take
-turns of some batches, so that other work on the machine slows both. A line's ratio is the median over
-all turns of our rate ÷ the thin client's in the turn next to it.
-
-The table also shows the CPU that a worker spends per event, in the round in which it was least: other
-work on the machine can only add to it.
+measured. The thinnest client is Python's http.client; how the two are measured says `limits`. Each has a
+bucket, or a table, of its own, created again for each round.
 
 The goals: a ratio >= 0.9, and at batch 1,000 and 10,000 <= 0.8 µs per event, of `cpu` with its ten values
 <= 1.2 µs. Compressed lines have none. `--quick` takes few turns, for any machine, so its goals are a ratio
@@ -20,16 +14,12 @@ The goals: a ratio >= 0.9, and at batch 1,000 and 10,000 <= 0.8 µs per event, o
 
 from __future__ import annotations
 
-import http.client
+import http
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from statistics import median
-from typing import NamedTuple
-from urllib.parse import urlsplit
+from dataclasses import dataclass
 
 from simulator.contract import Load
 from simulator.modules.base import AnyModule, Job
@@ -39,50 +29,18 @@ from simulator.modules.options import parse_options
 from simulator.modules.questdb import Questdb
 from simulator.modules.questdb.server import WRITE_TARGET
 from simulator.modules.shared.sql import quote_name
-from simulator.worker import garbage_collection_paused
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 
-from .support import (
-    Cost,
-    Turn,
-    conclude,
-    is_quick,
-    show,
-    temperature,
-    worker_in_turns,
-    worker_path,
-)
+from .limits import COST_HEADERS, Line, Post, encode_all, http_client, judge
+from .support import Turn, conclude, is_quick, show, temperature, worker_in_turns, worker_path
 
-GOAL, QUICK_GOAL = 0.9, 0.75
-QUICK_SLACK = 2.0
 TURNS = 6
 """How many each client has in a round."""
 BATCHES = {1_000: 40, 10_000: 5}
 """Batch size -> batches in a turn."""
-
-
-def cpu() -> Cpu:
-    """The workload of ten values, as `insert` has it by default."""
-    return Cpu(seed=0)
-
-
-class Kind(NamedTuple):
-    """What is sent, and what it may cost."""
-
-    workload: Callable[[], Workload]
-    goal_us: float
-
-
-KINDS = {"temperature": Kind(temperature, 0.8), "cpu": Kind(cpu, 1.2)}
-
-
-class Post(NamedTuple):
-    """How a write request begins."""
-
-    url: str
-    target: str
-    headers: Mapping[str, str]
+WORKLOADS: Mapping[str, Callable[[], Workload]] = {"temperature": temperature, "cpu": Cpu}
+"""As `insert` has them by default."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +52,11 @@ class Server:
     bodies: Mapping[str, Mapping[str, str]]
     """How lines are written -> the options for it, the usual one first."""
     quick_bodies: Sequence[str]
-    kinds: Sequence[str]
-    make: Callable[[str, Line], AbstractContextManager[AnyModule]]
+    workloads: Sequence[str]
+    make: Callable[[str, BodyLine], AbstractContextManager[AnyModule]]
     """The module on a bucket or a table of that name, which is deleted at the end."""
-    post: Callable[[AnyModule], Post]
+    post: Callable[[AnyModule, Sequence[bytes], Line], AbstractContextManager[Turn]]
+    """The thinnest client with these bodies."""
 
     @property
     def is_there(self) -> bool:
@@ -105,49 +64,15 @@ class Server:
 
 
 @dataclass
-class Line:
-    """One line of the table."""
+class BodyLine(Line):
+    """With a server, and how lines are written to it."""
 
     server: str
-    kind: str
-    batch: int
     body: str
-    turn_s: dict[str, list[float]] = field(default_factory=lambda: {"ours": [], "thin": []})
-    costs: list[Cost] = field(default_factory=list)
-
-    def workload(self) -> Workload:
-        """What is sent."""
-        return KINDS[self.kind].workload()
-
-    @property
-    def events(self) -> int:
-        """Events in a turn."""
-        return self.batch * BATCHES[self.batch]
-
-    def rate(self, way: str) -> float:
-        """Events per second."""
-        return self.events / median(self.turn_s[way])
-
-    @property
-    def ratio(self) -> float:
-        return median(
-            thin / ours for ours, thin in zip(self.turn_s["ours"], self.turn_s["thin"], strict=True)
-        )
-
-    @property
-    def cost(self) -> Cost:
-        """The cost of the cheapest round."""
-        return min(self.costs, key=lambda cost: cost.us)
-
-    def meets(self, goal: float, slack: float) -> bool:
-        """Whether it reaches its goals, if it has any."""
-        if self.body == "gzip":
-            return True
-        return self.ratio >= goal and self.cost.us <= KINDS[self.kind].goal_us * slack
 
 
 @contextmanager
-def influxdb(name: str, line: Line) -> Iterator[AnyModule]:
+def influxdb(name: str, line: BodyLine) -> Iterator[AnyModule]:
     """On a new bucket."""
     values = {
         "endpoint": os.environ["INFLUXDB_URL"],
@@ -157,7 +82,7 @@ def influxdb(name: str, line: Line) -> Iterator[AnyModule]:
         **SERVERS["influxdb"].bodies[line.body],
     }
     options = parse_options(Influxdb.options_model, values, lambda key: f"option {key}")
-    module = Influxdb(options, Job(line.workload().schema, Load(batch=line.batch)))
+    module = Influxdb(options, Job(line.workload.schema, Load(batch=line.batch)))
     module.open()
     try:
         module.prepare()
@@ -167,14 +92,18 @@ def influxdb(name: str, line: Line) -> Iterator[AnyModule]:
         module.close()
 
 
-def post_to_influxdb(module: AnyModule) -> Post:
+def post_to_influxdb(
+    module: AnyModule, bodies: Sequence[bytes], line: Line
+) -> AbstractContextManager[Turn]:
     """As the module writes."""
     server = InfluxConnection(module.options, module.job)
-    return Post(module.options.endpoint, server.write_target, server.write_headers)
+    posts = [Post(server.write_target, body) for body in bodies]
+    url, status = module.options.endpoint, http.HTTPStatus.NO_CONTENT
+    return http_client(url, posts, server.write_headers, status, line)
 
 
 @contextmanager
-def questdb(name: str, line: Line) -> Iterator[AnyModule]:
+def questdb(name: str, line: BodyLine) -> Iterator[AnyModule]:
     """On a new table."""
     values = {
         "endpoint": os.environ["QUESTDB_URL"],
@@ -182,7 +111,7 @@ def questdb(name: str, line: Line) -> Iterator[AnyModule]:
         **SERVERS["questdb"].bodies[line.body],
     }
     options = parse_options(Questdb.options_model, values, lambda key: f"option {key}")
-    module = Questdb(options, Job(line.workload().schema, Load(batch=line.batch)))
+    module = Questdb(options, Job(line.workload.schema, Load(batch=line.batch)))
     module.open()
     try:
         module.prepare()
@@ -192,9 +121,13 @@ def questdb(name: str, line: Line) -> Iterator[AnyModule]:
         module.close()
 
 
-def post_to_questdb(module: AnyModule) -> Post:
+def post_to_questdb(
+    module: AnyModule, bodies: Sequence[bytes], line: Line
+) -> AbstractContextManager[Turn]:
     """As the module writes."""
-    return Post(module.options.endpoint[0], WRITE_TARGET, {"user-agent": "thin"})
+    posts = [Post(WRITE_TARGET, body) for body in bodies]
+    url, status = module.options.endpoint[0], http.HTTPStatus.NO_CONTENT
+    return http_client(url, posts, {"user-agent": "thin"}, status, line)
 
 
 SERVERS = {
@@ -217,74 +150,34 @@ SERVERS = {
 }
 
 
-@contextmanager
-def thin(module: AnyModule, payloads: Sequence[bytes], line: Line) -> Iterator[Turn]:
-    """http.client alone."""
-    count = BATCHES[line.batch]
-    post = SERVERS[line.server].post(module)
-    url = urlsplit(post.url)
-    target = url.path.rstrip("/") + post.target
-    connection = http.client.HTTPConnection(url.hostname or "", url.port)
-
-    def turn(number: int) -> None:
-        for payload in payloads[number * count : (number + 1) * count]:
-            connection.request("POST", target, payload, post.headers)
-            answer = connection.getresponse()
-            answer.read()
-            if answer.status != http.HTTPStatus.NO_CONTENT:
-                raise RuntimeError(f"the server answered {answer.status}")
-
-    try:
-        yield turn
-    finally:
-        connection.close()
-
-
-def encode_payloads(module: AnyModule, workload: Workload, line: Line) -> list[bytes]:
-    """The payloads that a worker sends."""
-    encoder = module.writer(line.batch).encoder
-    return [
-        payload.data
-        for first in range(0, TURNS * line.events, line.batch)
-        for payload in encoder.encode(workload.block(0, first, line.batch), line.batch)
-    ]
-
-
-def one_round(line: Line, shift: int) -> None:
+def one_round(line: BodyLine, shift: int) -> None:
     """All turns; `shift` changes who begins."""
-    workload, make = line.workload(), SERVERS[line.server].make
-    with make("ours", line) as module, make("thin", line) as other:
-        payloads = encode_payloads(other, workload, line)
-        writer = module.writer(line.batch)
+    workload, batch, server = line.workload, line.batch, SERVERS[line.server]
+    with server.make("ours", line) as module, server.make("thin", line) as other:
+        bodies = encode_all(other.writer(batch).encoder, line)
+        writer = module.writer(batch)
         with (
-            worker_in_turns(writer, workload, line.batch, BATCHES[line.batch], TURNS) as ours,
-            thin(other, payloads, line) as by_thin,
-            garbage_collection_paused(),
+            worker_in_turns(writer, workload, batch, line.requests, TURNS) as ours,
+            server.post(other, bodies, line) as by_thinnest,
         ):
-            ways = [("ours", ours), ("thin", by_thin)]
-            for number in range(TURNS):
-                for position in range(len(ways)):
-                    name, turn = ways[(position + number + shift) % len(ways)]
-                    began = time.perf_counter()
-                    turn(number)
-                    line.turn_s[name].append(time.perf_counter() - began)
-        if (module.count(), other.count()) != (TURNS * line.events,) * 2:
+            line.take_turns({"ours": ours, "thinnest": by_thinnest}, shift)
+        if (module.count(), other.count()) != (line.round_events,) * 2:
             raise AssertionError("not all events are stored")
-    with make("cost", line) as module:
-        writer = module.writer(line.batch)
-        line.costs.append(worker_path(writer, workload, TURNS * line.events // 2, line.batch))
+    with server.make("cost", line) as module:
+        writer = module.writer(batch)
+        line.costs.append(worker_path(writer, workload, line.round_events // 2, batch))
 
 
-def list_lines(quick: bool) -> list[Line]:
+def list_lines(quick: bool) -> list[BodyLine]:
     """Those of the servers that are there."""
     return [
-        Line(name, kind, batch, body)
+        BodyLine(WORKLOADS[workload](), batch, requests, TURNS, name, body)
         for name, server in SERVERS.items()
         if server.is_there
         for body in (server.quick_bodies if quick else server.bodies)
-        for kind in server.kinds
-        for batch in BATCHES
-        if kind == "temperature" or batch == min(BATCHES)
+        for workload in server.workloads
+        for batch, requests in BATCHES.items()
+        if workload == "temperature" or batch == min(BATCHES)
     ]
 
 
@@ -301,41 +194,18 @@ def main() -> int:
     rows = [
         [
             line.server,
-            line.kind,
+            line.workload.name,
             line.body,
             f"{line.batch:,}",
-            *(f"{line.rate(way):,.0f}" for way in ("ours", "thin")),
-            f"{line.ratio:.2f}",
-            *(
-                f"{seconds / line.cost.events * 1e6:.3f}"
-                for seconds in (line.cost.generate_s, line.cost.encode_s, line.cost.cpu_s)
-            ),
+            *(f"{line.rate(way):,.0f}" for way in ("ours", "thinnest")),
+            f"{line.ratio():.2f}",
+            *line.cost_cells,
         ]
         for line in lines
     ]
-    headers = [
-        "Server",
-        "Workload",
-        "Body",
-        "Batch",
-        "Ours/s",
-        "http.client/s",
-        "Ratio",
-        "Generate",
-    ]
-    show([*headers, "Encode", "All µs"], rows, texts=3)
-    goal, slack = (QUICK_GOAL, QUICK_SLACK) if quick else (GOAL, 1.0)
-    judged = [line for line in lines if line.body != "gzip"]
-    found = "; ".join(
-        f"{kind} {max(line.cost.us for line in own):.2f} µs of CPU per event (goal <= {limit * slack:g})"
-        for kind, (_, limit) in KINDS.items()
-        if (own := [line for line in judged if line.kind == kind])
-    )
-    ratio = min(line.ratio for line in judged)
-    return conclude(
-        f"line_limit: ratio {ratio:.2f} (goal >= {goal:g}), {found}",
-        all(line.meets(goal, slack) for line in lines),
-    )
+    headers = ["Server", "Workload", "Body", "Batch", "Ours/s", "http.client/s", "Ratio"]
+    show([*headers, *COST_HEADERS], rows, texts=3)
+    return judge("line_limit", [line for line in lines if line.body != "gzip"], quick)
 
 
 if __name__ == "__main__":

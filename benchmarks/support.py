@@ -205,7 +205,7 @@ Turn = Callable[[int], None]
 
 @contextmanager
 def worker_in_turns(
-    writer: Writer, workload: Workload, batch: int, batches: int, turns: int
+    writer: Writer, workload: Workload, batch: int, batches: int, turns: int, max_retries: int = 0
 ) -> Iterator[Turn]:
     """A worker's path, which pauses when its turn of so many batches (0: of single events) is over."""
     with connect(writer):
@@ -223,7 +223,7 @@ def worker_in_turns(
         def turn(_: int) -> None:
             # All that the loop asks of a feed is to be iterated over.
             part = cast(Feed, islice(payloads, batches))
-            insert_all(part, writer, recorder, 0, lambda: None)
+            insert_all(part, writer, recorder, max_retries, lambda: None)
 
         yield turn
 
