@@ -77,7 +77,7 @@ begin() {
   # shellcheck source=/dev/null
   . "$FOLDER/$SIZE.env"
   # shellcheck disable=SC2034 # TOPOLOGY is for install.sh.
-  if [ "$NODE_COUNT" = 1 ]; then TOPOLOGY=single-node.yaml; else TOPOLOGY=three-node.yaml; fi
+  if [ "$NODE_COUNT" = 1 ]; then TOPOLOGY=single-node.yaml; else TOPOLOGY=multi-node.yaml; fi
   if [ "$VARIANT" = local ]; then
     IMAGE=${IMAGE:-$LOCAL_IMAGE}
     VOLUMES=$LABEL=$DATABASE

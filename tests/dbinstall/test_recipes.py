@@ -61,7 +61,7 @@ def test_the_same_file_names_everywhere(recipe: Recipe) -> None:
         "single-node.yaml",
     }  # fmt: skip
     if 3 in recipe.nodes:
-        wanted.add("three-node.yaml")
+        wanted.add("multi-node.yaml")
     if LOCAL in recipe.variants:
         wanted.add("local.yaml")
     assert {path.name for path in recipe.folder.iterdir()} == wanted

@@ -19,7 +19,14 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from cli.install.recipes import DATABASE_LABEL, Recipe, load_recipe
-from tests.dbinstall.rendering import COMBINATIONS, Combination, is_core, objects, render
+from tests.dbinstall.rendering import (
+    COMBINATIONS,
+    Combination,
+    is_core,
+    objects,
+    render,
+    values_of,
+)
 from tests.e2e.tool import Done, Running, eventually
 
 from .cluster import POSTGRES_IMAGE, Cluster, Namespace
@@ -324,8 +331,8 @@ def custom_resources(cluster: Cluster) -> Iterator[None]:
 def test_the_vendors_recipes_without_their_operators(
     custom_resources: None, namespace: Namespace
 ) -> None:
-    """Their scripts with the real kubectl, and a hand that says the resource is ready. Whether an operator
-    makes a database of it is not tested here."""
+    """Their scripts with the real kubectl for as many nodes as they have, and a hand that says the resource
+    is ready. Whether an operator makes a database of it is not tested here."""
     for name, (group, version, plural, _) in CUSTOM.items():
         recipe = load_recipe(name)
         stopped = threading.Event()
@@ -333,13 +340,16 @@ def test_the_vendors_recipes_without_their_operators(
             target=keep_ready, args=[namespace, group, version, plural, stopped], daemon=True
         )
         readier.start()
+        nodes = max(recipe.nodes)
+        options = ("--variant", "vendor", "--nodes", str(nodes), "--timeout", "30")
         try:
-            script(recipe, "install.sh", namespace, "--variant", "vendor", "--timeout", "30")
+            script(recipe, "install.sh", namespace, *options)
         finally:
             stopped.set()
             readier.join()
         made = list_objects(namespace, group, version, plural)
         assert len(made) == 1 and made[0]["metadata"].get("name"), name
+        assert nodes in values_of(made[0]["spec"], "size", "count", "instances"), name
         core = namespace.cluster.core
         selector = f"{DATABASE_LABEL}={name}"
         secrets = core.list_namespaced_secret(namespace.name, label_selector=selector).items
