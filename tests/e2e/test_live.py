@@ -17,8 +17,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from .live import find_url
 from .server import Server
-from .tool import Running, Tool, eventually
+from .tool import Tool, eventually
 
 
 @pytest.fixture
@@ -66,14 +67,6 @@ class _Passing(socketserver.BaseRequestHandler):
                 while part := other.recv(65536):
                     self.request.sendall(part)
             self.server.open.remove(other)
-
-
-def find_url(running: Running) -> str:
-    """Of the page, as the command prints it."""
-    running.await_err("live: http")
-    found = re.search(r"^live: (\S+)$", running.err, re.MULTILINE)
-    assert found is not None
-    return found[1]
 
 
 def read_number(page: Page, tile: str, part: str = ".value") -> float:

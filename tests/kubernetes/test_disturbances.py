@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+from tests.e2e.live import Reader
 from tests.e2e.tool import PASSWORD, eventually
 
 from .cluster import POSTGRES_IMAGE, Cluster, Namespace
@@ -229,13 +230,14 @@ def test_the_databases_pod_is_deleted_and_its_data_survive(
             before = cluster.core.read_namespaced_pod(pod, place.name).metadata.uid
             tool.configure(resources={**WORKER, "cpu": HALF})
             tool.add_database(f"{DURABLE}.{place.name}")
-            done = tool.run(
+            running = tool.start(
                 "insert", "--target", DATABASE, "--workers", 2, "--runs", 1, "--batch", 10,
                 "--rate", 400, "--duration", "15s", "--patience", "2m",
                 "--disturb", f"5s delete-pods app={DURABLE} in {place.name}",
-                "--json", tool.json, within_s=150,
+                "--live", "--json", tool.json,
             )  # fmt: skip
-            tool.fine(done)
+            page = Reader(running)
+            done = tool.fine(running.wait(150))
             assert cluster.core.read_namespaced_pod(pod, place.name).metadata.uid != before
             (run,) = tool._read(tool.json)["runs"]
             stored = run["events"]
@@ -255,3 +257,22 @@ def test_the_databases_pod_is_deleted_and_its_data_survive(
     assert run["latency_ms"]["max"] >= 1000 * (outage["gap_s"] - 1)
     assert f"After delete-pods app={DURABLE} in {place.name} at 5." in done.out
     assert "nothing was lost or stored twice." in done.out
+    page.wait()
+    check_page(page, run)
+
+
+def check_page(page: Reader, run: Any) -> None:
+    """It showed the deletion, the backlog and the requests that were sent again while it was so."""
+    (mark,) = run["marks"]
+    (shown,) = page.latest("marks")
+    assert (shown["action"], shown["ok"], shown["number"]) == (mark["action"], True, 1)
+    assert shown["took_s"] == pytest.approx(mark["ended_s"] - mark["at_s"], abs=0.01)
+    states = [one["run"] for one in page.told if one["run"] and one["run"]["phase"] == "running"]
+    writers = [state["groups"][0] for state in states if state["groups"]]
+    assert max(one["backlog"] or 0 for one in writers) > 100
+    assert writers[-1]["retries"] >= 2
+    last = page.metrics[-1]
+    assert last["iot_benchmark_disturbances_total"] == 1
+    assert last['iot_benchmark_retries_total{role="write"}'] >= 2
+    backlog = 'iot_benchmark_backlog_events{role="write"}'
+    assert max(one.get(backlog, 0.0) for one in page.metrics) > 100

@@ -8,6 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.e2e.live import Reader
 from tests.e2e.tool import PASSWORD, eventually
 
 from .cluster import Namespace
@@ -160,8 +161,9 @@ def test_cpu_of_the_databases_pod(tool: ClusterTool, namespace: Namespace, datab
     tool.configure()
     running = tool.start(
         "insert", "--target", DATABASE, "--workers", 1, "--runs", 1, "--duration", "9s",
-        "--json", tool.json,
+        "--live", "--json", tool.json,
     )  # fmt: skip
+    page = Reader(running)
     eventually(lambda: "running" in running.err, "the run's window", 60, 0.05)
     lines = where.execute("postgres", _COUNT_CPU.replace("SECONDS", "8")).splitlines()
     done = tool.fine(running.wait(60))
@@ -179,6 +181,26 @@ def test_cpu_of_the_databases_pod(tool: ClusterTool, namespace: Namespace, datab
     assert len(used["timeline"]) >= 2
     assert used["restarts"] == 0
     assert f"the database used {used['cpu_share']:.0%} of {used['cpus']:g} CPUs" in done.out
+    page.wait()
+    check_page(page, run, mean)
+
+
+def check_page(page: Reader, run: Any, mean_cpus: float) -> None:
+    """It showed the pod's CPU and how far the workers were, while it was so; Prometheus the same."""
+    assert page.told[-1]["ended"] == "done"
+    cpus = [point["cpus"] for point in page.points if point.get("cpus")]
+    assert max(cpus) == pytest.approx(mean_cpus, rel=0.3)
+    states = [one["run"] for one in page.told if one["run"] and one["run"]["phase"] == "running"]
+    done = [state["groups"][0]["done"] for state in states if state["groups"]]
+    assert done == sorted(done) and 0 < done[-1] <= run["events"]
+    assert len(set(done)) >= 5
+    (outcome,) = page.latest("runs")
+    assert f"{run['inserts_per_s']:,.0f}" in outcome["outcome"]
+    last = page.metrics[-1]
+    assert last["iot_benchmark_events_total"] in done
+    assert last["iot_benchmark_database_cpus_used"] in cpus
+    assert last["iot_benchmark_database_cpus_limit"] == run["resources"]["cpus"]
+    assert last['iot_benchmark_phase{phase="run"}'] == 1
 
 
 def test_steps_and_prefill(tool: ClusterTool, database: str) -> None:
