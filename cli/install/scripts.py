@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 
 from ..cluster import Place
 from ..errors import ConfigError, RunFailed
@@ -17,6 +15,27 @@ from ..signals import Interrupted
 from .recipes import Choice, Recipe
 
 _END_S = 10.0
+
+_GUARD = """
+exec 3<&0 </dev/null
+ended=
+trap 'ended=yes' TERM
+(
+  trap '' TERM
+  read -r -u 3
+  kill -TERM 0
+  sleep "$0"
+  kill -KILL 0
+) &
+"$@" 3<&-
+status=$?
+if [ "$ended" ]; then kill -KILL 0; fi
+kill -KILL $!
+exit $status
+"""
+"""Runs a script that must not outlive this process: $0 is how long it may take to end, in seconds. Standard
+input is a pipe whose other end only this process has; it ends when this does, even by SIGKILL. Then all of
+the process group are told to end, and after a while made to."""
 
 
 class Scripts:
@@ -44,16 +63,17 @@ class Scripts:
         return done.stdout.rstrip()
 
     def run(self, script: str, arguments: Sequence[str]) -> None:
-        """Run a script with its output on standard error; RunFailed if it fails. An interrupt ends it."""
+        """Run a script with its output on standard error; RunFailed if it fails. An interrupt ends it, and
+        so does the end of this process."""
         running = subprocess.Popen(
-            self._command(script, arguments),
-            stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), stderr=sys.stderr.fileno(),
+            ["bash", "-c", _GUARD, f"{_END_S:g}", *self._command(script, arguments)],
+            stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), stderr=sys.stderr.fileno(),
             env=self._environment(), start_new_session=True,
         )  # fmt: skip
         try:
-            status = running.wait()
+            with running:  # which closes the pipe, whatever happens
+                status = running.wait()
         except Interrupted as end:
-            _end(running)
             end.left = (
                 f"{script} of {self._recipe.name} was not finished; see {program()} db status"
             )
@@ -76,16 +96,6 @@ class Scripts:
         if self._place.kubeconfig:
             environment["KUBECONFIG"] = self._place.kubeconfig
         return environment
-
-
-def _end(running: subprocess.Popen[bytes]) -> None:
-    """End a script with everything that it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(running.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            running.wait(_END_S)
-            return
 
 
 def _last_error(stderr: str, script: str) -> str:

@@ -4,14 +4,21 @@ what they are told: the vendors' images can't be had everywhere, the commands ca
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
+from cli.cluster import Place
+from cli.errors import RunFailed
 from cli.install.recipes import LOCAL, Recipe
+from cli.install.scripts import Scripts
 
+from ..e2e.tool import eventually
 from .rendering import COMBINATIONS, RECIPES, Combination, chart_values, objects, render
 
 PASSWORD = "Sesame0pen"
@@ -180,3 +187,59 @@ def test_a_password_is_made_once_and_well(recorded: Recorded) -> None:
     assert len(made) == 3
     # 24 letters and digits are 32 characters in base64.
     assert all(len(text) == 32 for text in made)
+
+
+# --- how the tool runs them -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def scripts(recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripts:
+    """Of a recipe without any yet; SIGKILL comes a little after SIGTERM."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr("cli.install.scripts._END_S", 0.2)
+    return Scripts(replace(RECIPES[0], folder=tmp_path), Place("ns", context="ctx"), 60)
+
+
+def test_a_script_reads_nothing_and_its_status_counts(
+    scripts: Scripts, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "install.sh").write_text('echo "told $*, read <$(cat)>"; exit 2\n')
+    script = ("install.sh", ["--status"])
+    with pytest.raises(RunFailed, match=r"install\.sh ended with status 2"):
+        scripts.run(*script)
+    assert (
+        "told --namespace ns --context ctx --timeout 60 --status, read <>" in capfd.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_script_does_not_outlive_a_tool_that_was_killed(
+    scripts: Scripts, tmp_path: Path, stubborn: bool
+) -> None:
+    """Nor does what it has started."""
+    ignored = "trap '' TERM\n" if stubborn else ""
+    pids = tmp_path / "pids"
+    pids.touch()
+    (tmp_path / "install.sh").write_text(f"{ignored}sleep 1000 & echo $$ $! >{pids}\nwait\n")
+    tool = os.fork()
+    if not tool:
+        try:
+            scripts.run("install.sh", [])
+        finally:
+            os._exit(1)
+    found = eventually(lambda: pids.read_text().split(), "the script")
+    processes = [psutil.Process(int(one)) for one in found]
+    group = os.getpgid(processes[0].pid)
+    os.kill(tool, signal.SIGKILL)
+    os.waitpid(tool, 0)
+    _, alive = psutil.wait_procs(processes, 10)
+    assert not alive
+    eventually(lambda: not _has_members(group), "the end of its group")
+
+
+def _has_members(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
