@@ -22,8 +22,9 @@ from ..output import note, say
 from ..show.status import format_span
 from ..show.tables import Table
 from ..signals import Interrupted
+from .addresses import list_claims
 from .asked import Campaign
-from .claims import Holding, claim_databases, list_claims
+from .claims import Holding, claim_databases
 from .installing import Installer
 from .plan import Job, Turn, list_left
 from .reporting import report_campaign
@@ -233,7 +234,8 @@ class _Course:
             self._folder.keep_failed(self._failed)
 
     def _make(self, job: Job) -> bool:
-        """Make one job; whether it gave a whole result. RunFailed if the disk is full."""
+        """Make one job; whether it gave a whole result. RunFailed if the disk is full, or another campaign
+        has taken the database meanwhile."""
         self._folder.write_log(f"{job.name}: begins: {' '.join([job.command, *job.arguments])}")
         before = self._folder.list_folders()
         try:
@@ -252,6 +254,12 @@ class _Course:
             if self._debug:
                 raise
             return self._keep_failure(job, f"unexpected {type(error).__name__}: {error}")
+        try:
+            self._holding.check()
+        except RunFailed:
+            # Of its figures nobody knows what they are worth.
+            self._folder.set_aside(before)
+            raise
         if not self._folder.list_folders() - before:
             return self._keep_failure(job, "it has kept no result")
         said = "done" if status == 0 else "done, but not valid"

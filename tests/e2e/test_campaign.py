@@ -7,7 +7,9 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,8 +45,17 @@ steps:
 """
 
 
-def test_killed_resumed_and_refused(tool: Tool, shown: list[LiveState]) -> None:
-    tool.add_target("gone", module="postgres", connection_string="host=127.0.0.1 port=1 dbname=x")
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """Where nobody listens, and nobody else's campaign looks for a database."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def test_killed_resumed_and_refused(tool: Tool, shown: list[LiveState], closed_port: int) -> None:
+    gone = f"host=127.0.0.1 port={closed_port} dbname=x"
+    tool.add_target("gone", module="postgres", connection_string=gone)
     (tool.place / "night.yaml").write_text(FILE)
     folder = tool.place / "campaigns" / "night"
     planned = tool.run_here("campaign", "night.yaml", "--dry-run").ok()
@@ -60,11 +71,13 @@ def test_killed_resumed_and_refused(tool: Tool, shown: list[LiveState]) -> None:
     assert "another campaign is at work in campaigns/night" in refused
     # Another file, another folder, the same database.
     tool.add_target(
-        "same", module="timescaledb", connection_string="postgresql://me@localhost:1/db"
+        "same",
+        module="timescaledb",
+        connection_string=f"postgresql://me@localhost:{closed_port}/db",
     )
     (tool.place / "other.yaml").write_text("targets: [same]\nsteps:\n- insert: {runs: 1}\n")
     refused = tool.run_here("campaign", "other.yaml").error(2)
-    assert "the database of target same (localhost:1)" in refused
+    assert f"the database of target same (localhost:{closed_port})" in refused
     assert str(tool.place / "campaigns" / "night") in refused
     running.send(signal.SIGKILL)
     running.wait()

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import urllib3
 import yaml
@@ -29,6 +30,8 @@ from cli.kubeclient import (
 )
 from simulator import __version__
 from tests.e2e.tool import PASSWORD, eventually
+
+from .proxy import Proxy
 
 IMAGE = os.environ.get("E2E_IMAGE", f"iot-database-benchmark:{__version__}")
 POSTGRES_IMAGE = os.environ.get("E2E_POSTGRES_IMAGE", "postgres:18")
@@ -86,6 +89,18 @@ class Cluster:
             "clusters": [{**merged["clusters"][context["cluster"]], "name": "test"}],
             "users": [{**merged["users"][context["user"]], "name": "test"}],
         }
+
+    @contextlib.contextmanager
+    def proxied(self) -> Iterator[tuple[Proxy, dict[str, Any]]]:
+        """A proxy before the API server, and a kubeconfig by which it is taken."""
+        document = self.kubeconfig()
+        entry = document["clusters"][0]["cluster"]
+        server = urlsplit(entry["server"])
+        assert server.hostname
+        with Proxy(server.hostname, server.port or 443) as proxy:
+            entry["server"] = f"https://127.0.0.1:{proxy.port}"
+            entry["tls-server-name"] = server.hostname
+            yield proxy, document
 
     @contextlib.contextmanager
     def namespace(self, labels: Mapping[str, str] | None = None) -> Iterator[Namespace]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -114,13 +113,7 @@ def check_what_is_being_deleted(tool: ClusterTool, namespace: Namespace) -> None
 @pytest.fixture
 def proxy(cluster: Cluster, tool: ClusterTool) -> Iterator[Proxy]:
     """Between the tool and the API server."""
-    document = cluster.kubeconfig()
-    entry = document["clusters"][0]["cluster"]
-    server = urlsplit(entry["server"])
-    assert server.hostname
-    with Proxy(server.hostname, server.port or 443) as proxy:
-        entry["server"] = f"https://127.0.0.1:{proxy.port}"
-        entry["tls-server-name"] = server.hostname
+    with cluster.proxied() as (proxy, document):
         tool.kubeconfig = str(tool.write_kubeconfig(document))
         yield proxy
 
