@@ -29,7 +29,9 @@ from simulator.modules.iotdb.thrift import (
     read_answer,
 )
 from simulator.modules.options import parse_options
-from simulator.workloads.base import Column, ColumnType, EventBlock, Schema
+from simulator.workloads import load_workload
+from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
+from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import Bound, Query
 from simulator.workloads.temperature import Temperature
 
@@ -172,6 +174,18 @@ def test_events_of_a_device_stand_together_in_the_order_of_time() -> None:
                 for device in set(devices):
                     times = [row[0] for row in rows if row[1] == device]
                     assert times == sorted(times)
+
+
+@pytest.mark.parametrize("devices", [1, 3, 40])
+@pytest.mark.parametrize("kind", [Cpu, Temperature, load_workload("trucks")])
+def test_what_describes_a_device_is_that_of_each_event(kind: type[Workload], devices: int) -> None:
+    """Though it is encoded once for each run; single inserts are encoded one by one."""
+    spread = {"device_spread": devices} if kind is not load_workload("trucks") else {}
+    block = kind(seed=3, **spread).block(1, 5, 120)
+    rows = [row for body in encode(block, 0) for row in rows_of(read_request(body))]
+    for tables in Tables:
+        found = encode(block, 50, tables=tables)
+        assert sorted(row for body in found for row in rows_of(read_request(body))) == sorted(rows)
 
 
 def test_a_request_to_several_tables_is_a_tablet_for_each() -> None:

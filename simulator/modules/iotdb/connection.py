@@ -10,6 +10,7 @@ from typing import Any
 
 from ..shared.arrival import note_sending, receive_stamped, stamp_arrivals
 from ..shared.http import SOCKET_OPTIONS
+from ..shared.waiting import limit_waits
 from .answers import Row, read_blocks
 from .errors import ServerError, check_status
 from .thrift import (
@@ -55,13 +56,14 @@ class Connection:
         try:
             for option in SOCKET_OPTIONS:
                 self._stream.setsockopt(*option)
-            self._timeout_s: float | None = timeout_s
+            self._timeout_s: float | None = None
+            self._limit(timeout_s)
             self._stamped = stamped and stamp_arrivals(self._stream)
             self._buffer = memoryview(bytearray(_PIECE))
             self._more = b""
             """What came behind the last answer."""
             self._done = b""
-            """What the node answered to the first insert that it had done."""
+            """The frame that told of the last insert that was done."""
             self._log_in(*login, configuration)
         except BaseException:
             self._stream.close()
@@ -81,7 +83,7 @@ class Connection:
         check_status(opened[1])
         self._session = opened[3]
         asked = call_plainly("requestStatementId", put_i64(1, self._session))
-        self._statement = read_answer(self._exchange(asked))
+        self._statement = _read_frame(self._exchange(asked))
         self._end = put_i64(1, self._session) + END_CALL
 
     def close(self) -> None:
@@ -96,8 +98,8 @@ class Connection:
         self._stream.close()
 
     def insert(self, requests: Sequence[bytes], timeout_s: float) -> None:
-        """Have tablets stored: calls but for the session's number and their end. Raises TimeoutError,
-        another OSError, ThriftError or ServerError, the first."""
+        """Have tablets stored: calls but for the session's number and their end. Raises OSError, one of
+        `TIMEOUTS` perhaps, ThriftError or ServerError, the first."""
         self._limit(timeout_s)
         if self._stamped:
             note_sending()
@@ -109,7 +111,7 @@ class Connection:
             if answer == self._done:
                 continue
             try:
-                check_status(read_answer(answer))
+                check_status(_read_frame(answer))
                 self._done = answer
             except ServerError as error:
                 failed = failed or error
@@ -173,33 +175,38 @@ class Connection:
         return template[2].decode(errors="replace"), own[2].decode(errors="replace")
 
     def _ask(self, message: bytes) -> Any:
-        found = read_answer(self._exchange(message))
+        found = _read_frame(self._exchange(message))
         if not isinstance(found, dict):
             raise ThriftError("the answer has not what was asked for")
         return found
 
     def _limit(self, timeout_s: float) -> None:
         if timeout_s != self._timeout_s:
-            self._stream.settimeout(timeout_s)
+            limit_waits(self._stream, timeout_s)
             self._timeout_s = timeout_s
 
     def _exchange(self, message: bytes) -> bytes:
-        """Send a message; its answer."""
+        """Send a message; the frame of its answer."""
         self._send([message])
         return self._receive()
 
     def _send(self, messages: Sequence[bytes], end: bytes = b"") -> None:
         """Send messages that have this end, in a frame each."""
-        parts = []
+        parts: list[bytes] = []
+        size = 0
         for message in messages:
-            parts += [_FRAME.pack(len(message) + len(end)), message, end]
+            length = len(message) + len(end)
+            parts += (_FRAME.pack(length), message, end)
+            size += _FRAME.size + length
         sent = self._stream.sendmsg(parts)
-        if sent < sum(map(len, parts)):
+        if sent < size:
             self._stream.sendall(memoryview(b"".join(parts))[sent:])
 
     def _receive(self) -> bytes:
-        """The next frame's message."""
-        data, self._more = self._more, b""
+        """The next frame."""
+        data, self._more = self._more or self._read_some(), b""
+        if data == self._done:
+            return data
         while len(data) < _FRAME.size:
             data += self._read_some()
         (size,) = _FRAME.unpack_from(data)
@@ -213,7 +220,7 @@ class Connection:
                 have += len(parts[-1])
             data = b"".join(parts)
         self._more = data[end:]
-        return data[_FRAME.size : end]
+        return data[:end]
 
     def _read_some(self) -> bytes:
         if self._stamped:
@@ -223,3 +230,8 @@ class Connection:
         if not size:
             raise ConnectionResetError("the node closed the connection")
         return bytes(self._buffer[:size])
+
+
+def _read_frame(frame: bytes) -> Any:
+    """As `read_answer`."""
+    return read_answer(frame[_FRAME.size :])

@@ -5,20 +5,19 @@ missing, a bit for each row follows, of all columns. So a request is a few of nu
 the other, and nothing is done per event but for texts of different lengths.
 
 A tablet is of one table, as the server takes it. In each the events of a device stand together, in the
-order of time, since the server takes each run of one device's rows on its own.
+order of time, since the server takes each run of one device's rows on its own. So the device's name, and
+what describes it, is encoded once for each run.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...binary_rows import BinaryRows
 from ...encoding import all_alike, bounds, is_constant, octets_of
 from ...records import Run
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
@@ -35,6 +34,7 @@ from .thrift import (
     put_text,
     put_texts,
 )
+from .values import BIG_ENDIAN, Missing, Packed, Runs, Wide, are_full, cut_bits, pack, pack_texts
 
 TIME = "time"
 """What a table's column of time is always called."""
@@ -60,16 +60,13 @@ _CODES = {
 }
 _TAG, _FIELD = 0, 1
 
-_BIG_ENDIAN = {
-    ColumnType.TIMESTAMP_MS: ">i8",
-    ColumnType.INT64: ">i8",
-    ColumnType.INT32: ">i4",
-    ColumnType.FLOAT32: ">f4",
-    ColumnType.FLOAT64: ">f8",
-    ColumnType.BOOL: "?",
-}
-_MIXED = np.random.default_rng(7).integers(1, 2**63, 256, dtype=np.uint64) | np.uint64(1)
-"""Factors of the bytes of a device's name, whose sum tells most devices apart."""
+_WORD = 8
+_MIXED = np.random.default_rng(7).integers(1, 2**63, 32, dtype=np.uint64) | np.uint64(1)
+"""Factors of the words of a device's name, whose sum tells most devices apart."""
+
+
+_ROWS_OF_RUN = 24
+"""What takes as long for so many rows as for one run."""
 
 
 class TableColumn(NamedTuple):
@@ -81,6 +78,9 @@ class TableColumn(NamedTuple):
     """Whether it is a part of what tells devices apart."""
     is_device: bool
     """Whether its values are the devices' names, and not those of the events' column."""
+
+    is_of_device: bool
+    """Whether it follows from the device's name alone."""
 
     @property
     def type(self) -> str:
@@ -97,13 +97,14 @@ def list_columns(schema: Schema) -> list[TableColumn]:
     found = []
     if schema.device_path:
         device = Column(schema.device_path, ColumnType.TEXT)
-        found.append(TableColumn(schema.device_path, device, is_tag=True, is_device=True))
+        found.append(TableColumn(schema.device_path, device, True, True, True))
     for column in schema.columns:
         if column.name == schema.time:
             continue
         is_device = column.name == schema.device and not schema.device_path
         is_tag = is_device or (column.tag and column.type is ColumnType.TEXT)
-        found.append(TableColumn(column.name, column, is_tag, is_device))
+        is_of_device = column.tag or column.name == schema.device
+        found.append(TableColumn(column.name, column, is_tag, is_device, is_of_device))
     return found
 
 
@@ -136,198 +137,190 @@ class TabletEncoder(Encoder):
         return self._batches(block, batch) if batch else self._singles(block)
 
     def _batches(self, block: EventBlock, batch: int) -> list[Payload]:
-        columns = [_pack(column, block) for column in self._columns]
-        stamps = _Wide(block.columns[self._time].astype(">i8"), None)
-        order = _Order(block.devices, block.columns[self._time])
-        payloads = []
-        for start, stop in bounds(len(block), batch):
-            bodies = []
-            for table, rows in deal_rows(block, start, stop, len(self._heads)):
-                chosen, count = order.arrange(rows), len(rows)
-                pieces = [packed.cut(chosen, count) for packed in columns]
-                pieces += _cut_bits(columns, chosen, count)
-                parts = (
-                    self._heads[table],
-                    put_i32(7, count),
-                    begin_bytes(5, 8 * count),
-                    stamps.cut(chosen, count),
-                    begin_bytes(4, sum(map(len, pieces))),
-                    *pieces,
-                )
-                bodies.append(b"".join(parts))
-            payloads.append(Payload(bodies, stop - start, block, stop - 1))
+        requests = [
+            deal_rows(block, start, stop, len(self._heads))
+            for start, stop in bounds(len(block), batch)
+        ]
+        shares = [share for request in requests for share in request]
+        layout = _lay_out(block, self._time, [share.rows for share in shares])
+        given = [_take(column, block) for column in self._columns]
+        pieces = _pack_columns(given, len(block), layout)
+        missing = [None if one.missing is None else layout.arrange(one.missing) for one in given]
+        stamps = Wide(layout.arrange(block.columns[self._time]).astype(">i8"))
+        bodies = [
+            self._make_call(share.table, begin, end, stamps, pieces, missing)
+            for share, (begin, end) in zip(shares, pairwise(layout.bounds), strict=True)
+        ]
+        payloads, made, stop = [], 0, 0
+        for request in requests:
+            data = bodies[made : made + len(request)]
+            events = sum(len(share.rows) for share in request)
+            made, stop = made + len(request), stop + events
+            payloads.append(Payload(data, events, block, stop - 1))
         return payloads
+
+    def _make_call(
+        self,
+        table: int,
+        begin: int,
+        end: int,
+        stamps: Wide,
+        pieces: Sequence[Packed],
+        missing: Sequence[Missing],
+    ) -> bytes:
+        """A tablet of the rows [begin, end) of the block in its new order."""
+        count = end - begin
+        values = [piece.cut(begin, end) for piece in pieces]
+        values += cut_bits(missing, begin, end)
+        return b"".join(
+            (
+                self._heads[table],
+                put_i32(7, count),
+                begin_bytes(5, 8 * count),
+                stamps.cut(begin, end),
+                begin_bytes(4, sum(map(len, values))),
+                *values,
+            )
+        )
 
     def _singles(self, block: EventBlock) -> list[Payload]:
         payloads = []
         for share, part in deal_block(block, len(self._heads)):
-            columns = [_pack(column, part) for column in self._columns]
+            given = [_take(column, part) for column in self._columns]
             stamps = part.columns[self._time].astype(">i8")
-            bodies = _make_singles(self._heads[share.table], columns, stamps)
+            bodies = _make_singles(self._heads[share.table], given, stamps)
             payloads += [Payload([body], 1, part, row) for row, body in enumerate(bodies)]
         return payloads
 
 
-_Rows = slice | NDArray[np.intp]
-"""Which rows of a block, in which order."""
+class _Layout(NamedTuple):
+    """Where a block's events go: to tablets, one after the other."""
+
+    order: NDArray[np.intp] | None
+    """The rows of the block as they are to stand; None: as they do."""
+    bounds: Sequence[int]
+    """Where each tablet begins, and where the last one ends."""
+    runs: Sequence[int]
+    """Where each run of one device's events begins, and where the last one ends. None goes on in the next
+    tablet."""
+
+    def arrange(self, values: NDArray[Any]) -> NDArray[Any]:
+        """A value of each event, in the new order."""
+        return values if self.order is None else values[self.order]
+
+    def find_rows(self, places: Sequence[int]) -> NDArray[np.intp]:
+        """The block's rows that stand there."""
+        found = np.asarray(places, dtype=np.intp)
+        return found if self.order is None else self.order[found]
 
 
-class _Order:
-    """The order of a tablet's events: by device and time."""
-
-    def __init__(self, devices: NDArray[np.bytes_], times: NDArray[np.int64]) -> None:
-        self._times = times
-        self._is_sorted = bool((times[1:] >= times[:-1]).all())
-        self._marks: NDArray[np.uint16] | None = None
-        """A number of each device; None: there is one device."""
-        if not all_alike(devices):
-            octets = octets_of(devices)
-            # Of 16 bits, which numpy sorts fastest. Two devices of one number may get mixed: that costs the
-            # server a little time, and no more.
-            mixed = octets @ np.resize(_MIXED, octets.shape[1])
-            self._marks = (mixed >> np.uint64(48)).astype(np.uint16)
-
-    def arrange(self, rows: range) -> _Rows:
-        """These rows in order."""
-        chosen = slice(rows.start, rows.stop, rows.step)
-        if self._marks is None and self._is_sorted:
-            return chosen
-        if self._marks is None:
-            order = np.argsort(self._times[chosen], kind="stable")
-        elif self._is_sorted:
-            order = np.argsort(self._marks[chosen], kind="stable")
-        else:
-            order = np.lexsort((self._times[chosen], self._marks[chosen]))
-        return rows.start + order * rows.step
+def _lay_out(block: EventBlock, time: str, tablets: Sequence[range]) -> _Layout:
+    """Puts the events of these tablets, each with those rows of the block, in order: by device and time."""
+    times, devices = block.columns[time], block.devices
+    bounds = list(accumulate(map(len, tablets), initial=0))
+    marks = _mark(devices)
+    is_sorted = bool((times[1:] >= times[:-1]).all())
+    if marks is None and is_sorted and all(rows.step == 1 for rows in tablets):
+        return _Layout(None, bounds, bounds)
+    order = np.concatenate([_sort(rows, marks, times, is_sorted) for rows in tablets])
+    if marks is None:
+        return _Layout(order, bounds, bounds)
+    octets = octets_of(devices[order])
+    width = octets.shape[1]
+    flat = octets.reshape(-1)
+    begins = np.zeros(len(order) + 1, dtype=bool)
+    begins[bounds] = True
+    begins[np.flatnonzero(flat[width:] != flat[:-width]) // width + 1] = True
+    return _Layout(order, bounds, np.flatnonzero(begins).tolist())
 
 
-class _Packed(ABC):
-    """A column's values as bytes."""
+def _mark(devices: NDArray[np.bytes_]) -> NDArray[np.uint16] | None:
+    """A number of each device; None: there is one device.
 
-    width: int = 0
-    """Bytes of each value; 0: they differ."""
-    missing: NDArray[np.bool_] | None = None
-    """Where there is none."""
-
-    @abstractmethod
-    def cut(self, rows: _Rows, count: int) -> bytes | memoryview:
-        """Those of `count` rows."""
-
-    @abstractmethod
-    def rows(self, count: int) -> Iterable[bytes]:
-        """Each of the `count` values on its own."""
-
-    def add_to(self, run: Run) -> None:
-        """Make the value a field of a row; of values that have a width."""
-        raise NotImplementedError
-
-
-class _Alike(_Packed):
-    """The same value in each row."""
-
-    def __init__(self, value: bytes) -> None:
-        self._value = value
-        self.width = len(value)
-
-    def cut(self, rows: _Rows, count: int) -> bytes:
-        return self._value * count
-
-    def rows(self, count: int) -> Iterable[bytes]:
-        return repeat(self._value, count)
-
-    def add_to(self, run: Run) -> None:
-        run.keep(self._value)
+    Of 16 bits, which numpy sorts fastest. Two devices of one number may get mixed: that costs a little
+    time, and no more.
+    """
+    if is_constant(devices) or all_alike(devices):
+        return None
+    octets = octets_of(devices)
+    width = octets.shape[1]
+    if width < _WORD:
+        octets = np.pad(octets, ((0, 0), (0, _WORD - width)))
+        width = _WORD
+    mixed = np.zeros(len(octets), dtype=np.uint64)
+    for factor, place in zip(
+        _MIXED, (*range(0, width - _WORD, _WORD), width - _WORD), strict=False
+    ):
+        mixed += octets[:, place : place + _WORD].view(np.uint64)[:, 0] * factor
+    return (mixed >> np.uint64(48)).astype(np.uint16)
 
 
-class _Wide(_Packed):
-    """Values of the same length."""
-
-    def __init__(self, values: NDArray[Any], missing: NDArray[np.bool_] | None) -> None:
-        self.width = values.dtype.itemsize
-        self._values = values.view(f"V{self.width}")
-        self.missing = missing
-
-    def cut(self, rows: _Rows, count: int) -> memoryview:
-        return np.ascontiguousarray(self._values[rows]).view(np.uint8).data
-
-    def rows(self, count: int) -> Iterable[bytes]:
-        found: list[bytes] = self._values.tolist()
-        return found
-
-    def add_to(self, run: Run) -> None:
-        run.take(self._values.dtype.str, self._values)
+def _sort(
+    rows: range, marks: NDArray[np.uint16] | None, times: NDArray[np.int64], is_sorted: bool
+) -> NDArray[np.intp]:
+    """These rows by device and time. `is_sorted`: by time they are already."""
+    chosen = slice(rows.start, rows.stop, rows.step)
+    if marks is None:
+        order = np.argsort(times[chosen], kind="stable")
+    elif is_sorted:
+        order = np.argsort(marks[chosen], kind="stable")
+    else:
+        order = np.lexsort((times[chosen], marks[chosen]))
+    return rows.start + order * rows.step
 
 
-class _Varying(_Packed):
-    """Texts of different lengths."""
+class _Given(NamedTuple):
+    """A column of a block."""
 
-    def __init__(self, values: list[bytes], missing: NDArray[np.bool_] | None) -> None:
-        self._values = values
-        self.missing = missing
-
-    def cut(self, rows: _Rows, count: int) -> bytes:
-        if isinstance(rows, slice):
-            return b"".join(self._values[rows])
-        return b"".join([self._values[row] for row in rows.tolist()])
-
-    def rows(self, count: int) -> Iterable[bytes]:
-        return self._values
+    column: TableColumn
+    values: NDArray[Any]
+    missing: Missing
 
 
-def _pack(column: TableColumn, part: EventBlock) -> _Packed:
-    values = part.devices if column.is_device else part.columns[column.name]
-    missing = None if column.is_device else part.missing.get(column.name)
+def _take(column: TableColumn, block: EventBlock) -> _Given:
+    if column.is_device:
+        return _Given(column, block.devices, None)
+    missing = block.missing.get(column.name)
     if missing is not None and not missing.any():
         missing = None
-    if kind := _BIG_ENDIAN.get(column.column.type):
-        return _Wide(np.ascontiguousarray(values.astype(kind)), missing)
-    if missing is None and is_constant(values):
-        return _Alike(_with_length(values[0]))
-    if missing is None and values.dtype.kind == "S" and octets_of(values)[:, -1].all():
-        return _Wide(_with_lengths(values), None)
-    gone = {} if missing is None else {column.name: missing}
-    rows = BinaryRows(
-        ([Column(column.name, ColumnType.TEXT)], {column.name: values}),
-        b"",
-        missing=gone,
-        missing_length=0,
-    )
-    return _Varying(rows.singles(), missing)
+    return _Given(column, block.columns[column.name], missing)
 
 
-def _with_length(text: bytes) -> bytes:
-    return len(text).to_bytes(4, "big") + text
+def _pack_columns(given: Sequence[_Given], count: int, layout: _Layout) -> list[Packed]:
+    """Pieces of tablets of so many events, of neighbours of one type together."""
+    pieces: list[Packed] = []
+    for kind, alike in groupby(given, lambda one: BIG_ENDIAN.get(one.column.column.type)):
+        if kind is None:
+            pieces += [_pack_texts(one, count, layout) for one in alike]
+            continue
+        columns = list(alike)
+        values = np.empty((len(columns), count), dtype=kind)
+        for row, one in zip(values, columns, strict=True):
+            row[:] = layout.arrange(one.values)
+        pieces.append(Wide(values))
+    return pieces
 
 
-def _with_lengths(texts: NDArray[np.bytes_]) -> NDArray[np.void]:
-    """Texts that are as long as the column is wide, each with its length before it."""
-    width = texts.dtype.itemsize
-    found = np.empty(len(texts), dtype=[("length", ">i4"), ("text", f"S{width}")])
-    found["length"] = width
-    found["text"] = texts
-    return found
+def _pack_texts(one: _Given, count: int, layout: _Layout) -> Packed:
+    values, missing = one.values, one.missing
+    if one.column.is_of_device and missing is None:
+        texts = values[layout.find_rows(layout.runs[:-1])]
+        # If they are of the same length, numpy is quicker with a text for each row than Python with one for
+        # each of many runs.
+        if _ROWS_OF_RUN * len(texts) <= count or not are_full(texts):
+            return Runs(texts, layout.runs)
+    if not is_constant(values):
+        values = layout.arrange(values)
+    return pack_texts(values, None if missing is None else layout.arrange(missing))
 
 
-def _cut_bits(columns: Sequence[_Packed], rows: _Rows, count: int) -> list[bytes]:
-    """Where values are missing, of all columns: nothing if none is."""
-    gone = [None if packed.missing is None else packed.missing[rows] for packed in columns]
-    if not any(places is not None and places.any() for places in gone):
-        return []
-    size = count // 8 + 1
-    return [
-        b"\x00"
-        if places is None
-        else b"\x01" + np.packbits(places, bitorder="little").tobytes().ljust(size, b"\x00")
-        for places in gone
-    ]
-
-
-def _make_singles(
-    head: bytes, columns: Sequence[_Packed], stamps: NDArray[np.int64]
-) -> list[bytes]:
+def _make_singles(head: bytes, given: Sequence[_Given], stamps: NDArray[np.int64]) -> list[bytes]:
     """Calls with one row each."""
+    columns = [pack(column.column, values, missing) for column, values, missing in given]
+    missing = [one.missing for one in given]
+    has_all = all(places is None for places in missing)
     before = b"".join((head, put_i32(7, 1), begin_bytes(5, 8)))
-    if all(packed.width and packed.missing is None for packed in columns):
+    if has_all and all(packed.width for packed in columns):
         run = Run()
         run.keep(before)
         run.take(">i8", stamps)
@@ -343,6 +336,7 @@ def _make_singles(
     calls: list[bytes] = []
     rows = zip(*(packed.rows(len(stamps)) for packed in columns), strict=True)
     for row, values in enumerate(rows):
-        data = b"".join((*values, *_cut_bits(columns, slice(row, row + 1), 1)))
+        bits = [] if has_all else cut_bits(missing, row, row + 1)
+        data = b"".join((*values, *bits))
         calls.append(b"".join((before, marks[row], begin_bytes(4, len(data)), data)))
     return calls

@@ -10,6 +10,7 @@ from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
 from ..shared.errors import CONNECTION_LOST, connection_lost
 from ..shared.http import CONNECT_TIMEOUT_S
+from ..shared.waiting import TIMEOUTS
 from .answers import Row
 from .connection import Connection
 from .errors import ServerError, translate
@@ -98,7 +99,7 @@ class Connector:
         if isinstance(error, ServerError):
             return translate(error, self._options, self._job)
         where = f"{address[0]}:{address[1]}" if address else self._options.servers
-        if isinstance(error, TimeoutError):
+        if isinstance(error, TIMEOUTS):
             return Retryable(
                 "timeout" if address is None else CONNECTION_LOST, f"{where}: no answer"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 
 from ..base import Job
 from ..sending import Payload, Writer
@@ -21,8 +21,8 @@ class IotdbWriter(Writer):
         self.max_in_flight = options.in_flight(job.load)
         self._options = options
         self._connector = Connector(options, job)
-        self._lock = threading.Lock()
-        self._idle: list[Connection] = []
+        self._idle: deque[Connection] = deque()
+        """Sessions that nobody uses. Threads may take and add some without a lock."""
 
     def open(self) -> None:
         connections = self._idle
@@ -31,29 +31,22 @@ class IotdbWriter(Writer):
             connections.append(self._connector.connect())
 
     def close(self) -> None:
-        with self._lock:
-            connections, self._idle = self._idle, []
-        for connection in connections:
-            connection.close()
+        while self._idle:
+            self._idle.pop().close()
 
     def send(self, payload: Payload) -> int:
-        connection = self._take() or self._connector.connect()
+        try:
+            # It belongs to this thread until it is given back.
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connector.connect()
         try:
             connection.insert(payload.data, self._options.request_timeout_s)
         except ERRORS as error:
             if isinstance(error, ServerError):
-                self._give_back(connection)
+                self._idle.append(connection)
             else:
                 connection.cut()
             raise self._connector.interpret(error) from error
-        self._give_back(connection)
+        self._idle.append(connection)
         return payload.events
-
-    def _take(self) -> Connection | None:
-        """A session that nobody uses; it then belongs to the caller."""
-        with self._lock:
-            return self._idle.pop() if self._idle else None
-
-    def _give_back(self, connection: Connection) -> None:
-        with self._lock:
-            self._idle.append(connection)

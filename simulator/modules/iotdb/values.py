@@ -1,0 +1,173 @@
+"""Values of columns as the bytes that tablets have of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import pairwise, repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...binary_rows import BinaryRows
+from ...encoding import is_constant, octets_of
+from ...records import Run
+from ...workloads.base import Column, ColumnType
+
+BIG_ENDIAN = {
+    ColumnType.TIMESTAMP_MS: ">i8",
+    ColumnType.INT64: ">i8",
+    ColumnType.INT32: ">i4",
+    ColumnType.FLOAT32: ">f4",
+    ColumnType.FLOAT64: ">f8",
+    ColumnType.BOOL: "?",
+}
+"""Numpy's type of what is sent of columns that aren't texts."""
+
+Missing = NDArray[np.bool_] | None
+"""Where a column has no value; None: it has them all."""
+
+
+class Packed(ABC):
+    """A column's values, or those of several, as bytes."""
+
+    @abstractmethod
+    def cut(self, begin: int, end: int) -> bytes | memoryview:
+        """Those of the rows [begin, end), column by column."""
+
+
+class PackedRows(Packed):
+    """A column's values, which can be had one by one, too."""
+
+    width: int = 0
+    """Bytes of each value; 0: they differ."""
+
+    @abstractmethod
+    def rows(self, count: int) -> Iterable[bytes]:
+        """Each of the `count` values on its own."""
+
+    def add_to(self, run: Run) -> None:
+        """Make the value a field of a row; of values that have a width."""
+        raise NotImplementedError
+
+
+class Alike(PackedRows):
+    """The same value in each row."""
+
+    def __init__(self, value: bytes) -> None:
+        self._value = value
+        self.width = len(value)
+
+    def cut(self, begin: int, end: int) -> bytes:
+        return self._value * (end - begin)
+
+    def rows(self, count: int) -> Iterable[bytes]:
+        return repeat(self._value, count)
+
+    def add_to(self, run: Run) -> None:
+        run.keep(self._value)
+
+
+class Runs(Packed):
+    """Texts that are the same in each run of rows."""
+
+    def __init__(self, texts: NDArray[np.bytes_], bounds: Sequence[int]) -> None:
+        """`texts`: one for each run; `bounds`: where each run begins, and where the last one ends."""
+        self._bounds = bounds
+        self._runs = [
+            _with_length(text) * (end - begin)
+            for text, (begin, end) in zip(texts.tolist(), pairwise(bounds), strict=True)
+        ]
+
+    def cut(self, begin: int, end: int) -> bytes:
+        """Those of whole runs."""
+        first = bisect_left(self._bounds, begin)
+        return b"".join(self._runs[first : bisect_left(self._bounds, end, first)])
+
+
+class Wide(PackedRows):
+    """Values of the same length, of one column or of several, a row of the array for each."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.width = values.dtype.itemsize
+        self._values = values.view(f"V{self.width}")
+
+    def cut(self, begin: int, end: int) -> memoryview:
+        return np.ascontiguousarray(self._values[..., begin:end]).reshape(-1).view(np.uint8).data
+
+    def rows(self, count: int) -> Iterable[bytes]:
+        found: list[bytes] = self._values.tolist()
+        return found
+
+    def add_to(self, run: Run) -> None:
+        run.take(self._values.dtype.str, self._values)
+
+
+class Varying(PackedRows):
+    """Texts of different lengths."""
+
+    def __init__(self, values: list[bytes]) -> None:
+        self._values = values
+
+    def cut(self, begin: int, end: int) -> bytes:
+        return b"".join(self._values[begin:end])
+
+    def rows(self, count: int) -> Iterable[bytes]:
+        return self._values
+
+
+def pack(column: Column, values: NDArray[Any], missing: Missing) -> PackedRows:
+    """The values of one column."""
+    if kind := BIG_ENDIAN.get(column.type):
+        return Wide(np.ascontiguousarray(values.astype(kind)))
+    return pack_texts(values, missing)
+
+
+def pack_texts(values: NDArray[np.bytes_], missing: Missing) -> PackedRows:
+    """Texts, each with its length before it; what is missing is empty."""
+    if missing is None and is_constant(values):
+        return Alike(_with_length(values[0]))
+    if missing is None and are_full(values):
+        return Wide(_with_lengths(values))
+    name = "text"
+    rows = BinaryRows(
+        ([Column(name, ColumnType.TEXT)], {name: values}),
+        b"",
+        missing={} if missing is None else {name: missing},
+        missing_length=0,
+    )
+    return Varying(rows.singles())
+
+
+def are_full(texts: NDArray[np.bytes_]) -> bool:
+    """Whether all are as long as the column is wide."""
+    return bool(octets_of(texts)[:, -1].all())
+
+
+def _with_length(text: bytes) -> bytes:
+    return len(text).to_bytes(4, "big") + text
+
+
+def _with_lengths(texts: NDArray[np.bytes_]) -> NDArray[np.void]:
+    """Texts that are as long as the column is wide, each with its length before it."""
+    width = texts.dtype.itemsize
+    found = np.empty(len(texts), dtype=[("length", ">i4"), ("text", f"S{width}")])
+    found["length"] = width
+    found["text"] = texts
+    return found
+
+
+def cut_bits(missing: Sequence[Missing], begin: int, end: int) -> list[bytes]:
+    """Where values are missing in the rows [begin, end), of all columns: nothing if none is."""
+    gone = [None if places is None else places[begin:end] for places in missing]
+    if not any(places is not None and places.any() for places in gone):
+        return []
+    size = (end - begin) // 8 + 1
+    return [
+        b"\x00"
+        if places is None
+        else b"\x01" + np.packbits(places, bitorder="little").tobytes().ljust(size, b"\x00")
+        for places in gone
+    ]
