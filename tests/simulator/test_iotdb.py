@@ -180,8 +180,7 @@ def test_events_of_a_device_stand_together_in_the_order_of_time() -> None:
 @pytest.mark.parametrize("kind", [Cpu, Temperature, load_workload("trucks")])
 def test_what_describes_a_device_is_that_of_each_event(kind: type[Workload], devices: int) -> None:
     """Though it is encoded once for each run; single inserts are encoded one by one."""
-    spread = {"device_spread": devices} if kind is not load_workload("trucks") else {}
-    block = kind(seed=3, **spread).block(1, 5, 120)
+    block = kind(seed=3, device_spread=devices).block(1, 5, 120)
     rows = [row for body in encode(block, 0) for row in rows_of(read_request(body))]
     for tables in Tables:
         found = encode(block, 50, tables=tables)
