@@ -204,19 +204,29 @@ def find_short(result: Result) -> Iterator[Weakness]:
     """Runs of which starting and ending are a noticeable part."""
     # A search begins with a short closed loop, which only says where to look.
     runs = [run for run in result.insert_runs if run.offered or result.command != "capacity"]
+    load = result.settings.load
+    longer_s = load.warm_up_s + SHORT_WINDOW_S
+    remedy = (
+        f"with more --num-inserts let them take {SHORT_WINDOW_S:.0f} s or longer"
+        if load.duration_s is None
+        else f"with {DURATION_OPTIONS.get(result.command, '--duration')} {longer_s:g}s or longer they"
+        " measure less of it"
+    )
+    if window_s := find_short_window(runs):
+        yield describe_short(window_s, remedy)
+
+
+def find_short_window(runs: Sequence[InsertRun]) -> float | None:
+    """The shortest window of the valid ones, if it is short."""
     windows = [run.window_s for run in runs if run.valid and run.window_s is not None]
-    if windows and min(windows) < SHORT_WINDOW_S - _ROUNDED_S:
-        load = result.settings.load
-        option = DURATION_OPTIONS.get(result.command, "--duration")
-        remedy = (
-            f"with more --num-inserts let them take {SHORT_WINDOW_S:.0f} s or longer"
-            if load.duration_s is None
-            else f"with {option} {load.warm_up_s + SHORT_WINDOW_S:g}s or longer they measure less of it"
-        )
-        yield Weakness(
-            Kind.SHORT,
-            f"runs of {min(windows):.1f} s measure much of their own start and end; {remedy}",
-        )
+    found = min(windows, default=None)
+    return found if found is not None and found < SHORT_WINDOW_S - _ROUNDED_S else None
+
+
+def describe_short(window_s: float, remedy: str) -> Weakness:
+    """Of runs that take no longer, with what makes them longer."""
+    text = f"runs of {window_s:.1f} s measure much of their own start and end; {remedy}"
+    return Weakness(Kind.SHORT, text)
 
 
 def _find_unstable(summary: Sequence[InsertSummary]) -> Iterator[Weakness]:

@@ -4,6 +4,7 @@ of clients. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import ceil
 
 from simulator.contract import InsertRun
 from simulator.modules.base import LEAN
@@ -11,8 +12,17 @@ from simulator.modules.base import LEAN
 from .capacity import Capacity, Measure
 from .client_costs import ClientFigures, collect_figures
 from .model import Result
-from .rules import find_busy, find_short, find_unknown_sizes
+from .rules import (
+    DURATION_OPTIONS,
+    SHORT_WINDOW_S,
+    describe_short,
+    find_busy,
+    find_short,
+    find_short_window,
+    find_unknown_sizes,
+)
 from .statistics import ENOUGH_RUNS
+from .tuning import Tuning
 from .weakness import Kind, Weakness
 
 
@@ -59,6 +69,24 @@ def find_in_tuning(result: Result) -> Iterator[Weakness]:
         text = f"the best was measured {times} in the comparison; {ENOUGH_RUNS} or more --runs"
         yield Weakness(Kind.FEW_RUNS, f"{text} show smaller differences")
     yield from find_busy(result)
+    yield from _find_short_comparison(result, tuning)
+
+
+def _find_short_comparison(result: Result, tuning: Tuning) -> Iterator[Weakness]:
+    """Of the last stage, which alone counts: the search before may be as short as it likes."""
+    compared = {n for trial in tuning.trials if trial.stage == tuning.stages for n in trial.runs}
+    # With limits each search begins with a short closed loop.
+    runs = [
+        run
+        for run in result.insert_runs
+        if run.run in compared and (run.offered or not tuning.limits)
+    ]
+    window_s, duration_s = find_short_window(runs), result.settings.load.duration_s
+    if window_s and duration_s:
+        # Its runs are longer than those of the first stage by a factor that depends on the combinations.
+        needed_s = ceil(duration_s * SHORT_WINDOW_S / window_s)
+        option = f"{DURATION_OPTIONS['tune']} {needed_s}s"
+        yield describe_short(window_s, f"with {option} those of the comparison measure less of it")
 
 
 def find_in_clients(result: Result) -> Iterator[Weakness]:

@@ -26,7 +26,7 @@ from simulator.contract import Load
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.postgres.options import PostgresOptions
 
-from .made import tuned
+from .made import OPTIONS, tuned
 
 OVER = [
     TunedSetting(name="batch", values=[10, 100, 1000], default=0),
@@ -182,6 +182,21 @@ def test_the_answer() -> None:
         note.startswith("few runs: the best was measured 3 times")
         for note in list_notes(result, False)
     )
+
+
+@pytest.mark.parametrize(("window_s", "short"), [(8.3, True), (16.7, False)])
+def test_runs_of_the_comparison_may_be_short(window_s: float, short: bool) -> None:
+    """Those of the search are."""
+    rates = {0: [10.0], 1: [50.0]}
+    result = tuned(OVER[:1], rates, rates, options=OPTIONS | {"duration_s": 5.0})
+    for run, taken_s in zip(result.insert_runs, (4.2, 4.2, window_s, window_s), strict=True):
+        run.window_s = taken_s
+    notes = [note for note in list_notes(result, False) if note.startswith("short: ")]
+    wanted = (
+        "short: runs of 8.3 s measure much of their own start and end; with --run-duration 7s those of"
+        " the comparison measure less of it"
+    )
+    assert notes == ([wanted] if short else [])
 
 
 def test_a_search_that_did_not_come_to_its_end() -> None:
