@@ -26,6 +26,8 @@ _PENDING = 512
 _COARSE_PARTS = 16
 """Parts of each power of two in coarse counts. A percentile from them is at most 3 % off."""
 
+_SHOWN = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9, "max": 100.0}
+
 CoarseCounts = tuple[int, list[int]]
 """A histogram in coarse parts: the number of the first part in which there are requests, and how many
 there are in each part from it on."""
@@ -94,26 +96,32 @@ def encode_histogram(histogram: HdrHistogram) -> str:
 
 
 def value_at(histogram: HdrHistogram, percent: float) -> float:
-    """The smallest value that so many percent of all don't exceed; 0 of an empty histogram.
+    """The smallest value that so many percent of all don't exceed; 0 of an empty histogram."""
+    return values_at(histogram, [percent])[0]
+
+
+def values_at(histogram: HdrHistogram, percents: Sequence[float]) -> list[float]:
+    """The same of several: the histogram is gone through once.
 
     The library itself rounds the rank to the nearest, by which the slowest of 600 requests, say, would
     be above the percentile 99.9.
     """
     count = histogram.get_total_count()
+    if not count:
+        return [0.0] * len(percents)
     # Not 999.0000000000001 of 1,000.
-    rank = max(1, math.ceil(round(percent * count / 100, 6)))
-    return float(histogram.get_value_at_percentile(100 * rank / count)) if count else 0.0
+    ranks = [max(1, math.ceil(round(percent * count / 100, 6))) for percent in percents]
+    wanted = [100 * rank / count for rank in ranks]
+    found = histogram.get_percentile_to_value_dict(wanted)
+    return [float(found[one]) for one in wanted]
 
 
 def latency_ms(histogram: HdrHistogram) -> LatencyMs | None:
     """The percentiles that a table shows, or None if nothing was recorded."""
     if not histogram.get_total_count():
         return None
-
-    def at(percentile: float) -> float:
-        return value_at(histogram, percentile) / 1000
-
-    return LatencyMs(p50=at(50), p90=at(90), p99=at(99), p99_9=at(99.9), max=at(100))
+    found = values_at(histogram, list(_SHOWN.values()))
+    return LatencyMs(**{name: us / 1000 for name, us in zip(_SHOWN, found, strict=True)})
 
 
 def coarsen_histogram(histogram: HdrHistogram, pending_s: Sequence[float] = ()) -> CoarseCounts:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.contract import LatencyMs
-from simulator.histograms import latency_ms, merge_histograms, value_at
+from simulator.histograms import latency_ms, merge_histograms, values_at
 
 from .figure import Figure, Named, choose_slowest, describe_places
 from .vega import Row, draw_lines, draw_points, make_axis, make_spec, needs_log
@@ -137,8 +137,8 @@ def _trace(timed: _Timed) -> list[Row]:
         rank *= 2 ** (1 / _STEPS)
     # The last of all is the slowest; a handful of requests has no longer tail than its number.
     ranks.append(float(max(1, count)))
-    rows = []
-    for number, one in enumerate(ranks):
-        percent = 100.0 if number == len(ranks) - 1 else 100 - 100 / one
-        rows.append({"series": timed.name, "rank": one, "ms": value_at(histogram, percent) / 1000})
-    return rows
+    percents = [100 - 100 / one for one in ranks[:-1]] + [100.0]
+    return [
+        {"series": timed.name, "rank": one, "ms": us / 1000}
+        for one, us in zip(ranks, values_at(histogram, percents), strict=True)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from simulator.contract import InsertRun
@@ -27,19 +28,23 @@ _KEPT_UP = 99.0
 """Below it a run is saturated."""
 
 
+def _find_point(row: Row) -> tuple[object, ...]:
+    """What steps of one result at one rate share."""
+    return row["result"], row["part"], row["rate"]
+
+
 def draw_over_rate(results: Sequence[Named]) -> Figure | None:
     """Each step of a capacity: p50, p99 and p99.9 over the rate, and below what was achieved of it. Of
     several results a panel for each percentile, with a line for each result."""
     rows = [row for named in results for row in _list_rows(named)]
     if not rows:
         return None
+    like = defaultdict(list)
     for row in rows:
-        like = [
-            one["value"]
-            for one in rows
-            if all(one[key] == row[key] for key in ("result", "part", "rate"))
-        ]
-        row["middle"] = sorted(like)[len(like) // 2]
+        like[_find_point(row)].append(row["value"])
+    for row in rows:
+        own = sorted(like[_find_point(row)])
+        row["middle"] = own[len(own) // 2]
     shown = [named for named in results if named.result.capacity]
     alone = len(shown) == 1
     times = [row for row in rows if row["part"] in PERCENTILES]

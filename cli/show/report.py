@@ -106,8 +106,10 @@ def mark_struck(value: object) -> str:
     """A table's text for a page: what Markdown would strike through is."""
     from markupsafe import Markup, escape
 
-    text = re.sub(r"~~(.*?)~~", r"<s>\1</s>", str(escape(str(value))))
-    return Markup(text)  # noqa: S704 - escaped in the line above
+    text = escape(str(value))
+    if "~~" in text:
+        text = Markup(re.sub(r"~~(.*?)~~", r"<s>\1</s>", str(text)))  # noqa: S704 - escaped above
+    return text
 
 
 def _make_section(stored: StoredResult, name: str) -> _Section:

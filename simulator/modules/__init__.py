@@ -6,6 +6,7 @@ its name is what `module:` in config.yaml says, its object the module's class.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
@@ -16,11 +17,12 @@ from .base import AnyModule, Module
 ENTRY_POINTS = "iot_database_benchmark.modules"
 
 
-def _own_names() -> set[str]:
+@cache
+def _own_names() -> frozenset[str]:
     """Names of the folders next to this file."""
-    return {
+    return frozenset(
         found.name for found in iter_modules(__path__) if found.ispkg and found.name != "shared"
-    }
+    )
 
 
 def module_names() -> list[str]:
