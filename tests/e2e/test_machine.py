@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
@@ -15,13 +16,15 @@ from .tool import Tool
 
 @pytest.fixture
 def busy_loop(tmp_path: Path) -> Iterator[str]:
-    """A program that takes a CPU, by the name under which it runs."""
+    """A program that takes a CPU, by the name under which it runs: four times, so that its part is large
+    beside other work, too."""
     program = tmp_path / "busybee"
     program.write_text("#!/bin/sh\nwhile :; do :; done\n")
     program.chmod(0o755)
-    with subprocess.Popen([program]) as process:
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.callback(stack.enter_context(subprocess.Popen([program])).kill)
         yield program.name
-        process.kill()
 
 
 def test_what_others_took_is_named(tool: Tool, server: Server, busy_loop: str) -> None:

@@ -418,7 +418,8 @@ def test_embedded_insert_then_query(tool: Tool) -> None:
 
 
 def test_steps_on_growing_data_without_a_command(tool: Tool, server: Server) -> None:
-    tool.add_target("slow", **server.slow_target(0.01))
+    # Runs of 0.6 s: on a busy machine a worker may begin 0.1 s after the other.
+    tool.add_target("slow", **server.slow_target(0.03))
     done = tool.run_here(
         "--target", "slow", "-w", 2, "-r", 1, "--steps", 3, "--batch", 25, "--num-inserts", 500
     ).ok()  # fmt: skip
