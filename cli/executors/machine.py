@@ -18,14 +18,15 @@ from .connections import TrafficLook, read_traffic, sum_traffic
 from .database import Counters, Use, count_cpus, summarize_use
 from .links import LinkLook, find_link_share, read_links
 from .neighbours import Process, Snapshot, Step, compare, find_family, share_of_others
-from .proc import read_processes
+from .proc import read_families, read_processes
 from .servers import Servers
 
 _log = logging.getLogger(__name__)
 
 _INTERVAL_S = 1.0
-# Of the machine's CPUs. A look at a thousand processes takes 25 ms: with few CPUs there are fewer looks.
-_MOST_OWN_SHARE = 0.005
+# Of the machine's CPUs. A look at a thousand processes takes 25 ms: with few CPUs there are fewer looks. One
+# at the database's alone takes 1 ms, or 10 if it has many whose memory is shared.
+_MOST_SHARE, _MOST_DATABASE_SHARE = 0.003, 0.002
 _LOOKED_AT = 3
 """So many of the run's processes are asked for their connections: all are connected alike."""
 _END_PATIENCE_S = 2.0
@@ -53,11 +54,14 @@ class NeighbourWatch:
         self._processes = processes
         self._servers = Servers(options, database_pids)
         self._known: set[int] = set()
+        self._family: set[int] = set()
+        """The database's processes at the last look at all."""
         self._uses: list[Use] = []
         self._steps: list[Step] = []
         self._links: list[LinkLook] = []
         self._traffic: list[TrafficLook] = []
         self._cpus = psutil.cpu_count() or 1
+        self._pause_s = self._database_pause_s = _INTERVAL_S
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -78,9 +82,8 @@ class NeighbourWatch:
     def _watch(self) -> None:
         try:
             before = take_snapshot()
-            pause_s = _INTERVAL_S
             while True:
-                self._pause(pause_s)
+                self._pause()
                 ended = self._stopped.is_set()
                 if self._servers.pids or ended:
                     self._find_servers()
@@ -89,6 +92,7 @@ class NeighbourWatch:
                 if new := self._servers.pids - self._known:
                     self._known |= new
                     self._forget(before, after, new)
+                self._family = find_family(after.processes, self._servers.pids)
                 use = look_at_database(after, self._servers.pids)
                 if use.roots or self._uses:
                     self._uses.append(use)
@@ -99,7 +103,7 @@ class NeighbourWatch:
                     self._steps.append(step)
                 before = after
                 own_s = time.thread_time() - began_s
-                pause_s = max(_INTERVAL_S, own_s / (_MOST_OWN_SHARE * self._cpus))
+                self._pause_s = max(_INTERVAL_S, own_s / (_MOST_SHARE * self._cpus))
                 if ended:
                     return
         except (psutil.Error, OSError) as error:
@@ -117,16 +121,31 @@ class NeighbourWatch:
             first = look_at_database(before, self._servers.pids)
             self._uses = [first] if first.roots else []
 
-    def _pause(self, pause_s: float) -> None:
-        """Wait so long, and do meanwhile what takes next to nothing: look at the network, and for servers as
-        long as there are none; one that is found ends it."""
-        until = time.monotonic() + pause_s
-        while (left_s := until - time.monotonic()) > 0:
+    def _pause(self) -> None:
+        """Wait until it's time for the next look at all processes, and do meanwhile what takes less: look at
+        the network and at the database's processes, and for servers as long as there are none; one
+        that is found ends it."""
+        now = time.monotonic()
+        until, next_use = now + self._pause_s, now + self._database_pause_s
+        while (left_s := until - now) > 0:
             if self._stopped.wait(min(left_s, _INTERVAL_S)):
                 return
             if not self._servers.pids and self._find_servers():
                 return
             self._look_at_network()
+            now = time.monotonic()
+            if psutil.LINUX and self._uses and next_use <= now < until - _INTERVAL_S / 2:
+                self._look_at_database()
+                next_use = now + self._database_pause_s
+
+    def _look_at_database(self) -> None:
+        """Between looks at all processes: at those that the last one saw, and what they have started."""
+        began_s = time.thread_time()
+        known = self._servers.pids | self._family
+        snapshot = Snapshot(time.time(), 0.0, {one.pid: one for one in read_families(known)})
+        self._uses.append(look_at_database(snapshot, self._servers.pids))
+        own_s = time.thread_time() - began_s
+        self._database_pause_s = max(_INTERVAL_S, own_s / (_MOST_DATABASE_SHARE * self._cpus))
 
     def _find_servers(self) -> bool:
         """Whether more is known of them now."""

@@ -1,9 +1,9 @@
-"""All processes of a Linux machine by one short read of each: a fifth of what psutil takes for the same."""
+"""Processes of a Linux machine by one short read of each: a fifth of what psutil takes for the same."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +25,21 @@ def read_processes(place: Path = _PROC) -> Iterator[Process]:
         if entry.isdecimal():
             with suppress(OSError):
                 yield parse_stat(int(entry), Path(f"{place}/{entry}/stat").read_bytes())
+
+
+def read_families(pids: Iterable[int], place: Path = _PROC) -> Iterator[Process]:
+    """Those of them that are there now, and what they have started, and so on: as far as the kernel tells
+    (with CONFIG_PROC_CHILDREN, of a process's first thread), for there is no short way to ask for more."""
+    queue, seen = list(pids), set[int]()
+    while queue:
+        pid = queue.pop()
+        if pid in seen:
+            continue
+        seen.add(pid)
+        with suppress(OSError):
+            yield parse_stat(pid, Path(f"{place}/{pid}/stat").read_bytes())
+            children = Path(f"{place}/{pid}/task/{pid}/children").read_bytes()
+            queue += map(int, children.split())
 
 
 def parse_stat(pid: int, stat: bytes) -> Process:

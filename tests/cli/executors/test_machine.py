@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -15,7 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cli.executors import machine as machine_module
 from cli.executors.machine import NeighbourWatch, take_snapshot
+from cli.executors.proc import read_families
 from simulator.contract import Carried, Machine, Report
 
 from ...e2e.tool import eventually
@@ -52,6 +53,10 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
     # On a busy machine some five programs take more than the two here, and are named instead.
     monkeypatch.setattr("cli.executors.neighbours.NAMED", 1000)
     monkeypatch.setattr("cli.executors.neighbours.NAMED_SHARE", 0.0)
+    # As if looks at all processes took so long that there can be but two.
+    monkeypatch.setattr(machine_module, "_MOST_SHARE", 1e-9)
+    monkeypatch.setattr(machine_module, "_INTERVAL_S", 0.1)
+    monkeypatch.setattr(machine_module, "_MOST_DATABASE_SHARE", 1.0)
     with ExitStack() as stack:
         port = stack.enter_context(busy_orphan(tmp_path / "busy-server"))
         stack.enter_context(busy_orphan(tmp_path / "busy-bee"))
@@ -59,7 +64,7 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
         watch = NeighbourWatch([], lambda: [own])
         began = datetime.now(UTC)
         watch.start()
-        time.sleep(0.8)
+        eventually(lambda: len(watch._uses) >= 4, "looks at the database's processes")
         watch.stop()
         report = Report(
             phases_s={}, environment={}, carried=Carried(next_event=0, stored=None),
@@ -76,6 +81,7 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
     assert report.resources.names == ["busy-server"]
     assert (report.resources.cpu_s or 0) > 0
     assert (report.resources.memory_peak_bytes or 0) > 1_000_000
+    assert len(report.resources.timeline) >= 3
     assert (machine.node, machine.busy_share) == ("n", 0.5)
 
 
@@ -83,6 +89,16 @@ def test_a_snapshot_has_this_process_and_its_parent() -> None:
     own = take_snapshot().processes[os.getpid()]
     assert own.parent == os.getppid()
     assert 0 < own.cpu_s < 24 * 3600
+
+
+def test_what_a_process_has_started_is_found_by_it() -> None:
+    script = "sleep 60 & echo $!; wait"
+    with subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        started = int(shell.stdout.readline())
+        found = {one.pid: one.parent for one in read_families([shell.pid, 2**22 + 1])}
+        os.kill(started, signal.SIGKILL)
+    assert found == {shell.pid: os.getpid(), started: shell.pid}
 
 
 def test_a_process_is_read_as_psutil_has_it(tmp_path: Path) -> None:
