@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from statistics import median
 from urllib.parse import urlsplit
 
@@ -27,14 +26,15 @@ import numpy as np
 import psutil
 
 from simulator.contract import Load
-from simulator.encoding import bounds, text_format
+from simulator.encoding import text_format
 from simulator.modules.base import Job, await_count
 from simulator.modules.influxdb.encoding import LineEncoder
 from simulator.modules.options import parse_options
 from simulator.modules.shared.labels import field_columns
 from simulator.modules.victoriametrics import Victoriametrics
 from simulator.modules.victoriametrics.encoding import CsvEncoder
-from simulator.rows import format_requests, format_singles
+from simulator.modules.victoriametrics.series import SeriesEncoder
+from simulator.rows import format_requests
 from simulator.worker import garbage_collection_paused
 from simulator.workloads.base import EventBlock, Workload
 from simulator.workloads.cpu import Cpu
@@ -101,32 +101,9 @@ def prometheus(job: Job) -> Build:
 
 
 def json_lines(job: Job) -> Build:
-    """A line for each series, with all its values of a batch."""
-    schema = job.schema
-    fields = field_columns(schema)
-    table = schema.table.encode()
-
-    def build_one(block: EventBlock) -> bytes:
-        labels = _labels(block)
-        order = sorted(range(len(block)), key=labels.__getitem__)
-        times = format_singles(b"%d", [block.columns[schema.time][order]])
-        values = [format_singles(text_format(f), [block.columns[f.name][order]]) for f in fields]
-        lines, start = [], 0
-        for text, group in groupby(order, key=labels.__getitem__):
-            stop = start + len(list(group))
-            joined = b",".join(times[start:stop])
-            lines += [
-                b'{"metric":{"__name__":"%b_%b",%b},"values":[%b],"timestamps":[%b]}'
-                % (table, f.name.encode(), text, b",".join(column[start:stop]), joined)
-                for f, column in zip(fields, values, strict=True)
-            ]
-            start = stop
-        return b"\n".join(lines)
-
-    return lambda block: [
-        ("/api/v1/import", build_one(block.part(start, stop)))
-        for start, stop in bounds(len(block), BATCH)
-    ]
+    """As the module does with import_format=json."""
+    encoder = SeriesEncoder(job, False, None)
+    return lambda block: [(p.data.target, p.data.body) for p in encoder.encode(block, BATCH)]
 
 
 PATHS = {"csv": csv, "json by series": json_lines, "prometheus": prometheus, "line": line_protocol}

@@ -31,7 +31,7 @@ _SAMPLE = "float64"
 
 def writes(request: HttpRequest) -> bool:
     """Whether a request writes events."""
-    return request.method == "POST" and request.target.startswith("/api/v1/import/csv")
+    return request.method == "POST" and request.target.startswith("/api/v1/import")
 
 
 class VictoriaMetricsUnderTest(HttpServerUnderTest):

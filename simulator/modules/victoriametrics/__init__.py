@@ -1,10 +1,14 @@
 """VictoriaMetrics, single node.
 
-An event becomes a sample in each of its device's series, one for each column (`encoding.py`); a table is
-the beginning of these series' names. A sample is a time in ms and a float of 64 bits, of which the server
-keeps 12 significant digits at least, all of a block with one decimal exponent: a value that is 10**18 times
-smaller than another near it becomes 0. So truth values are 0 and 1, whole numbers are exact up to 2**53, and
-refused beyond; texts and documents can only be labels, which describe the device.
+An event becomes a sample in each of its device's series, one for each column; a table is the beginning of
+these series' names. Events are imported as lines of CSV (`encoding.py`), or as lines of JSON, one for each
+series of a request (`series.py`), by the option `import_format`: by default as lines of JSON if requests have
+many events of each device.
+
+A sample is a time in ms and a float of 64 bits, of which the server keeps 12 significant digits at least, all
+of a block with one decimal exponent: a value that is 10**18 times smaller than another near it becomes 0. So
+truth values are 0 and 1, whole numbers are exact up to 2**53, and refused beyond; texts and documents can
+only be labels, which describe the device.
 
 **Exactly once.** The server keeps a sample twice that it gets twice, and counts it twice, unless it is
 started with `-dedup.minScrapeInterval=1ms`. The module reads that from its flags. With it, a request whose
@@ -40,11 +44,12 @@ from ...workloads.queries import Bound, Function
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..shared.errors import missing_table, nothing_to_query
 from ..shared.labels import field_columns, find_witness
-from .encoding import ALL_TIME, MOST_WHOLE, CsvEncoder, name_metric
+from .encoding import ALL_TIME, MOST_WHOLE, CsvEncoder, ImportEncoder, name_metric
 from .metrics import Metrics
 from .metricsql import select_series, write_window
-from .options import EncodingOptions, InsertMode, VictoriaMetricsOptions
+from .options import EncodingOptions, ImportFormat, InsertMode, VictoriaMetricsOptions
 from .queries import IMPOSSIBLE, SHAPES, compile_query
+from .series import ChoosingEncoder, SeriesEncoder
 from .server import VISIBLE_S, Connection, connect, find_span
 from .storage import merge_parts, read_storage
 from .writer import VictoriaMetricsWriter
@@ -59,6 +64,12 @@ _SETTINGS = (
 )  # fmt: skip
 
 _SAMPLE = "float64"
+
+_ENCODERS: Mapping[ImportFormat, type[ImportEncoder]] = {
+    ImportFormat.AUTO: ChoosingEncoder,
+    ImportFormat.CSV: CsvEncoder,
+    ImportFormat.JSON: SeriesEncoder,
+}
 
 
 class Victoriametrics(Module[VictoriaMetricsOptions, EncodingOptions]):
@@ -100,6 +111,7 @@ class Victoriametrics(Module[VictoriaMetricsOptions, EncodingOptions]):
     ENCODINGS = (
         Encoding("batch", {"insert_mode": "batch"}),
         Encoding("batch gzip", {"insert_mode": "batch", "gzip": "true"}),
+        Encoding("batch json", {"insert_mode": "batch", "import_format": "json"}),
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
@@ -112,12 +124,12 @@ class Victoriametrics(Module[VictoriaMetricsOptions, EncodingOptions]):
         self._connection: Connection | None = None
 
     @classmethod
-    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> CsvEncoder:
+    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> ImportEncoder:
         options.mode(batch)
-        return CsvEncoder(job, options.gzip, options.db)
+        return _ENCODERS[options.import_format](job, options.gzip, options.db)
 
     def writer(self, batch: int, prefill: bool = False) -> VictoriaMetricsWriter:
-        encoder = CsvEncoder(self.job, self.options.gzip, self.options.db)
+        encoder = self.encoder(self.options, self.job, self.job.load.batch)
         return VictoriaMetricsWriter(encoder, self.options, self.job)
 
     def open(self) -> None:

@@ -1,4 +1,4 @@
-"""Lines of CSV, built from the schema, for `/api/v1/import/csv`.
+"""What all imports have in common, and lines of CSV, built from the schema, for `/api/v1/import/csv`.
 
     w00000d000000,1704067203150,7,21.50
 
@@ -63,12 +63,18 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class Lines(Request):
+class Import(Request):
     """One import."""
 
     target: str
     """Path and query."""
     body: bytes
+
+
+@dataclass(slots=True)
+class Lines(Import):
+    """One of CSV."""
+
     compressed: bool
 
     def cut(self, positions: Sequence[int], payload: Payload) -> None:
@@ -87,8 +93,8 @@ def name_device(schema: Schema) -> str:
     return schema.device_path or schema.device
 
 
-class CsvEncoder(Encoder):
-    """Payloads are `Lines`."""
+class ImportEncoder(Encoder):
+    """Payloads are `Import`s."""
 
     taken: Span | None = None
     """The times that the server takes, once that is known."""
@@ -96,8 +102,7 @@ class CsvEncoder(Encoder):
     def __init__(self, job: Job, compressed: bool, db: str | None) -> None:
         self._schema = schema = job.schema
         self._compressed = compressed
-        label = "" if db is None else f"extra_label={DB}={quote(db, '')}&"
-        self._path = f"/api/v1/import/csv?{label}format="
+        self._extra_label = "" if db is None else f"extra_label={DB}={quote(db, '')}"
         self._fields = [_as_number(column) for column in field_columns(schema)]
         if all(column.nullable for column in self._fields):
             raise OptionError(
@@ -105,9 +110,32 @@ class CsvEncoder(Encoder):
             )
         self._tags = tag_columns(schema)
         self._labels = {c.name: Labels(c) for c in self._tags if c.type not in _TEXTS}
-        self._forms = [b"," + text_format(column) for column in self._fields]
         self._tables = job.table_names
-        self._keys: tuple[str, ...] = () if schema.device_path else (schema.device,)
+
+    def check_times(self, block: EventBlock) -> None:
+        """SimulatorError if the server would drop events."""
+        if self.taken is None:
+            return
+        first, last = self.taken.times_ms
+        times = block.columns[self._schema.time]
+        for worst in (int(times.min()), int(times.max())):
+            if not first <= worst <= last:
+                found = [str(np.datetime64(one, "ms"))[:16] for one in (worst, first, last)]
+                raise SimulatorError(
+                    f"an event of {found[0]} UTC would be dropped by VictoriaMetrics, which takes {found[1]}"
+                    f" to {found[2]} (-retentionPeriod, -futureRetention)"
+                )
+
+
+class CsvEncoder(ImportEncoder):
+    """Payloads are `Lines`."""
+
+    def __init__(self, job: Job, compressed: bool, db: str | None) -> None:
+        super().__init__(job, compressed, db)
+        extra = f"{self._extra_label}&" if self._extra_label else ""
+        self._path = f"/api/v1/import/csv?{extra}format="
+        self._forms = [b"," + text_format(column) for column in self._fields]
+        self._keys: tuple[str, ...] = () if job.schema.device_path else (job.schema.device,)
         """The labels that the first column of a line has."""
         self._targets: dict[tuple[str, ...], str] = {}
         values = b"".join(map(text_form, self._fields, self._forms))
@@ -123,7 +151,7 @@ class CsvEncoder(Encoder):
         self._line = b"%b" + b",%b" * len(self._tags) + b",%d" + values
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        self._check_times(block)
+        self.check_times(block)
         columns = self._columns(block)
         target = self._target()
         bodies = (
@@ -140,20 +168,6 @@ class CsvEncoder(Encoder):
         if self._compressed:
             body = compress(body)
         return Lines(range(events), target, body, self._compressed)
-
-    def _check_times(self, block: EventBlock) -> None:
-        """SimulatorError if the server would drop events."""
-        if self.taken is None:
-            return
-        first, last = self.taken.times_ms
-        times = block.columns[self._schema.time]
-        for worst in (int(times.min()), int(times.max())):
-            if not first <= worst <= last:
-                found = [str(np.datetime64(one, "ms"))[:16] for one in (worst, first, last)]
-                raise SimulatorError(
-                    f"an event of {found[0]} UTC would be dropped by VictoriaMetrics, which takes {found[1]}"
-                    f" to {found[2]} (-retentionPeriod, -futureRetention)"
-                )
 
     def _target(self) -> str:
         """Where lines go with the labels that they have now."""
@@ -191,11 +205,7 @@ class CsvEncoder(Encoder):
         return zip(self._fields, self._forms, strict=True)
 
     def _values(self, column: Column, form: bytes, block: EventBlock) -> NDArray[Any]:
-        values = block.columns[column.name]
-        if values.dtype.kind == "b":
-            values = values.astype(np.int32)
-        elif values.dtype == np.int64:
-            _check_whole(column.name, values)
+        values = find_numbers(column, block)
         return text_values(column, form, values, block.missing.get(column.name), b",")
 
     def _devices(self, block: EventBlock) -> NDArray[Any]:
@@ -217,6 +227,16 @@ class CsvEncoder(Encoder):
 def _as_number(column: Column) -> Column:
     """The column as it is stored: a truth value is 0 or 1."""
     return replace(column, type=ColumnType.INT32) if column.type is ColumnType.BOOL else column
+
+
+def find_numbers(column: Column, block: EventBlock) -> NDArray[Any]:
+    """A field's values as they are stored; SimulatorError if samples can't have them."""
+    values = block.columns[column.name]
+    if values.dtype.kind == "b":
+        return values.astype(np.int32)
+    if values.dtype == np.int64:
+        _check_whole(column.name, values)
+    return values
 
 
 def _check_whole(name: str, values: NDArray[np.int64]) -> None:

@@ -40,11 +40,10 @@ def select_series(
     columns: Sequence[str],
     devices: Sequence[str] | None = None,
 ) -> str:
-    """The selector of the series of columns, of some devices or all."""
+    """The selector of the series of columns, of some devices or all. `db`: those with that value of the
+    label, or, if it is None, those without that label: others' are left alone."""
     names = [name_metric(table, column) for table in tables for column in columns]
-    conditions = [any_of("__name__", names)]
-    if db is not None:
-        conditions.append(any_of(DB, [db]))
+    conditions = [any_of("__name__", names), any_of(DB, [db or ""])]
     if devices is not None:
         conditions.append(any_of(name_device(schema), devices))
     return f"{{{','.join(conditions)}}}"

@@ -29,11 +29,27 @@ class InsertMode(StrEnum):
     """A request per event."""
 
 
+class ImportFormat(StrEnum):
+    """What a request's body is."""
+
+    AUTO = "auto"
+    """What suits a request: JSON if it has many events of each device."""
+    CSV = "csv"
+    """A line for each event."""
+    JSON = "json"
+    """A line for each series that has samples in it."""
+
+
 class EncodingOptions(Options):
     """Options that say what a payload looks like."""
 
     insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
         None, description="batch (default with --batch) or single (default without)"
+    )
+    import_format: Annotated[ImportFormat, Condition.BATCH] = Field(
+        ImportFormat.AUTO,
+        description="csv (a line for each event), json (a line for each series of a request, which takes less"
+        " of the server), or auto: json if a request has 60 numbers or more of each device, else csv",
     )
     db: Annotated[str | None, Condition.NONE] = Field(
         None,

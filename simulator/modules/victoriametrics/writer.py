@@ -1,4 +1,4 @@
-"""Writes lines to VictoriaMetrics, each event once."""
+"""Writes imports to VictoriaMetrics, each event once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...workloads.queries import Bound, Query
 from ..base import Job
 from ..sending import Payload, Writer
 from ..shared.exactly_once import Span, Wanted, find_missing, settle
-from .encoding import CsvEncoder, Lines
+from .encoding import Import, ImportEncoder
 from .options import VictoriaMetricsOptions
 from .queries import compile_query
 from .server import VISIBLE_S, Connection, connect, find_span, removes_duplicates
@@ -20,11 +20,11 @@ _SETTLE_S = 0.5
 
 
 class VictoriaMetricsWriter(Writer):
-    """Sends payloads of `CsvEncoder`."""
+    """Sends payloads of `ImportEncoder`."""
 
-    encoder: CsvEncoder
+    encoder: ImportEncoder
 
-    def __init__(self, encoder: CsvEncoder, options: VictoriaMetricsOptions, job: Job) -> None:
+    def __init__(self, encoder: ImportEncoder, options: VictoriaMetricsOptions, job: Job) -> None:
         super().__init__(encoder)
         self.max_in_flight = options.in_flight(job.load)
         self._options = options
@@ -56,11 +56,11 @@ class VictoriaMetricsWriter(Writer):
             raise
         return payload.events
 
-    def _settle(self, lines: Lines, payload: Payload) -> bool:
+    def _settle(self, lines: Import, payload: Payload) -> bool:
         """Find out what is stored of a request in doubt; whether nothing of it is left to be sent."""
         return settle([lines], payload, lambda request: self._find_missing(request, payload))
 
-    def _find_missing(self, lines: Lines, payload: Payload) -> list[int]:
+    def _find_missing(self, lines: Import, payload: Payload) -> list[int]:
         """The positions of the request's rows that the server doesn't have."""
         connection, schema = self._connection, self._job.schema
         assert connection is not None

@@ -1,0 +1,222 @@
+"""Lines of JSON for `/api/v1/import`, one for each series of a request.
+
+    {"metric":{"__name__":"events_temperature","device_id":"w00000d000000"},"values":[21.50],"timestamps":[1704067203150]}
+
+A series' labels are said once for all its samples in a request, and not with each event as in CSV. By that
+the server is quicker if requests have many events of each device. How many are enough, and how much it is,
+stands in docs/method.md.
+
+A line has samples of one month, and lines of another month stand behind those of all series: of samples that
+follow each other in a series, the server (1.145) looks up the first only, and takes the others for those of
+a series that was deleted in their month, if there was one. (Where a request has a single series nothing can
+stand between them, in CSV neither: the count after the run tells.)
+
+Texts of whole columns are made by numpy, of rows that are put together by request, device and table, with a
+mark where another series begins; what is left to Python are the lines.
+
+https://docs.victoriametrics.com/victoriametrics/single-server-victoriametrics/#json-line-format
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from ...encoding import all_alike, bounds, escape_json, text_format
+from ...rows import ROW_SEPARATOR, format_rows
+from ...workloads.base import Column, EventBlock
+from ..base import Job
+from ..sending import Payload
+from ..shared.compression import compress
+from ..shared.tables import number_tables
+from .encoding import CsvEncoder, Import, ImportEncoder, find_numbers, name_metric
+
+_ENOUGH = 60
+"""Samples of each device in a request from which on JSON is quicker: see docs/method.md."""
+
+_LINE = b'{"metric":{"__name__":"%b",%b},"values":[%b],"timestamps":[%b]}'
+
+
+@dataclass(slots=True)
+class SeriesImport(Import):
+    """One of JSON."""
+
+    encoder: SeriesEncoder
+
+    def cut(self, positions: Sequence[int], payload: Payload) -> None:
+        first = payload.last + 1 - payload.events
+        rows = np.array([first + self.rows[position] for position in positions])
+        self.body = self.encoder.encode_rows(payload.block, rows)
+
+
+class _Runs(NamedTuple):
+    """Of each run of rows, which are those of one request, month, device and table."""
+
+    parts: list[int]
+    """Numbers of request and month together."""
+    devices: list[int]
+    tables: list[int]
+
+
+class SeriesEncoder(ImportEncoder):
+    """Payloads are `SeriesImport`s."""
+
+    def __init__(self, job: Job, compressed: bool, db: str | None) -> None:
+        super().__init__(job, compressed, db)
+        self._target = "/api/v1/import" + (f"?{self._extra_label}" if self._extra_label else "")
+        self._forms = [b"%b" + text_format(column) for column in self._fields]
+        self._names = [
+            [_quote(name_metric(table, column.name)) for table in self._tables]
+            for column in self._fields
+        ]
+
+    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
+        self.check_times(block)
+        size = batch or 1
+        bodies = self._write(block, number_tables(block, len(self._tables)), size)
+        return [
+            Payload(self._request(body, stop - start), stop - start, block, stop - 1)
+            for body, (start, stop) in zip(bodies, bounds(len(block), size), strict=True)
+        ]
+
+    def _request(self, body: bytes, events: int) -> SeriesImport:
+        return SeriesImport(range(events), self._target, self._compress(body), self)
+
+    def _compress(self, body: bytes) -> bytes:
+        return compress(body) if self._compressed else body
+
+    def encode_rows(self, block: EventBlock, rows: NDArray[np.integer[Any]]) -> bytes:
+        """These rows of a block as one request's body."""
+        tables = number_tables(block, len(self._tables))[rows]
+        [body] = self._write(block.choose(rows), tables, len(rows))
+        return self._compress(body)
+
+    def _write(self, block: EventBlock, tables: NDArray[np.int64], size: int) -> list[bytes]:
+        """The bodies of requests of `size` events."""
+        devices, labels = self._number_devices(block)
+        times = block.columns[self._schema.time]
+        months, span = _number_months(times)
+        parts = np.arange(len(block)) // size * span + months
+        key = (parts * len(labels) + devices) * len(self._tables) + tables
+        order = np.argsort(key, kind="stable")
+        key, times = key[order], times[order]
+        begins = np.concatenate(([True], key[1:] != key[:-1]))
+        first = order[begins]
+        runs = _Runs(*(one[first].tolist() for one in (parts, devices, tables)))
+        same_times = _write_runs(b"%b%d", times, begins)
+        lines: list[list[bytes]] = [[] for _ in range(len(bounds(len(block), size)) * span)]
+        for column, form, names in zip(self._fields, self._forms, self._names, strict=True):
+            values = find_numbers(column, block)[order]
+            missing = block.missing.get(column.name)
+            if missing is None or not missing.any():
+                found = list(range(len(runs.parts)))
+                texts, own_times = _write_runs(form, values, begins), same_times
+            else:
+                present = ~missing[order]
+                whose = (np.cumsum(begins) - 1)[present]
+                own = np.concatenate(([True], whose[1:] != whose[:-1]))[: len(whose)]
+                found = whose[own].tolist()
+                texts = _write_runs(form, values[present], own)
+                own_times = _write_runs(b"%b%d", times[present], own)
+            for run, text, at in zip(found, texts, own_times, strict=True):
+                name, label = names[runs.tables[run]], labels[runs.devices[run]]
+                lines[runs.parts[run]].append(_LINE % (name, label, text, at))
+        return [
+            b"\n".join(chain.from_iterable(lines[start : start + span]))
+            for start in range(0, len(lines), span)
+        ]
+
+    def _number_devices(self, block: EventBlock) -> tuple[NDArray[np.int64], list[bytes]]:
+        """The number of each event's device, and each device's labels."""
+        devices = np.ascontiguousarray(block.devices)
+        if all_alike(devices):
+            return np.zeros(len(block), dtype=np.int64), self._write_labels(block, np.array([0]))
+        _, first, numbers = np.unique(devices, return_index=True, return_inverse=True)
+        return numbers.astype(np.int64), self._write_labels(block, first)
+
+    def _write_labels(self, block: EventBlock, rows: NDArray[np.integer[Any]]) -> list[bytes]:
+        """The labels of the devices of these rows, as members of a JSON object."""
+        schema = self._schema
+        if schema.device_path:
+            found = list(map(_list_members, block.columns[schema.device][rows].tolist()))
+        else:
+            name = _quote(schema.device)
+            texts = escape_json(block.devices[rows]).tolist()
+            found = [b'"%b":"%b"' % (name, text) for text in texts]
+        for tag in self._tags:
+            texts = self._write_tag(tag, block.columns[tag.name][rows])
+            name = _quote(tag.name)
+            found = [
+                b'%b,"%b":"%b"' % (before, name, text)
+                for before, text in zip(found, texts, strict=True)
+            ]
+        return found
+
+    def _write_tag(self, tag: Column, values: NDArray[Any]) -> list[bytes]:
+        labels = self._labels.get(tag.name)
+        texts: list[bytes] = (
+            escape_json(values) if labels is None else labels.write(values)
+        ).tolist()
+        return texts
+
+
+class ChoosingEncoder(ImportEncoder):
+    """JSON or CSV, whichever suits the first request: the others are like it."""
+
+    def __init__(self, job: Job, compressed: bool, db: str | None) -> None:
+        super().__init__(job, compressed, db)
+        self._arguments = (job, compressed, db)
+        self._chosen: ImportEncoder | None = None
+
+    def encode(self, block: EventBlock, batch: int) -> Sequence[Payload]:
+        if self._chosen is None:
+            self._chosen = self._choose(block.devices[: batch or 1])(*self._arguments)
+        self._chosen.taken = self.taken
+        return self._chosen.encode(block, batch)
+
+    def _choose(self, devices: NDArray[np.bytes_]) -> type[ImportEncoder]:
+        """What suits a request with events of these devices."""
+        samples = len(devices) * len(self._fields)
+        are_enough = samples >= _ENOUGH * len(set(devices.tolist()))
+        return SeriesEncoder if are_enough else CsvEncoder
+
+
+def _number_months(times_ms: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """The month of each time, counted from the first, and how many there are from first to last."""
+    ends = np.array([times_ms.min(), times_ms.max()]).astype("datetime64[ms]")
+    first, last = ends.astype("datetime64[M]").astype(np.int64).tolist()
+    if first == last:
+        return np.zeros(len(times_ms), dtype=np.int64), 1
+    months = times_ms.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
+    return months - first, last - first + 1
+
+
+def _write_runs(form: bytes, values: NDArray[Any], begins: NDArray[np.bool_]) -> list[bytes]:
+    """The values of each run as texts with commas between them; `form` begins with what is before each."""
+    if not len(values):
+        return []
+    marks = np.where(begins, ROW_SEPARATOR, b",")
+    return format_rows(form, b"", [marks, values]).split(ROW_SEPARATOR)[1:]
+
+
+def _quote(text: str) -> bytes:
+    """A text as the inside of a JSON string."""
+    return orjson.dumps(text)[1:-1]
+
+
+@lru_cache(maxsize=65_536)
+def _list_members(document: bytes) -> bytes:
+    """The members of a JSON object, all of them texts. Kept, since the events of a device share one."""
+    members = orjson.loads(document)
+    texts = {
+        key: value if isinstance(value, str) else orjson.dumps(value).decode()
+        for key, value in members.items()
+    }
+    return orjson.dumps(texts)[1:-1]
