@@ -4,6 +4,7 @@ which may have a fate."""
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -54,8 +55,10 @@ LineT = TypeVar("LineT", bound=Line)
 class Proxy(ABC, Generic[FateT, LineT]):
     """Listens on a port of its own and forwards to the server; it ends with its `with` block."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        """`tls`: to speak TLS with clients."""
         self._target = (host, port)
+        self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._lines: list[LineT] = []
@@ -87,9 +90,15 @@ class Proxy(ABC, Generic[FateT, LineT]):
         while True:
             try:
                 client, _ = self._listener.accept()
-                line = self._connect(client, socket.create_connection(self._target))
             except OSError:
                 return
+            try:
+                if self._tls:
+                    client = self._tls.wrap_socket(client, server_side=True)
+                line = self._connect(client, socket.create_connection(self._target))
+            except OSError:
+                client.close()
+                continue
             self._lines.append(line)
             line.start()
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import socket
+import ssl
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ..shared.arrival import note_sending, receive_stamped, stamp_arrivals
-from ..shared.http import SOCKET_OPTIONS
+from ..shared.http_connection import open_stream
 from ..shared.waiting import limit_waits
 from .answers import Row, read_blocks
 from .errors import ServerError, check_status
@@ -31,8 +31,10 @@ _PROTOCOL_V3 = 2
 _FETCH_ROWS = 10_000
 _PIECE = 1 << 16
 _FRAME = struct.Struct("!i")
-_MOST_BYTES = 1 << 30
+_MOST_BYTES = 1 << 28
 """A larger frame is no answer."""
+_ALERT = b"\x15\x03"
+"""With that TLS tells somebody off who doesn't speak it; no frame is so large."""
 _CLOSE_S = 1.0
 
 
@@ -46,19 +48,19 @@ class Connection:
         login: tuple[str, str],
         configuration: Mapping[str, str],
         stamped: bool = False,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Connects and logs in. `configuration`: what is sent with the login; `stamped`: the kernel is to
-        say when answers arrive.
+        """Connects, over TLS if there is a context for it, and logs in. `configuration`: what is sent with
+        the login; `stamped`: the kernel is to say when answers arrive, if it can.
 
-        Raises OSError, ThriftError or ServerError.
+        Raises as `open_stream`; OSError, ThriftError or ServerError.
         """
-        self._stream = socket.create_connection(address, timeout_s)
+        self._stream = open_stream(*address, tls, timeout_s)
         try:
-            for option in SOCKET_OPTIONS:
-                self._stream.setsockopt(*option)
             self._timeout_s: float | None = None
             self._limit(timeout_s)
-            self._stamped = stamped and stamp_arrivals(self._stream)
+            self._is_tls = tls is not None
+            self._stamped = stamped and not self._is_tls and stamp_arrivals(self._stream)
             self._buffer = memoryview(bytearray(_PIECE))
             self._more = b""
             """What came behind the last answer."""
@@ -198,6 +200,9 @@ class Connection:
             length = len(message) + len(end)
             parts += (_FRAME.pack(length), message, end)
             size += _FRAME.size + length
+        if self._is_tls:
+            self._stream.sendall(b"".join(parts))
+            return
         sent = self._stream.sendmsg(parts)
         if sent < size:
             self._stream.sendall(memoryview(b"".join(parts))[sent:])
@@ -209,6 +214,8 @@ class Connection:
             return data
         while len(data) < _FRAME.size:
             data += self._read_some()
+        if data.startswith(_ALERT):
+            raise ThriftError("the node wants TLS: set tls=true")
         (size,) = _FRAME.unpack_from(data)
         if not 0 < size < _MOST_BYTES:
             raise ThriftError("the answer is no frame of Thrift")

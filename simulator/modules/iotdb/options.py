@@ -10,7 +10,7 @@ from pydantic import Field
 from ...conditions import Condition
 from ...contract import CommaList
 from ..base import Options
-from ..shared.options import InFlightOptions, choose_mode
+from ..shared.options import InFlightOptions, TlsOptions, choose_mode
 
 
 class InsertMode(StrEnum):
@@ -36,7 +36,7 @@ class EncodingOptions(Options):
         )
 
 
-class IotdbOptions(EncodingOptions, InFlightOptions):
+class IotdbOptions(EncodingOptions, InFlightOptions, TlsOptions):
     """How to reach the data nodes, and where to store."""
 
     ADDRESSES: ClassVar[str] = "host"
@@ -46,6 +46,9 @@ class IotdbOptions(EncodingOptions, InFlightOptions):
     )
     port: Annotated[int, Condition.NONE] = Field(
         6667, ge=1, le=65535, description="port of all data nodes (dn_rpc_port)"
+    )
+    tls: Annotated[bool, Condition.CLIENT] = Field(
+        False, description="encrypt the connections; whom to trust: ca_certs, verify_certs"
     )
     username: Annotated[str, Condition.NONE] = Field("root", min_length=1, description="user name")
     password: str = Field(min_length=1, repr=False, description="the user's password")

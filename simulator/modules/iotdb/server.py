@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import ssl
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
 from ..shared.errors import CONNECTION_LOST, connection_lost
 from ..shared.http import CONNECT_TIMEOUT_S
+from ..shared.http_connection import HungUpInTls, NoAnswer, TlsRefused
+from ..shared.options import TRUST_REMEDY
+from ..shared.tls import make_tls_context
 from ..shared.waiting import TIMEOUTS
 from .answers import Row
 from .connection import Connection
@@ -17,7 +22,7 @@ from .errors import ServerError, translate
 from .options import IotdbOptions
 from .thrift import ThriftError
 
-ERRORS = (OSError, ThriftError, ServerError)
+ERRORS = (OSError, NoAnswer, ThriftError, ServerError)
 """All that a connection raises."""
 
 # Names of https://iotdb.apache.org/UserGuide/latest/Reference/DataNode-Config-Manual.html
@@ -52,6 +57,8 @@ class Connector:
     def __init__(self, options: IotdbOptions, job: Job) -> None:
         self._options = options
         self._job = job
+        self._reached = False
+        """Whether there was a session before."""
         self._turn = itertools.count()
         self._configuration = {
             "version": "V_1_0",
@@ -62,6 +69,12 @@ class Connector:
             "client": f"iot-benchmark {job.run_id}",
         }
 
+    @cached_property
+    def _tls(self) -> ssl.SSLContext | None:
+        """Whom to trust."""
+        options = self._options
+        return make_tls_context(options.ca_certs, options.verify_certs) if options.tls else None
+
     def connect(self) -> Connection:
         """A session with the next node that can be reached. Raises Retryable or SimulatorError."""
         hosts = self._options.host
@@ -69,17 +82,21 @@ class Connector:
         for number in range(len(hosts)):
             address = (hosts[(first + number) % len(hosts)], self._options.port)
             try:
-                return Connection(
+                found = Connection(
                     address,
                     min(CONNECT_TIMEOUT_S, self._options.request_timeout_s),
                     (self._options.username, self._options.password),
                     self._configuration,
                     self._job.stamps_arrivals,
+                    self._tls,
                 )
             except ERRORS as error:
                 failure = self.interpret(error, address)
                 if not isinstance(failure, Retryable) or number == len(hosts) - 1:
                     raise failure from error
+            else:
+                self._reached = True
+                return found
         raise AssertionError
 
     def connect_first(self) -> Connection:
@@ -88,8 +105,8 @@ class Connector:
             return self.connect()
         except Retryable as error:
             raise SimulatorError(
-                f"can't connect to IoTDB at {error}; check that the server runs and that host and port"
-                " name it"
+                f"can't connect to IoTDB at {error}; check that the server runs, and host, port"
+                " and tls"
             ) from error
 
     def interpret(
@@ -99,6 +116,11 @@ class Connector:
         if isinstance(error, ServerError):
             return translate(error, self._options, self._job)
         where = f"{address[0]}:{address[1]}" if address else self._options.servers
+        # A node that was talked to, and hangs up now, is one that ends.
+        if isinstance(error, TlsRefused) and not (self._reached and isinstance(error, HungUpInTls)):
+            return SimulatorError(
+                f"no TLS with IoTDB at {where}: {error}; check tls, and {TRUST_REMEDY}"
+            )
         if isinstance(error, TIMEOUTS):
             return Retryable(
                 "timeout" if address is None else CONNECTION_LOST, f"{where}: no answer"

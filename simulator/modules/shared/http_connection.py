@@ -80,7 +80,15 @@ def connect(
     host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float, stamped: bool = False
 ) -> Connection:
     """A new connection, over TLS if there is a context for it. `stamped`: the kernel is to say when answers
-    arrive, if it can.
+    arrive, if it can. Raises as `open_stream`."""
+    stream = open_stream(host, port, tls, timeout_s)
+    return Connection(stream, stamped and tls is None and stamp_arrivals(stream))
+
+
+def open_stream(
+    host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float
+) -> socket.socket:
+    """A new connection's socket, over TLS if there is a context for it.
 
     Raises NotConnected, or TlsRefused: in either case the server has nothing of a request. A server
     that hangs up in the handshake is one that ends, or one that doesn't speak TLS (`HungUpInTls`).
@@ -92,9 +100,9 @@ def connect(
     for option in SOCKET_OPTIONS:
         stream.setsockopt(*option)
     if tls is None:
-        return Connection(stream, stamped and stamp_arrivals(stream))
+        return stream
     try:
-        return Connection(tls.wrap_socket(stream, server_hostname=host))
+        return tls.wrap_socket(stream, server_hostname=host)
     except ssl.SSLEOFError as error:
         stream.close()
         raise HungUpInTls(one_line(error)) from error

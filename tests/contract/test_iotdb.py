@@ -1,0 +1,86 @@
+"""What IoTDB alone has: sessions over TLS."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from simulator.errors import SimulatorError
+from simulator.testing.inserting import insert_with
+from simulator.testing.server import new_job
+from simulator.workloads.queries import Query, bind
+from simulator.workloads.temperature import Temperature
+
+from .iotdb import IotdbUnderTest
+from .iotdb_proxy import Proxy
+
+pytestmark = pytest.mark.module("iotdb")
+
+EVENTS = Query(name="all", events=("timestamp", "device_id", "temperature"))
+AUTHORITY = trustme.CA()
+TRUSTED = AUTHORITY.cert_pem.bytes().decode()
+
+
+@pytest.fixture
+def encrypted() -> Iterator[Proxy]:
+    """The server behind TLS, which a server has only by a key store of Java's."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    AUTHORITY.issue_cert("localhost").configure_cert(tls)
+    with Proxy(os.environ["IOTDB_HOST"], int(os.environ["IOTDB_PORT"]), tls) as proxy:
+        yield proxy
+
+
+def test_sessions_over_tls(server: IotdbUnderTest, encrypted: Proxy, tmp_path: Path) -> None:
+    """Larger than a record of TLS are requests and answers; one connection is cut."""
+    file = tmp_path / "ca.pem"
+    file.write_text(TRUSTED)
+    way_in = {"host": "localhost", "port": encrypted.port, "tls": True}
+    job = new_job(Temperature.schema, batch=2000)
+    workload = Temperature(device_spread=3)
+    trusting: list[dict[str, object]] = [
+        {"ca_certs": TRUSTED}, {"ca_certs": str(file)}, {"verify_certs": False}
+    ]  # fmt: skip
+    for number, trust in enumerate(trusting):
+        module = server.module(job, options={**way_in, **trust, "max_in_flight": 1 + number})
+        module.open()
+        module.prepare()
+        encrypted.fate = "drop answer"
+        insert_with(module, workload, 6000)
+        assert encrypted.fate is None
+        assert module.count() == 6000
+        bound = bind(EVENTS, workload.schema.epoch_ms)
+        assert len(module.compile(bound)()) == 6000
+        module.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        ({"tls": True}, r"no TLS with IoTDB at localhost:\d+: .*check tls, and ca_certs"),
+        ({"tls": True, "host": "127.0.0.1", "ca_certs": TRUSTED}, "check tls, and ca_certs"),
+        ({"tls": True, "ca_certs": "no-such-file.pem"}, "ca_certs can't be used"),
+        ({}, "can't connect to IoTDB at localhost:.* and host, port and tls"),
+    ],
+)
+def test_who_does_not_trust_learns_why(
+    server: IotdbUnderTest, encrypted: Proxy, changes: dict[str, object], remedy: str
+) -> None:
+    options = {"host": "localhost", "port": encrypted.port, **changes}
+    module = server.module(new_job(Temperature.schema), options=options)
+    for enter in (module.open, module.writer(0).open):
+        with pytest.raises(SimulatorError, match=remedy):
+            enter()
+
+
+def test_a_node_without_tls(server: IotdbUnderTest) -> None:
+    """It takes a handshake for a frame's beginning, and waits for the rest."""
+    module = server.module(
+        new_job(Temperature.schema), options={"tls": True, "request_timeout_s": 1}
+    )
+    with pytest.raises(SimulatorError, match=r"TLS handshake.* and host, port and tls"):
+        module.open()
