@@ -14,7 +14,7 @@ from simulator.modules.base import LEAN
 from .errors import ConfigError, RunFailed
 from .inserting import join_environments
 from .making import Making, make_all
-from .output import say
+from .output import say, terminal_width
 from .plan import Sweep, check_capabilities, public_data, public_load, share_devices
 from .results.clients import ClientComparison, ClientTurn
 from .results.model import Result
@@ -178,7 +178,7 @@ class _Clients(Making):
         )
 
     def show(self, result: Result) -> None:
-        say(tabulate_clients(result).text())
+        say(tabulate_clients(result).text(width=terminal_width()))
         lines = [*describe_clients(result), *list_notes(result, sys.stdout.isatty())]
         for line in ["", *lines]:
             say(line)

@@ -12,7 +12,7 @@ from simulator.contract import InsertRun, Report, RunSettings
 from .errors import RunFailed, RunGivenUp
 from .executors.base import Series
 from .making import Making, make_all
-from .output import say
+from .output import say, terminal_width
 from .plan import (
     PlannedRun,
     Sweep,
@@ -149,7 +149,9 @@ class _InsertRuns(Making):
         terminal = sys.stdout.isatty()
         if sweep.steps and sweep.load.duration_s is None:
             say(f"Stepsize: {sweep.workers[0] * sweep.load.events:,}")
-        say(tabulate_figures(result, terminal).text())
+        if not result.by_fill_level:
+            say("Inserts per second")
+        say(tabulate_figures(result, terminal).text(width=terminal_width()))
         said = describe_load(sweep.load)
         if said:
             say(said)

@@ -12,7 +12,7 @@ from simulator.contract import InsertRun, ReadRun, Report
 from .errors import RunFailed, RunGivenUp
 from .inserting import join_environments
 from .making import Making, make_all
-from .output import say
+from .output import say, terminal_width
 from .plan import (
     Arm,
     Mix,
@@ -142,10 +142,12 @@ class _MixedRuns(Making):
     def show(self, result: Result) -> None:
         terminal = sys.stdout.isatty()
         if any(run.inserts_per_s is not None for run in result.insert_runs):
-            say(f"Inserts per second\n{tabulate_figures(result, terminal).text()}")
+            say(
+                f"Inserts per second\n{tabulate_figures(result, terminal).text(width=terminal_width())}"
+            )
         for title, table in tabulate_readers(result, terminal).items():
             if table.rows:
-                say(f"\n{title}\n{table.text()}")
+                say(f"\n{title}\n{table.text(width=terminal_width())}")
         say("")
         if checked := describe_answers(result):
             say(checked)

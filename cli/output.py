@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Sequence
@@ -21,6 +22,11 @@ _NOBODY_READS = (errno.EPIPE, errno.EIO)
 def say(text: str = "") -> None:
     """Print to standard output, unless nobody reads it any more."""
     _print(text, sys.stdout)
+
+
+def terminal_width() -> int | None:
+    """How many characters standard output has room for in a line; None: as many as you like."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def note(text: str) -> None:

@@ -9,7 +9,7 @@ from simulator.contract import DataSet, Load, Report
 
 from .errors import EXIT_FAILED, ConfigError, RunFailed
 from .making import ends_prepared
-from .output import say
+from .output import say, terminal_width
 from .plan import check_load, check_query, public_data, public_load
 from .results.place import format_workers
 from .results.reads import summarize_reads
@@ -74,8 +74,8 @@ def run_queries(
             unwritten = running.write(result)
     terminal = sys.stdout.isatty()
     for title, table in tabulate_readers(result, terminal).items():
-        say(f"{title}\n{table.text()}\n")
-    say(tabulate_figures(result, terminal).text())
+        say(f"{title}\n{table.text(width=terminal_width())}\n")
+    say(tabulate_figures(result, terminal).text(width=terminal_width()))
     say(describe_durations(result))
     if checked := describe_answers(result):
         say(checked)

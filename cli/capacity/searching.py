@@ -11,7 +11,7 @@ from simulator.errors import OptionError
 
 from ..errors import ConfigError
 from ..making import Making, make_all
-from ..output import note, say
+from ..output import note, say, terminal_width
 from ..plan import (
     Sweep,
     check_capabilities,
@@ -116,7 +116,7 @@ class _Capacity(Making):
 
     def show(self, result: Result) -> None:
         terminal = sys.stdout.isatty()
-        say(tabulate_capacity(result, terminal).text())
+        say(tabulate_capacity(result, terminal).text(width=terminal_width()))
         say(f"{describe_steps(result)}\n")
         for line in describe_capacity(result):
             say(line)

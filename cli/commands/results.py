@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -71,16 +70,15 @@ def list_(
     Of the options, those are shown that aren't at their defaults. In a terminal, columns whose text
     is in the ID or in `results show`, too, are left out where there is no room.
     """
-    from ..output import say
+    from ..output import say, terminal_width
     from ..results.selection import Selection
     from ..results.store import list_results
     from ..show.listing import tabulate_results
 
     stored = list_results(results_folder)
     chosen = Selection(targets, tags, since, last).choose(stored)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if chosen:
-        say(tabulate_results(chosen, width).text())
+        say(tabulate_results(chosen, terminal_width()).text())
     elif stored:
         say(f"None of the {len(stored):,} results in {results_folder} is such a one.")
     else:
@@ -96,11 +94,12 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
 
     RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file.
     """
-    from ..output import say
+    from ..output import say, terminal_width
     from ..results.store import open_result
     from ..show.stored import describe_result
 
-    say(describe_result(open_result(name, results_folder), sys.stdout.isatty()))
+    stored = open_result(name, results_folder)
+    say(describe_result(stored, sys.stdout.isatty(), terminal_width()))
 
 
 @results.command(short_help="Write all runs as a table for other programs.")

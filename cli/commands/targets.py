@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 def targets(target: str | None, config_file: Path, example: bool, debug: bool) -> None:
     """List the targets of the config file, and what can be done with each.
 
-    full: works; unsupported: the database has no such thing; missing: this tool can't do it yet.
+    full: works; unsupported: the database has no such thing; missing: this tool can't do it yet. The
+    first word holds for all that isn't named behind it.
 
     With a TARGET, list the options that it takes, as keys in the config file or by --extra-option.
     """  # fmt: skip
@@ -86,10 +87,10 @@ def _load(module: str) -> type[AnyModule] | str:
 
 
 def _overview(config: Config) -> str:
-    """A line for each target."""
-    from tabulate import tabulate
-
+    """A line for each target, in as many tables as the terminal's width needs."""
     from ..errors import ConfigError
+    from ..output import terminal_width
+    from ..show.tables import Table
 
     rows = []
     for name in config.target_names:
@@ -119,13 +120,16 @@ def _overview(config: Config) -> str:
         "Target", "Module", "Executor", "Insert modes", "In flight", "Primary keys",
         "Multiple tables", "Queries", "Indices", "Workloads",
     ]  # fmt: skip
-    return tabulate(rows, headers, tablefmt="plain", disable_numparse=True)
+    return Table(headers, rows, left=headers).text(width=terminal_width())
 
 
 def _workloads(can: Capabilities) -> dict[str, Support]:
     from simulator.workloads import load_workload, workload_names
 
     return {name: can.workload(load_workload(name).schema) for name in workload_names()}
+
+
+_WIDEST_DEFAULT = 24
 
 
 def _options(config: Config, target: str) -> str:
@@ -139,6 +143,7 @@ def _options(config: Config, target: str) -> str:
     from simulator.workloads import load_workload, workload_names
 
     from ..errors import ConfigError
+    from ..output import terminal_width
     from ..plan import QUERIES
 
     module_name, _ = config.place_of(target)
@@ -159,13 +164,19 @@ def _options(config: Config, target: str) -> str:
         for name, field in load_workload(workload).options_model.model_fields.items():
             if name not in [row[0] for row in rows]:
                 rows.append([name, _default(field), field.description])
-    # Enough for the longest names and defaults, and a third column that fits most terminals.
+    # Enough for the longest names and defaults, and a third column that fits the terminal.
+    used = (
+        max(len(row[0]) for row in rows)
+        + 2
+        + min(_WIDEST_DEFAULT, max(len(row[1]) for row in rows))
+        + 2
+    )
     table = tabulate(
         rows,
         ["Option", "Default", "Meaning"],
         tablefmt="plain",
         disable_numparse=True,
-        maxcolwidths=[None, 24, 70],
+        maxcolwidths=[None, _WIDEST_DEFAULT, max(30, min(70, (terminal_width() or 200) - used))],
     )
     return f"Options of target {target} (module {module_name}):\n\n{table}"
 
@@ -183,11 +194,11 @@ def _default(field: FieldInfo) -> str:
 
 
 def cell(supported: Mapping[PrimaryKey, Support] | Mapping[str, Support]) -> str:
-    """`full`, or which are what: `full: copy, single; missing: transaction`."""
-    kinds = sorted(set(supported.values()))
-    if len(kinds) == 1:
-        return str(kinds[0])
-    return "; ".join(
+    """What holds for most, and what else is what: `full`, or `full; missing: transaction`."""
+    kinds = list(supported.values())
+    most = max(sorted(set(kinds)), key=kinds.count)
+    others = [
         f"{kind}: {', '.join(name for name, support in supported.items() if support is kind)}"
-        for kind in kinds
-    )
+        for kind in sorted(set(kinds) - {most})
+    ]
+    return "; ".join([str(most), *others])

@@ -32,8 +32,8 @@ from .tables import (
 from .tuning import advise, tabulate_tuning
 
 
-def describe_result(stored: StoredResult, terminal: bool) -> str:
-    """All of one result."""
+def describe_result(stored: StoredResult, terminal: bool, width: int | None = None) -> str:
+    """All of one result. `width`: what a terminal has room for, in characters; None: no limit."""
     result = stored.result
     sections = [
         f"Result {stored.id}{describe_name(result)}\n{words.describe_measurement(result)}\n"
@@ -47,7 +47,8 @@ def describe_result(stored: StoredResult, terminal: bool) -> str:
         said = advise(result).strip()
     sections += filter(None, [said, describe_answers(result)])
     sections += [
-        f"{title}\n{found.text()}" for title, found in tabulate_result(result, terminal).items()
+        f"{title}\n{found.text(width=width)}"
+        for title, found in tabulate_result(result, terminal).items()
     ]
     return "\n\n".join([*filter(None, sections), f"File: {stored.file}"])
 

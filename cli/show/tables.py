@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
@@ -23,10 +24,15 @@ class Table:
     left: Container[str] = ("Query",)
     """Columns that are aligned to the left; all others are to the right."""
 
-    def text(self, markdown: bool = False) -> str:
-        """For a terminal or a README."""
+    def text(self, markdown: bool = False, width: int | None = None) -> str:
+        """For a terminal or a README. What is wider than `width`, in characters, goes on in further tables
+        that begin with the same first column."""
         if not self.rows:
             return "no runs"
+        if width is not None and not markdown:
+            parts = self._fold(width)
+            if len(parts) > 1:
+                return "\n\n".join(part.text() for part in parts)
         align = ["left" if header in self.left else "right" for header in self.headers]
         rows = self.rows
         if markdown:
@@ -35,6 +41,32 @@ class Table:
         return str(
             tabulate(rows, self.headers, tablefmt=form, colalign=align, disable_numparse=True)
         )
+
+    def _fold(self, width: int) -> list[Table]:
+        """Tables of as many columns as fit; of two at least, since the first names the row."""
+        cells = list(zip(self.headers, *self.rows, strict=True))
+        columns = [Table([name], [[cell] for cell in own], self.left) for name, *own in cells]
+        # Escape sequences take no room.
+        widths = [max(map(len, _ESCAPES.sub("", one.text()).split("\n"))) for one in columns]
+        parts: list[list[int]] = [[0]]
+        for place in range(1, len(columns)):
+            used = sum(widths[one] + _BETWEEN for one in parts[-1])
+            if len(parts[-1]) > 1 and used + widths[place] > width:
+                parts.append([0])
+            parts[-1].append(place)
+        return [
+            Table(
+                [cells[place][0] for place in part],
+                [[row[place] for place in part] for row in self.rows],
+                self.left,
+            )
+            for part in parts
+        ]
+
+
+_BETWEEN = 2
+"""Spaces between two columns."""
+_ESCAPES = re.compile(r"\x1b\[\d+m")
 
 
 def strike(text: str, terminal: bool) -> str:

@@ -14,7 +14,7 @@ from ..capacity.measuring import find_capacity
 from ..errors import ConfigError, RunFailed
 from ..inserting import join_environments
 from ..making import Making, make_all
-from ..output import note, say
+from ..output import note, say, terminal_width
 from ..plan import Sweep, check_capabilities, public_data, public_load, share_devices
 from ..results.capacity import CapacityLimit
 from ..results.model import Result
@@ -253,7 +253,7 @@ class _Tuning(Making):
         )
 
     def show(self, result: Result) -> None:
-        say(tabulate_tuning(result).text())
+        say(tabulate_tuning(result).text(width=terminal_width()))
         for line in ["", *describe_tuning(result), *list_notes(result, sys.stdout.isatty())]:
             say(line)
         say(advise(result))

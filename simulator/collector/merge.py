@@ -16,8 +16,10 @@ from ..contract import (
     Offered,
     Queryable,
     QueryRun,
+    Role,
     Verification,
     WorkerInsert,
+    WorkerOffer,
     WorkerQueries,
     WorkerSpan,
     WorkerTimeline,
@@ -81,7 +83,8 @@ def merge_inserts(
     if not verification.ok:
         reasons.append(f"the database holds {stored} events, {expected} were expected")
     if window <= 0 or not measured:
-        reasons.append(explain_nothing(load, window))
+        offers = [part.offer for part in parts.values() if part.offer]
+        reasons.append(explain_nothing(load, window, offers))
     else:
         reasons += _find_apart(overlap, load)
     offsets = {worker: clock_offsets_s.get(worker, 0.0) for worker in parts}
@@ -153,19 +156,27 @@ def _measured(part: WorkerInsert) -> int:
     return part.events if part.measured is None else part.measured
 
 
-def explain_nothing(load: Load, window_s: float) -> str:
-    """Why there is no rate."""
-    if load.warm_up_s and window_s <= 0:
+def explain_nothing(load: Load, window_s: float, offers: Sequence[WorkerOffer]) -> str:
+    """Why there is no rate. `offers`: of an open loop's workers."""
+    if load.warm_up_s and (window_s <= 0 or load.duration_s is None):
         return (
             f"nothing was measured: the run ended within its warm-up of {load.warm_up_s:g} s; let it"
             " take longer"
         )
-    if load.duration_s is not None:
+    if load.rate_per_s is not None and not any(offer.due for offer in offers):
+        unit = "events" if load.role is Role.WRITE else "queries"
+        each_s = load.events_per_request / load.rate_per_s
         return (
-            f"nothing was measured: no answer came within the window of {window_s:.3g} s; let it take"
-            " longer"
+            f"nothing was measured: no request was due in the window of {window_s:.3g} s, as at"
+            f" {load.rate_per_s:g} {unit} per second there is one every {each_s:.3g} s: give a longer"
+            f" --duration{', a smaller --batch' if load.batch else ''} or a higher rate"
         )
-    return "nothing was measured: no window"
+    if load.duration_s is None:
+        return "nothing was measured: no window"
+    return (
+        f"nothing was measured: no answer came within the window of {window_s:.3g} s; let it take"
+        " longer"
+    )
 
 
 def merge_service(encoded: Sequence[str | None]) -> dict[str, Any]:

@@ -48,7 +48,9 @@ def merge_reads(
     ]
     reasons = _find_failures(figures, names if data_grow else drawn)
     if not measured:
-        reasons.append(explain_nothing(load, window))
+        reasons.append(
+            explain_nothing(load, window, [part.offer for part in asked.values() if part.offer])
+        )
     reasons += find_late_starts(offsets, window)
     offered = judge_offer(
         [part.offer for part in asked.values() if part.offer],

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from cli.commands.targets import targets
+from cli.commands.targets import cell, targets
+from simulator.modules.base import Support
 
 WRONG = """
 targets:
@@ -62,6 +63,15 @@ def test_a_targets_options_are_listed_though_it_has_a_wrong_key(tmp_path: Path) 
     assert "connection_string" in done.stdout
     assert "'executr'" in done.stderr
     assert "targets.c" not in done.stderr
+
+
+def test_what_a_target_can_do_fits_its_cell() -> None:
+    """What holds for most stands for all that isn't named."""
+    full, unsupported, missing = Support.FULL, Support.UNSUPPORTED, Support.MISSING
+    assert cell({"a": full, "b": full}) == "full"
+    assert cell({"a": full, "b": unsupported, "c": full}) == "full; unsupported: b"
+    assert cell({"a": full, "b": unsupported, "c": unsupported}) == "unsupported; full: a"
+    assert cell({"a": full, "b": missing}) == "full; missing: b"
 
 
 def test_the_shipped_file_is_right() -> None:

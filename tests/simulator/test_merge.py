@@ -271,6 +271,12 @@ def test_workers_that_were_apart_need_longer() -> None:
             0.01,
             "nothing was measured: no answer came within the window of 0.01 s; let it take longer",
         ),
+        (
+            # One worker was a little later than the other, so there is a window.
+            {"warm_up_s": 5.0, "events": 100},
+            0.01,
+            "nothing was measured: the run ended within its warm-up of 5 s; let it take longer",
+        ),
     ],
 )
 def test_a_run_too_short_to_measure_says_how_to_mend_it(
@@ -278,6 +284,19 @@ def test_a_run_too_short_to_measure_says_how_to_mend_it(
 ) -> None:
     run = merged({"end_s": end_s, "measured": 0}, load=Load(**load))
     assert (run.inserts_per_s, run.invalid_reasons) == (None, [reason])
+
+
+def test_a_rate_below_one_request_in_the_window_says_so() -> None:
+    """No answer came, since none was asked for."""
+    load = Load(rate_per_s=50, batch=100, duration_s=2.0)
+    run = merged({**open_loop(due=0), "measured": 0, "end_s": 2.0}, load=load)
+    (reason,) = run.invalid_reasons
+    assert reason == (
+        "nothing was measured: no request was due in the window of 2 s, as at 50 events per second there"
+        " is one every 2 s: give a longer --duration, a smaller --batch or a higher rate"
+    )
+    late = merged({**open_loop(due=100), "measured": 0, "end_s": 2.0}, load=load)
+    assert late.invalid_reasons[0].startswith("nothing was measured: no answer came")
 
 
 def test_offers_of_all_workers_add_up() -> None:

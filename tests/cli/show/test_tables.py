@@ -54,6 +54,21 @@ def test_insert_table() -> None:
     ]  # fmt: skip
 
 
+def test_a_table_wider_than_the_terminal_goes_on_below() -> None:
+    """Each part begins with what the row is of, and no line is wider; nothing is left out."""
+    runs, summary = stored_inserts("insert")
+    table = tabulate_inserts(runs, summary, terminal=True)
+    whole = table.text()
+    assert table.text(width=200) == whole
+    parts = table.text(width=60).split("\n\n")
+    assert len(parts) == 2
+    shown = [[re.sub(r"\x1b\[\d+m", "", line) for line in part.splitlines()] for part in parts]
+    assert max(len(line) for lines in shown for line in lines) <= 60
+    assert [line.split()[0] for line in shown[1]] == ["Workers", "1", "4", "8", "12"]
+    again = [a + b[1:] for a, b in zip(*map(cells, parts), strict=True)]
+    assert again == cells(whole)
+
+
 def test_an_open_loop_shows_what_was_offered_and_that_its_times_are_response_times() -> None:
     result = open_loop({1: [990.0, 1010.0], 2: [800.0]})
     for run in result.insert_runs[2:]:
