@@ -302,6 +302,7 @@ def test_what_passes_is_tried_again(
         (404, 60, "run insert first"),
         (404, 81, "run insert first"),
         (404, 115, "a newer server knows it"),
+        (404, 50, "a newer server knows it"),
         (400, 53, "why$"),
         (500, 0, "why$"),
     ],
@@ -409,6 +410,35 @@ def test_a_table_that_was_there_is_made_to_remember(server: ClickhouseUnderTest)
     prepare(server, deduplication_window=5)
     job = new_job(Temperature.schema, batch=10, clean=False)
     assert prepare(server, job)["non_replicated_deduplication_window"] == "100000"
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("MODIFY COLUMN temperature Float64", "temperature is Float64 and not Float32"),
+        ("MODIFY COLUMN temperature Nullable(Float32)", r"is Nullable\(Float32\) and not Float32"),
+        ("DROP COLUMN temperature", "it has no column temperature"),
+    ],
+)
+def test_a_table_with_other_columns_is_refused(
+    server: ClickhouseUnderTest, change: str, problem: str
+) -> None:
+    prepare(server)
+    server.sql(f"ALTER TABLE `{server.database}`.`events` {change}")
+    job = new_job(Temperature.schema, batch=10, clean=False)
+    with pytest.raises(SimulatorError, match=problem):
+        prepare(server, job)
+
+
+def test_a_table_without_replicas_is_no_replicated_one(server: ClickhouseUnderTest) -> None:
+    prepare(server)
+    job = new_job(Temperature.schema, batch=10, clean=False)
+    prepare(server, job, low_cardinality=False)
+    module = server.module(job, options={"replicated": True})
+    module.open()
+    with pytest.raises(SimulatorError, match=r"is a MergeTree: .* or with replicated=false"):
+        module._check_engines()  # type: ignore[attr-defined]
+    module.close()
 
 
 def test_texts_are_what_they_say(server: ClickhouseUnderTest) -> None:

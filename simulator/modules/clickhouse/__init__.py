@@ -60,7 +60,7 @@ from .options import ClickhouseOptions, EncodingOptions, InsertMode
 from .queries import ClickhouseDialect, compile_statement, quote_text
 from .server import Connection, describe
 from .storage import read_storage
-from .tables import Tables
+from .tables import Tables, column_type, fits
 from .writer import ClickhouseWriter
 
 
@@ -147,6 +147,7 @@ class Clickhouse(Module[ClickhouseOptions, EncodingOptions]):
         if schema.tags is Tags.TABLE:
             self._run(self._tables.make_tags())
         if not self.job.clean:
+            self._check_engines()
             self._check_columns(self.job.table_names, INSERT_REMEDY)
             for table in self.job.table_names:
                 self._run(self._tables.remember_inserts(table))
@@ -166,24 +167,41 @@ class Clickhouse(Module[ClickhouseOptions, EncodingOptions]):
             )
 
     def _check_columns(self, tables: Sequence[str], remedy: str) -> None:
-        """SimulatorError if a table that was there before lacks a column that events have now."""
+        """SimulatorError if a table that was there before has other columns than events have now."""
         schema = self.job.schema
         needed = dict.fromkeys(tables, schema.row)
         if schema.tags is Tags.TABLE:
             needed[schema.tags_table] = schema.tags_row
         for table, columns in needed.items():
-            names = self._list_columns(table)
-            lacking = [column.name for column in columns if column.name not in names]
-            if lacking:
-                raise made_otherwise(table, f"it has no column {lacking[0]}", remedy)
+            found = self._list_columns(table)
+            for column in columns:
+                kind = column_type(schema, column, low_cardinality=False)
+                if column.name not in found:
+                    raise made_otherwise(table, f"it has no column {column.name}", remedy)
+                if not fits(found[column.name], kind):
+                    problem = f"{column.name} is {found[column.name]} and not {kind}"
+                    raise made_otherwise(table, problem, remedy)
 
-    def _list_columns(self, table: str) -> list[str]:
-        """A table's columns; none if there is no table."""
+    def _check_engines(self) -> None:
+        """SimulatorError if a table that was there before has replicas and shouldn't, or the reverse."""
+        for table in self.job.table_names:
+            [(engine,)] = self._look_up(
+                f"SELECT engine FROM system.tables WHERE database = {quote_text(self.options.database)}"
+                f" AND name = {quote_text(table)}"
+            )
+            if engine.startswith("Replicated") is not self.options.replicated:
+                other = str(not self.options.replicated).lower()
+                raise SimulatorError(
+                    f"table {table} is a {engine}: run without --no-clean, or with replicated={other}"
+                )
+
+    def _list_columns(self, table: str) -> dict[str, str]:
+        """A table's columns and their types; none if there is no table."""
         rows = self._look_up(
-            f"SELECT name FROM system.columns WHERE database = {quote_text(self.options.database)}"
+            f"SELECT name, type FROM system.columns WHERE database = {quote_text(self.options.database)}"
             f" AND table = {quote_text(table)}"
         )
-        return [name for (name,) in rows]
+        return dict(rows)
 
     def prepare_queries(self) -> None:
         for table in self._list_tables([self.job.schema.table]):

@@ -30,7 +30,14 @@ _OK, _BAD_GATEWAY = 200, 502
 _CODE = "X-ClickHouse-Exception-Code"
 
 # https://github.com/ClickHouse/ClickHouse/blob/master/src/Common/ErrorCodes.cpp
-_UNKNOWN_TABLE, _UNKNOWN_DATABASE, _UNKNOWN_SETTING = 60, 81, 115
+_UNKNOWN_TABLE, _UNKNOWN_DATABASE = 60, 81
+_TOO_OLD = (
+    46,  # UNKNOWN_FUNCTION
+    50,  # UNKNOWN_TYPE
+    115,  # UNKNOWN_SETTING
+    344,  # SUPPORT_IS_DISABLED: a type that was an experiment then
+    432,  # UNKNOWN_CODEC
+)
 _REFUSED_USERS = (192, 193, 194, 516)
 _ACCESS_DENIED = 497
 _PASSING = {
@@ -208,7 +215,7 @@ class Connection:
             )
         if code in (_UNKNOWN_TABLE, _UNKNOWN_DATABASE):
             return missing_table(text, self._job)
-        if code == _UNKNOWN_SETTING:
+        if code in _TOO_OLD:
             return SimulatorError(f"{text}; a newer server knows it")
         kind = _PASSING.get(code) or (not code and _PASSING_STATUSES.get(answer.status))
         return Retryable(kind, text) if kind else SimulatorError(text)

@@ -136,3 +136,11 @@ def column_type(schema: Schema, column: Column, low_cardinality: bool) -> str:
     if low_cardinality and column.type is ColumnType.TEXT and describes:
         return f"LowCardinality({kind})"
     return kind
+
+
+def fits(found: str, kind: str) -> bool:
+    """Whether a column of the type `found` holds values of this type as they are."""
+    if kind.startswith("JSON("):
+        # How it is written is the server's affair, and it may have more paths.
+        return found.startswith("JSON")
+    return found in (kind, f"LowCardinality({kind})")
