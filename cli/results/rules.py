@@ -248,7 +248,9 @@ def _find_few(result: Result) -> Iterator[Weakness]:
     if few:
         widest = max(few, key=lambda entry: find_smallest_difference(entry.cv or 0, entry.runs))
         difference = find_smallest_difference(widest.cv or 0, widest.runs)
-        shown = "no difference" if difference == inf else f"differences of {difference:.0%} or more"
+        # Runs at a rate of their own hardly vary: less than a percent is not "0% or more".
+        least = f"differences of {max(0.01, difference):.0%} or more"
+        shown = "no difference" if difference == inf else least
         yield Weakness(
             Kind.FEW_RUNS,
             f"{widest.runs} runs that vary like these show {shown} between two results;"

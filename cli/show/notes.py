@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simulator.contract import InsertRun
 
 from ..results.bottleneck import find_bottleneck
@@ -9,18 +11,37 @@ from ..results.model import Result
 from ..results.outage import describe_outages
 from ..results.place import format_workers
 from ..results.verdicts import find_weaknesses
-from ..results.weakness import Weakness
+from ..results.weakness import Kind, Weakness
 from .figure import describe_run
 from .tables import format_rate, strike
 
 
 def list_notes(result: Result, terminal: bool) -> list[str]:
     """What held the runs back, and one line for each weakness, the gravest first."""
-    weaknesses = [
-        f"{weakness.kind}: {describe_weakness(weakness, terminal)}"
-        for weakness in find_weaknesses(result)
-    ]
+    weaknesses = [f"{kind}: {text}" for kind, text in describe_weaknesses(result, terminal)]
     return tell_outages(result) + describe_bottlenecks(result) + weaknesses
+
+
+def describe_weaknesses(result: Result, terminal: bool = False) -> list[tuple[str, str]]:
+    """Kind and text of each weakness, the gravest first. What is said of several runs with the same workers
+    is said once, in the words of the first of them."""
+    alike: dict[object, list[Weakness]] = {}
+    for weakness in find_weaknesses(result):
+        key = weakness.kind, replace(weakness.where, run=None) if weakness.where else None
+        by_run = weakness.kind in _BY_RUN and weakness.where is not None and weakness.where.run
+        alike.setdefault(key if by_run else id(weakness), []).append(weakness)
+    told = []
+    for first, *others in alike.values():
+        text = describe_weakness(first, terminal)
+        if others and first.where is not None:
+            place = replace(first.where, run=None)
+            text = f"{place}, {len(others) + 1} runs, as in run {first.where.run}: {first.text}"
+        told.append((str(first.kind), text))
+    return told
+
+
+_BY_RUN = (Kind.CLIENT_BOUND, Kind.SATURATED)
+"""What is found in each run by itself, mostly in all of them, by figures that differ little."""
 
 
 def tell_outages(result: Result) -> list[str]:

@@ -12,7 +12,6 @@ from simulator import __version__
 from ..results.comparison import compare
 from ..results.naming import name_results
 from ..results.store import StoredResult
-from ..results.verdicts import find_weaknesses
 from . import words
 from .answers import describe_answers
 from .bars import draw_answer
@@ -21,7 +20,7 @@ from .drawing import embed, to_svg
 from .figure import Figure, Named
 from .figures import draw_all, name_sources
 from .narrow import draw_narrow
-from .notes import describe_weakness, tell_outages
+from .notes import describe_weaknesses, tell_outages
 from .ratios import describe_ratios, lead_comparison
 from .stored import describe_name, tabulate_result
 from .tables import Table
@@ -121,7 +120,7 @@ def _make_section(stored: StoredResult, name: str) -> _Section:
         words.describe_measurement(result),
         " ".join(filter(None, [words.give_answer(result), describe_answers(result)])),
         tell_outages(result),
-        [(str(one.kind), describe_weakness(one)) for one in find_weaknesses(result)],
+        describe_weaknesses(result),
         tabulate_result(result, terminal=False),
     )
 

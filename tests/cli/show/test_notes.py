@@ -5,7 +5,7 @@ from __future__ import annotations
 from cli.results.store import read_result
 from cli.show.notes import list_notes
 
-from ..made import STORED, disturbed, inserts
+from ..made import STORED, disturbed, inserts, open_loop
 
 
 def test_a_line_names_kind_place_and_figure() -> None:
@@ -39,3 +39,17 @@ def test_what_was_done_is_told_first_and_of_several_runs_with_the_run() -> None:
     told = list_notes(result.model_copy(update={"runs": [*result.runs, again]}), False)[:2]
     assert told[0] == f"1 worker, run 1: {first}"
     assert told[1].startswith("1 worker, run 2: After run number-1 at 10.0 s events went on being")
+
+
+def test_what_is_said_of_several_runs_is_said_once_for_each_number_of_workers() -> None:
+    result = open_loop({1: [900.0, 901.0, 902.0], 4: [950.0]}, saturated=True)
+    lines = [line for line in list_notes(result, False) if line.startswith("saturated")]
+    assert [line.partition(" 1,000 events/s")[0] for line in lines] == [
+        "saturated: 1 worker, 3 runs, as in run 1:",
+        "saturated: 4 workers, run 1:",
+    ]
+
+
+def test_runs_that_hardly_vary_show_no_difference_of_nothing() -> None:
+    lines = list_notes(open_loop({1: [1000.0, 1000.1, 999.9]}), False)
+    assert any("show differences of 1% or more" in line for line in lines), lines
