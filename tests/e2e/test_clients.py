@@ -6,7 +6,7 @@ from .tool import Tool
 
 
 def test_official_clients_beside_the_lean_path(tool: Tool) -> None:
-    done = tool.run(
+    done = tool.run_here(
         "clients", "-t", "embedded", "--batch", 100, "--num-inserts", 300, "-r", 1,
         "--client", "psycopg3",
     )  # fmt: skip

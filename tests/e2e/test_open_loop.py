@@ -128,12 +128,12 @@ def test_above_what_there_is_is_saturated_and_too_short_is_invalid(tool: Tool) -
     """A request takes 50 ms, so one worker does 20 a second."""
     tool.add_target("slow", module="blackhole", delay_ms=50)
     one = ("insert", "-t", "slow", "-w", 1, "-r", 1)
-    done = tool.run(*one, "--rate", 1000, "--duration", "1500ms", "--json", tool.json).ok()
+    done = tool.run_here(*one, "--rate", 1000, "--duration", "1500ms", "--json", tool.json).ok()
     (run,) = tool.result()["runs"]
     assert run["valid"] is True
     assert 10 < run["inserts_per_s"] < 20.5
     assert run["offered"]["saturated"] is True
     assert "saturated: 1 worker, run 1: 1,000 events/s were not kept up with: of 1," in done.out
-    done = tool.run(*one, "--duration", "20ms")
+    done = tool.run_here(*one, "--duration", "20ms")
     assert done.status == 1
     assert "nothing was measured: no answer came within the window" in done.err

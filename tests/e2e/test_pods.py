@@ -156,7 +156,7 @@ def test_pods_report_the_same_as_the_local_executor(tool: Tool) -> None:
     assert report["queries"] is None
     assert set(report["phases_s"]) == (PHASES | {"prefill"}) - {"clean_up"}
     assert report["carried"] == {"next_event": 1005, "stored": None}
-    tool.run(
+    tool.run_here(
         "insert", "-t", "blackhole", "-w", 2, "-r", 1, "--batch", 50, "--num-inserts", 1000,
         "--extra-option", "delay_ms=30",
     ).ok()  # fmt: skip

@@ -373,12 +373,12 @@ def test_insert_sweep(tool: Tool, server: Server) -> None:
 
 
 def test_embedded_insert_then_query(tool: Tool) -> None:
-    first = tool.run(
+    first = tool.run_here(
         "insert", "-t", "embedded", "-w", 1, "-r", 1, "--batch", 1000, "--num-inserts", 20000,
         "--extra-option", "device_spread=3", "--output", tool.place / "first",
     ).ok()  # fmt: skip
     assert [row[0] for row in rows(first.out, "Workers")] == ["Workers", "1"]
-    done = tool.run(
+    done = tool.run_here(
         "query", "--target", "embedded", "--workers", 2, "--runs", 2,
         "--extra-option", "device_spread=3",
     ).ok()  # fmt: skip

@@ -7,7 +7,7 @@ from .tool import Tool
 
 def test_a_search_and_what_is_made_of_it(tool: Tool) -> None:
     tool.add_target("fast", module="blackhole")
-    done = tool.run(
+    done = tool.run_here(
         "tune", "-t", "fast", "-w", 1, "--over", "batch=1,1000", "--run-duration", "200ms", "-r", 1,
     )  # fmt: skip
     tuning = tool.result()["tuning"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import time
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -33,6 +34,12 @@ RESULTS = (
 
 def report(*results: Result) -> str:
     return make_report([stored(one, f"id-{n}") for n, one in enumerate(results)], "The title")
+
+
+@cache
+def report_of_all() -> str:
+    """A report over every kind of result, made once."""
+    return report(*RESULTS)
 
 
 class Page(HTMLParser):
@@ -154,7 +161,7 @@ def test_what_was_done_to_the_database_is_told() -> None:
 
 
 def test_all_kinds_of_results_in_one_report() -> None:
-    page = Page(report(*RESULTS))
+    page = Page(report_of_all())
     figures = [attributes["id"] for tag, attributes in page.tags if tag == "figure"]
     assert figures == ["figure-answer", *(f"figure-{kind}" for kind in KINDS)]
     assert "Compared: inserts" in page.text
@@ -177,13 +184,13 @@ def test_a_report_over_two_hundred_results_is_made_in_time() -> None:
 
 
 def test_ids_are_unique() -> None:
-    page = Page(report(*RESULTS))
+    page = Page(report_of_all())
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(set(ids)) == len(ids)
 
 
 def test_it_needs_nothing_else() -> None:
-    html = report(*RESULTS)
+    html = report_of_all()
     assert set(re.findall(r"https?://[^\"'\s<]+", html)) == {
         "http://www.w3.org/2000/svg",
         "http://www.w3.org/1999/xlink",
