@@ -139,7 +139,7 @@ def test_timeout(tool: Tool) -> None:
     assert "--timeout was reached" in error
     # Where it was then, as far as that has become known.
     assert "phase run" in error or ": running" not in done.err
-    assert done.seconds < 12
+    assert done.seconds < 40
     (run,) = tool.result()["runs"]
     assert run["valid"] is False
     assert run["inserts_per_s"] is None
@@ -164,7 +164,7 @@ def test_timeout_of_queries(tool: Tool, server: Server) -> None:
         cursor.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
         done = tool.run("query", "-t", "server", "-r", 1, "--timeout", 1)
     assert "--timeout was reached" in done.error(1)
-    assert done.seconds < 12
+    assert done.seconds < 40
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def test_pods_insert_and_query_a_database(tool: Tool, server: Server) -> None:
 
 
 def test_pods_do_several_runs(tool: Tool, server: Server) -> None:
-    dsn = str(server.slow_target()["connection_string"]).replace("${E2E_PASSWORD}", PASSWORD)
+    dsn = str(server.slow_target(0.06)["connection_string"]).replace("${E2E_PASSWORD}", PASSWORD)
     series: list[dict[str, Any]] = [
         {"run_id": "first"},
         {"run_id": "second", "clean": False},

@@ -320,7 +320,7 @@ def result_place(done: Done, tool: Tool) -> Path:
 
 
 def test_insert_sweep(tool: Tool, server: Server) -> None:
-    tool.add_target("slow", **server.slow_target())
+    tool.add_target("slow", **server.slow_target(0.04))
     done = tool.run(
         "insert", "--target", "slow", "-w", "1,2", "-r", "2", "--batch", 50,
         "--num-inserts", 1010, "--json", tool.json,
@@ -458,7 +458,7 @@ def test_prefill_counts_as_fill_level(tool: Tool, server: Server) -> None:
 
 
 def test_prefill_is_shared_by_the_workers(tool: Tool, server: Server) -> None:
-    tool.add_target("slow", **server.slow_target())
+    tool.add_target("slow", **server.slow_target(0.04))
     tool.run_here(
         "insert", "-t", "slow", "-w", 2, "-r", 1, "--prefill", 1001, "--batch", 10,
         "--num-inserts", 200,

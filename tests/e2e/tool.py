@@ -39,9 +39,10 @@ Found = TypeVar("Found")
 
 
 def eventually(
-    condition: Callable[[], Found], what: str, within_s: float = 15.0, every_s: float = 0.02
+    condition: Callable[[], Found], what: str, within_s: float = 60.0, every_s: float = 0.02
 ) -> Found:
-    """The first true value of `condition`; the test fails if there is none in time."""
+    """The first true value of `condition`; the test fails if there is none in time. That is much: on a busy
+    machine a command alone takes 10 s to begin."""
     deadline = time.monotonic() + within_s
     while True:
         found = condition()
@@ -104,7 +105,7 @@ class Running:
         """Standard output so far."""
         return self._out.read_text() if self._out else ""
 
-    def await_err(self, text: str, within_s: float = 15.0) -> None:
+    def await_err(self, text: str, within_s: float = 60.0) -> None:
         """Wait until `text` has been printed to standard error."""
 
         def printed() -> bool:
@@ -123,7 +124,7 @@ class Running:
         """A signal to its process group, as a terminal sends it."""
         os.killpg(self.process.pid, number)
 
-    def wait(self, within_s: float = 30.0) -> Done:
+    def wait(self, within_s: float = 90.0) -> Done:
         """Its end; the test fails if that doesn't come in time."""
         try:
             self.process.wait(within_s)
@@ -262,7 +263,7 @@ class Tool:
         return running
 
     def run(
-        self, *arguments: object, env: Mapping[str, str] | None = None, within_s: float = 30.0
+        self, *arguments: object, env: Mapping[str, str] | None = None, within_s: float = 90.0
     ) -> Done:
         """Run a command to its end."""
         return self.start(*arguments, env=env).wait(within_s)

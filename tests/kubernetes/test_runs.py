@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -144,12 +148,20 @@ def count():
     except FileNotFoundError:
         return int(Path("/sys/fs/cgroup/cpuacct/cpuacct.usage").read_text()) / 1e9
 
-until = time.time() + SECONDS
-while time.time() < until:
+while not Path("/tmp/over").exists():
     print(time.time(), count(), flush=True)
-    time.sleep(0.2)
+    time.sleep(0.1)
+Path("/tmp/over").unlink()
 """
-"""For the database's container: instant and CPU seconds by its own cgroup."""
+"""For the database's container: instant and CPU seconds by its own cgroup, until there is a file `over`."""
+
+
+def used_between(began: float, ended: float, lines: Sequence[str]) -> float:
+    """CPU seconds between two instants, by what was printed before and after each."""
+    looks = np.array([[float(part) for part in line.split()] for line in lines])
+    assert looks[0, 0] < began < ended < looks[-1, 0]
+    first, last = np.interp([began, ended], looks[:, 0], looks[:, 1])
+    return float(last - first)
 
 
 def test_cpu_of_the_databases_pod(tool: ClusterTool, namespace: Namespace, database: str) -> None:
@@ -159,20 +171,25 @@ def test_cpu_of_the_databases_pod(tool: ClusterTool, namespace: Namespace, datab
     selector = f"app.kubernetes.io/name in (postgresql, none) in {where.name}"
     tool.document["targets"][DATABASE]["kubernetes"] = {"database": selector}
     tool.configure()
-    running = tool.start(
-        "insert", "--target", DATABASE, "--workers", 1, "--runs", 1, "--duration", "9s",
-        "--live", "--json", tool.json,
-    )  # fmt: skip
-    page = Reader(running)
-    eventually(lambda: "running" in running.err, "the run's window", 60, 0.05)
-    lines = where.execute("postgres", _COUNT_CPU.replace("SECONDS", "8")).splitlines()
-    done = tool.fine(running.wait(60))
+    with ThreadPoolExecutor() as threads:
+        counted = threads.submit(where.execute, "postgres", _COUNT_CPU)
+        try:
+            running = tool.start(
+                "insert", "--target", DATABASE, "--workers", 1, "--runs", 1, "--duration", "9s",
+                "--live", "--json", tool.json,
+            )  # fmt: skip
+            page = Reader(running)
+            done = tool.fine(running.wait(90))
+        finally:
+            where.execute("postgres", "open('/tmp/over', 'w')")
+        lines = counted.result(30).splitlines()
     (run,) = tool._read(tool.json)["runs"]
     used = run["resources"]
-    looks = [(float(at), float(cpu_s)) for at, cpu_s in map(str.split, lines)]
-    (first_at, first_s), (last_at, last_s) = looks[0], looks[-1]
+    began, ended = (
+        datetime.fromisoformat(run[key]).timestamp() for key in ("began_at", "ended_at")
+    )
+    assert used["cpu_s"] == pytest.approx(used_between(began, ended, lines), rel=0.1)
     mean = used["cpu_s"] / run["window_s"]
-    assert mean == pytest.approx((last_s - first_s) / (last_at - first_at), rel=0.1)
     assert used["names"] == [f"{where.name}/postgres"]
     assert used["nodes"] == [machine["node"] for machine in run["machines"]]
     assert used["cpu_share"] == pytest.approx(mean / used["cpus"], rel=0.01)
@@ -189,7 +206,8 @@ def check_page(page: Reader, run: Any, mean_cpus: float) -> None:
     """It showed the pod's CPU and how far the workers were, while it was so; Prometheus the same."""
     assert page.told[-1]["ended"] == "done"
     cpus = [point["cpus"] for point in page.points if point.get("cpus")]
-    assert max(cpus) == pytest.approx(mean_cpus, rel=0.3)
+    # On a busy machine single looks differ by more.
+    assert np.median(cpus) == pytest.approx(mean_cpus, rel=0.3)
     states = [one["run"] for one in page.told if one["run"] and one["run"]["phase"] == "running"]
     done = [state["groups"][0]["done"] for state in states if state["groups"]]
     assert done == sorted(done) and 0 < done[-1] <= run["events"]
