@@ -16,6 +16,7 @@ from .cratedb import CratedbStandIn, CratedbUnderTest
 from .elasticsearch import SearchUnderTest
 from .influxdb import InfluxUnderTest
 from .iotdb import IotdbUnderTest
+from .iotdb_tree import IotdbTreeUnderTest
 from .kusto import KustoUnderTest
 from .postgres import PostgresUnderTest
 from .questdb import QuestdbUnderTest
@@ -51,6 +52,10 @@ def _influxdb(request: pytest.FixtureRequest, values: list[str]) -> Any:
 
 def _iotdb(_: pytest.FixtureRequest, values: list[str]) -> Any:
     return IotdbUnderTest.started(*values)
+
+
+def _iotdb_tree(_: pytest.FixtureRequest, values: list[str]) -> Any:
+    return IotdbTreeUnderTest.started(*values)
 
 
 def _elasticsearch(_: pytest.FixtureRequest, values: list[str]) -> Any:
@@ -118,6 +123,10 @@ ENTRIES = (
     Entry(
         "iotdb", "iotdb", IotdbUnderTest, _iotdb,
         ("IOTDB_HOST", "IOTDB_PORT", "IOTDB_USER", "IOTDB_PASSWORD"),
+    ),
+    Entry(
+        "iotdb-tree", "iotdb", IotdbTreeUnderTest, _iotdb_tree,
+        ("IOTDB_HOST", "IOTDB_PORT", "IOTDB_USER", "IOTDB_PASSWORD"), thinned=True,
     ),
     Entry(
         "kusto", "azure_data_explorer", KustoUnderTest, _kusto, ("KUSTO_URL", "KUSTO_DATABASE")

@@ -43,6 +43,7 @@ class IotdbUnderTest(ServerUnderTest):
     }
     locks: ClassVar = False
     keyless: ClassVar = frozenset({PrimaryKey.DB, PrimaryKey.NONE})
+    model: ClassVar = "table"
 
     def __init__(
         self, address: tuple[str, int], login: tuple[str, str], proxy: Proxy, stack: ExitStack
@@ -55,10 +56,11 @@ class IotdbUnderTest(ServerUnderTest):
             "username": login[0],
             "password": login[1],
             "database": self.database,
+            "model": self.model,
         }
         super().__init__("iotdb", options)
         self._connection = Connection(
-            address, _PATIENCE_S, login, {"version": "V_1_0", "sql_dialect": "table"}
+            address, _PATIENCE_S, login, {"version": "V_1_0", "sql_dialect": self.model}
         )
         stack.callback(self._connection.close)
         self._silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -76,16 +78,18 @@ class IotdbUnderTest(ServerUnderTest):
         with ExitStack() as stack:
             proxy = stack.enter_context(Proxy(host, int(port)))
             found = cls((host, int(port)), (username, password), proxy, stack)
-            # One region of each kind: each takes some of the server's memory for buffers.
-            found.ask(
-                f"CREATE DATABASE {found.database} WITH"
-                " (data_region_group_num=1, schema_region_group_num=1)"
-            )
-            stack.callback(found.ask, f"DROP DATABASE {found.database}")
-            # It makes them for its first row.
-            found.ask(f"CREATE TABLE {found.database}.first (time TIMESTAMP TIME, v INT32 FIELD)")
+            found.make_database(stack)
             eventually(found.makes_regions, "regions of a new database")
             yield found
+
+    def make_database(self, stack: ExitStack) -> None:
+        """Make it, with one region of each kind: each takes some of the server's memory for buffers."""
+        self.ask(
+            f"CREATE DATABASE {self.database} WITH (data_region_group_num=1, schema_region_group_num=1)"
+        )
+        stack.callback(self.ask, f"DROP DATABASE {self.database}")
+        # It makes them for its first row.
+        self.ask(f"CREATE TABLE {self.database}.first (time TIMESTAMP TIME, v INT32 FIELD)")
 
     def makes_regions(self) -> bool:
         """Whether a row could be stored."""
@@ -171,13 +175,13 @@ class IotdbUnderTest(ServerUnderTest):
 
     @contextmanager
     def fated(self, fate: Fate, **options: Any) -> Iterator[Strike]:
-        """The proxy does something to the next tablet. `options`: of the writer's module."""
+        """The proxy does something to the next insert. `options`: of the writer's module."""
 
         def blow() -> None:
             self.proxy.fate = fate
 
         yield Strike(blow, options)
-        assert self.proxy.fate is None, "no tablet met its fate"
+        assert self.proxy.fate is None, "no insert met its fate"
 
     FAULTS: ClassVar[Sequence[Fault]] = (
         Fault("killed", {"connection_lost": 1}, killed, thorough=True),

@@ -1,4 +1,4 @@
-"""A proxy between the module and IoTDB that knows frames of Thrift well enough to spoil one tablet."""
+"""A proxy between the module and IoTDB that knows frames of Thrift well enough to spoil one insert."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import tcp_proxy
 from .tcp_proxy import read_exactly
 
 Fate = Literal["drop request", "drop answer", "swallow answer", "rejected", "stored but refused"]
-"""What happens to the next tablet:
+"""What happens to the next insert:
 
 * drop request: the server never sees it, and the connection is cut;
 * drop answer: the server stores it, its answer never arrives, and the connection is cut;
@@ -23,23 +23,24 @@ Fate = Literal["drop request", "drop answer", "swallow answer", "rejected", "sto
 """
 
 _RUN = re.compile(rb"iot-benchmark (\w+)")
-_TABLET = b"insertTablet"
+_INSERTS = (b"insertTablet", b"insertRecord")
+"""Beginnings of the calls' names, all of one length."""
 _CODES: dict[str, int] = {"rejected": 606, "stored but refused": 712}
 
 
 def _refuse(code: int) -> bytes:
-    """A frame that answers a tablet with this status: message of type REPLY, result 0, a TSStatus."""
+    """A frame that answers an insert with this status: message of type REPLY, result 0, a TSStatus."""
     text = b"says the proxy"
     status = (
         struct.pack("!bhi", 8, 1, code) + struct.pack("!bhi", 11, 2, len(text)) + text + b"\x00"
     )
     result = struct.pack("!bh", 12, 0) + status + b"\x00"
-    message = struct.pack("!Ii", 0x80010002, len(_TABLET)) + _TABLET + bytes(4) + result
+    message = struct.pack("!Ii", 0x80010002, len(_INSERTS[0])) + _INSERTS[0] + bytes(4) + result
     return struct.pack("!i", len(message)) + message
 
 
 class Proxy(tcp_proxy.Proxy[Fate, "_Line"]):
-    """To a server. Tablets can have a fate."""
+    """To a server. Inserts can have a fate."""
 
     def _connect(self, client: socket.socket, server: socket.socket) -> _Line:
         return _Line(self, len(self._lines), client, server)
@@ -69,7 +70,7 @@ class _Line(tcp_proxy.Line):
             for frame in _frames(stream):
                 if not self.run_id and (found := _RUN.search(frame)):
                     self.run_id = found[1].decode()
-                fate = self._proxy.take_fate() if frame[12:24] == _TABLET else None
+                fate = self._proxy.take_fate() if frame[12:24] in _INSERTS else None
                 if fate == "drop request":
                     return
                 if fate == "rejected":

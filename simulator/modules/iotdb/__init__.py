@@ -1,4 +1,4 @@
-"""Apache IoTDB 2, table model.
+"""Apache IoTDB 2: its table model, or with `model=tree` its tree model.
 
 Tables
 ------
@@ -17,11 +17,19 @@ official client's NumpyTablet sends them (`encoding.py`); single inserts are tab
 is the only insert of a table session besides SQL. A tablet is of one table: with several tables, a request
 is a tablet for each of them, sent together.
 
+The tree
+--------
+A device is a path, `root.<database>.<table>.<device>`, whose measurements are the other columns, tags among
+them: `tree.py` says why. An event is told from others by its path and its time, in milliseconds as in
+tables, so keys mean the same. A request is a tablet for each of its devices and tables, all sent by one
+`insertTablets`, as the official client's `insert_aligned_tablets` does; a single insert is an `insertRecord`.
+Queries are in the tree's own language (`tree_queries.py`): all kinds that the table model answers.
+
 Each event is stored exactly once
 ---------------------------------
-A row with the same tags and time overwrites the one before. So a request whose fate is not known is simply
-sent again, and every failure is counted. An answer means that the row is in the write-ahead log's buffer;
-with `wal_mode=ASYNC`, the default, it is on disk up to a second later.
+A row with the same tags, or path, and time overwrites the one before. So a request whose fate is not known
+is simply sent again, and every failure is counted. An answer means that the row is in the write-ahead log's
+buffer; with `wal_mode=ASYNC`, the default, it is on disk up to a second later.
 
 What is on disk is the size of the TsFiles in the database's regions, once everything is flushed.
 """
@@ -37,14 +45,18 @@ from ...errors import OptionError
 from ...workloads.base import Schema
 from ...workloads.queries import Bound, Function
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..sending import Encoder
 from ..shared.errors import nothing_to_query
 from .encoding import TIME, TYPES, TabletEncoder, list_columns
 from .layout import Layout
-from .options import EncodingOptions, InsertMode, IotdbOptions
+from .options import EncodingOptions, InsertMode, IotdbOptions, Model
 from .queries import IotdbDialect
 from .server import Server
 from .storage import read_storage
 from .tables import Tables
+from .tree import Tree
+from .tree_encoding import TreeEncoder
+from .tree_schema import check_schema
 from .writer import IotdbWriter
 
 
@@ -94,17 +106,21 @@ class Iotdb(Module[IotdbOptions, EncodingOptions]):
     def __init__(self, options: IotdbOptions, job: Job) -> None:
         super().__init__(options, job)
         self.options.mode(job.load.batch)
-        _check_names(job.schema)
+        if options.model is Model.TREE:
+            check_schema(job.schema)
+        else:
+            _check_names(job.schema)
         self._server: Server | None = None
 
     @classmethod
-    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> TabletEncoder:
+    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> Encoder:
         options.mode(batch)
-        return TabletEncoder(job, batch)
+        return _make_encoder(options, job, batch)
 
     def writer(self, batch: int, prefill: bool = False) -> IotdbWriter:
         # Tablets of many events are tablets, so filling needs no other way.
-        return IotdbWriter(TabletEncoder(self.job, batch), self.options, self.job)
+        encoder = _make_encoder(self.options, self.job, batch)
+        return IotdbWriter(encoder, self.options, self.job)
 
     def open(self) -> None:
         self._server = Server(self.options, self.job)
@@ -142,7 +158,14 @@ class Iotdb(Module[IotdbOptions, EncodingOptions]):
         return self._server
 
     def _lay_out(self) -> Layout:
-        return Tables(self.options, self.job, self._connect().ask)
+        kind = Tree if self.options.model is Model.TREE else Tables
+        return kind(self.options, self.job, self._connect().ask)
+
+
+def _make_encoder(options: EncodingOptions, job: Job, batch: int) -> Encoder:
+    if options.model is Model.TREE:
+        return TreeEncoder(job, options.database)
+    return TabletEncoder(job, batch)
 
 
 def _check_names(schema: Schema) -> None:

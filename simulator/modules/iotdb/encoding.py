@@ -49,7 +49,7 @@ TYPES: Mapping[ColumnType, str] = {
     ColumnType.TEXT: "STRING",
     ColumnType.JSON: "STRING",
 }
-_CODES = {
+CODES = {
     "BOOLEAN": 0,
     "INT32": 1,
     "INT64": 2,
@@ -116,7 +116,7 @@ class TabletEncoder(Encoder):
         self._columns = list_columns(job.schema)
         self._time = job.schema.time
         names = [column.name for column in self._columns]
-        codes = [_CODES[column.type] for column in self._columns]
+        codes = [CODES[column.type] for column in self._columns]
         kinds = [_TAG if column.is_tag else _FIELD for column in self._columns]
         self._heads = [
             b"".join(

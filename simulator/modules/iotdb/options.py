@@ -22,9 +22,27 @@ class InsertMode(StrEnum):
     """A tablet per event."""
 
 
+class Model(StrEnum):
+    """How a database sees its events."""
+
+    TABLE = "table"
+    """As rows of tables."""
+    TREE = "tree"
+    """As points of timeseries, which are leaves of a tree."""
+
+
 class EncodingOptions(Options):
     """Options that say what a payload looks like."""
 
+    model: Model = Field(
+        Model.TABLE,
+        description="table (rows of tables) or tree (a path for each device, of aligned timeseries)",
+    )
+    database: Annotated[str, Condition.NONE] = Field(
+        "benchmark",
+        pattern=r"^[a-z_]\w{0,63}$",
+        description="database, made if there is none; root.<database> with model=tree",
+    )
     insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
         None, description="batch (default with --batch) or single (default without)"
     )
@@ -52,9 +70,6 @@ class IotdbOptions(EncodingOptions, InFlightOptions, TlsOptions):
     )
     username: Annotated[str, Condition.NONE] = Field("root", min_length=1, description="user name")
     password: str = Field(min_length=1, repr=False, description="the user's password")
-    database: Annotated[str, Condition.NONE] = Field(
-        "benchmark", pattern=r"^[a-z_]\w{0,63}$", description="database, made if there is none"
-    )
     time_partition_interval_s: int | None = Field(
         None,
         ge=1,

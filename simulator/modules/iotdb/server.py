@@ -19,7 +19,7 @@ from ..shared.waiting import TIMEOUTS
 from .answers import Row
 from .connection import Connection
 from .errors import ServerError, translate
-from .options import IotdbOptions
+from .options import IotdbOptions, Model
 from .thrift import ThriftError
 
 ERRORS = (OSError, NoAnswer, ThriftError, ServerError)
@@ -62,12 +62,13 @@ class Connector:
         self._turn = itertools.count()
         self._configuration = {
             "version": "V_1_0",
-            "sql_dialect": "table",
-            # There need be none of that name yet.
-            "db": options.database,
+            "sql_dialect": options.model,
             # Nobody asks for it but who reads the wire.
             "client": f"iot-benchmark {job.run_id}",
         }
+        if options.model is Model.TABLE:
+            # There need be none of that name yet. Paths name theirs.
+            self._configuration["db"] = options.database
 
     @cached_property
     def _tls(self) -> ssl.SSLContext | None:
@@ -174,18 +175,21 @@ class Server:
                 settings[_OF_CLUSTER[name]] = value
         return {
             "version": f"IoTDB {version}",
-            "settings": {**settings, "nodes": len(nodes)} | self._describe_database(database),
+            "settings": {"model": str(self._options.model), **settings, "nodes": len(nodes)}
+            | self.describe_database(database),
         }
 
-    def _describe_database(self, database: str) -> dict[str, Any]:
-        for name, _, schema_copies, copies, interval, *_ in self.ask(
-            "SHOW DATABASES", self._options.database_timeout_s
-        ):
-            if name == database:
+    def describe_database(self, database: str) -> dict[str, Any]:
+        """Its own settings; none if there is no such database."""
+        # The table model has a time to live there in addition.
+        before = 2 if self._options.model is Model.TABLE else 1
+        for row in self.ask("SHOW DATABASES", self._options.database_timeout_s):
+            if row[0] == database:
+                schema_copies, copies = row[before : before + 2]
                 return {
                     "data_replication_factor": copies,
                     "schema_replication_factor": schema_copies,
-                    "time_partition_interval": interval,
+                    "time_partition_interval": row[4],
                 }
         return {}
 

@@ -42,8 +42,7 @@ def read_storage(server: Server, database: str, timeout_s: float) -> Storage:
         raise SimulatorError(
             f"IoTDB doesn't tell the size of database {database}: its regions say {sizes}"
         )
-    databases = server.ask("SHOW DATABASES", timeout_s)
-    [copies] = [row[3] for row in databases if row[0] == database]
+    copies = server.describe_database(database)["data_replication_factor"]
     return Storage(total_bytes=sum(map(_read_size, sizes)), copies=int(copies), source=_SOURCE)
 
 

@@ -58,7 +58,7 @@ def call_plainly(name: str, *arguments: bytes) -> bytes:
 
 def _begin(name: str) -> bytes:
     # The number of a call is always 0: a connection has one under way.
-    return struct.pack("!I", _VERSION | _CALL) + _text(name) + bytes(4)
+    return struct.pack("!I", _VERSION | _CALL) + write_text(name) + bytes(4)
 
 
 def put_bool(number: int, value: bool) -> bytes:
@@ -84,12 +84,11 @@ def begin_bytes(number: int, size: int) -> bytes:
 
 
 def put_texts(number: int, texts: Sequence[str]) -> bytes:
-    return _HEAD.pack(_LIST, number) + _texts(texts)
+    return _HEAD.pack(_LIST, number) + write_texts(texts)
 
 
 def put_i32s(number: int, values: Sequence[int]) -> bytes:
-    head = _HEAD.pack(_LIST, number) + _LIST_HEAD.pack(_I32, len(values))
-    return head + struct.pack(f"!{len(values)}i", *values)
+    return _HEAD.pack(_LIST, number) + write_i32s(values)
 
 
 def put_bytes_of(number: int, values: Sequence[int]) -> bytes:
@@ -97,18 +96,33 @@ def put_bytes_of(number: int, values: Sequence[int]) -> bytes:
     return _HEAD.pack(_LIST, number) + _LIST_HEAD.pack(_BYTE, len(values)) + bytes(values)
 
 
+def begin_texts(number: int, count: int) -> bytes:
+    """What stands before so many texts of a field, each as `write_text` has it."""
+    return _HEAD.pack(_LIST, number) + _LIST_HEAD.pack(_STRING, count)
+
+
+def begin_lists(number: int, count: int) -> bytes:
+    """What stands before so many lists of a field, each as `write_texts` or `write_i32s` has it."""
+    return _HEAD.pack(_LIST, number) + _LIST_HEAD.pack(_LIST, count)
+
+
 def put_map(number: int, values: Mapping[str, str]) -> bytes:
     head = _HEAD.pack(_MAP, number) + _MAP_HEAD.pack(_STRING, _STRING, len(values))
-    return head + b"".join(_text(text) for pair in values.items() for text in pair)
+    return head + b"".join(write_text(text) for pair in values.items() for text in pair)
 
 
-def _text(text: str) -> bytes:
+def write_text(text: str) -> bytes:
+    """A text that is no field, as the next two."""
     octets = text.encode()
     return _LENGTH.pack(len(octets)) + octets
 
 
-def _texts(texts: Sequence[str]) -> bytes:
-    return _LIST_HEAD.pack(_STRING, len(texts)) + b"".join(map(_text, texts))
+def write_texts(texts: Sequence[str]) -> bytes:
+    return _LIST_HEAD.pack(_STRING, len(texts)) + b"".join(map(write_text, texts))
+
+
+def write_i32s(values: Sequence[int]) -> bytes:
+    return _LIST_HEAD.pack(_I32, len(values)) + struct.pack(f"!{len(values)}i", *values)
 
 
 def read_answer(message: bytes) -> Any:

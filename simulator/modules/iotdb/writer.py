@@ -1,22 +1,21 @@
-"""Sends what `TabletEncoder` makes, by a session for each request in flight."""
+"""Sends what an encoder makes, by a session for each request in flight."""
 
 from __future__ import annotations
 
 from collections import deque
 
 from ..base import Job
-from ..sending import Payload, Writer
+from ..sending import Encoder, Payload, Writer
 from .connection import Connection
-from .encoding import TabletEncoder
 from .errors import ServerError
 from .options import IotdbOptions
 from .server import ERRORS, Connector
 
 
 class IotdbWriter(Writer):
-    """A tablet's rows are overwritten by the same rows, so a request whose fate is unknown is sent again."""
+    """Rows are overwritten by the same rows, so a request whose fate is unknown is sent again."""
 
-    def __init__(self, encoder: TabletEncoder, options: IotdbOptions, job: Job) -> None:
+    def __init__(self, encoder: Encoder, options: IotdbOptions, job: Job) -> None:
         super().__init__(encoder)
         self.max_in_flight = options.in_flight(job.load)
         self._options = options

@@ -1,0 +1,266 @@
+"""IoTDB's tree model: tablets and records as bytes, paths, statements, what is refused."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simulator.contract import Load, Tables
+from simulator.errors import OptionError
+from simulator.modules import load_module
+from simulator.modules.base import Job
+from simulator.modules.iotdb.paths import name_table, quote, split_path, write_node
+from simulator.modules.iotdb.thrift import END_CALL, Fields, put_i64, read_answer
+from simulator.modules.iotdb.tree_encoding import TreeEncoder
+from simulator.modules.iotdb.tree_queries import compile_question
+from simulator.modules.options import parse_options
+from simulator.testing.events import Sundry
+from simulator.workloads import load_workload
+from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
+from simulator.workloads.cpu import Cpu
+from simulator.workloads.queries import Bound, Query
+from simulator.workloads.temperature import Temperature
+
+from .test_iotdb import SCHEMA, official_block, rows_of
+
+# By apache-iotdb 2.0.11, as Thrift writes them, with session 77: `insert_aligned_tablets` of the events of
+# `official_block`, a tablet for each device; `insert_aligned_record` of its second and its fourth event, in
+# which a value is missing.
+TABLETS = base64.b64decode(
+    "gAEAAQAAAA1pbnNlcnRUYWJsZXRzAAAAAAwAAQoAAQAAAAAAAABNDwACCwAAAAIAAAAXcm9vdC5iZW5jaG1hcmsud2hlcmUudzAAAAAY"
+    "cm9vdC5iZW5jaG1hcmsud2hlcmUudzExDwADDwAAAAILAAAABwAAAARub3RlAAAABXNtYWxsAAAAA2JpZwAAAAdtZWFzdXJlAAAABWV4"
+    "YWN0AAAAAm9uAAAABHNlZW4LAAAABwAAAARub3RlAAAABXNtYWxsAAAAA2JpZwAAAAdtZWFzdXJlAAAABWV4YWN0AAAAAm9uAAAABHNl"
+    "ZW4PAAQLAAAAAgAAAMsAAAAAAAAABkvDvGNoZQAAAAF4AAAAAAAAAAJhYv////z////9/////v////8AAAAA///8XK1rwAD///1FghDQ"
+    "AP///i5WteAA////Fyta8AAAAAAAAAAAAAAAAAA+gAAAPwAAAD9AAAA/gAAAAAAAAAAAAAA/1VVVVVVVVT/lVVVVVVVVP/AAAAAAAAA/"
+    "9VVVVVVVVQEAAQAAAAABi8/laAAAAAGLz+Vr6AAAAYvP5W/QAAABi8/lc7gAAAGLz+V3oAEBAAAAAAEIAAAAAJ8AAAAAAAAAAWMAAAAC"
+    "ZGQAAAAAAAAAAQAAAAIAAAADAAAABAAAAOjUpRAAAAAB0alKIAAAAAK6fe8wAAAAA6NSlEAAP6AAAD/AAAA/4AAAQAAAAD/6qqqqqqqr"
+    "QAAAAAAAAABAAqqqqqqqq0AFVVVVVVVVAQEAAQAAAYvP5XuIAAABi8/lf3AAAAGLz+WDWAAAAYvP5YdAAQgAAAAAAAAPAAULAAAAAgAA"
+    "ACgAAAGMwlH0AAAAAYzCUfQBAAABjMJR9AIAAAGMwlH0AwAAAYzCUfQEAAAAIAAAAYzCUfQFAAABjMJR9AYAAAGMwlH0BwAAAYzCUfQI"
+    "DwAGDwAAAAIIAAAABwAAAAsAAAABAAAAAgAAAAMAAAAEAAAAAAAAAAgIAAAABwAAAAsAAAABAAAAAgAAAAMAAAAEAAAAAAAAAAgPAAcI"
+    "AAAAAgAAAAUAAAAEAgAIAQAA"
+)
+RECORD = base64.b64decode(
+    "gAEAAQAAAAxpbnNlcnRSZWNvcmQAAAAADAABCgABAAAAAAAAAE0LAAIAAAAXcm9vdC5iZW5jaG1hcmsud2hlcmUudzAPAAMLAAAABwAA"
+    "AARub3RlAAAABXNtYWxsAAAAA2JpZwAAAAdtZWFzdXJlAAAABWV4YWN0AAAAAm9uAAAABHNlZW4LAAQAAAAyCwAAAAZLw7xjaGUB////"
+    "/QL///1FghDQAAM+gAAABD/VVVVVVVVVAAAIAAABi8/la+gKAAUAAAGMwlH0AQIABgEAAA=="
+)
+RECORD_WITH_GAP = base64.b64decode(
+    "gAEAAQAAAAxpbnNlcnRSZWNvcmQAAAAADAABCgABAAAAAAAAAE0LAAIAAAAXcm9vdC5iZW5jaG1hcmsud2hlcmUudzAPAAMLAAAABgAA"
+    "AARub3RlAAAABXNtYWxsAAAAA2JpZwAAAAdtZWFzdXJlAAAABWV4YWN0AAAABHNlZW4LAAQAAAAqCwAAAAAB/////wL///8XK1rwAAM/"
+    "QAAABD/wAAAAAAAACAAAAYvP5XO4CgAFAAABjMJR9AMCAAYBAAA="
+)
+
+
+def read_call(message: bytes) -> Fields:
+    """The fields of the struct that a call is made with."""
+    (length,) = struct.unpack_from("!i", message, 4)
+    body = message[8 + length + 4 :]
+    # An answer's result has the number 0, a call's argument the number 1.
+    reply = struct.pack("!Ii", 0x80010002, 0) + bytes(4) + body[:1] + b"\0\0" + body[3:]
+    found: Fields = read_answer(reply)
+    return found
+
+
+def encode(block: EventBlock, batch: int, **load: Any) -> list[bytes]:
+    """The calls of a block, complete, for session 77."""
+    job = Job(block.schema, Load(batch=batch, **load))
+    payloads = TreeEncoder(job, "benchmark").encode(block, batch)
+    assert [one.events for one in payloads] == [
+        min(batch or 1, len(block) - start) for start in range(0, len(block), batch or 1)
+    ]
+    return [body + put_i64(1, 77) + END_CALL for one in payloads for body in one.data]
+
+
+def tablets_of(request: Fields) -> Iterator[tuple[str, list[bytes], list[tuple[Any, ...]]]]:
+    """Path, names and rows of each of a request's tablets."""
+    lists = [request[number] for number in (2, 3, 4, 5, 6, 7)]
+    for path, names, values, times, types, size in zip(*lists, strict=True):
+        rows = rows_of({4: values, 5: times, 6: types, 7: size})
+        yield path.decode(), names, rows
+
+
+def all_rows(requests: list[bytes]) -> list[tuple[Any, ...]]:
+    """Path, time and values of all events in tablets."""
+    return [
+        (path, *row)
+        for request in requests
+        for path, _, rows in tablets_of(read_call(request))
+        for row in rows
+    ]
+
+
+def test_tablets_are_those_of_the_official_client() -> None:
+    """But for their order, which is free, for what is sent in the place of a missing value, and for the bits
+    of a column that has none missing in one of the tablets."""
+    [ours] = encode(official_block(), 100)
+    found, official = read_call(ours), read_call(TABLETS)
+    assert set(found) == set(official)
+    assert found[1] == official[1]
+    assert found[8] is official[8] is True
+    assert sorted(tablets_of(found)) == sorted(tablets_of(official))
+    assert sorted(zip(found[2], found[6], strict=True)) == sorted(
+        zip(official[2], official[6], strict=True)
+    )
+
+
+def test_records_are_those_of_the_official_client() -> None:
+    """A missing value isn't named."""
+    records = [read_call(one) for one in encode(official_block(), 0)]
+    assert records[1] == read_call(RECORD)
+    assert records[3] == read_call(RECORD_WITH_GAP)
+
+
+def expected_rows(block: EventBlock, tables: int) -> list[tuple[Any, ...]]:
+    """The same as `all_rows`, from the events."""
+    schema = block.schema
+    kept = [c.name for c in schema.columns if c.name not in (schema.time, schema.device)]
+    if schema.device_path:
+        kept = [c.name for c in schema.columns if c.name != schema.time]
+    columns = [block.columns[schema.time].tolist()]
+    for name in kept:
+        values = block.columns[name].tolist()
+        for row in np.flatnonzero(block.missing.get(name, False)):
+            values[row] = None
+        columns.append(values)
+    names = [schema.table] if tables == 1 else [f"{schema.table}{n}" for n in range(tables)]
+    paths = [
+        f"{name_table('benchmark', names[number % tables])}.{device.decode()}"
+        for number, device in enumerate(block.devices.tolist(), block.first)
+    ]
+    return list(zip(paths, *columns, strict=True))
+
+
+@pytest.mark.parametrize("devices", [1, 3, 40])
+@pytest.mark.parametrize("kind", [Cpu, Temperature, load_workload("machines"), Sundry])
+def test_each_event_is_in_a_tablet_of_its_device(kind: type[Workload], devices: int) -> None:
+    """With all values and gaps, whatever is sent together: texts of all lengths, late events."""
+    spread = {} if kind is Sundry else {"device_spread": devices}
+    block = kind(seed=3, **spread).block(1, 5, 130)
+    for tables, count in ((Tables.SINGLE, 1), (Tables.MULTIPLE, 4)):
+        for batch in (1, 7, 50, 1000):
+            requests = encode(block, batch, tables=tables)
+            found, expected = all_rows(requests), expected_rows(block, count)
+            assert sorted(found, key=repr) == sorted(expected, key=repr)
+            for request in requests:
+                paths = [path for path, _, _ in tablets_of(read_call(request))]
+                assert len(paths) == len(set(paths))
+                for _, _, rows in tablets_of(read_call(request)):
+                    assert rows == sorted(rows, key=lambda row: row[0])
+
+
+def test_devices_whose_names_differ_everywhere() -> None:
+    """More places than those that a number is made of; and names that a path can't have unquoted."""
+    block = Temperature().block(0, 0, 6)
+    devices = np.array([b"abcdefgh", b"ABCDEFGH", b"a.b`c", b"", b"12", b"abcdefgh"])
+    mixed = EventBlock(block.schema, 0, 0, block.columns, devices)
+    [request] = encode(mixed, 10)
+    found = {split_path(path)[3]: len(rows) for path, _, rows in tablets_of(read_call(request))}
+    assert found == {"abcdefgh": 2, "ABCDEFGH": 1, "a.b`c": 1, "": 1, "12": 1}
+
+
+def test_paths() -> None:
+    assert write_node("w00001d000000") == "w00001d000000"
+    assert write_node("12") == "`12`"
+    assert quote("a`b") == "`a``b`"
+    assert split_path("root.x.`a.b``c`.y") == ["root", "x", "a.b`c", "y"]
+
+
+def refuse(schema: Schema) -> str:
+    """Why a job with such events is refused."""
+    module = load_module("iotdb")
+    values = {"host": "x", "password": "y", "model": "tree"}
+    options = parse_options(module.options_model, values, str)
+    with pytest.raises(OptionError) as refused:
+        module(options, Job(schema))
+    return str(refused.value)
+
+
+def schema_of(*columns: Column) -> Schema:
+    time, device = Column("at", ColumnType.TIMESTAMP_MS), Column("device", ColumnType.TEXT)
+    return Schema("x", (time, device, *columns), "at", "device", key=("device", "at"))
+
+
+def test_what_the_tree_has_not_is_refused_before_the_run() -> None:
+    number = Column("Time", ColumnType.INT32)
+    assert "no measurement called Time: use model=table" in refuse(schema_of(number))
+    gone = Column("gone", ColumnType.INT32, nullable=True)
+    assert "stores no event without any value" in refuse(schema_of(gone))
+    apart = load_workload("machines")(tags="table").schema
+    assert "tags=table" in refuse(apart)
+
+
+def statements_of(bound: Bound, answers: list[list[tuple[Any, ...]]]) -> tuple[list[str], Any]:
+    """What is asked, if these are the answers, and the rows that are made of them."""
+    asked: list[str] = []
+
+    def ask(statement: str) -> list[tuple[Any, ...]]:
+        asked.append(statement)
+        return answers[len(asked) - 1]
+
+    return asked, compile_question(bound, SCHEMA, "root.b.x")(ask)
+
+
+@pytest.mark.parametrize(
+    ("where", "condition"),
+    [
+        ({"column": "small", "above": 1.5}, "`small` > 1"),
+        ({"column": "big", "below": 1.5}, "`big` < 2"),
+        ({"column": "exact", "below": 1.5}, "`exact` < 1.5"),
+        ({"column": "measure", "above": 0.1}, "`measure` > 0.10000000149011612"),
+    ],
+)
+def test_conditions_are_of_the_columns_type(where: dict[str, object], condition: str) -> None:
+    query = Query.model_validate({"name": "x", "events": ["at"], "where": where})
+    asked, rows = statements_of(Bound(query), [[(5, "root.b.x.w1", 7)]])
+    assert asked == [f"SELECT `small` FROM root.b.x.* WHERE {condition} ALIGN BY DEVICE"]
+    assert rows == [(5,)]
+
+
+def test_all_devices_together_are_the_servers_work_where_it_can() -> None:
+    mean = {"compute": [{"function": "avg", "column": "exact"}], "per": [{"every": "10s"}]}
+    query = Query.model_validate({"name": "x", **mean})
+    bound = Bound(query, None, 12_000, 31_000)
+    asked, rows = statements_of(bound, [[(10_000, 3, 9.0, 2), (30_000, 1, None, 0)]])
+    [statement] = asked
+    assert statement == (
+        "SELECT count(`small`), sum(`exact`), count(`exact`) FROM root.b.x.* WHERE time >= 12000 AND"
+        " time < 31000 GROUP BY ([10000, 31000), 10000ms), LEVEL = 2 HAVING count(`small`) > 0"
+    )
+    assert rows == [(10_000, 4.5), (30_000, None)]
+
+
+def test_under_a_condition_parts_are_put_together() -> None:
+    """And buckets begin and end with the events that there are."""
+    functions = ("count", "min", "max", "sum")
+    compute = [
+        {"function": name} | ({} if name == "count" else {"column": "exact"}) for name in functions
+    ]
+    where = {"column": "small", "above": 3}
+    described = {"name": "x", "compute": compute, "per": [{"every": "10s"}], "where": where}
+    span = [("root.b.x.a", 12_000, 14_000), ("root.b.x.b", None, None)]
+    parts = [
+        (10_000, "root.b.x.a", 2, 1.0, 2.0, 3.0),
+        (10_000, "root.b.x.b", 1, None, None, None),
+        (10_000, "root.b.x.c", 1, 0.5, 0.5, 0.5),
+    ]
+    asked, rows = statements_of(Bound(Query.model_validate(described)), [span, parts])
+    assert "min_time(`small`), max_time(`small`)" in asked[0]
+    assert "GROUP BY ([10000, 14001), 10000ms) HAVING" in asked[1]
+    assert rows == [(10_000, 4, 0.5, 2.0, 3.5)]
+
+
+def test_a_newest_value_that_is_missing_is_not_the_one_before() -> None:
+    query = Query.model_validate({"name": "x", "events": ["at", "on", "exact"], "newest": True})
+    last = [
+        (9, "root.b.x.a.small", "5", "INT32"),
+        (8, "root.b.x.a.on", "true", "BOOLEAN"),
+        (9, "root.b.x.a.exact", "1.0E-7", "DOUBLE"),
+    ]
+    asked, rows = statements_of(Bound(query), [last])
+    assert asked == ["SELECT LAST `on`, `exact`, `small` FROM root.b.x.*"]
+    assert rows == [("a", 9, None, 1e-7)]
