@@ -157,6 +157,16 @@ def check_disturbances(disturbances: Sequence[Disturbance], actions: Collection[
             )
 
 
+def check_times(disturbances: Sequence[Disturbance], duration_s: float | None) -> None:
+    """ConfigError if one comes when a run by the clock is over."""
+    for one in disturbances:
+        if duration_s is not None and one.at_s >= duration_s:
+            raise ConfigError(
+                f"--disturb '{one}' comes when the run of {duration_s:g} s is over: give an earlier time or a"
+                " longer --duration"
+            )
+
+
 _NEEDED = dict.fromkeys(
     (Action.KILL_SERVER, Action.RESTART_SERVER), "a server that this tool starts (start_server)"
 )

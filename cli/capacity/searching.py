@@ -136,7 +136,7 @@ def describe_length(quest: Quest) -> str:
     )
     return (
         f"a closed loop and at most {quest.max_steps} steps of {quest.writers.duration_s:g} s:"
-        f" {format_span(all_s)} at most{fill}"
+        f" {format_span(all_s)} at most, without what is before and after each step{fill}"
     )
 
 

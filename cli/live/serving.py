@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import CliError, RunFailed
+from ..errors import CliError, ConfigError
 from ..output import note
 from ..signals import Interrupted, Interrupts
 
@@ -60,7 +60,7 @@ def tell_end(error: BaseException) -> None:
 def serve_live(
     wish: LiveWish | None, command: str, target: str, interrupts: Interrupts
 ) -> Iterator[None]:
-    """Serve a page on what happens inside, if that was asked for. RunFailed if it can't be."""
+    """Serve a page on what happens inside, if that was asked for. ConfigError if it can't be."""
     if wish is None:
         yield
         return
@@ -92,7 +92,7 @@ def _begin(server: LiveServer, wish: LiveWish) -> LiveServer:
             _tell_prometheus(wish.prometheus_file, server)
         except OSError as error:
             server.close()
-            raise RunFailed(
+            raise ConfigError(
                 f"--prometheus: can't write {wish.prometheus_file}: {error.strerror}"
             ) from error
     server.start()

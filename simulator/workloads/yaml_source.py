@@ -54,7 +54,8 @@ def read_document(path: Path, taken: Collection[str] = ()) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"{path} can't be read: {one_line(error)}") from error
+        why = error.strerror if isinstance(error, OSError) else None
+        raise OptionError(f"{path} can't be read: {why or one_line(error)}") from error
     return parse_document(text, str(path), taken)
 
 

@@ -10,7 +10,14 @@ from math import inf
 import pytest
 from kubernetes.client import Configuration
 
-from cli.disturbances import Action, Disturbance, Disturber, check_disturbances, parse_disturbance
+from cli.disturbances import (
+    Action,
+    Disturbance,
+    Disturber,
+    check_disturbances,
+    check_times,
+    parse_disturbance,
+)
 from cli.errors import ConfigError, RunFailed
 from cli.executors.kubernetes.disturbing import PodDisturber, matches_own_pods
 from cli.kubeclient import KubeClient
@@ -159,6 +166,16 @@ def test_what_comes_after_the_end_is_told_of(capsys: pytest.CaptureFixture[str])
         disturber.follow(RUNNING)
     assert not disturber.marks
     assert "'60s kill-server' was not done" in capsys.readouterr().err
+
+
+def test_what_would_come_after_the_end_is_refused() -> None:
+    late, early = parse_disturbance("60s kill-server"), parse_disturbance("59s kill-server")
+    check_times([late, early], None)
+    check_times([early], 60.0)
+    with pytest.raises(
+        ConfigError, match=r"'60s kill-server' comes when the run of 60 s is over: give"
+    ):
+        check_times([early, late], 60.0)
 
 
 @pytest.mark.parametrize(

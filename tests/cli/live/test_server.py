@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.errors import RunFailed
+from cli.errors import ConfigError, RunFailed
 from cli.live import server as server_module
 from cli.live.server import LiveServer
 from cli.live.serving import LiveWish, find_live, serve_live
@@ -194,7 +194,7 @@ def test_without_a_wish_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     wish = LiveWish(prometheus_file=tmp_path / "no" / "scrape.json")
     with (
-        pytest.raises(RunFailed, match="--prometheus: can't write"),
+        pytest.raises(ConfigError, match="--prometheus: can't write"),
         serve_live(wish, "a", "x", Interrupts()),
     ):
         pytest.fail("it began")
