@@ -199,15 +199,16 @@ def test_cpu_of_the_databases_pod(tool: ClusterTool, namespace: Namespace, datab
     assert used["restarts"] == 0
     assert f"the database used {used['cpu_share']:.0%} of {used['cpus']:g} CPUs" in done.out
     page.wait()
-    check_page(page, run, mean)
+    check_page(page, run)
 
 
-def check_page(page: Reader, run: Any, mean_cpus: float) -> None:
+def check_page(page: Reader, run: Any) -> None:
     """It showed the pod's CPU and how far the workers were, while it was so; Prometheus the same."""
     assert page.told[-1]["ended"] == "done"
     cpus = [point["cpus"] for point in page.points if point.get("cpus")]
-    # On a busy machine single looks differ by more.
-    assert np.median(cpus) == pytest.approx(mean_cpus, rel=0.3)
+    # The looks that are in the result, whose mean is the cgroup's: single ones differ by much.
+    timeline = [pytest.approx(cpus, rel=0.01) for _, cpus, _ in run["resources"]["timeline"]]
+    assert len({one for one in cpus if one in timeline}) >= 2
     states = [one["run"] for one in page.told if one["run"] and one["run"]["phase"] == "running"]
     done = [state["groups"][0]["done"] for state in states if state["groups"]]
     assert done == sorted(done) and 0 < done[-1] <= run["events"]
