@@ -14,6 +14,7 @@ from ..modules import load_module
 from ..modules.base import AnyModule, Encoding, Job, Support
 from ..modules.options import parse_options
 from ..workloads.base import ColumnType, Schema
+from ..workloads.tags import Tags
 from .events import TESTED, Row, normalise
 
 
@@ -74,6 +75,8 @@ class ServerUnderTest(ABC):
     FAULTS: ClassVar[Sequence[Fault]] = ()
     column_types: ClassVar[Mapping[ColumnType, str]]
     """The database's type for each of ours, as `columns` reports it."""
+    joins: ClassVar[bool] = True
+    """Whether it has joins, if the module has: one of several models may have none."""
     tables_come_with_events: ClassVar[bool] = False
     """A table is there once it has an event, and not before."""
     tells_missing_tables: ClassVar[bool] = True
@@ -121,6 +124,11 @@ class ServerUnderTest(ABC):
         values = self.options | dict(encoding.options if encoding else {}) | dict(options or {})
         parsed = parse_options(self.module_type.options_model, values, str)
         return self.module_type(parsed, job)
+
+    def can_hold(self, schema: Schema) -> bool:
+        """Whether a schema's events can be stored, by what the module claims."""
+        can = self.module_type.CAPABILITIES.workload(schema)
+        return can is Support.FULL and (self.joins or schema.tags is Tags.ROW)
 
     def rows(self, schema: Schema, *tables: str) -> list[Row]:
         """The tables' rows in the schema's order of columns, in one form, sorted."""

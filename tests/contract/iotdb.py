@@ -16,6 +16,7 @@ from simulator.modules.iotdb.connection import Connection
 from simulator.modules.iotdb.errors import ServerError
 from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
 from simulator.workloads.base import ColumnType, Schema
+from simulator.workloads.tags import Tags
 
 from ..helpers import eventually
 from .iotdb_proxy import Fate, Proxy
@@ -105,7 +106,14 @@ class IotdbUnderTest(ServerUnderTest):
     def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
         names = ["time" if c.name == schema.time else c.name for c in schema.columns]
         documents = [c.type is ColumnType.JSON for c in schema.columns]
-        statement = f"SELECT {', '.join(map(quoted, names))} FROM {self.database}.{quoted(table)}"
+        name = f"{self.database}.{quoted(table)}"
+        if schema.tags is Tags.TABLE:
+            apart = [quoted(c.name) for c in schema.tags_row]
+            tags = f"{self.database}.{quoted(schema.tags_table)}"
+            name += (
+                f" AS e JOIN (SELECT {', '.join(apart)} FROM {tags}) AS t ON e.tags_id = t.tags_id"
+            )
+        statement = f"SELECT {', '.join(map(quoted, names))} FROM {name}"
         return [
             [
                 json.loads(v) if parse and v is not None else v

@@ -22,6 +22,7 @@ class IotdbTreeUnderTest(IotdbUnderTest):
     """A database of its own in the tree of an IoTDB server."""
 
     model: ClassVar = "tree"
+    joins: ClassVar = False
     tables_come_with_events: ClassVar = True
     tells_missing_tables: ClassVar = False
 

@@ -27,8 +27,10 @@ TRUSTED = AUTHORITY.cert_pem.bytes().decode()
 
 
 @pytest.fixture
-def encrypted() -> Iterator[Proxy]:
-    """The server behind TLS, which a server has only by a key store of Java's."""
+def encrypted(server: IotdbUnderTest) -> Iterator[Proxy]:
+    """The server behind TLS, which a server has only by a key store of Java's; for one of the models."""
+    if server.model != "table":
+        pytest.skip("sessions are the same in both models")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     AUTHORITY.issue_cert("localhost").configure_cert(tls)
     with Proxy(os.environ["IOTDB_HOST"], int(os.environ["IOTDB_PORT"]), tls) as proxy:

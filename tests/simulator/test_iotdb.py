@@ -16,7 +16,7 @@ from simulator.errors import OptionError
 from simulator.modules import load_module
 from simulator.modules.base import Job
 from simulator.modules.iotdb.answers import read_blocks
-from simulator.modules.iotdb.encoding import TabletEncoder
+from simulator.modules.iotdb.encoding import TabletEncoder, make_tags
 from simulator.modules.iotdb.errors import ServerError, check_status
 from simulator.modules.iotdb.queries import compile_statement
 from simulator.modules.iotdb.thrift import (
@@ -263,3 +263,31 @@ def test_conditions_are_of_the_columns_type(where: dict[str, object], condition:
     assert (
         compile_statement(Bound(query), SCHEMA) == f'SELECT "time" FROM "where" WHERE {condition}'
     )
+
+
+def test_tags_in_their_own_table_are_joined_without_their_time() -> None:
+    """One device by its id, several and conditions on tags by a join, as there is no IN of a statement."""
+    schema = load_workload("trucks")(device_spread=3, tags="table").schema
+    tags = '(SELECT "tags_id", '
+    for values, devices, expected in (
+        ({"events": ["velocity"]}, ("a",), '= (SELECT "tags_id" FROM'),
+        ({"events": ["velocity"]}, ("a", "b"), "AS chosen ON"),
+        ({"events": ["fleet", "velocity"]}, None, f" JOIN {tags}"),
+        (
+            {"events": ["velocity"], "where": {"column": "load_capacity", "above": 1}},
+            None,
+            "AS chosen ON",
+        ),
+    ):
+        query = Query.model_validate({"name": "x", **values})
+        statement = compile_statement(Bound(query, devices), schema)
+        assert expected in statement
+        assert " IN (SELECT" not in statement
+
+
+def test_ids_of_devices_lead_to_their_names() -> None:
+    workload = Cpu(device_spread=3, tags="table")
+    [rows] = workload.device_rows(12)
+    block = make_tags(workload.schema, rows)
+    assert block.columns["hostname"].tolist() == workload.devices(12).tolist()
+    assert block.columns["tags_id"].tolist() == [b"00012%06d" % number for number in range(3)]

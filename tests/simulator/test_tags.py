@@ -188,7 +188,6 @@ def test_devices_are_stored_whatever_passes() -> None:
 def test_modules_say_who_can() -> None:
     found = {name: load_module(name).CAPABILITIES.tags_table for name in module_names()}
     no_joins = {"cassandra", "elasticsearch", "influxdb", "victoriametrics"}
-    assert found.pop("iotdb") is Support.MISSING
     for name, support in found.items():
         assert support is (Support.UNSUPPORTED if name in no_joins else Support.FULL), name
     schema = Cpu(tags="table").schema

@@ -12,6 +12,11 @@ mean the same, and two events must never share device and millisecond. They don'
 devices belong to one worker each, whose timestamps always rise, unless runs start again in time
 (`Capabilities.repeated_timestamps`).
 
+Tags in a table of their own (`tags=table`) are FIELDs there, at the time 0 of their device: `tags_id`, a text
+of eleven digits, is the TAG of both tables. Storing them again changes nothing. Queries join the two; where
+devices of an event are chosen by a condition on tags, that is a join, too, since 2.0.1 has no IN of a
+statement.
+
 Events are sent as tablets, columns of many events, by `insertTablet` of IoTDB's Thrift service, as the
 official client's NumpyTablet sends them (`encoding.py`); single inserts are tablets of one row, since that
 is the only insert of a table session besides SQL. A tablet is of one table: with several tables, a request
@@ -36,18 +41,21 @@ What is on disk is the size of the TsFiles in the database's regions, once every
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
+
+from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import OptionError
 from ...workloads.base import Schema
 from ...workloads.queries import Bound, Function
+from ...workloads.tags import Tags
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..sending import Encoder
-from ..shared.errors import nothing_to_query
-from .encoding import TIME, TYPES, TabletEncoder, list_columns
+from ..shared.errors import QUERY_REMEDY
+from .encoding import TIME, TYPES, TabletEncoder, describe_tags, list_columns, make_tags
 from .layout import Layout
 from .options import EncodingOptions, InsertMode, IotdbOptions, Model
 from .queries import IotdbDialect
@@ -92,8 +100,7 @@ class Iotdb(Module[IotdbOptions, EncodingOptions]):
         in_flight=dict.fromkeys(InsertMode, Support.FULL),
         repeated_timestamps=Support.UNSUPPORTED,
         missing_values=True,
-        # What tells devices apart is a text there, and ids are numbers.
-        tags_table=Support.MISSING,
+        tags_table=Support.FULL,
         # Sums and means are DOUBLE.
         rounded=frozenset({Function.SUM, Function.AVG}),
         shapes=IotdbDialect.SHAPES,
@@ -110,6 +117,8 @@ class Iotdb(Module[IotdbOptions, EncodingOptions]):
             check_schema(job.schema)
         else:
             _check_names(job.schema)
+            if job.schema.tags is Tags.TABLE:
+                _check_names(describe_tags(job.schema))
         self._server: Server | None = None
 
     @classmethod
@@ -134,9 +143,22 @@ class Iotdb(Module[IotdbOptions, EncodingOptions]):
         self._lay_out().prepare()
 
     def prepare_queries(self) -> None:
-        table = self.job.schema.table
-        if table not in self._lay_out().list_tables():
-            raise nothing_to_query(table, self.job)
+        self._lay_out().check_columns([self.job.schema.table], QUERY_REMEDY)
+
+    def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+        job = Job(describe_tags(self.job.schema), run_id=self.job.run_id)
+        writer = IotdbWriter(TabletEncoder(job, 1), self.options, job)
+        writer.open()
+        try:
+            for columns in rows:
+                block = make_tags(self.job.schema, columns)
+                for payload in writer.encoder.encode(block, len(block)):
+                    writer.send(payload)
+        finally:
+            writer.close()
+
+    def count_devices(self) -> int | None:
+        return self._lay_out().count_devices()
 
     def count(self) -> int:
         return self._lay_out().count()

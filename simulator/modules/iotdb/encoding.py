@@ -12,15 +12,17 @@ what describes it, is encoded once for each run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...encoding import all_alike, bounds, is_constant, octets_of
+from ...encoding import all_alike, bounds, digits, is_constant, octets_of
 from ...records import Run
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
+from ...workloads.tags import ID, Tags, number_devices
 from ..base import Job
 from ..sending import Encoder, Payload
 from ..shared.tables import deal_block, deal_rows
@@ -65,6 +67,7 @@ _MIXED = np.random.default_rng(7).integers(1, 2**63, 32, dtype=np.uint64) | np.u
 """Factors of the words of a device's name, whose sum tells most devices apart."""
 
 
+_ID_DIGITS = 11
 _ROWS_OF_RUN = 24
 """What takes as long for so many rows as for one run."""
 
@@ -95,6 +98,14 @@ def list_columns(schema: Schema) -> list[TableColumn]:
     document gets a column of its own for that.
     """
     found = []
+    if schema.tags is Tags.TABLE:
+        # An id tells devices apart, and what does is a text.
+        tag = TableColumn(ID, Column(ID, ColumnType.TEXT), True, True, True)
+        return [
+            tag if column.name == ID else TableColumn(column.name, column, False, False, False)
+            for column in schema.row
+            if column.name != schema.time
+        ]
     if schema.device_path:
         device = Column(schema.device_path, ColumnType.TEXT)
         found.append(TableColumn(schema.device_path, device, True, True, True))
@@ -106,6 +117,31 @@ def list_columns(schema: Schema) -> list[TableColumn]:
         is_of_device = column.tag or column.name == schema.device
         found.append(TableColumn(column.name, column, is_tag, is_device, is_of_device))
     return found
+
+
+def describe_tags(schema: Schema) -> Schema:
+    """The tags' table, as a schema whose events are devices; all have the same time."""
+    names = [Column(schema.device_path, ColumnType.TEXT)] if schema.device_path else []
+    tags = [replace(column, tag=False) for column in schema.tags_row if column.name != ID]
+    columns = (Column(ID, ColumnType.TEXT), *names, *tags, Column(TIME, ColumnType.TIMESTAMP_MS))
+    return Schema(schema.tags_table, columns, TIME, ID, (ID, TIME))
+
+
+def make_tags(schema: Schema, columns: Mapping[str, NDArray[Any]]) -> EventBlock:
+    """Rows of the tags' table, given as in `Schema.tags_row`, as events of `describe_tags`."""
+    ids = spell_ids(columns[ID])
+    found = {**columns, ID: ids, TIME: np.zeros(len(ids), dtype=np.int64)}
+    if schema.device_path:
+        octets = octets_of(ids)
+        names = np.insert(octets, (0, 5), [ord("w"), ord("d")], axis=1)
+        found[schema.device_path] = names.view(f"S{names.shape[1]}")[:, 0]
+    return EventBlock(describe_tags(schema), 0, 0, found, ids)
+
+
+def spell_ids(ids: NDArray[np.int64]) -> NDArray[np.bytes_]:
+    """Devices' ids as texts."""
+    octets = digits(ids, _ID_DIGITS)
+    return octets.view(f"S{_ID_DIGITS}")[:, 0]
 
 
 class TabletEncoder(Encoder):
@@ -279,7 +315,9 @@ class _Given(NamedTuple):
 
 def _take(column: TableColumn, block: EventBlock) -> _Given:
     if column.is_device:
-        return _Given(column, block.devices, None)
+        is_id = column.name == ID and block.schema.tags is Tags.TABLE
+        names = spell_ids(number_devices(block.devices)) if is_id else block.devices
+        return _Given(column, names, None)
     missing = block.missing.get(column.name)
     if missing is not None and not missing.any():
         missing = None

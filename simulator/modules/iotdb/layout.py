@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...errors import Retryable
 from ...workloads.queries import Bound
 from ..base import Job, Query
+from ..shared.errors import nothing_to_query
 from .answers import Row
 from .options import IotdbOptions
 
@@ -41,7 +42,7 @@ class Layout(ABC):
             self._make_regions()
         if self.job.clean:
             present = self.list_tables()
-            for table in self.job.all_table_names:
+            for table in (*self.job.all_table_names, self.job.schema.tags_table):
                 if table in present:
                     self.drop_table(table)
         self.make_tables()
@@ -61,6 +62,18 @@ class Layout(ABC):
     @abstractmethod
     def make_tables(self) -> None:
         """Make the job's tables that aren't there, as far as they can be without events."""
+
+    def check_columns(self, tables: Sequence[str], remedy: str) -> None:
+        """SimulatorError if one of the tables isn't there, or has other columns than events have now;
+        `remedy`: as `made_otherwise` has it."""
+        present = self.list_tables()
+        for table in tables:
+            if table not in present:
+                raise nothing_to_query(table, self.job)
+
+    def count_devices(self) -> int | None:
+        """Rows of the tags' table; None if there is none."""
+        return None
 
     @abstractmethod
     def drop_table(self, table: str) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 
 from ...workloads.base import ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Function, Query, Where
+from ...workloads.tags import ID
 from ..shared.sql import quote_name
 from ..shared.sql_queries import SqlDialect, compile_query, list_aliased
-from .encoding import TIME
+from .encoding import TIME, describe_tags, list_columns
 
 
 class IotdbDialect(SqlDialect):
@@ -24,6 +25,34 @@ class IotdbDialect(SqlDialect):
         ColumnType.FLOAT32: "FLOAT",
         ColumnType.FLOAT64: "DOUBLE",
     }
+
+    def __init__(self) -> None:
+        self._chosen: list[str] = []
+        """Statements that find the ids of devices whose events are asked for."""
+
+    def name_events(self, schema: Schema) -> str:
+        table = quote_name(schema.table)
+        columns = ", ".join(f"{table}.{quote_name(column.name)}" for column in schema.row)
+        found = table
+        for statement in self._chosen:
+            found = (
+                f"(SELECT {columns} FROM {found} JOIN ({statement}) AS chosen"
+                f" ON {table}.{quote_name(ID)} = chosen.{quote_name(ID)}) AS {table}"
+            )
+        return found
+
+    def name_tags(self, schema: Schema) -> str:
+        # Without their time, which is called as that of events is.
+        table = quote_name(schema.tags_table)
+        columns = [quote_name(column.name) for column in list_columns(describe_tags(schema))]
+        return f"(SELECT {', '.join(columns)} FROM {table}) AS {table}"
+
+    def among(self, column: str, statement: str, count: int | None) -> str:
+        # It knows no IN of a statement (2.0.1).
+        if count == 1:
+            return super().among(column, statement, count)
+        self._chosen.append(statement)
+        return ""
 
     def device(self, schema: Schema) -> str:
         return quote_name(schema.device_path or schema.device)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
+from ...workloads.base import Schema
 from ...workloads.queries import Bound
+from ...workloads.tags import Tags
 from ..base import Query
+from ..shared.errors import INSERT_REMEDY, made_otherwise
 from ..shared.sql import quote_name
-from .encoding import TIME, list_columns
+from .encoding import TIME, describe_tags, list_columns
 from .layout import PROBE, Layout
 from .queries import compile_statement
 
@@ -32,13 +36,38 @@ class Tables(Layout):
         return {row[0] for row in self.ask(f"SHOW TABLES FROM {quote_name(self.database)}")}
 
     def make_tables(self) -> None:
-        columns = [f"{TIME} TIMESTAMP TIME"]
-        columns += [
-            f"{quote_name(column.name)} {column.type} {'TAG' if column.is_tag else 'FIELD'}"
-            for column in list_columns(self.job.schema)
-        ]
-        for table in self.job.table_names:
+        for table, schema in self._describe(self.job.table_names).items():
+            columns = [f"{TIME} TIMESTAMP TIME"]
+            columns += [
+                f"{quote_name(column.name)} {column.type} {'TAG' if column.is_tag else 'FIELD'}"
+                for column in list_columns(schema)
+            ]
             self.ask(f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({', '.join(columns)})")
+        if not self.job.clean:
+            self.check_columns(self.job.table_names, INSERT_REMEDY)
+
+    def check_columns(self, tables: Sequence[str], remedy: str) -> None:
+        needed = self._describe(tables)
+        super().check_columns([*needed], remedy)
+        for table, schema in needed.items():
+            found = {row[0] for row in self.ask(f"DESC {quote_name(table)}")}
+            for column in list_columns(schema):
+                if column.name.lower() not in found:
+                    raise made_otherwise(table, f"it has no column {column.name}", remedy)
+
+    def _describe(self, tables: Sequence[str]) -> dict[str, Schema]:
+        """What is stored in each of these, and in the tags' table if there is to be one."""
+        schema = self.job.schema
+        found = dict.fromkeys(tables, schema)
+        if schema.tags is Tags.TABLE:
+            found[schema.tags_table] = describe_tags(schema)
+        return found
+
+    def count_devices(self) -> int | None:
+        schema = self.job.schema
+        if schema.tags is not Tags.TABLE:
+            return None
+        return int(self.ask(f"SELECT count(*) FROM {quote_name(schema.tags_table)}")[0][0])
 
     def drop_table(self, table: str) -> None:
         # Or rows that came out of the order of time are in the next table of that name (2.0.1).

@@ -93,8 +93,17 @@ class SqlDialect:
             column = f"CAST({column} AS {self.NUMBERS[ColumnType.FLOAT64]})"
         return f"{one.function}({column})"
 
+    def name_events(self, schema: Schema) -> str:
+        """What events are selected from, by the table's name."""
+        return quote_name(schema.table)
+
+    def name_tags(self, schema: Schema) -> str:
+        """What tags are selected from, by their table's name."""
+        return quote_name(schema.tags_table)
+
     def among(self, column: str, statement: str, count: int | None) -> str:
-        """The condition that a statement finds a column's value, among `count` at most, if that is known."""
+        """The condition that a statement finds a column's value, among `count` at most, if that is known;
+        none if `name_events` sees to it."""
         return f"{column} {'=' if count == 1 else 'IN'} ({statement})"
 
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
@@ -119,7 +128,7 @@ def compile_query(
         statement = _ask_newest(bound, schema, dialect, where, newest)
     elif query.events:
         columns = dialect.select([_name_column(name, schema, dialect) for name in query.events])
-        statement = f"SELECT {columns} FROM {_name_tables(query.events, schema)}{where}"
+        statement = f"SELECT {columns} FROM {_name_tables(query.events, schema, dialect)}{where}"
     else:
         statement = _compute(query, schema, dialect, where)
     if query.order:
@@ -147,7 +156,7 @@ def _list_conditions(bound: Bound, schema: Schema, dialect: SqlDialect) -> list[
         comparison = _compare(where, schema, dialect)
         apart = schema.is_apart(where.column)
         found.append(_among_tags(comparison, None, schema, dialect) if apart else comparison)
-    return found
+    return list(filter(None, found))
 
 
 def _among_tags(condition: str, devices: int | None, schema: Schema, dialect: SqlDialect) -> str:
@@ -182,13 +191,13 @@ def _compute(query: Query, schema: Schema, dialect: SqlDialect, where: str) -> s
         apart = [isinstance(part, str) for part in query.per] + [False] * len(values)
         inner, asked = _split([*per, *values], apart)
         return _join_tags(
-            f"SELECT {list_aliased(inner)} FROM {quote_name(schema.table)}{where}"
+            f"SELECT {list_aliased(inner)} FROM {dialect.name_events(schema)}{where}"
             f"{dialect.group(1 + len(buckets), buckets)}",
             asked,
             schema,
             dialect,
         )
-    tables = _name_tables([*named, *computed], schema)
+    tables = _name_tables([*named, *computed], schema, dialect)
     grouped = dialect.group(len(per), buckets)
     return f"SELECT {dialect.select([*per, *values])} FROM {tables}{where}{grouped}"
 
@@ -225,7 +234,7 @@ def _join_tags(statement: str, asked: Sequence[str], schema: Schema, dialect: Sq
     """What is asked, of a statement whose values are aliased, the first an id, and of its tags."""
     return (
         f"SELECT {dialect.select(asked)} FROM ({statement}) AS e"
-        f" JOIN {quote_name(schema.tags_table)} ON {_name_id(schema.tags_table)} = {_ALIAS % 0}"
+        f" JOIN {dialect.name_tags(schema)} ON {_name_id(schema.tags_table)} = {_ALIAS % 0}"
     )
 
 
@@ -234,13 +243,13 @@ def _name_id(table: str) -> str:
     return f"{quote_name(table)}.{quote_name(ID)}"
 
 
-def _name_tables(columns: Iterable[str], schema: Schema) -> str:
+def _name_tables(columns: Iterable[str], schema: Schema, dialect: SqlDialect) -> str:
     """The events' table, joined with that of the tags if one of the columns is there."""
-    table = quote_name(schema.table)
+    table = dialect.name_events(schema)
     if not any(map(schema.is_apart, columns)):
         return table
-    tags = schema.tags_table
-    return f"{table} JOIN {quote_name(tags)} ON {_name_id(schema.table)} = {_name_id(tags)}"
+    same = f"{_name_id(schema.table)} = {_name_id(schema.tags_table)}"
+    return f"{table} JOIN {dialect.name_tags(schema)} ON {same}"
 
 
 def _ask_newest(
@@ -266,7 +275,7 @@ def _find_newest(
     newest: Newest,
 ) -> str:
     """Of each device's newest event these values, the first of which tells devices apart."""
-    table, device, time = quote_name(schema.table), values[0], quote_name(schema.time)
+    table, device, time = dialect.name_events(schema), values[0], quote_name(schema.time)
     asked = list_aliased(values)
     if bound.devices is not None and len(bound.devices) == 1:
         return f"SELECT {asked} FROM {table}{where} ORDER BY {time} DESC LIMIT 1"

@@ -11,7 +11,6 @@ from ...collector.lookup import look_up
 from ...collector.survey import UnknownEvents, ask_database, recognize_events
 from ...contract import Lookup
 from ...errors import OptionError
-from ...modules.base import Support
 from ...workloads import load_workload
 from ...workloads.answers import answer, answer_all
 from ...workloads.base import (
@@ -113,7 +112,7 @@ names = pytest.mark.parametrize(
 def test_answers_to_described_queries(server: ServerUnderTest, workload: Workload) -> None:
     """Each with parameters drawn several times. All are asked before the test says which were wrong."""
     can = server.module_type.CAPABILITIES
-    if can.workload(workload.schema) is not Support.FULL:
+    if not server.can_hold(workload.schema):
         pytest.skip("the module doesn't store it")
     shapes = frozenset(can.shapes)
     queries = [q for q in list_queries(workload) if q.shapes(workload.schema) <= shapes]
