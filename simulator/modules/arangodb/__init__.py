@@ -47,8 +47,9 @@ from ...contract import PrimaryKey, Storage
 from ...workloads.base import ColumnType
 from ...workloads.queries import Bound, Function
 from ...workloads.tags import ID, Tags
-from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
+from ..shared.connected import ConnectedModule
 from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from .encoding import DocumentEncoder, InsertMethod, encode_devices
 from .official import CLIENTS, make_writer
@@ -67,7 +68,7 @@ _JSON_TYPES = {
 }
 
 
-class Arangodb(Module[ArangoOptions, EncodingOptions]):
+class Arangodb(ConnectedModule[ArangoOptions, EncodingOptions, Connection]):
     """ArangoDB's document store."""
 
     name = "arangodb"
@@ -112,7 +113,6 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
     def __init__(self, options: ArangoOptions, job: Job) -> None:
         super().__init__(options, job)
         self.options.mode(job.load.batch)
-        self._connection: Connection | None = None
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> DocumentEncoder:
@@ -126,16 +126,11 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
             options = options.model_copy(update={"insert_method": None})
         return ArangoWriter(self.encoder(options, self.job, batch), options, self.job)
 
-    def open(self) -> None:
-        self._connection = Connection(self.options, self.job)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def connect(self) -> Connection:
+        return Connection(self.options, self.job)
 
     def prepare(self) -> None:
-        connection = self._connect()
+        connection = self.connection
         delete = partial(connection.database.delete_collection, ignore_missing=True)
         if self.job.clean:
             for table in (*self.job.all_table_names, self.job.schema.tags_table):
@@ -174,7 +169,7 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
                     raise made_otherwise(table, f"its documents have no {lacking[0]}", remedy)
 
     def _is_there(self, table: str) -> bool:
-        connection = self._connect()
+        connection = self.connection
         return bool(connection.ask(partial(connection.database.has_collection, table)))
 
     def prepare_queries(self) -> None:
@@ -187,7 +182,7 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
             for owner, indices in self._indices().items():
                 for name, fields in indices.items():
                     index = {"type": "persistent", "name": name, "fields": fields}
-                    self._connect().ask(partial(self._collection(owner).add_index, index))
+                    self.connection.ask(partial(self._collection(owner).add_index, index))
 
     def _indices(self) -> dict[str, dict[str, list[str]]]:
         """The fields of each index by its name, of each collection."""
@@ -207,7 +202,7 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
         schema = self.job.schema
         for columns in rows:
             import_missing(
-                self._connect(),
+                self.connection,
                 schema.tags_table,
                 encode_devices(schema, columns),
                 len(columns[ID]),
@@ -222,26 +217,26 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
         return sum(map(self._count, self.job.table_names))
 
     def _count(self, table: str) -> int:
-        found: Any = self._connect().ask(self._collection(table).count)
+        found: Any = self.connection.ask(self._collection(table).count)
         return int(found)
 
     def storage(self) -> Storage:
         timeout_s = self.options.database_timeout_s
         tables = [*self.job.table_names, *self._list_tags()]
-        return read_storage(self._connect(), tables, timeout_s)
+        return read_storage(self.connection, tables, timeout_s)
 
     def compact(self) -> bool:
-        compact_all(self._connect(), self.options.database_timeout_s)
+        compact_all(self.connection, self.options.database_timeout_s)
         return True
 
     def compile(self, bound: Bound) -> Query:
         return partial(self._ask_rows, compile_query(bound, self.job.schema))
 
     def _ask_rows(self, query: str) -> list[tuple[Any, ...]]:
-        return self._connect().rows(query)
+        return self.connection.rows(query)
 
     def server_info(self) -> dict[str, Any]:
-        connection = self._connect()
+        connection = self.connection
         version: Any = connection.ask(partial(connection.database.version, details=True))
         settings: dict[str, Any] = {"role": connection.ask(connection.database.role)}
         table = self.job.table_names[0]
@@ -252,11 +247,5 @@ class Arangodb(Module[ArangoOptions, EncodingOptions]):
         edition = version.get("license", "")
         return {"version": f"ArangoDB {version['version']} {edition}".strip(), "settings": settings}
 
-    def _connect(self) -> Connection:
-        if self._connection is None:
-            self.open()
-        assert self._connection is not None
-        return self._connection
-
     def _collection(self, table: str) -> StandardCollection:
-        return self._connect().database.collection(table)
+        return self.connection.database.collection(table)

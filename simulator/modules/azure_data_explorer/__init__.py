@@ -57,8 +57,9 @@ from ...errors import SimulatorError, one_line
 from ...workloads.base import Column, ColumnType
 from ...workloads.queries import Bound
 from ...workloads.tags import ID, Tags
-from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
+from ..shared.connected import ConnectedModule
 from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from .encoding import CsvEncoder, InsertMode, encode_devices
 from .ingestion import MAPPING, SHOWN
@@ -89,7 +90,7 @@ def _define(columns: Iterable[Column]) -> str:
     return ", ".join(f"{quote_name(one.name)}: {_COLUMN_TYPES[one.type]}" for one in columns)
 
 
-class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
+class AzureDataExplorer(ConnectedModule[AdxOptions, EncodingOptions, Connection]):
     """A database of a Kusto cluster."""
 
     name = "azure_data_explorer"
@@ -128,7 +129,6 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
     def __init__(self, options: AdxOptions, job: Job) -> None:
         super().__init__(options, job)
         self.settle_s = self.options.settle_s if self.options.batch else STREAMED_VISIBLE_S
-        self._connection: Connection | None = None
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> CsvEncoder:
@@ -139,19 +139,8 @@ class AzureDataExplorer(Module[AdxOptions, EncodingOptions]):
             return make_writer(self.options, self.job)
         return AdxWriter(CsvEncoder(self.job), self.options, self.job)
 
-    def open(self) -> None:
-        self._connection = connect(self.options, self.job)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    @property
-    def connection(self) -> Connection:
-        """The connection; there is one between `open` and `close` only."""
-        assert self._connection is not None
-        return self._connection
+    def connect(self) -> Connection:
+        return connect(self.options, self.job)
 
     def prepare(self) -> None:
         ask = self.connection.ask

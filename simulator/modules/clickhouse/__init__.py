@@ -49,8 +49,9 @@ from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.queries import Bound
 from ...workloads.tags import Tags
-from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
+from ..shared.connected import ConnectedModule
 from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from ..shared.sql import quote_name
 from .encoding import NativeEncoder, encode_devices
@@ -64,7 +65,7 @@ from .tables import Tables, column_type, fits
 from .writer import ClickhouseWriter
 
 
-class Clickhouse(Module[ClickhouseOptions, EncodingOptions]):
+class Clickhouse(ConnectedModule[ClickhouseOptions, EncodingOptions, Connection]):
     """A ClickHouse server, or the replicas of one shard."""
 
     name = "clickhouse"
@@ -110,7 +111,6 @@ class Clickhouse(Module[ClickhouseOptions, EncodingOptions]):
         super().__init__(options, job)
         self.options.mode(job.load.batch)
         self._tables = Tables(options, job)
-        self._connection: Connection | None = None
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> NativeEncoder:
@@ -123,15 +123,10 @@ class Clickhouse(Module[ClickhouseOptions, EncodingOptions]):
         encoder = NativeEncoder(self.job, self.options.compression)
         return ClickhouseWriter(encoder, self.options, self.job)
 
-    def open(self) -> None:
+    def connect(self) -> Connection:
         connection = Connection(self.options, self.job)
         connection.check()
-        self._connection = connection
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        return connection
 
     def prepare(self) -> None:
         # Before anything is dropped.
@@ -218,7 +213,7 @@ class Clickhouse(Module[ClickhouseOptions, EncodingOptions]):
         schema = self.job.schema
         names = [column.name for column in schema.tags_row]
         for columns in rows:
-            self._connect().store(schema.tags_table, names, encode_devices(schema, columns))
+            self.connection.store(schema.tags_table, names, encode_devices(schema, columns))
 
     def count_devices(self) -> int | None:
         schema = self.job.schema
@@ -239,7 +234,7 @@ class Clickhouse(Module[ClickhouseOptions, EncodingOptions]):
 
     def storage(self) -> Storage:
         tables = self._list_tables(self.job.table_names)
-        return read_storage(self._connect(), self.options.database, tables)
+        return read_storage(self.connection, self.options.database, tables)
 
     def compact(self) -> bool:
         for table in self._list_tables(self.job.table_names):
@@ -250,22 +245,15 @@ class Clickhouse(Module[ClickhouseOptions, EncodingOptions]):
         return partial(self._ask, compile_statement(bound, self.job.schema))
 
     def server_info(self) -> dict[str, Any]:
-        return describe(self._connect(), self.options, self.job.table_names[0])
-
-    def _connect(self) -> Connection:
-        """The connection, made if it isn't there."""
-        if self._connection is None:
-            self.open()
-        assert self._connection is not None
-        return self._connection
+        return describe(self.connection, self.options, self.job.table_names[0])
 
     def _ask(self, question: str) -> list[tuple[Any, ...]]:
-        return self._connect().ask(question, self.options.database)
+        return self.connection.ask(question, self.options.database)
 
     def _look_up(self, question: str) -> list[tuple[Any, ...]]:
         """What is asked of the server's own tables, whether or not there is a database for the run."""
-        return self._connect().ask(question)
+        return self.connection.ask(question)
 
     def _run(self, statement: str) -> None:
         """One that prepares or compacts."""
-        self._connect().run(statement, self.options.database_timeout_s)
+        self.connection.run(statement, self.options.database_timeout_s)

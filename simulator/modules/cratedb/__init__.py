@@ -44,8 +44,9 @@ from ...errors import SimulatorError
 from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Bound
 from ...workloads.tags import Tags
-from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
+from ..shared.connected import ConnectedModule
 from ..shared.errors import (
     INSERT_REMEDY,
     QUERY_REMEDY,
@@ -77,7 +78,7 @@ _COLUMN_TYPES = {
 }
 
 
-class Cratedb(Module[CratedbOptions, EncodingOptions]):
+class Cratedb(ConnectedModule[CratedbOptions, EncodingOptions, Connection]):
     """A CrateDB cluster."""
 
     name = "cratedb"
@@ -127,7 +128,6 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
     def __init__(self, options: CratedbOptions, job: Job) -> None:
         super().__init__(options, job)
         self.options.mode(job.load.batch)
-        self._connection: Connection | None = None
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> StatementEncoder:
@@ -141,15 +141,10 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
             options = options.model_copy(update={"insert_mode": None})
         return CratedbWriter(self.encoder(options, self.job, batch), options, self.job)
 
-    def open(self) -> None:
+    def connect(self) -> Connection:
         connection = Connection(self.options, self.job)
         connection.check()
-        self._connection = connection
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        return connection
 
     def prepare(self) -> None:
         # Before anything is dropped.
@@ -168,7 +163,7 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
 
     def _check_jobs(self) -> None:
         """SimulatorError unless a request in doubt can be found out about."""
-        if self.job.load.primary_key is not PrimaryKey.CLIENT and not self._connect().lists_jobs():
+        if self.job.load.primary_key is not PrimaryKey.CLIENT and not self.connection.lists_jobs():
             raise SimulatorError(
                 f"CrateDB at {self.options.server} keeps no list of running statements (stats.enabled"
                 " is false): after a lost connection, events could be stored twice; as the user"
@@ -235,7 +230,7 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         schema = self.job.schema
         for columns in rows:
-            self._connect().store_missing(encode_devices(schema, columns))
+            self.connection.store_missing(encode_devices(schema, columns))
         # Queries that join them find none before that.
         self._ask(f"REFRESH TABLE {quote_name(schema.tags_table)}")
 
@@ -253,7 +248,7 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
     def storage(self) -> Storage:
         options = self.options
         return read_storage(
-            self._connect(),
+            self.connection,
             options.default_schema,
             [*self.job.table_names, *self._list_tags()],
             options.database_timeout_s,
@@ -261,24 +256,17 @@ class Cratedb(Module[CratedbOptions, EncodingOptions]):
 
     def compact(self) -> bool:
         tables = [*self.job.table_names, *self._list_tags()]
-        merge_segments(self._connect(), tables, self.options.database_timeout_s)
+        merge_segments(self.connection, tables, self.options.database_timeout_s)
         return True
 
     def compile(self, bound: Bound) -> Query:
         return partial(self._ask, compile_query(bound, self.job.schema, CratedbDialect()))
 
     def server_info(self) -> dict[str, Any]:
-        return describe(self._connect(), self.options.default_schema, self.job.table_names[0])
-
-    def _connect(self) -> Connection:
-        """The connection, made if it isn't there."""
-        if self._connection is None:
-            self.open()
-        assert self._connection is not None
-        return self._connection
+        return describe(self.connection, self.options.default_schema, self.job.table_names[0])
 
     def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self._connect().ask(statement, values)
+        return self.connection.ask(statement, values)
 
 
 def _object(schema: Schema) -> str:

@@ -43,8 +43,9 @@ from ...contract import PrimaryKey, Storage
 from ...errors import Retryable
 from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Bound, Function
-from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
+from ..shared.connected import ConnectedModule
 from ..shared.errors import MissingTable, nothing_to_query
 from .encoding import DocumentEncoder, InsertMode
 from .official import CLIENTS, make_writer
@@ -78,7 +79,7 @@ _INDEX_SETTINGS = (
 _FIELDS_LIMIT = 1000
 
 
-class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
+class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, Connection]):
     """A cluster of either kind."""
 
     name = "elasticsearch"
@@ -127,7 +128,6 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
     def __init__(self, options: ElasticsearchOptions, job: Job) -> None:
         super().__init__(options, job)
         self.options.mode(job.load.batch)
-        self._connection: Connection | None = None
         self._shards: int | None = None
 
     @classmethod
@@ -142,16 +142,11 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         options = self.options.model_copy(update={"insert_mode": None}) if prefill else self.options
         return ElasticsearchWriter(self.encoder(options, self.job, batch), options, self.job)
 
-    def open(self) -> None:
+    def connect(self) -> Connection:
         by_client = self.options.flavor is Flavor.ELASTICSEARCH
         connection = Connection(self.options, self.job, by_client)
         connection.check()
-        self._connection = connection
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        return connection
 
     def prepare(self) -> None:
         if self.job.clean:
@@ -208,11 +203,11 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         index = self.options.index(self.job.schema.table)
         if not self._is_there(index):
             raise nothing_to_query(index, self.job)
-        self._connect().refresh(index)
+        self.connection.refresh(index)
 
     def count(self) -> int:
         names = self._names()
-        self._connect().refresh(names)
+        self.connection.refresh(names)
         answer = self._ask("POST", f"/{names}/_count")
         shards = answer["_shards"]
         if shards["successful"] < shards["total"]:
@@ -222,10 +217,10 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         return int(answer["count"])
 
     def storage(self) -> Storage:
-        return read_storage(self._connect(), self._names(), self.options.database_timeout_s)
+        return read_storage(self.connection, self._names(), self.options.database_timeout_s)
 
     def compact(self) -> bool:
-        merge_segments(self._connect(), self._names(), self.options.database_timeout_s)
+        merge_segments(self.connection, self._names(), self.options.database_timeout_s)
         return True
 
     def server_info(self) -> dict[str, Any]:
@@ -250,7 +245,9 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
     def compile(self, bound: Bound) -> Query:
         schema = self.job.schema
         index = self.options.index(schema.table)
-        return compile_query(bound, schema, index, self._connect, self._find_shards(index))
+        return compile_query(
+            bound, schema, index, lambda: self.connection, self._find_shards(index)
+        )
 
     def _find_shards(self, index: str) -> int | None:
         """How many shards the index has; None if that can't be asked yet."""
@@ -265,14 +262,8 @@ class Elasticsearch(Module[ElasticsearchOptions, EncodingOptions]):
         """The indices of the job's tables, as a request names them."""
         return ",".join(map(self.options.index, self.job.table_names))
 
-    def _connect(self) -> Connection:
-        if self._connection is None:
-            self.open()
-        assert self._connection is not None
-        return self._connection
-
     def _ask(self, method: str, target: str, body: object = None) -> Any:
-        return self._connect().ask(method, target, body)
+        return self.connection.ask(method, target, body)
 
 
 def _map_column(schema: Schema, column: Column) -> dict[str, Any]:

@@ -29,8 +29,9 @@ from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.base import ColumnType
 from ...workloads.queries import Bound, Shape
-from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
+from ..shared.connected import ConnectedModule
 from ..shared.errors import nothing_to_query
 from ..shared.labels import find_witness
 from .encoding import InsertMode, LineEncoder
@@ -64,7 +65,7 @@ _FIELD_TYPES = {
 }
 
 
-class Influxdb(Module[InfluxOptions, EncodingOptions]):
+class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, Connection]):
     """InfluxDB 2.x, over its HTTP API."""
 
     name = "influxdb"
@@ -104,7 +105,6 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
     def __init__(self, options: InfluxOptions, job: Job) -> None:
         super().__init__(options, job)
         self.options.mode(job.load.batch)
-        self._connection: Connection | None = None
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> LineEncoder:
@@ -116,19 +116,8 @@ class Influxdb(Module[InfluxOptions, EncodingOptions]):
             return make_writer(self.options, self.job, batch)
         return InfluxWriter(LineEncoder(self.job, self.options.gzip), self.options, self.job)
 
-    def open(self) -> None:
-        self._connection = connect(self.options, self.job)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    @property
-    def connection(self) -> Connection:
-        """The connection; there is one between `open` and `close` only."""
-        assert self._connection is not None
-        return self._connection
+    def connect(self) -> Connection:
+        return connect(self.options, self.job)
 
     def prepare(self) -> None:
         bucket = self.connection.find_bucket()

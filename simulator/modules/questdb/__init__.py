@@ -39,8 +39,9 @@ from ...errors import SimulatorError
 from ...workloads.base import EventBlock
 from ...workloads.queries import Bound
 from ...workloads.tags import ID, Tags
-from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Encoder, Writer
+from ..shared.connected import ConnectedModule
 from ..shared.errors import (
     INSERT_REMEDY,
     QUERY_REMEDY,
@@ -70,7 +71,7 @@ from .storage import read_storage, squash_partitions
 from .writer import LineWriter, make_statement_writer
 
 
-class Questdb(Module[QuestdbOptions, EncodingOptions]):
+class Questdb(ConnectedModule[QuestdbOptions, EncodingOptions, Connection]):
     """A QuestDB server."""
 
     name = "questdb"
@@ -116,7 +117,6 @@ class Questdb(Module[QuestdbOptions, EncodingOptions]):
         super().__init__(options, options.name_tables(job))
         if self.options.mode(job.load.batch) in PGWIRE:
             self.options.pgwire()
-        self._connection: Connection | None = None
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> Encoder:
@@ -134,21 +134,8 @@ class Questdb(Module[QuestdbOptions, EncodingOptions]):
             return make_statement_writer(StatementEncoder(job, mode), options, job)
         return LineWriter(LineEncoder(job, options.line_format), options, job)
 
-    def open(self) -> None:
-        self._connection = connect(self.options, self.job)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    @property
-    def connection(self) -> Connection:
-        """The connection, made if it isn't there."""
-        if self._connection is None:
-            self.open()
-        assert self._connection is not None
-        return self._connection
+    def connect(self) -> Connection:
+        return connect(self.options, self.job)
 
     def prepare(self) -> None:
         job, options = self.job, self.options

@@ -41,7 +41,8 @@ from ...contract import PrimaryKey, Role, Storage
 from ...errors import SimulatorError
 from ...workloads.base import ColumnType
 from ...workloads.queries import Bound, Function
-from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from ..shared.connected import ConnectedModule
 from ..shared.errors import missing_table, nothing_to_query
 from ..shared.labels import field_columns, find_witness
 from .encoding import ALL_TIME, MOST_WHOLE, CsvEncoder, ImportEncoder, name_metric
@@ -72,7 +73,7 @@ _ENCODERS: Mapping[ImportFormat, type[ImportEncoder]] = {
 }
 
 
-class Victoriametrics(Module[VictoriaMetricsOptions, EncodingOptions]):
+class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, Connection]):
     """VictoriaMetrics, over its HTTP API."""
 
     name = "victoriametrics"
@@ -121,7 +122,6 @@ class Victoriametrics(Module[VictoriaMetricsOptions, EncodingOptions]):
     def __init__(self, options: VictoriaMetricsOptions, job: Job) -> None:
         super().__init__(options, job)
         self.options.mode(job.load.batch)
-        self._connection: Connection | None = None
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> ImportEncoder:
@@ -132,19 +132,8 @@ class Victoriametrics(Module[VictoriaMetricsOptions, EncodingOptions]):
         encoder = self.encoder(self.options, self.job, self.job.load.batch)
         return VictoriaMetricsWriter(encoder, self.options, self.job)
 
-    def open(self) -> None:
-        self._connection = connect(self.options, self.job)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    @property
-    def connection(self) -> Connection:
-        """The connection; there is one between `open` and `close` only."""
-        assert self._connection is not None
-        return self._connection
+    def connect(self) -> Connection:
+        return connect(self.options, self.job)
 
     def prepare(self) -> None:
         self._check_flags(self.connection.read_flags())
