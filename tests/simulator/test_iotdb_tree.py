@@ -264,3 +264,17 @@ def test_a_newest_value_that_is_missing_is_not_the_one_before() -> None:
     asked, rows = statements_of(Bound(query), [last])
     assert asked == ["SELECT LAST `on`, `exact`, `small` FROM root.b.x.*"]
     assert rows == [("a", 9, None, 1e-7)]
+
+
+def test_last_values_of_all_time_are_asked_for_as_such() -> None:
+    """Those within a window, or beside something computed, aren't."""
+    last = {"function": "last", "column": "exact"}
+    described = {"name": "x", "compute": [last], "per": ["device"]}
+    answer = [(9, "root.b.x.a.exact", "0.5", "DOUBLE"), (9, "root.b.x.a.small", "1", "INT32")]
+    asked, rows = statements_of(Bound(Query.model_validate(described)), [answer])
+    assert asked == ["SELECT LAST `exact`, `small` FROM root.b.x.*"]
+    assert rows == [("a", 0.5)]
+    both = Query.model_validate(described | {"compute": [last, {"function": "count"}]})
+    for bound in (Bound(both), Bound(Query.model_validate(described), None, 0, 9)):
+        [statement], _ = statements_of(bound, [[("root.b.x.a", 0, None, None, None)]])
+        assert "last_value(`exact`)" in statement

@@ -2,10 +2,11 @@
 
 https://iotdb.apache.org/UserGuide/latest/Basic-Concept/Query-Data.html
 
-Newest events are asked for by `SELECT LAST`, which the server answers from memory; raw ones, and what is
-computed of them, `ALIGN BY DEVICE`. The tree computes nothing of several devices together but by `GROUP BY
-LEVEL`, which knows no condition on a value and no tags, which are values here. So where those are asked for,
-the server computes something per device, and `partials.py` puts that together, as an application would.
+Newest events and last values are asked for by `SELECT LAST`, which the server answers from memory; raw
+events, and what is computed of them, `ALIGN BY DEVICE`. The tree computes nothing of several devices together
+but by `GROUP BY LEVEL`, which knows no condition on a value and no tags, which are values here. So where
+those are asked for, the server computes something per device, and `partials.py` puts that together, as an
+application would.
 
 `GROUP BY ([begin, end), step)` needs a beginning and an end. If the query has none, the server is asked for
 them first, in the same execution.
@@ -43,11 +44,15 @@ class NoTimeseriesError(Exception):
 
 def compile_question(bound: Bound, schema: Schema, path: str) -> Question:
     """What is bound, asked of the devices below a path."""
-    source = _Source(bound, schema, path)
-    if bound.query.newest:
-        return _Newest(source).ask
-    if bound.query.events:
+    source, query = _Source(bound, schema, path), bound.query
+    if query.newest:
+        return _Newest(source, query.events).ask
+    if query.events:
         return _Events(source).ask
+    lasts = [one.column for one in query.compute if one.function is Function.LAST and one.column]
+    is_plain = query.per == (schema.device,) and bound.start_ms is None and query.where is None
+    if is_plain and len(lasts) == len(query.compute):
+        return _Newest(source, lasts).ask
     return _Computed(source).ask
 
 
@@ -155,17 +160,15 @@ def _name(path: str) -> str:
 
 
 class _Newest:
-    """Each device's newest event: of each measurement the last value, with its time."""
+    """These columns of each device's newest event: of each measurement the last value, with its time."""
 
-    def __init__(self, source: _Source) -> None:
+    def __init__(self, source: _Source, names: Sequence[str]) -> None:
         self._source = source
         self._query, self._steady = source.query, source.steady
         schema = source.schema
-        self._columns = [schema.column(name) for name in source.query.events]
+        self._columns = [schema.column(name) for name in names]
         self._time, self._device = schema.time, schema.device
-        asked = {
-            name: None for name in source.query.events if name not in (self._time, self._device)
-        }
+        asked = {name: None for name in names if name not in (self._time, self._device)}
         asked[source.steady] = None
         self._statement = f"SELECT LAST {', '.join(map(quote, asked))} FROM {source.paths}"
 
