@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .encoding import bool_texts, bounds, is_constant
+from .numerals import PADDING, Text, write_values
+from .placed_rows import PlacedRows
 from .records import WINDOW_BYTES, Run
 from .workloads.base import Column, ColumnType
 
 # No UTF-8 has this byte.
 ROW_SEPARATOR = b"\xff"
 """Stands between rows that are taken apart again."""
-
-_PADDING = b"\0"
 
 # Nor this one.
 _MARK = b"\xfe"
@@ -87,14 +87,15 @@ def _pad(form: bytes, data: NDArray[Any]) -> NDArray[np.void] | None:
     """`form` % each value, of numpy's type `V`: NUL characters among its bytes are none of the text's.
     None if only Python can format them."""
     (before, behind), (spec,) = _parse(form)
-    texts = _texts(spec, data)
-    if texts is None:
+    pieces = write_values(spec, data)
+    if pieces is None:
         return None
     run = Run()
-    run.keep(before)
-    for text in texts:
-        run.take(text.dtype.str, text)
-    run.keep(behind)
+    for piece in (before, *pieces, behind):
+        if isinstance(piece, bytes):
+            run.keep(piece)
+        else:
+            run.take(piece.values.dtype.str, piece.values)
     records = run.new_records(len(data))
     for name, values in run.moving:
         records[name] = values
@@ -119,11 +120,11 @@ def format_requests(
 ) -> list[bytes]:
     """What `format_rows` makes, for `size` rows after the other, each framed."""
     spans = bounds(len(columns[0]), size)
-    rows = TextRows.of(row, separator, columns) if len(columns[0]) >= _FEW_ROWS else None
+    rows = _rows_of(row, separator, columns) if len(columns[0]) >= _FEW_ROWS else None
     if rows is not None:
         return [_join(rows.parts(start, stop), frame) for start, stop in spans]
     lists = [
-        [text.translate(None, _PADDING) for text in column.tolist()]
+        [text.translate(None, PADDING) for text in column.tolist()]
         if column.dtype.kind == "V"
         else column.tolist()
         for column in columns
@@ -157,6 +158,41 @@ def _repeat(row: bytes, separator: bytes, count: int) -> bytes:
     return separator.join([row] * count)
 
 
+def _rows_of(
+    row: bytes, separator: bytes, columns: Sequence[NDArray[Any]]
+) -> PlacedRows | TextRows | None:
+    """What makes them fastest."""
+    pieces = find_pieces(row, separator, columns)
+    if pieces is None:
+        return None
+    count = len(columns[0])
+    return PlacedRows.of(pieces, count) or TextRows(pieces, count)
+
+
+def find_pieces(
+    row: bytes, separator: bytes, columns: Sequence[NDArray[Any]]
+) -> list[bytes | Text] | None:
+    """What a row consists of, the separator first; None if there is a value that only Python can format."""
+    literals, specs = _parse(row)
+    pieces: list[bytes | Text] = [separator]
+    constant = literals[0]
+    for literal, spec, data in zip(literals[1:], specs, columns, strict=True):
+        if spec == b"b" and is_constant(data):
+            constant += data[0]
+        else:
+            texts = write_values(spec, data)
+            if texts is None:
+                return None
+            for text in texts:
+                if isinstance(text, bytes):
+                    constant += text
+                else:
+                    pieces += [constant, text]
+                    constant = b""
+        constant += literal
+    return [*pieces, constant]
+
+
 class TextRows:
     """Rows of text: records in which each value has as much room as the longest may need, filled up with
     NUL characters, which are deleted when the rows are fetched.
@@ -164,25 +200,7 @@ class TextRows:
     As with `BinaryRows`, rows are made some at a time, and in arrays that are kept.
     """
 
-    @classmethod
-    def of(cls, row: bytes, separator: bytes, columns: Sequence[NDArray[Any]]) -> TextRows | None:
-        """None if there is a value that only Python can format."""
-        literals, specs = _parse(row)
-        pieces: list[bytes | NDArray[Any]] = [separator]
-        constant = literals[0]
-        for literal, spec, data in zip(literals[1:], specs, columns, strict=True):
-            if spec == b"b" and is_constant(data):
-                constant += data[0]
-            else:
-                texts = _texts(spec, data)
-                if texts is None:
-                    return None
-                pieces += [constant, *texts]
-                constant = b""
-            constant += literal
-        return cls([*pieces, constant], len(columns[0]))
-
-    def __init__(self, pieces: Sequence[bytes | NDArray[Any]], count: int) -> None:
+    def __init__(self, pieces: Sequence[bytes | Text], count: int) -> None:
         """`pieces` of a row: what is the same in each, the separator first, and columns of texts."""
         constants = [piece for piece in pieces if isinstance(piece, bytes)]
         longest = max(constants[1:], key=len)
@@ -190,7 +208,7 @@ class TextRows:
         run = Run()
         for piece in pieces:
             if not isinstance(piece, bytes):
-                run.take(piece.dtype.str, piece)
+                run.take(piece.values.dtype.str, piece.values)
             elif piece and piece == self._marked:
                 run.keep(_MARK)
             else:
@@ -212,7 +230,7 @@ class TextRows:
                 self._fill(start)
             end = min(stop, self._end)
             records = self._records[start - self._begin : end - self._begin]
-            text = records.view(np.uint8)[skip:].tobytes().translate(None, _PADDING)
+            text = records.view(np.uint8)[skip:].tobytes().translate(None, PADDING)
             parts.append(text.replace(_MARK, self._marked) if self._marked else text)
             start, skip = end, 0
         return parts
@@ -223,9 +241,6 @@ class TextRows:
         for field, data in self._moving:
             field[:count] = data[start : start + count]
 
-
-_DECIMALS = {b".%df" % places: places for places in range(7)}
-"""Formats of floats that numpy can do, and how many places each has."""
 
 _SPEC = re.compile(rb"%(b|d|\.[0-9]+[fg]|%)")
 
@@ -244,103 +259,3 @@ def _parse(row: bytes) -> tuple[list[bytes], list[bytes]]:
             specs.append(part)
             literals.append(b"")
     return literals, specs
-
-
-def _texts(spec: bytes, data: NDArray[Any]) -> list[NDArray[Any]] | None:
-    """What each value is as text, one behind the other and padded; None if numpy can't tell."""
-    if spec == b"b" and data.dtype.kind in "SV":
-        return [data]
-    if spec == b"d" and data.dtype.kind == "i":
-        return _integers(data)
-    if spec in _DECIMALS and data.dtype in (np.float32, np.float64):
-        return _decimals(data, _DECIMALS[spec])
-    return None
-
-
-def _integers(data: NDArray[np.integer[Any]]) -> list[NDArray[Any]] | None:
-    least = int(data.min())
-    if least >= 0:
-        return [_digits(data)]
-    # This number's opposite isn't one of 64 bits.
-    if least == -(2**63):
-        return None
-    return [_sign(data < 0), _digits(np.abs(data.astype(np.int64)))]
-
-
-def _decimals(data: NDArray[np.floating[Any]], places: int) -> list[NDArray[Any]] | None:
-    """Floats with so many places, rounded as `%` does it.
-
-    A float32 has 24 bits, so its product with 10**places is exact in a float64, and `rint` decides ties
-    as `%` does: for the even one. The product of a float64 is rounded itself, by half of its last bit at
-    most: where that might matter, nothing is decided here.
-    """
-    unit = 10**places
-    exact = np.abs(data).astype(np.float64, copy=False) * unit
-    units = np.rint(exact)
-    most = float(units.max())
-    if not most < 2**53:
-        return None
-    if data.dtype != np.float32 and places:
-        # The last bit of the largest is worth most * 2**-52.
-        off = np.abs(exact - units)
-        if float(off.max()) >= 0.5 - most * 2.0**-52:
-            return None
-    signs = _sign(np.signbit(data))
-    whole = units.astype(np.int64)
-    if not places:
-        return [signs, _digits(whole)]
-    whole, part = np.divmod(whole, unit)
-    if places <= 3:
-        return [signs, _digits(whole), _fractions(places)[part]]
-    above, below = np.divmod(part, 10 ** (places - 3))
-    return [signs, _digits(whole), _fractions(3)[above], _leading_zeros(places - 3)[below]]
-
-
-def _sign(negative: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    return negative.view(np.uint8) * np.uint8(ord("-"))
-
-
-def _digits(numbers: NDArray[np.integer[Any]]) -> NDArray[np.void]:
-    """Decimal digits of numbers that aren't negative: three in each group of four bytes."""
-    least, most = int(numbers.min()), int(numbers.max())
-    groups = -(-len(str(most)) // 3)
-    text = np.empty((len(numbers), groups), dtype=np.uint32)
-    rest = numbers
-    for group in range(groups):
-        table = _triples(group == 0)
-        if group == groups - 1:
-            index = rest + 1000
-        else:
-            above = rest // 1000
-            index = rest - above * 1000
-            if least < 1000 ** (group + 1):
-                index += 1000 * (above == 0)
-            rest = above
-        text[:, groups - 1 - group] = table[index]
-    return text.view(f"V{4 * groups}").reshape(len(numbers))
-
-
-@lru_cache(maxsize=2)
-def _triples(are_last: bool) -> NDArray[np.uint32]:
-    """0 to 999 with leading zeros, then without, for the begin of a number; 0 is no begin unless it is
-    all there is."""
-    begins = [b"%d" % number for number in range(1000)]
-    if not are_last:
-        begins[0] = b""
-    return _table([*(b"%03d" % number for number in range(1000)), *begins])
-
-
-@lru_cache(maxsize=3)
-def _fractions(places: int) -> NDArray[np.uint32]:
-    """The point and so many decimals, three at most."""
-    return _table([b".%0*d" % (places, number) for number in range(10**places)])
-
-
-@lru_cache(maxsize=3)
-def _leading_zeros(places: int) -> NDArray[np.uint32]:
-    """Numbers with so many digits, three at most."""
-    return _table([b"%0*d" % (places, number) for number in range(10**places)])
-
-
-def _table(texts: Sequence[bytes]) -> NDArray[np.uint32]:
-    return np.frombuffer(b"".join(text.ljust(4, _PADDING) for text in texts), dtype=np.uint32)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from simulator import binary_rows as binary_rows_module
+from simulator import placed_rows as placed_rows_module
 from simulator import rows as rows_module
 from simulator.binary_rows import BinaryRows
 from simulator.encoding import (
@@ -25,8 +26,9 @@ from simulator.encoding import (
     text_format,
     with_client_key,
 )
+from simulator.placed_rows import PlacedRows
 from simulator.rows import (
-    TextRows,
+    find_pieces,
     format_requests,
     format_rows,
     format_singles,
@@ -338,9 +340,47 @@ def test_what_only_python_can_format() -> None:
         (b"%.2f", np.round(exact(9.0), 2), True), (b"%.2f", exact(9.0), False),
         (b"%b", np.array([b"a"]), True),
     ):  # fmt: skip
-        assert (TextRows.of(form, b"", [data]) is not None) == is_known
+        assert (find_pieces(form, b"", [data]) is not None) == is_known
     with pytest.raises(AssertionError):
-        TextRows.of(b"%5d", b"", [integers(9)])
+        find_pieces(b"%5d", b"", [integers(9)])
+
+
+# As many bytes each, which need one, two, three and more than three tables; the last has common digits.
+EVEN = [
+    *(np.arange(3000) * step % (9 * unit) + unit for step, unit in ((1, 1), (7, 10), (17, 10**4))),
+    *(np.arange(3000) * step + 10**12 for step in (0, 1, 31, 10**5, 10**8)),
+    np.arange(3000) + (2**63 - 3000),
+    np.array([b"device-%04d" % number for number in range(3000)]),
+]
+
+
+@pytest.mark.parametrize("window", [1, 1000, 10**6])
+def test_rows_with_few_parts_of_different_length_are_placed(
+    monkeypatch: pytest.MonkeyPatch, window: int
+) -> None:
+    monkeypatch.setattr(placed_rows_module, "WINDOW_BYTES", window)
+    count = 3000 if window > 1 else 450
+    for even in (data[:count] for data in EVEN):
+        kind = b"%b" if even.dtype.kind == "S" else b"%d"
+        uneven, small = np.clip(floats(99.0), -99, 99)[:count], integers(999)[:count]
+        for row, columns, is_placed in (
+            (kind, [even], True),
+            (kind + b",", [even], True),
+            (kind + b",%.2f", [even, uneven], True),
+            (b"%.2f," + kind, [uneven, even], True),
+            (b"<%.2f" + kind + b"%d and more>", [uneven, even, small], True),
+            # Padding of the second one would reach the next row.
+            (kind + b"%.2f;%d", [even, uneven, small], False),
+            (b"%.2f %d %d and more " + kind, [uneven, small, small, even], False),
+        ):
+            pieces = find_pieces(row, b"\n", columns)
+            assert pieces is not None
+            assert (PlacedRows.of(pieces, count) is not None) == is_placed, row
+            expected = formatted_one_by_one(row, columns)
+            for size in (count, 170):
+                spans = bounds(count, size)
+                requests = format_requests(row, b"\n", columns, size)
+                assert requests == [b"\n".join(expected[slice(*span)]) for span in spans]
 
 
 @pytest.mark.parametrize("count", [3, 3000])
