@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from simulator.contract import InsertRun
+
 from ..errors import ConfigError
 from .model import Result
 from .place import Place
@@ -36,10 +38,14 @@ class Compared:
     """How many times as fast as the first: rate ÷ its rate, or its time ÷ time."""
     runs_for_five_percent: int | None
     """Runs that each side would need; None if not known, or more than is sensible."""
+    rate_given: bool = False
+    """Whether a rate is only what one side was asked for by `--rate`, and kept up with: no speed."""
 
     @property
     def verdict(self) -> str:
         """In words."""
+        if self.rate_given:
+            return "rate was given"
         if self.speed.differs is None:
             return "not known: needs 2 runs"
         if not self.speed.differs:
@@ -87,7 +93,30 @@ def check_comparable(results: Sequence[StoredResult]) -> None:
 def compare(results: Sequence[Result]) -> list[Compared]:
     """Each result beside the first, wherever both have figures, in the first one's order."""
     samples = [collect_samples(result) for result in results]
-    return _compare_capacities(results) + compare_samples(samples)
+    return _compare_capacities(results) + [
+        replace(one, rate_given=_is_given(results[0], results[one.position], one.place))
+        for one in compare_samples(samples)
+    ]
+
+
+def _is_given(base: Result, other: Result, place: Place) -> bool:
+    """Whether the two differ in `--rate`, and one of them kept up with its own there: how fast it could have
+    been isn't known."""
+    rates = [result.settings.load.rate_per_s for result in (base, other)]
+    if place.has_times or rates[0] == rates[1]:
+        return False
+    return any(
+        rate is not None
+        and not any(run.offered and run.offered.saturated for run in _list_runs(result, place))
+        for rate, result in zip(rates, (base, other), strict=True)
+    )
+
+
+def _list_runs(result: Result, place: Place) -> list[InsertRun]:
+    runs = [run for run in result.insert_runs if run.valid]
+    if place.level is not None:
+        return [run for run in runs if run.fill_level == place.level]
+    return [run for run in runs if run.workers == place.workers]
 
 
 def compare_samples(samples: Sequence[Mapping[Place, Sequence[float]]]) -> list[Compared]:

@@ -127,15 +127,15 @@ def tabulate_ratios(names: Sequence[str], found: Sequence[Compared]) -> Table:
         if not rows or rows[-1][0] != place:
             rows.append([place, names[0], form.format(one.base_figure), one.base_runs, *"----"])
         interval = one.speed.ci95
-        needed = one.runs_for_five_percent
+        needed = None if one.rate_given else one.runs_for_five_percent
         rows.append(
             [
                 place,
                 names[one.position],
                 form.format(one.figure),
                 one.runs,
-                format_speed(one.speed.value),
-                "-" if interval is None else format_speed_interval(*interval),
+                "-" if one.rate_given else format_speed(one.speed.value),
+                "-" if interval is None or one.rate_given else format_speed_interval(*interval),
                 one.verdict,
                 _format_runs_needed(one, needed),
             ]

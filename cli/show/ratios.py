@@ -44,6 +44,7 @@ def describe_ratios(names: Sequence[str], found: Sequence[Compared]) -> list[str
     """What each comparison shows, a sentence each; several ties are one sentence, whose intervals are in
     the table."""
     sentences = []
+    found = [one for one in found if not one.rate_given]
     ties = [one for one in found if _judge(one) == "tie"]
     for one in found:
         if len(ties) > 1 and one in ties:
@@ -71,7 +72,8 @@ def lead_comparison(names: Sequence[str], found: Sequence[Compared]) -> list[str
     """The answer: each result against the first, in a sentence; those that only tie with it share one."""
     told: dict[tuple[int, str], list[str]] = {}
     for position in range(1, len(names)):
-        own = [one for one in found if one.position == position]
+        given = [one for one in found if one.position == position and one.rate_given]
+        own = [one for one in found if one.position == position and not one.rate_given]
         parts = []
         for kind in dict.fromkeys(_name_kind(one) for one in own):
             of_kind = [one for one in own if _name_kind(one) == kind]
@@ -79,8 +81,12 @@ def lead_comparison(names: Sequence[str], found: Sequence[Compared]) -> list[str
                 such = [one for one in of_kind if _judge(one) == outcome]
                 where = "" if len(such) == len(of_kind) else f" ({_list_places(such)})"
                 parts.append(_tell_outcome(outcome, such, kind, names[0]) + where)
+        if given:
+            parts.append(
+                f"not to be compared with {names[0]} in {_name_kind(given[0])}, since a --rate was given"
+            )
         if parts:
-            only_ties = all(_judge(one) == "tie" for one in own)
+            only_ties = not given and all(_judge(one) == "tie" for one in own)
             key = (0 if only_ties else position, ", ".join(parts))
             told.setdefault(key, []).append(names[position])
     return [

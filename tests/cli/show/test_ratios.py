@@ -14,7 +14,7 @@ from cli.show.ratios import (
     lead_comparison,
 )
 
-from ..made import inserts, queries
+from ..made import inserts, open_loop, queries
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,23 @@ def test_several_ties_are_one_sentence() -> None:
     *others, ties = describe_ratios("abcde", found)
     assert len(others) == 1 and others[0].startswith("4 workers: e is 10.0× slower")
     assert ties == "No difference shown from a: b (4 workers); c (4 workers); d (4 workers)."
+
+
+def test_a_rate_that_was_asked_for_and_kept_up_with_is_no_speed() -> None:
+    """Who was asked for less isn't slower; who didn't keep up with what was asked for may be."""
+    fast, asked = inserts({4: [9000.0, 9010.0]}), open_loop({4: [1000.0, 1001.0]})
+    names = ["fast", "asked"]
+    found = compare([fast, asked])
+    assert [one.verdict for one in found] == ["rate was given"]
+    assert lead_comparison(names, found) == [
+        "asked: not to be compared with fast in inserts, since a --rate was given."
+    ]
+    assert describe_ratios(names, found) == []
+    (lead,) = lead_comparison(
+        names, compare([fast, open_loop({4: [1000.0, 1001.0]}, saturated=True)])
+    )
+    assert "slower than fast in inserts" in lead
+    of_rates = compare([asked, open_loop({4: [2000.0, 2001.0]}, rate_per_s=2000.0)])
+    assert {one.verdict for one in of_rates if not one.place.has_times} == {"rate was given"}
+    alike = compare([asked, open_loop({4: [1000.5, 1001.0]})])
+    assert not any(one.rate_given for one in alike)
