@@ -323,6 +323,11 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
     def prepare_queries(self) -> None:
         """Check that there is something to query; create the indices if the options ask for them."""
 
+    @property
+    def must_have_events(self) -> bool:
+        """Whether there must be some to query: in a run with writers there may be none yet."""
+        return self.job.load.role is Role.READ
+
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         """Insert rows of the tags' table (columns as in `Schema.tags_row`, some thousand rows at a
         time); one that is there stays. Asked by each worker before its events, after `open`."""

@@ -96,6 +96,16 @@ def test_waiting_for_the_log_ends(
     module.close()
 
 
+def test_another_servers_answer_is_known_as_one(
+    server: QuestdbUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """QuestDB's own errors are JSON."""
+    other = Refuse(400, b'unsupported path requested: "/exec"')
+    monkeypatch.setattr(server.proxy, "instead", lambda _: other)
+    with pytest.raises(SimulatorError, match="check that endpoint names QuestDB's HTTP server"):
+        server.module(new_job(Temperature.schema)).open()
+
+
 def test_the_same_events_again_change_nothing(server: QuestdbUnderTest) -> None:
     module = prepared(server)
     for _ in range(2):

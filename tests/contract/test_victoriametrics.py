@@ -28,6 +28,7 @@ from simulator.workloads.queries import Query, bind
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually
+from .http_proxy import Refuse
 from .victoriametrics import VictoriaMetricsUnderTest
 
 pytestmark = pytest.mark.module("victoriametrics")
@@ -192,15 +193,13 @@ def test_size_on_disk(
         test_storage.test_the_size_on_disk_grows_with_the_events(server)
 
 
-def test_readers_begin_before_there_are_events(server: VictoriaMetricsUnderTest) -> None:
-    """Beside writers: nothing is an answer then."""
-    module = server.module(new_job(Temperature.schema))
-    module.open()
-    module.prepare()
-    module.prepare_queries()
-    assert module.queries()["count-events"]() == [(0,)]
-    assert module.queries()["newest-per-device"]() == []
-    module.close()
+@pytest.mark.parametrize("status", [404, 405])
+def test_another_servers_answer_is_known_as_one(
+    server: VictoriaMetricsUnderTest, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(server.proxy, "instead", lambda _: Refuse(status, b"no such method"))
+    with pytest.raises(SimulatorError, match="check that endpoint names the server itself"):
+        server.module(new_job(Temperature.schema)).open()
 
 
 # --- times ----------------------------------------------------------------------------------------

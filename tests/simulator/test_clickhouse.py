@@ -305,6 +305,7 @@ def test_what_passes_is_tried_again(
         (404, 50, "a newer server knows it"),
         (400, 53, "why$"),
         (500, 0, "why$"),
+        (404, 0, "why; check that endpoint names ClickHouse's HTTP server"),
     ],
 )
 def test_what_ends_a_run_says_what_to_do(

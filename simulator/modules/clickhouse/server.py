@@ -218,6 +218,9 @@ class Connection:
         if code in _TOO_OLD:
             return SimulatorError(f"{text}; a newer server knows it")
         kind = _PASSING.get(code) or (not code and _PASSING_STATUSES.get(answer.status))
+        if not kind and not code and answer.status < 500:
+            # ClickHouse numbers its errors.
+            return SimulatorError(f"{text}; check that endpoint names ClickHouse's HTTP server")
         return Retryable(kind, text) if kind else SimulatorError(text)
 
 

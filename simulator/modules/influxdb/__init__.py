@@ -193,9 +193,12 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, Connection]):
         return {row[0] for row in self.connection.rows(query, ["_value"])}
 
     def prepare_queries(self) -> None:
-        first = f"{self._select_events(self.job.schema.table)} |> first() |> group() |> limit(n: 1)"
-        if self.connection.find_bucket() is None or not self.connection.rows(first, ["_value"]):
-            raise nothing_to_query(self.job.schema.table, self.job)
+        table = self.job.schema.table
+        first = f"{self._select_events(table)} |> first() |> group() |> limit(n: 1)"
+        if self.connection.find_bucket() is None or (
+            self.must_have_events and not self.connection.rows(first, ["_value"])
+        ):
+            raise nothing_to_query(table, self.job)
 
     def _select_events(self, table: str) -> str:
         """Flux for one value of each event."""

@@ -171,9 +171,9 @@ class Connection:
             return Retryable("too_many_requests", f"{status}: {text}")
         if status >= 500:
             return Retryable("unavailable", f"{status}: {text}")
-        if status < 400 or status == 404:
+        if status < 400 or status == 404 or not isinstance(found, dict):
             return SimulatorError(
-                f"{where} answered by {status}: check that endpoint names QuestDB's HTTP server"
+                f"{where} answered by {status} ({text}): check that endpoint names QuestDB's HTTP server"
             )
         return self._explain_refusal(text)
 

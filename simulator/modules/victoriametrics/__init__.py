@@ -37,7 +37,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ...conditions import Condition
-from ...contract import PrimaryKey, Role, Storage
+from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.base import ColumnType
 from ...workloads.queries import Bound, Function
@@ -163,13 +163,8 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
 
     def prepare_queries(self) -> None:
         self.connection.flush()
-        if self._must_have_events and not self._is_there(self.job.schema.table):
+        if self.must_have_events and not self._is_there(self.job.schema.table):
             raise nothing_to_query(self.job.schema.table, self.job)
-
-    @property
-    def _must_have_events(self) -> bool:
-        """Whether nobody adds any: where somebody does, there may be none yet."""
-        return self.job.load.role is Role.READ
 
     def _is_there(self, table: str) -> bool:
         witness = find_witness(self.job.schema)
@@ -207,7 +202,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
             rows = ask(self.connection)
             # Series that aren't there are no error to the server.
             empty = not any(value for row in rows for value in row)
-            if empty and self._must_have_events and not self._is_there(table):
+            if empty and self.must_have_events and not self._is_there(table):
                 raise missing_table(
                     f"VictoriaMetrics at {self.options.server} has no series of {table}", self.job
                 )

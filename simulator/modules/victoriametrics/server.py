@@ -220,7 +220,7 @@ class Connection:
             return SimulatorError(f"{text}; check username and password, or the server's auth keys")
         if status == 413:
             return SimulatorError(f"{text}; use a smaller --batch")
-        if status < 300 or status == 404:
+        if status < 300 or status in (404, 405):
             return SimulatorError(f"{text}; check that endpoint names the server itself")
         return SimulatorError(text)
 

@@ -45,3 +45,15 @@ def test_queries_are_answered_while_events_come_in(server: ServerUnderTest) -> N
     whole = _BEFORE + _MEANWHILE
     assert await_count(observer.count, whole, observer.settle_s) == whole
     observer.close()
+
+
+def test_readers_begin_before_there_are_events(server: ServerUnderTest) -> None:
+    """In a run with writers: nothing is an answer then."""
+    module = server.module(new_job(Temperature.schema))
+    module.open()
+    module.prepare()
+    module.prepare_queries()
+    found = {name: ask() for name, ask in module.queries().items()}
+    module.close()
+    assert found["count-events"] == [(0,)]
+    assert found["newest-per-device"] == []
