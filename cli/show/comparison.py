@@ -127,7 +127,7 @@ def tabulate_ratios(names: Sequence[str], found: Sequence[Compared]) -> Table:
         if not rows or rows[-1][0] != place:
             rows.append([place, names[0], form.format(one.base_figure), one.base_runs, *"----"])
         interval = one.speed.ci95
-        needed = None if one.rate_given else one.runs_for_five_percent
+        needed = one.runs_for_five_percent
         rows.append(
             [
                 place,
@@ -137,7 +137,7 @@ def tabulate_ratios(names: Sequence[str], found: Sequence[Compared]) -> Table:
                 "-" if one.rate_given else format_speed(one.speed.value),
                 "-" if interval is None or one.rate_given else format_speed_interval(*interval),
                 one.verdict,
-                _format_runs_needed(one, needed),
+                "-" if one.rate_given else _format_runs_needed(one, needed),
             ]
         )
     figure = " or ".join(sorted({_name_unit(one) for one in found}))
