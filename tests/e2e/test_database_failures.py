@@ -53,7 +53,7 @@ def test_nobody_listens(tool: Tool, command: str) -> None:
     assert f"127.0.0.1:{port}" in error
     assert "refused" in error
     assert "check that the server runs" in error
-    assert done.seconds < 15
+    assert done.seconds < 40
     if command == "insert":
         (run,) = tool.result()["runs"]
         assert run["valid"] is False
@@ -125,7 +125,7 @@ def test_out_of_connections(tool: Tool, server: Server) -> None:
     error = done.error(1)
     assert "too many connections" in error
     assert "fewer --workers" in error
-    assert done.seconds < 15
+    assert done.seconds < 40
     # And when there are enough, it works.
     tool.run_here(*ONE, "-t", "limited", "--output", tool.place / "second").ok()
 
@@ -239,7 +239,8 @@ def test_two_runs_on_one_database(tool: Tool, server: Server) -> None:
             error = done.error(1)
             assert "another run is using the database" in error
             assert "wait for it to end, or use another database" in error
-            assert done.seconds < 10
+            # It has not waited for the first one's end.
+            assert first.process.poll() is None
         shutil.rmtree(tool.place / "second")
     done = first.wait().ok()
     (run,) = tool.result()["runs"]

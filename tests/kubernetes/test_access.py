@@ -255,4 +255,4 @@ def test_in_the_cluster(tool: ClusterTool, namespace: Namespace) -> None:
         "insert", "--target", HOLE, "--workers", 1, "--runs", 1, "--num-inserts", 100,
         program=program, env=env,
     )  # fmt: skip
-    tool.fine(running.wait(60))
+    tool.fine(running.wait())

@@ -207,7 +207,7 @@ def test_an_image_that_can_not_be_had(databases: Databases, namespace: Namespace
     running = databases.start(*words)
     running.await_err("kubectl rollout status", 60)
     running.send_group(signal.SIGINT)
-    done = running.wait(30)
+    done = running.wait()
     assert done.status == 128 + signal.SIGINT, done
     assert "install.sh of postgresql was not finished; see python run.py db status" in done.err
     assert "nothing is left" not in done.err

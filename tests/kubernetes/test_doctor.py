@@ -113,7 +113,7 @@ def test_values_for_all_targets_and_for_one(tool: ClusterTool, namespace: Namesp
     assert container.resources.limits == {"cpu": WORKER["cpu"], "memory": "170Mi"}
     assert container.resources.requests == container.resources.limits
     assert pod.status.qos_class == "Guaranteed"
-    tool.fine(running.wait(60))
+    tool.fine(running.wait())
 
 
 def test_unknown_value(tool: ClusterTool) -> None:

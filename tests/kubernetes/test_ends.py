@@ -31,7 +31,7 @@ def test_signal_in_mid_run(tool: ClusterTool, namespace: Namespace) -> None:
     running.await_err("running,", 60)
     began = time.monotonic()
     running.send_group(number)
-    done = running.wait(30)
+    done = running.wait()
     assert done.status == 128 + number, done
     assert time.monotonic() - began < 15
     assert "nothing is left running" in done.err
@@ -46,7 +46,7 @@ def test_signals_while_it_starts_and_ends(tool: ClusterTool, namespace: Namespac
     running.send_group(signal.SIGINT)
     time.sleep(0.3)
     running.send_group(signal.SIGINT)
-    done = running.wait(30)
+    done = running.wait()
     assert done.status == 128 + signal.SIGINT, done
 
 
@@ -129,14 +129,14 @@ def test_api_server_lost_for_a_while(tool: ClusterTool, proxy: Proxy) -> None:
     proxy.cut()
     time.sleep(1.5)
     proxy.mend()
-    tool.fine(running.wait(60))
+    tool.fine(running.wait())
 
 
 def test_api_server_lost_for_long(tool: ClusterTool, proxy: Proxy, namespace: Namespace) -> None:
     running = in_its_window(tool, *LONG)
     proxy.cut()
     began = time.monotonic()
-    text = running.wait(60).error(1)
+    text = running.wait().error(1)
     assert time.monotonic() - began < 30
     assert "is left in the cluster" in text
     release = next(name for name in namespace.objects() if name.startswith("service/"))
@@ -159,7 +159,7 @@ def test_api_server_that_swallows_everything(
     running = in_its_window(tool, *LONG)
     proxy.stall()
     began = time.monotonic()
-    text = running.wait(60).error(1)
+    text = running.wait().error(1)
     assert time.monotonic() - began < 35
     assert "out of reach" in text and "is left in the cluster" in text
     proxy.mend()
@@ -175,7 +175,7 @@ def test_second_signal_does_not_wait_for_a_server_that_swallows_everything(
     for _ in range(2):
         running.send_group(signal.SIGINT)
         time.sleep(0.3)
-    assert "is left in the cluster" in running.wait(30).error(1)
+    assert "is left in the cluster" in running.wait().error(1)
     proxy.mend()
     place = ("--namespace", namespace.name, "--config", tool.config)
     assert "Removed" in tool.run_here("clean", *place, "--running", "--yes").ok().out
@@ -189,7 +189,7 @@ def test_api_server_lost_while_it_cleans_up(tool: ClusterTool, proxy: Proxy) -> 
     running.send(signal.SIGINT)
     time.sleep(1.0)
     proxy.mend()
-    assert running.wait(60).status == 128 + signal.SIGINT
+    assert running.wait().status == 128 + signal.SIGINT
 
 
 def test_no_api_server(tool: ClusterTool, proxy: Proxy) -> None:

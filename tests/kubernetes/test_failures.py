@@ -179,7 +179,7 @@ def test_eviction_is_refused(tool: ClusterTool, namespace: Namespace) -> None:
         with pytest.raises(ApiException) as refused:
             evict(namespace, pod.metadata.name)
         assert refused.value.status == 429
-    tool.fine(running.wait(60))
+    tool.fine(running.wait())
 
 
 def evict(namespace: Namespace, pod: str) -> None:

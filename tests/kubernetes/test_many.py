@@ -20,7 +20,7 @@ def test_two_runs_in_one_namespace(tool: ClusterTool, namespace: Namespace) -> N
     shown = tool.run_here("clean", "--config", tool.config, "--yes").ok()
     assert shown.out.count("at work") == 3, shown.out
     for command, output in zip(commands, tool.outputs, strict=True):
-        done = command.wait(60)
+        done = command.wait()
         tool.fine(done, next(output.iterdir()) / "result.json")
 
 

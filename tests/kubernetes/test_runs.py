@@ -274,7 +274,7 @@ def test_password_is_nowhere(tool: ClusterTool, namespace: Namespace, database: 
         )
         assert "simulator.main" in shown
         assert PASSWORD not in shown
-    done = tool.fine(running.wait(60))
+    done = tool.fine(running.wait())
     assert PASSWORD not in done.out + done.err
     # That it is in no log and no result is checked by the fixture.
 
