@@ -2,8 +2,8 @@
 
     eval "$(servers env victoriametrics)"; python -m benchmarks.import_limit [--quick]
 
-Needs a server: VICTORIAMETRICS_URL says where. The thinnest client is Python's http.client; how the two are
-measured says `limits`. Each has series of its own (the label db).
+Needs a server: VICTORIAMETRICS_URL says where. The thinnest client is Python's http.client; `limits` says
+how the two are measured. Each has series of its own (the label db).
 
 The goals: a ratio >= 0.9, and at batch 1,000 and 10,000 <= 0.8 µs per event of `temperature`, <= 1.2 µs of
 `cpu`, whose event is ten samples. `--quick` takes few turns, for any machine, so its goals are >= 0.75 and

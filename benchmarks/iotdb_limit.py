@@ -5,7 +5,7 @@
 Needs a server: IOTDB_HOST, IOTDB_PORT, IOTDB_USER and IOTDB_PASSWORD say where. The thinnest client sends
 the same frames of Thrift, built beforehand, by one raw socket on which a session was opened, and reads as
 many bytes of each answer as the first had. Both write to one table, so the second one overwrites the first
-one's rows; how the two are measured says `limits`.
+one's rows; `limits` says how the two are measured.
 
 The goals: a ratio >= 0.9; CPU <= 0.8 µs per event and <= 1.2 µs per row of cpu at batch 1,000. `--quick`
 takes few turns, for any machine: >= 0.75, <= 1.6 and <= 2.4 µs.

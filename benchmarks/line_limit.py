@@ -4,7 +4,7 @@
     eval "$(servers env questdb)"; python -m benchmarks.line_limit [--quick]
 
 Needs a server: INFLUXDB_URL, INFLUXDB_ORG and INFLUXDB_TOKEN say where, or QUESTDB_URL; with both, both are
-measured. The thinnest client is Python's http.client; how the two are measured says `limits`. Each has a
+measured. The thinnest client is Python's http.client; `limits` says how the two are measured. Each has a
 bucket, or a table, of its own, created again for each round.
 
 The goals: a ratio >= 0.9, and at batch 1,000 and 10,000 <= 0.8 µs per event, of `cpu` with its ten values

@@ -3,9 +3,9 @@
     eval "$(servers env clickhouse)"; python -m benchmarks.native_limit [--quick]
 
 Needs a server: CLICKHOUSE_URL, CLICKHOUSE_USER and CLICKHOUSE_PASSWORD say where. The thinnest client is
-Python's http.client; how the two are measured says `limits`. Each has a database of its own, whose tables are
-made again for each round. CPU is the client's alone, and holds for any server; a ratio holds for the server
-that was asked.
+Python's http.client; `limits` says how the two are measured. Each has a database of its own, whose tables
+are made again for each round. CPU is the client's alone, and holds for any server; a ratio holds for the
+server that was asked.
 
 The goals: a ratio >= 0.9; <= 0.8 µs per event of `temperature` and <= 1.2 µs of `cpu`, at batch 1,000 and
 10,000 without compression. `--quick` takes few turns, for any machine, so its goals are >= 0.75 and twice
