@@ -36,8 +36,9 @@ from ..shared.exactly_once import Request
 from ..shared.labels import Labels, field_columns, tag_columns
 from ..shared.tables import deal_in_turn
 
-ALL_TIME = (0, 4_102_444_800_000)
-"""From 1970 to 2100, in ms, the end excluded."""
+ALL_TIME = (86_400_000, 4_102_444_800_000)
+"""From 2 January 1970 to 2100, in ms, the end excluded. A server looks some minutes before a window, and one
+of 2022 finds nothing if that is before 1970."""
 
 MOST_WHOLE = 2**53
 """Greater whole numbers would be rounded."""
