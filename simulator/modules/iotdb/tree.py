@@ -15,6 +15,9 @@ are counted by that one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ...contract import Role
 from ...workloads.queries import Bound
 from ..base import Query
 from ..shared.errors import missing_table
@@ -48,6 +51,10 @@ class Tree(Layout):
     def make_tables(self) -> None:
         """There is nothing to make."""
 
+    def check_columns(self, tables: Sequence[str], remedy: str) -> None:
+        if self._must_have_events:
+            super().check_columns(tables, remedy)
+
     def drop_table(self, table: str) -> None:
         self.ask(f"DELETE TIMESERIES {self._path(table)}.**")
 
@@ -70,7 +77,7 @@ class Tree(Layout):
 
     def compile(self, bound: Bound) -> Query:
         path = self._path(self.job.schema.table)
-        question = compile_question(bound, self.job.schema, path)
+        question = compile_question(bound, self.job.schema, path, self._must_have_events)
 
         def ask() -> list[Row]:
             try:
@@ -81,6 +88,11 @@ class Tree(Layout):
                 ) from None
 
         return ask
+
+    @property
+    def _must_have_events(self) -> bool:
+        """As `Module.must_have_events`: tables come with them."""
+        return self.job.load.role is Role.READ
 
     def _path(self, table: str) -> str:
         return name_table(self.options.database, table)

@@ -42,9 +42,11 @@ class NoTimeseriesError(Exception):
     """There are none where events were asked for."""
 
 
-def compile_question(bound: Bound, schema: Schema, path: str) -> Question:
+def compile_question(
+    bound: Bound, schema: Schema, path: str, must_have_events: bool = True
+) -> Question:
     """What is bound, asked of the devices below a path."""
-    source, query = _Source(bound, schema, path), bound.query
+    source, query = _Source(bound, schema, path, must_have_events), bound.query
     if query.newest:
         return _Newest(source, query.events).ask
     if query.events:
@@ -59,8 +61,9 @@ def compile_question(bound: Bound, schema: Schema, path: str) -> Question:
 class _Source:
     """Where to look for events, and which of them are asked for."""
 
-    def __init__(self, bound: Bound, schema: Schema, path: str) -> None:
+    def __init__(self, bound: Bound, schema: Schema, path: str, must_have_events: bool) -> None:
         self.query: Query = bound.query
+        self._must_have_events = must_have_events
         self.schema = schema
         self.steady = find_steady(schema)
         self.devices = bound.devices
@@ -71,7 +74,7 @@ class _Source:
     def expect(self, rows: list[Row]) -> list[Row]:
         """The rows of an answer that has one at least for each device that there is, or for all of them.
         Raises NoTimeseriesError."""
-        if not rows and self.devices is None:
+        if not rows and self.devices is None and self._must_have_events:
             raise NoTimeseriesError
         return rows
 
