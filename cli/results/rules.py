@@ -61,8 +61,7 @@ def find_in_inserts(result: Result) -> Iterator[Weakness]:
             yield Weakness(Kind.INVALID, reasons, place, run.inserts_per_s)
     for run in runs:
         if run.valid and run.client and run.client.bound:
-            text = f"{run.client.bound_reason}: this is your client's speed, not your database's"
-            yield Weakness(Kind.CLIENT_BOUND, text, _locate(result, run))
+            yield Weakness(Kind.CLIENT_BOUND, _describe_bound(run), _locate(result, run))
     for run in runs:
         if run.valid and run.offered and run.offered.saturated:
             yield Weakness(Kind.SATURATED, _describe_saturation(run.offered), _locate(result, run))
@@ -77,6 +76,16 @@ def find_in_inserts(result: Result) -> Iterator[Weakness]:
     yield from _find_unstable(result.insert_summary)
     yield from _find_few(result)
     yield from find_unknown_sizes(runs)
+
+
+def _describe_bound(run: InsertRun | ReadRun) -> str:
+    """How it shows, and whose speed was measured: a client's that had the CPUs, or had to share them."""
+    assert run.client
+    taken = (max(one.others_share or 0.0, one.steal_share or 0.0) for one in run.machines)
+    where = (
+        " on a machine that others were busy on" if max(taken, default=0.0) >= BUSY_SHARE else ""
+    )
+    return f"{run.client.bound_reason}: this is your client's speed{where}, not your database's"
 
 
 def find_unknown_sizes(runs: Sequence[InsertRun]) -> Iterator[Weakness]:
@@ -315,8 +324,7 @@ def find_in_reads(result: Result) -> Iterator[Weakness]:
         if run.valid and run.offered and run.offered.saturated:
             yield Weakness(Kind.SATURATED, _describe_saturation(run.offered, unit), place)
         if run.valid and run.client and run.client.bound:
-            text = f"{run.client.bound_reason}: this is your client's speed, not your database's"
-            yield Weakness(Kind.CLIENT_BOUND, text, place)
+            yield Weakness(Kind.CLIENT_BOUND, _describe_bound(run), place)
 
 
 def _locate_group(result: Result, run: InsertRun | ReadRun) -> Place:

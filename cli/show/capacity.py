@@ -126,7 +126,8 @@ def describe_capacity(result: Result) -> list[str]:
         rate = found.bottleneck.rate_per_s
         where = "in the closed loop" if rate is None else f"at {rate:,.10g} events/s"
         limit = f"{found.bottleneck.limit}: {found.bottleneck.evidence}"
-        lines.append(f"Bottleneck above it ({where}): {limit}.")
+        above = "" if found.events_per_s is None else " above it"
+        lines.append(f"Bottleneck{above} ({where}): {limit}.")
     return lines
 
 

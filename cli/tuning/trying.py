@@ -139,6 +139,8 @@ class _Tuning(Making):
         most = max(self._apply(own)[0].workers for own in self._tuning.candidates)
         running.executor.check_capacity([most])
         note(self._describe_length())
+        # Of the defaults and of settings left at theirs, some are among the finalists already.
+        display.expect(self.list_loads(), at_most=True)
         left = list(range(len(self._tuning.candidates)))
         stages = count_stages(len(left))
         for stage in range(1, stages + 1):

@@ -58,6 +58,16 @@ def test_client_bound_runs() -> None:
     )
 
 
+@pytest.mark.parametrize(("others", "steal"), [(0.8, 0.0), (None, 0.1)])
+def test_a_client_that_is_bound_as_others_are_busy(others: float | None, steal: float) -> None:
+    result = inserts({1: MANY})
+    run = result.insert_runs[0]
+    run.client = client(0.9, bound=True)
+    run.machines = [Machine(node="n", others_share=others, steal_share=steal)]
+    (found,) = of_kind(result, Kind.CLIENT_BOUND)
+    assert "your client's speed on a machine that others were busy on, not your" in found.text
+
+
 def test_an_invalid_run_is_not_called_client_bound() -> None:
     result = inserts({1: MANY})
     run = result.insert_runs[0]
