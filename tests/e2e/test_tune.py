@@ -8,12 +8,12 @@ from .tool import Tool
 def test_a_search_and_what_is_made_of_it(tool: Tool) -> None:
     tool.add_target("fast", module="blackhole")
     done = tool.run_here(
-        "tune", "-t", "fast", "-w", 1, "--over", "batch=1,1000", "--run-duration", "200ms", "-r", 1,
+        "tune", "-t", "fast", "-w", 1, "--over", "batch=1,1000", "--run-duration", "800ms", "-r", 1,
     )  # fmt: skip
     tuning = tool.result()["tuning"]
     assert [own["batch"] for own in tuning["candidates"]] == [1, 1000, 0]
     assert "Best: batch=1000: " in done.out
-    assert "short: runs of 0.3 s measure much of their own start and end" in done.out
+    assert "short: runs of 1.3 s measure much of their own start and end" in done.out
     assert "To use it: python run.py insert --target fast --batch 1000" in done.out
     # Each combination once, then both and the defaults.
     tried = [(trial["stage"], trial["candidate"]) for trial in tuning["trials"]]
