@@ -67,7 +67,8 @@ def check_offer(run: dict[str, Any], rate: float, within: float) -> None:
     offered = run["offered"]
     assert offered["rate_per_s"] == rate
     assert offered["due"] == pytest.approx(rate * 1.0, rel=within)
-    assert run["window_s"] == pytest.approx(1.0, abs=0.05)
+    # Without the warm-up of 0.5 s. On a busy machine a worker may begin late.
+    assert run["window_s"] == pytest.approx(1.0, abs=0.2)
     assert run["service_ms"]["p50"] <= run["latency_ms"]["p50"]
 
 
