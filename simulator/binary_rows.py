@@ -13,18 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .encoding import Columns, is_constant, octets_of
+from .encoding import BIG_ENDIAN, Columns, is_constant, octets_of
 from .records import WINDOW_BYTES, Run
 from .workloads.base import ColumnType
-
-_BIG_ENDIAN = {
-    ColumnType.TIMESTAMP_MS: ">i8",
-    ColumnType.INT64: ">i8",
-    ColumnType.INT32: ">i4",
-    ColumnType.FLOAT32: ">f4",
-    ColumnType.FLOAT64: ">f8",
-    ColumnType.BOOL: "?",
-}
 
 NULL_LENGTH = -1
 """Of a value that isn't there: what PostgreSQL and CQL call NULL."""
@@ -63,7 +54,7 @@ class BinaryRows:
         """Bytes of each row; one number if all have the same."""
         for column in names:
             data = values[column.name]
-            kind = _BIG_ENDIAN.get(column.type) or data.dtype.str
+            kind = BIG_ENDIAN.get(column.type) or data.dtype.str
             before = json_prefix if column.type is ColumnType.JSON else b""
             gone = missing.get(column.name)
             if gone is not None and gone.any():

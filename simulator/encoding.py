@@ -92,6 +92,16 @@ def text_format(column: Column) -> bytes:
     return b"%.17g" if column.type is ColumnType.FLOAT64 else b"%d"
 
 
+BIG_ENDIAN = {
+    ColumnType.TIMESTAMP_MS: ">i8",
+    ColumnType.INT64: ">i8",
+    ColumnType.INT32: ">i4",
+    ColumnType.FLOAT32: ">f4",
+    ColumnType.FLOAT64: ">f8",
+    ColumnType.BOOL: "?",
+}
+"""Numpy's types of values that binary protocols have in network order; texts have none."""
+
 FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
 _BOOLS = np.array([b"false", b"true"])
 

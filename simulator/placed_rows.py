@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .numerals import PADDING, Text
-from .records import WINDOW_BYTES, Run
+from .records import WINDOW_BYTES, RowWindows, Run
 
 _MOST_UNEVEN = 2
 """With more parts that differ in length, `TextRows` is as fast."""
@@ -33,7 +33,7 @@ class _Segment(NamedTuple):
         return self.fixed_bytes + (0 if self.widths is None else int(self.widths.min()))
 
 
-class PlacedRows:
+class PlacedRows(RowWindows):
     """Rows of text with few parts that differ in length.
 
     As with `BinaryRows`, rows are made some at a time, and in arrays that are kept.
@@ -58,19 +58,17 @@ class PlacedRows:
 
     def __init__(self, segments: Sequence[_Segment], count: int, separator_bytes: int) -> None:
         self._segments = segments
-        self._count = count
-        self._separator_bytes = separator_bytes
         row_bytes = sum(segment.run.bytes for segment in segments)
-        self._window = max(1, WINDOW_BYTES // row_bytes)
+        window = max(1, WINDOW_BYTES // row_bytes)
         self._records = [
-            segment.run.records(self._window, place) for place, segment in enumerate(segments)
+            segment.run.records(window, place) for place, segment in enumerate(segments)
         ]
-        self._moving = [
+        moving = [
             (records[name], data)
             for records, segment in zip(self._records, segments, strict=True)
             for name, data in segment.run.moving
         ]
-        self._begin = self._end = 0
+        super().__init__(count, window, separator_bytes, moving)
         if all(segment.widths is None for segment in segments):
             return
         lengths = np.full(count, sum(segment.fixed_bytes for segment in segments))
@@ -80,7 +78,7 @@ class PlacedRows:
         self._ends = np.cumsum(lengths)
         self._starts = self._ends - lengths
         longest = max(segment.run.bytes for segment in segments)
-        self._text = np.empty(self._window * row_bytes + longest, dtype=np.uint8)
+        self._text = np.empty(window * row_bytes + longest, dtype=np.uint8)
         # What begins at each byte and has a segment's length.
         self._places = [
             np.ndarray(
@@ -91,19 +89,6 @@ class PlacedRows:
             )
             for segment in segments
         ]
-
-    def parts(self, start: int, stop: int) -> list[bytes]:
-        """Rows [start, stop) with the separator between them, to be joined."""
-        parts = []
-        # Each row begins with a separator, which the first one is to be without.
-        skip = self._separator_bytes
-        while start < stop:
-            if not self._begin <= start < self._end:
-                self._fill(start)
-            end = min(stop, self._end)
-            parts.append(self._join(start, end, skip))
-            start, skip = end, 0
-        return parts
 
     def _join(self, start: int, stop: int, skip: int) -> bytes:
         some = slice(start - self._begin, stop - self._begin)
@@ -119,12 +104,6 @@ class PlacedRows:
             if segment.widths is not None:
                 at += segment.widths[start:stop]
         return self._text[skip : self._ends[stop - 1] - first].tobytes()
-
-    def _fill(self, start: int) -> None:
-        count = min(self._window, self._count - start)
-        self._begin, self._end = start, start + count
-        for field, data in self._moving:
-            field[:count] = data[start : start + count]
 
 
 def _divide(pieces: Sequence[bytes | Text]) -> list[_Segment] | None:

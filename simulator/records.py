@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 from threading import get_ident
@@ -46,6 +47,49 @@ class Run:
     def new_records(self, count: int) -> NDArray[np.void]:
         """As `records`, but an array of its own."""
         return _make_records(self._fields, count)
+
+
+class RowWindows(ABC):
+    """Rows of text, made some at a time in arrays that are kept: a window of all rows."""
+
+    def __init__(
+        self,
+        count: int,
+        window: int,
+        separator_bytes: int,
+        moving: Sequence[tuple[NDArray[Any], NDArray[Any]]],
+    ) -> None:
+        """`window`: the rows that are made at once; `separator_bytes`: what each row begins with; `moving`:
+        the fields of records that differ from row to row, and their values."""
+        self._count = count
+        self._window = window
+        self._separator_bytes = separator_bytes
+        self._moving = moving
+        self._begin = self._end = 0
+        """The rows that are in the records now."""
+
+    def parts(self, start: int, stop: int) -> list[bytes]:
+        """Rows [start, stop) with the separator between them, to be joined."""
+        parts = []
+        # The first row is to be without the separator.
+        skip = self._separator_bytes
+        while start < stop:
+            if not self._begin <= start < self._end:
+                self._fill(start)
+            end = min(stop, self._end)
+            parts.append(self._join(start, end, skip))
+            start, skip = end, 0
+        return parts
+
+    @abstractmethod
+    def _join(self, start: int, stop: int, skip: int) -> bytes:
+        """Rows [start, stop), all in the window, without their first `skip` bytes."""
+
+    def _fill(self, start: int) -> None:
+        count = min(self._window, self._count - start)
+        self._begin, self._end = start, start + count
+        for field, data in self._moving:
+            field[:count] = data[start : start + count]
 
 
 @lru_cache(maxsize=64)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .encoding import bool_texts, bounds, is_constant
 from .numerals import PADDING, Text, write_values
 from .placed_rows import PlacedRows
-from .records import WINDOW_BYTES, Run
+from .records import WINDOW_BYTES, RowWindows, Run
 from .workloads.base import Column, ColumnType
 
 # No UTF-8 has this byte.
@@ -193,7 +193,7 @@ def find_pieces(
     return [*pieces, constant]
 
 
-class TextRows:
+class TextRows(RowWindows):
     """Rows of text: records in which each value has as much room as the longest may need, filled up with
     NUL characters, which are deleted when the rows are fetched.
 
@@ -213,33 +213,15 @@ class TextRows:
                 run.keep(_MARK)
             else:
                 run.keep(piece)
-        self._count = count
-        self._separator_bytes = len(constants[0])
-        self._window = max(1, WINDOW_BYTES // (run.bytes + len(self._marked)))
-        self._records = run.records(self._window, 0)
-        self._moving = [(self._records[name], data) for name, data in run.moving]
-        self._begin = self._end = 0
+        window = max(1, WINDOW_BYTES // (run.bytes + len(self._marked)))
+        self._records = run.records(window, 0)
+        moving = [(self._records[name], data) for name, data in run.moving]
+        super().__init__(count, window, len(constants[0]), moving)
 
-    def parts(self, start: int, stop: int) -> list[bytes]:
-        """Rows [start, stop) with the separator between them, to be joined."""
-        parts = []
-        # Each record begins with a separator, which the first row is to be without.
-        skip = self._separator_bytes
-        while start < stop:
-            if not self._begin <= start < self._end:
-                self._fill(start)
-            end = min(stop, self._end)
-            records = self._records[start - self._begin : end - self._begin]
-            text = records.view(np.uint8)[skip:].tobytes().translate(None, PADDING)
-            parts.append(text.replace(_MARK, self._marked) if self._marked else text)
-            start, skip = end, 0
-        return parts
-
-    def _fill(self, start: int) -> None:
-        count = min(self._window, self._count - start)
-        self._begin, self._end = start, start + count
-        for field, data in self._moving:
-            field[:count] = data[start : start + count]
+    def _join(self, start: int, stop: int, skip: int) -> bytes:
+        records = self._records[start - self._begin : stop - self._begin]
+        text = records.view(np.uint8)[skip:].tobytes().translate(None, PADDING)
+        return text.replace(_MARK, self._marked) if self._marked else text
 
 
 _SPEC = re.compile(rb"%(b|d|\.[0-9]+[fg]|%)")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...encoding import all_alike, bounds, digits, is_constant, octets_of
+from ...encoding import BIG_ENDIAN, all_alike, bounds, digits, is_constant, octets_of
 from ...records import Run
 from ...workloads.base import Column, ColumnType, EventBlock, Schema
 from ...workloads.tags import ID, Tags, number_devices
@@ -36,7 +36,7 @@ from .thrift import (
     put_text,
     put_texts,
 )
-from .values import BIG_ENDIAN, Missing, Packed, Runs, Wide, are_full, cut_bits, pack, pack_texts
+from .values import EvenRows, Missing, Packed, Runs, Wide, are_full, cut_bits, pack, pack_texts
 
 TIME = "time"
 """What a table's column of time is always called."""
@@ -358,12 +358,13 @@ def _make_singles(head: bytes, given: Sequence[_Given], stamps: NDArray[np.int64
     missing = [one.missing for one in given]
     has_all = all(places is None for places in missing)
     before = b"".join((head, put_i32(7, 1), begin_bytes(5, 8)))
-    if has_all and all(packed.width for packed in columns):
+    even = [packed for packed in columns if isinstance(packed, EvenRows)]
+    if has_all and len(even) == len(columns):
         run = Run()
         run.keep(before)
         run.take(">i8", stamps)
-        run.keep(begin_bytes(4, sum(packed.width for packed in columns)))
-        for packed in columns:
+        run.keep(begin_bytes(4, sum(packed.width for packed in even)))
+        for packed in even:
             packed.add_to(run)
         records = run.new_records(len(stamps))
         for name, moving in run.moving:

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...encoding import all_alike, is_constant, octets_of
+from ...encoding import BIG_ENDIAN, all_alike, is_constant, octets_of
 from ...workloads.base import EventBlock
 from .encoding import TableColumn
-from .values import BIG_ENDIAN
 
 _SHORT = 4
 """Names that differ in so many places are told apart by those, as one number."""

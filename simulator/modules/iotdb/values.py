@@ -12,19 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...binary_rows import BinaryRows
-from ...encoding import is_constant, octets_of
+from ...encoding import BIG_ENDIAN, is_constant, octets_of
 from ...records import Run
 from ...workloads.base import Column, ColumnType
-
-BIG_ENDIAN = {
-    ColumnType.TIMESTAMP_MS: ">i8",
-    ColumnType.INT64: ">i8",
-    ColumnType.INT32: ">i4",
-    ColumnType.FLOAT32: ">f4",
-    ColumnType.FLOAT64: ">f8",
-    ColumnType.BOOL: "?",
-}
-"""Numpy's type of what is sent of columns that aren't texts."""
 
 Missing = NDArray[np.bool_] | None
 """Where a column has no value; None: it has them all."""
@@ -41,19 +31,23 @@ class Packed(ABC):
 class PackedRows(Packed):
     """A column's values, which can be had one by one, too."""
 
-    width: int = 0
-    """Bytes of each value; 0: they differ."""
-
     @abstractmethod
     def rows(self, count: int) -> Iterable[bytes]:
         """Each of the `count` values on its own."""
 
+
+class EvenRows(PackedRows):
+    """Values of the same length."""
+
+    width: int
+    """Bytes of each."""
+
+    @abstractmethod
     def add_to(self, run: Run) -> None:
-        """Make the value a field of a row; of values that have a width."""
-        raise NotImplementedError
+        """Make the value a field of a row."""
 
 
-class Alike(PackedRows):
+class Alike(EvenRows):
     """The same value in each row."""
 
     def __init__(self, value: bytes) -> None:
@@ -87,7 +81,7 @@ class Runs(Packed):
         return b"".join(self._runs[first : bisect_left(self._bounds, end, first)])
 
 
-class Wide(PackedRows):
+class Wide(EvenRows):
     """Values of the same length, of one column or of several, a row of the array for each."""
 
     def __init__(self, values: NDArray[Any]) -> None:
