@@ -81,7 +81,7 @@ def thinnest(module: Iotdb, line: Line) -> Iterator[Turn]:
         {"version": "V_1_0", "sql_dialect": "table", "db": options.database},
     )
     encoder = module.encoder(options, module.job, line.batch)
-    bodies = [body for request in encode_all(encoder, line) for body in request]
+    bodies = [b"".join(call) for request in encode_all(encoder, line) for call in request]
     frames = session.frames(bodies)
     stream = session.socket
     stream.settimeout(None)

@@ -16,9 +16,11 @@ from ..workloads.base import EventBlock
 from .schedule import compute_patiently
 
 # Least number of events that are generated and encoded at once. On a machine with a busy server, whose data
-# fill the caches, each chunk costs some 200 µs before it gets anywhere, which was half of the time for
-# generating when chunks had 8,192 events. A worker's memory stays flat.
-_CHUNK_EVENTS = 16_384
+# fill the caches, each chunk costs some 300 µs of CPU before it gets anywhere. Where that is much beside the
+# rest, chunks grow as long as one takes less than this, up to that many events: IoTDB's tablets of small rows
+# took 50 ns an event with the least number, and 35 with the most. A worker's memory stays flat.
+_CHUNK_EVENTS, _MOST_CHUNK_EVENTS = 16_384, 65_536
+_SHORT_CHUNK_S = 0.002
 
 # The same for single requests. Where they aren't encoded in a thread, answers to those in flight have to wait
 # while a chunk is encoded: 1 ms (Cassandra) to 2 ms (Elasticsearch).
@@ -71,6 +73,7 @@ class Feed:
         self._in_thread = encoder.overlaps and (punctual or batch > 0)
         unit = encoder.unit_events or batch or 1
         self._chunk = -(-(_CHUNK_EVENTS if batch else _CHUNK_SINGLES) // unit) * unit
+        self._most_chunk = _MOST_CHUNK_EVENTS if batch else self._chunk
         self._ready: deque[Payload] = deque()
         self.generate_s = 0.0
         self.encode_s = 0.0
@@ -111,8 +114,15 @@ class Feed:
         block = self._generate(self._next, count)
         generated = time.thread_time()
         self._ready.extend(self._encoder.encode(block, self._batch))
-        self.encode_s += time.thread_time() - generated
+        encoded = time.thread_time()
+        self.encode_s += encoded - generated
         self.generate_s += generated - begin
+        if (
+            self._in_thread
+            and encoded - begin < _SHORT_CHUNK_S
+            and 2 * self._chunk <= self._most_chunk
+        ):
+            self._chunk *= 2
         self._next += count
         self._encoded_events += count
         return True

@@ -343,8 +343,7 @@ class Workload(ABC):
     def dealt_devices(self, worker: int, first: int, count: int) -> NDArray[np.bytes_]:
         """The device id of each event of [first, first + count): a view, not to be written to."""
         start = first % self.device_spread
-        # Rounded up, so that blocks of different lengths share one cached array.
-        length = self.device_spread + -(-count // _DEALT_STEP) * _DEALT_STEP
+        length = round_up_dealt(self.device_spread, count)
         return _dealt_device_ids(worker, self.device_spread, length)[start : start + count]
 
 
@@ -358,6 +357,12 @@ def device_ids(worker: int, devices: NDArray[np.int64]) -> NDArray[np.bytes_]:
         text[:, place] = digit
     text[:, 7:] += ord("0")
     return text.view("S13").reshape(len(devices))
+
+
+def round_up_dealt(spread: int, count: int) -> int:
+    """How long what is dealt in turn is kept for blocks of so many events: rounded up, so that blocks of
+    different lengths share one cached array."""
+    return spread + -(-count // _DEALT_STEP) * _DEALT_STEP
 
 
 @lru_cache(maxsize=4)

@@ -21,6 +21,7 @@ from .base import (
     Workload,
     WorkloadOptions,
     random_words,
+    round_up_dealt,
 )
 from .queries import HOUR_MS as HOUR_MS  # noqa: PLC0414 - modules take it from here
 from .queries import Aggregate, At, Every, Function, Query, Where, Window
@@ -73,6 +74,8 @@ _WORDS, _NUMBERS, _BITS = 2, 5, np.uint64(12)
 
 # A host's attributes follow from its number; neighbours differ in them, and so do workers.
 _WORKERS_APART = 7919
+_MOST_DEALT_BYTES = 1 << 24
+"""A worker keeps no more of the tags of events in turn."""
 _ATTRIBUTES_PERIOD = 1800
 """After so many hosts the attributes are the same again, but for the name."""
 
@@ -138,7 +141,12 @@ class Cpu(Workload):
             documents = _documents(worker, self.device_spread, self.extra_tags)
             if len(documents) == 1:
                 return np.broadcast_to(documents, numbers.shape)
-            return documents[numbers % self.device_spread]
+            length = round_up_dealt(self.device_spread, len(numbers))
+            if length * documents.itemsize > _MOST_DEALT_BYTES:
+                return documents[numbers % self.device_spread]
+            start = int(numbers[0]) % self.device_spread if len(numbers) else 0
+            dealt = _dealt_documents(worker, self.device_spread, self.extra_tags, length)
+            return dealt[start : start + len(numbers)]
         # So many documents aren't kept: the name is written into one with the same attributes.
         texts, places = _nameless_documents(self.extra_tags)
         hosts = numbers % self.device_spread
@@ -178,6 +186,15 @@ def _documents(worker: int, hosts: int, extra_tags: int) -> NDArray[np.bytes_]:
             for host in range(hosts)
         ]
     )
+
+
+@lru_cache(maxsize=2)
+def _dealt_documents(worker: int, hosts: int, extra_tags: int, length: int) -> NDArray[np.bytes_]:
+    """`length` tags: those of all hosts in turn, over and over. Blocks are slices of it: to copy the tags of
+    each event took as long as the metrics."""
+    tags = np.resize(_documents(worker, hosts, extra_tags), length)
+    tags.flags.writeable = False
+    return tags
 
 
 @lru_cache(maxsize=1)

@@ -103,7 +103,7 @@ def encode(block: EventBlock, batch: int, **load: Any) -> list[bytes]:
     """The calls of a block, complete, for session 77."""
     job = Job(block.schema, Load(batch=batch, **load))
     payloads = TabletEncoder(job, batch).encode(block, batch)
-    return [body + put_i64(1, 77) + END_CALL for one in payloads for body in one.data]
+    return [b"".join(call) + put_i64(1, 77) + END_CALL for one in payloads for call in one.data]
 
 
 def test_a_tablet_is_that_of_the_official_client() -> None:
@@ -192,7 +192,7 @@ def test_a_request_to_several_tables_is_a_tablet_for_each() -> None:
     job = Job(block.schema, Load(batch=6, tables=Tables.MULTIPLE))
     first, second = TabletEncoder(job, 6).encode(block, 6)
     assert (first.events, second.events) == (6, 4)
-    tablets = [read_request(body + END_CALL) for body in first.data]
+    tablets = [read_request(b"".join(call) + END_CALL) for call in first.data]
     # Event 2 goes to the third table.
     assert [one[2] for one in tablets] == [b"events2", b"events3", b"events0", b"events1"]
     assert [one[7] for one in tablets] == [2, 2, 1, 1]

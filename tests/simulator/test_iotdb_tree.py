@@ -73,7 +73,7 @@ def encode(block: EventBlock, batch: int, **load: Any) -> list[bytes]:
     assert [one.events for one in payloads] == [
         min(batch or 1, len(block) - start) for start in range(0, len(block), batch or 1)
     ]
-    return [body + put_i64(1, 77) + END_CALL for one in payloads for body in one.data]
+    return [b"".join(call) + put_i64(1, 77) + END_CALL for one in payloads for call in one.data]
 
 
 def tablets_of(request: Fields) -> Iterator[tuple[str, list[bytes], list[tuple[Any, ...]]]]:

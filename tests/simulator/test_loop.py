@@ -111,7 +111,19 @@ def test_a_feed_gives_each_event_once_and_in_order(count: int, batch: int) -> No
     # Chunks end between requests: all but the last are full.
     assert [payload.events for payload in payloads[:-1]] == [batch or 1] * (len(payloads) - 1)
     # A worker's memory does not grow with the number of events.
-    assert max((size for _, size in asked), default=0) < 16_384 + max(1, batch)
+    assert max((size for _, size in asked), default=0) < 65_536 + max(1, batch)
+
+
+def test_chunks_grow_as_long_as_one_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each costs before it gets anywhere counts less then; those that cost much stay as they are."""
+    monkeypatch.setattr("simulator.worker.feed._SHORT_CHUNK_S", math.inf)
+    source, asked = feed(300_000, 1000)
+    assert sum(payload.events for payload in source) == 300_000
+    assert [size for _, size in asked][:4] == [17_000, 34_000, 34_000, 34_000]
+    monkeypatch.setattr("simulator.worker.feed._SHORT_CHUNK_S", 0.0)
+    source, asked = feed(100_000, 1000)
+    assert sum(payload.events for payload in source) == 100_000
+    assert {size for _, size in asked[:-1]} == {17_000}
 
 
 def test_single_events_are_made_when_they_are_needed() -> None:

@@ -26,6 +26,7 @@ from .thrift import (
     put_text,
     read_answer,
 )
+from .values import Piece
 
 _PROTOCOL_V3 = 2
 _FETCH_ROWS = 10_000
@@ -36,6 +37,8 @@ _MOST_BYTES = 1 << 28
 _ALERT = b"\x15\x03"
 """With that TLS tells somebody off who doesn't speak it; no frame is so large."""
 _CLOSE_S = 1.0
+_MOST_PIECES = 1024
+"""Linux takes no more with one call (IOV_MAX: https://man7.org/linux/man-pages/man2/sendmsg.2.html)."""
 
 
 class Connection:
@@ -99,9 +102,9 @@ class Connection:
         """Close the connection after an error, without a word."""
         self._stream.close()
 
-    def insert(self, requests: Sequence[bytes], timeout_s: float) -> None:
-        """Have tablets stored: calls but for the session's number and their end. Raises OSError, one of
-        `TIMEOUTS` perhaps, ThriftError or ServerError, the first."""
+    def insert(self, requests: Sequence[Sequence[Piece]], timeout_s: float) -> None:
+        """Have tablets stored: calls in pieces, but for the session's number and their end. Raises OSError,
+        one of `TIMEOUTS` perhaps, ThriftError or ServerError, the first."""
         self._limit(timeout_s)
         if self._stamped:
             note_sending()
@@ -189,18 +192,18 @@ class Connection:
 
     def _exchange(self, message: bytes) -> bytes:
         """Send a message; the frame of its answer."""
-        self._send([message])
+        self._send([[message]])
         return self._receive()
 
-    def _send(self, messages: Sequence[bytes], end: bytes = b"") -> None:
+    def _send(self, messages: Sequence[Sequence[Piece]], end: bytes = b"") -> None:
         """Send messages that have this end, in a frame each."""
-        parts: list[bytes] = []
+        parts: list[Piece] = []
         size = 0
         for message in messages:
-            length = len(message) + len(end)
-            parts += (_FRAME.pack(length), message, end)
+            length = sum(map(len, message)) + len(end)
+            parts += (_FRAME.pack(length), *message, end)
             size += _FRAME.size + length
-        if self._is_tls:
+        if self._is_tls or len(parts) > _MOST_PIECES:
             self._stream.sendall(b"".join(parts))
             return
         sent = self._stream.sendmsg(parts)

@@ -36,7 +36,18 @@ from .thrift import (
     put_text,
     put_texts,
 )
-from .values import EvenRows, Missing, Packed, Runs, Wide, are_full, cut_bits, pack, pack_texts
+from .values import (
+    EvenRows,
+    Missing,
+    Packed,
+    Piece,
+    Runs,
+    Wide,
+    are_full,
+    cut_bits,
+    pack,
+    pack_texts,
+)
 
 TIME = "time"
 """What a table's column of time is always called."""
@@ -146,7 +157,7 @@ def spell_ids(ids: NDArray[np.int64]) -> NDArray[np.bytes_]:
 
 class TabletEncoder(Encoder):
     """Encodes tablets. A payload's data: for each table that gets events the call but for the session's
-    number and its end, as bytes."""
+    number and its end, in pieces."""
 
     def __init__(self, job: Job, batch: int) -> None:
         self._columns = list_columns(job.schema)
@@ -203,21 +214,16 @@ class TabletEncoder(Encoder):
         stamps: Wide,
         pieces: Sequence[Packed],
         missing: Sequence[Missing],
-    ) -> bytes:
+    ) -> list[Piece]:
         """A tablet of the rows [begin, end) of the block in its new order."""
         count = end - begin
-        values = [piece.cut(begin, end) for piece in pieces]
+        values: list[Piece] = []
+        for piece in pieces:
+            values += piece.cut(begin, end)
         values += cut_bits(missing, begin, end)
-        return b"".join(
-            (
-                self._heads[table],
-                put_i32(7, count),
-                begin_bytes(5, 8 * count),
-                stamps.cut(begin, end),
-                begin_bytes(4, sum(map(len, values))),
-                *values,
-            )
-        )
+        head = b"".join((self._heads[table], put_i32(7, count), begin_bytes(5, 8 * count)))
+        size = begin_bytes(4, sum(map(len, values)))
+        return [head, *stamps.cut(begin, end), size, *values]
 
     def _singles(self, block: EventBlock) -> list[Payload]:
         payloads = []
@@ -225,7 +231,7 @@ class TabletEncoder(Encoder):
             given = [_take(column, part) for column in self._columns]
             stamps = part.columns[self._time].astype(">i8")
             bodies = _make_singles(self._heads[share.table], given, stamps)
-            payloads += [Payload([body], 1, part, row) for row, body in enumerate(bodies)]
+            payloads += [Payload([[body]], 1, part, row) for row, body in enumerate(bodies)]
         return payloads
 
 

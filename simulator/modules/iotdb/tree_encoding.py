@@ -79,7 +79,7 @@ class TreeEncoder(Encoder):
             ]
             events = min(batch, len(block) - request * batch)
             last = request * batch + events - 1
-            payloads.append(Payload([self._make_call(parts)], events, block, last))
+            payloads.append(Payload([[self._make_call(parts)]], events, block, last))
         return payloads
 
     def _make_call(self, parts: Sequence[_Tablets]) -> bytes:
@@ -125,7 +125,7 @@ class TreeEncoder(Encoder):
         path, end = begin_bytes(2, 0)[:-4], put_bool(6, True)
         stamp = put_i64(5, 0)[:-8]
         return [
-            Payload([b"".join((head, path, where, values, stamp, time, end))], 1, block, row)
+            Payload([[b"".join((head, path, where, values, stamp, time, end))]], 1, block, row)
             for row, (where, values, time) in enumerate(rows)
         ]
 

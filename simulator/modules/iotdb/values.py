@@ -20,11 +20,18 @@ Missing = NDArray[np.bool_] | None
 """Where a column has no value; None: it has them all."""
 
 
+Piece = bytes | memoryview
+"""A part of a request. The kernel puts them together, so no copy is made for that."""
+
+_FEW_PIECES = 64
+"""More of them, of some bytes each, are put together quicker than they are sent one by one."""
+
+
 class Packed(ABC):
     """A column's values, or those of several, as bytes."""
 
     @abstractmethod
-    def cut(self, begin: int, end: int) -> bytes | memoryview:
+    def cut(self, begin: int, end: int) -> Sequence[Piece]:
         """Those of the rows [begin, end), column by column."""
 
 
@@ -54,8 +61,8 @@ class Alike(EvenRows):
         self._value = value
         self.width = len(value)
 
-    def cut(self, begin: int, end: int) -> bytes:
-        return self._value * (end - begin)
+    def cut(self, begin: int, end: int) -> Sequence[Piece]:
+        return (self._value * (end - begin),)
 
     def rows(self, count: int) -> Iterable[bytes]:
         return repeat(self._value, count)
@@ -70,15 +77,20 @@ class Runs(Packed):
     def __init__(self, texts: NDArray[np.bytes_], bounds: Sequence[int]) -> None:
         """`texts`: one for each run; `bounds`: where each run begins, and where the last one ends."""
         self._bounds = bounds
-        self._runs = [
-            _with_length(text) * (end - begin)
-            for text, (begin, end) in zip(texts.tolist(), pairwise(bounds), strict=True)
-        ]
+        # A device's runs are mostly of one length, and their bytes are the same in each request.
+        known: dict[tuple[bytes, int], bytes] = {}
+        self._runs = []
+        for text, (begin, end) in zip(texts.tolist(), pairwise(bounds), strict=True):
+            run = known.get((text, end - begin))
+            if run is None:
+                run = known[text, end - begin] = _with_length(text) * (end - begin)
+            self._runs.append(run)
 
-    def cut(self, begin: int, end: int) -> bytes:
+    def cut(self, begin: int, end: int) -> Sequence[Piece]:
         """Those of whole runs."""
         first = bisect_left(self._bounds, begin)
-        return b"".join(self._runs[first : bisect_left(self._bounds, end, first)])
+        runs = self._runs[first : bisect_left(self._bounds, end, first)]
+        return runs if len(runs) <= _FEW_PIECES else (b"".join(runs),)
 
 
 class Wide(EvenRows):
@@ -87,9 +99,11 @@ class Wide(EvenRows):
     def __init__(self, values: NDArray[Any]) -> None:
         self.width = values.dtype.itemsize
         self._values = values.view(f"V{self.width}")
+        self._octets = [row.view(np.uint8).data for row in np.atleast_2d(self._values)]
 
-    def cut(self, begin: int, end: int) -> memoryview:
-        return np.ascontiguousarray(self._values[..., begin:end]).reshape(-1).view(np.uint8).data
+    def cut(self, begin: int, end: int) -> Sequence[Piece]:
+        first, last = begin * self.width, end * self.width
+        return [octets[first:last] for octets in self._octets]
 
     def rows(self, count: int) -> Iterable[bytes]:
         found: list[bytes] = self._values.tolist()
@@ -105,8 +119,8 @@ class Varying(PackedRows):
     def __init__(self, values: list[bytes]) -> None:
         self._values = values
 
-    def cut(self, begin: int, end: int) -> bytes:
-        return b"".join(self._values[begin:end])
+    def cut(self, begin: int, end: int) -> Sequence[Piece]:
+        return (b"".join(self._values[begin:end]),)
 
     def rows(self, count: int) -> Iterable[bytes]:
         return self._values
