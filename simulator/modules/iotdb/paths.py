@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 
+from .thrift import write_text
+
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NODE = re.compile(r"`(?:[^`]|``)*`|[^.]+")
 LEVEL = 2
 """Of a table in a path; root is 0."""
+_MOST = 100_000
+"""So many devices' paths are kept, some ten megabytes."""
 
 
 def quote(name: str) -> str:
@@ -36,3 +40,18 @@ def name_database(database: str) -> str:
 def name_table(database: str, table: str) -> str:
     """The path above a table's devices."""
     return f"{name_database(database)}.{write_node(table)}"
+
+
+class Paths(dict[bytes, bytes]):
+    """By a device's name its path below a table, with its length before it. Made when it is asked for."""
+
+    def __init__(self, table: str) -> None:
+        """`table`: its path."""
+        super().__init__()
+        self._table = table
+
+    def __missing__(self, device: bytes) -> bytes:
+        if len(self) >= _MOST:
+            self.clear()
+        path = self[device] = write_text(f"{self._table}.{write_node(device.decode())}")
+        return path

@@ -1,8 +1,7 @@
-"""A block's columns as bytes, in the order in which they go to the tablets of single devices."""
+"""A block's measurements, and the order in which its events go to the tablets of single devices."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,11 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...encoding import BIG_ENDIAN, all_alike, is_constant, octets_of
-from ...workloads.base import EventBlock
+from ...workloads.base import ColumnType, EventBlock
 from .encoding import TableColumn
 
 _SHORT = 4
 """Names that differ in so many places are told apart by those, as one number."""
+
+
+class Rows(NamedTuple):
+    """The rows of a block that are in some runs of the same size."""
+
+    places: NDArray[np.intp] | slice
+    runs: int
+    size: int
+
+    def pick(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Their values, in a row for each run."""
+        return values[self.places].reshape(self.runs, self.size)
 
 
 class Runs(NamedTuple):
@@ -23,11 +34,34 @@ class Runs(NamedTuple):
     order: NDArray[np.intp] | None
     """The block's rows in the runs' order; None: they are in it."""
     starts: NDArray[np.intp]
-    ends: NDArray[np.intp]
+    sizes: NDArray[np.intp]
+    """How many events each run has."""
     requests: NDArray[np.intp]
     """The number of each run's request; they rise."""
     tables: NDArray[np.intp]
     devices: NDArray[np.bytes_]
+
+    def find_rows(self, chosen: NDArray[np.intp], size: int) -> Rows:
+        """The rows of these runs, which have so many events."""
+        starts = self.starts[chosen]
+        first, end = int(starts[0]), int(starts[-1]) + size
+        places: NDArray[np.intp] | slice = slice(first, end)
+        if end - first != starts.size * size:
+            places = (starts[:, None] + np.arange(size)).reshape(-1)
+        return Rows(places if self.order is None else self.order[places], starts.size, size)
+
+    def find_all(self, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Of each run whether any of its events is among these rows."""
+        return np.logical_or.reduceat(self._arrange(found), self.starts)
+
+    def find_alike(self, numbers: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Of each run the least of its events' numbers, and whether it is the greatest, too."""
+        arranged = self._arrange(numbers)
+        least = np.minimum.reduceat(arranged, self.starts)
+        return least, least == np.maximum.reduceat(arranged, self.starts)
+
+    def _arrange(self, values: NDArray[Any]) -> NDArray[Any]:
+        return values if self.order is None else values[self.order]
 
 
 def find_runs(block: EventBlock, time: str, batch: int, tables: int) -> Runs:
@@ -46,10 +80,10 @@ def find_runs(block: EventBlock, time: str, batch: int, tables: int) -> Runs:
     if order is not None:
         keys, places = keys[order], places[order]
     starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
-    ends = np.append(starts[1:], count)
     firsts = starts if order is None else order[starts]
     requests, dealt = np.divmod(places[starts], tables)
-    return Runs(order, starts, ends, requests, dealt, block.devices[firsts])
+    sizes = np.diff(starts, append=count)
+    return Runs(order, starts, sizes, requests, dealt, block.devices[firsts])
 
 
 def _number_devices(devices: NDArray[np.bytes_]) -> tuple[NDArray[np.int64] | None, int]:
@@ -68,104 +102,67 @@ def _number_devices(devices: NDArray[np.bytes_]) -> tuple[NDArray[np.int64] | No
     return numbers, 256 ** len(differing)
 
 
-class Packed(ABC):
-    """A column's values as bytes."""
+class Measured(NamedTuple):
+    """The values of a measurement."""
 
-    missing: NDArray[np.bool_] | None = None
+    kind: str | None
+    """Numpy's type of the bytes that are sent; None: a text."""
+    values: NDArray[Any]
+    missing: NDArray[np.bool_] | None
     """Where there is none."""
+    lengths: NDArray[np.int64] | None
+    """Of texts that differ in length, 0 where one is missing."""
+    length: int
+    """Of all texts that don't."""
 
-    @abstractmethod
-    def cut(self, starts: NDArray[np.intp], rows: int) -> NDArray[np.uint8] | list[bytes]:
-        """Of each run that begins there its values, so many: a row of bytes if all have the same length."""
+    def pick(self, rows: Rows) -> Any:
+        """The values of these rows, or the one that all have."""
+        return self.values[0] if is_constant(self.values) else rows.pick(self.values)
 
-    @abstractmethod
-    def rows(self) -> Sequence[bytes]:
-        """Each value on its own."""
-
-    def cut_missing(self, starts: NDArray[np.intp], rows: int) -> NDArray[np.bool_]:
-        """Of each run where its values are missing."""
-        assert self.missing is not None
-        found: NDArray[np.bool_] = self.missing[starts[:, None] + np.arange(rows)]
-        return found
-
-
-class _Wide(Packed):
-    """Values of the same length."""
-
-    def __init__(self, octets: NDArray[np.uint8], missing: NDArray[np.bool_] | None = None) -> None:
-        self._octets = octets
-        self.missing = missing
-
-    def cut(self, starts: NDArray[np.intp], rows: int) -> NDArray[np.uint8]:
-        first, last = int(starts[0]), int(starts[-1]) + rows
-        width = self._octets.shape[1]
-        if last - first == rows * len(starts):
-            return self._octets[first:last].reshape(len(starts), rows * width)
-        chosen: NDArray[np.uint8] = self._octets[(starts[:, None] + np.arange(rows)).reshape(-1)]
-        return chosen.reshape(len(starts), rows * width)
-
-    def rows(self) -> Sequence[bytes]:
-        found: list[bytes] = self._octets.view(f"V{self._octets.shape[1]}").reshape(-1).tolist()
-        return found
+    def spell(self, places: NDArray[np.intp] | slice) -> list[bytes]:
+        """The values of rows as bytes, each on its own; of a missing one something."""
+        values = self.values[places]
+        if self.kind is not None:
+            packed = np.ascontiguousarray(values.astype(self.kind))
+            spelt: list[bytes] = packed.view(f"V{packed.itemsize}").tolist()
+            return spelt
+        texts: list[bytes] = values.tolist()
+        if self.missing is not None:
+            gone = self.missing[places].tolist()
+            texts = [b"" if no else text for text, no in zip(texts, gone, strict=True)]
+        return [len(text).to_bytes(4, "big") + text for text in texts]
 
 
-class _Varying(Packed):
-    """Texts of different lengths, each with its length before it."""
-
-    def __init__(self, texts: NDArray[np.bytes_], missing: NDArray[np.bool_] | None) -> None:
-        lengths = np.char.str_len(texts)
-        if missing is not None:
-            lengths[missing] = 0
-        octets = np.empty((len(texts), 4 + texts.dtype.itemsize), np.uint8)
-        octets[:, :4] = octets_of(lengths.astype(">i4"))
-        octets[:, 4:] = octets_of(texts)
-        used = np.arange(octets.shape[1]) < lengths[:, None] + 4
-        self._data = octets[used].tobytes()
-        self._bounds = np.concatenate(([0], np.cumsum(lengths + 4)))
-        self.missing = missing
-
-    def cut(self, starts: NDArray[np.intp], rows: int) -> list[bytes]:
-        return self._slice(self._bounds[starts], self._bounds[starts + rows])
-
-    def rows(self) -> Sequence[bytes]:
-        return self._slice(self._bounds[:-1], self._bounds[1:])
-
-    def _slice(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> list[bytes]:
-        data = self._data
-        return [data[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
-
-
-def pack_numbers(values: NDArray[Any], kind: str) -> Packed:
-    """Values of a numpy type."""
-    return _Wide(octets_of(values.astype(kind)))
-
-
-def pack(column: TableColumn, block: EventBlock, order: NDArray[np.intp] | None) -> Packed:
-    """A measurement's values in this order of the block's rows."""
+def measure(column: TableColumn, block: EventBlock) -> Measured:
+    """A measurement of a block's events."""
     values, missing = block.columns[column.name], block.missing.get(column.name)
     if missing is not None and not missing.any():
         missing = None
-    if order is not None:
-        values = values if is_constant(values) else values[order]
-        missing = None if missing is None else missing[order]
     if kind := BIG_ENDIAN.get(column.column.type):
-        return _Wide(octets_of(values.astype(kind)), missing)
+        return Measured(kind, values, missing, None, 0)
     if missing is None and is_constant(values):
-        text = len(values[0]).to_bytes(4, "big") + bytes(values[0])
-        return _Wide(np.tile(np.frombuffer(text, np.uint8), (len(values), 1)))
+        return Measured(None, values, None, None, len(values[0]))
     octets = octets_of(values)
     if missing is None and octets.shape[1] and octets[:, -1].all():
-        length = np.frombuffer(octets.shape[1].to_bytes(4, "big"), np.uint8)
-        lengths = np.broadcast_to(length, (len(octets), 4))
-        return _Wide(np.concatenate((lengths, octets), axis=1))
-    return _Varying(values, missing)
+        return Measured(None, values, None, None, octets.shape[1])
+    lengths = np.char.str_len(values)
+    if missing is not None:
+        lengths[missing] = 0
+    return Measured(None, values, missing, lengths, 0)
 
 
-def pack_bits(gaps: Sequence[NDArray[np.bool_] | None], runs: int, rows: int) -> NDArray[np.uint8]:
+def measure_times(times: NDArray[np.int64]) -> Measured:
+    """When a block's events were."""
+    return Measured(BIG_ENDIAN[ColumnType.TIMESTAMP_MS], times, None, None, 0)
+
+
+def pack_bits(columns: Sequence[Measured], rows: Rows) -> NDArray[np.uint8]:
     """Of each run where values are missing, of all columns: nothing if none is."""
+    gaps = [None if one.missing is None else rows.pick(one.missing) for one in columns]
+    runs = rows.runs
     if not any(gap is not None and gap.any() for gap in gaps):
         return np.empty((runs, 0), np.uint8)
-    size = rows // 8 + 1
+    size = rows.size // 8 + 1
     pieces = []
     for gap in gaps:
         if gap is None:

@@ -1,0 +1,154 @@
+"""Tablets of single devices, many at once.
+
+Those of the same number of events, whose texts have the same lengths, too, are rows of one array of bytes,
+which numpy fills column by column. Where texts of one device differ in length, or hardly another tablet has
+such lengths, each tablet is put together on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .tree_columns import Measured, Rows, Runs, pack_bits
+
+_FEW = 8
+"""For so many events of a request an array of their own takes as long as each tablet on its own."""
+
+_Octets = NDArray[np.uint8]
+"""Bytes, a row of the array for each tablet."""
+
+
+class Tablets(NamedTuple):
+    """Some tablets of one request, all of so many events."""
+
+    size: int
+    paths: Sequence[bytes]
+    values: Sequence[bytes | memoryview]
+    """Of all tablets one after the other, in any number of pieces, each with its length before it."""
+    stamps: memoryview
+
+
+class Group:
+    """Tablets of all of a block's requests that are made together."""
+
+    def __init__(
+        self,
+        runs: NDArray[np.intp],
+        size: int,
+        paths: Sequence[bytes],
+        values: _Octets | Sequence[bytes],
+        stamps: _Octets,
+    ) -> None:
+        self.runs = runs
+        """Their numbers; they rise."""
+        self._size, self._paths = size, [paths[run] for run in runs.tolist()]
+        self._values, self._stamps = values, stamps
+
+    def cut(self, begin: int, end: int) -> Tablets:
+        """Those of the runs [begin, end) of this group."""
+        values = self._values[begin:end]
+        pieces = [_flatten(values)] if isinstance(values, np.ndarray) else values
+        stamps = _flatten(self._stamps[begin:end])
+        return Tablets(self._size, self._paths[begin:end], pieces, stamps)
+
+
+def make_groups(
+    runs: Runs, requests: int, columns: Sequence[Measured], stamps: Measured, paths: Sequence[bytes]
+) -> list[Group]:
+    """The tablets of so many requests. `paths`: of each run the device's."""
+    groups = []
+    for chosen, lengths in _sort(runs, requests, columns):
+        size = int(runs.sizes[chosen[0]])
+        rows = runs.find_rows(chosen, size)
+        bits = pack_bits(columns, rows)
+        values = (
+            _join(columns, rows, bits) if lengths is None else _fill(columns, lengths, rows, bits)
+        )
+        times = _fill([stamps], [0], rows, bits[:, :0])
+        groups.append(Group(chosen, size, paths, values, times))
+    return groups
+
+
+def _sort(
+    runs: Runs, requests: int, columns: Sequence[Measured]
+) -> Iterator[tuple[NDArray[np.intp], Sequence[int] | None]]:
+    """Runs that can be made together, and how long the texts of each column are, unless they differ."""
+    plain = 2 * runs.sizes
+    masks = [one.missing for one in columns if one.missing is not None]
+    if masks:
+        plain += runs.find_all(np.logical_or.reduce(masks))
+    kinds, are_alike = plain, np.ones(len(plain), bool)
+    found: list[NDArray[np.int64] | None] = []
+    for one in columns:
+        least = None
+        if one.lengths is not None:
+            least, alike = runs.find_alike(one.lengths)
+            are_alike &= alike
+            # Numbered anew for each column, kinds can't become too large.
+            _, kinds = np.unique(kinds * (1 + one.values.itemsize) + least, return_inverse=True)
+        found.append(least)
+    if kinds is not plain:
+        events = np.bincount(kinds, runs.sizes)
+        are_alike &= events[kinds] >= _FEW * requests
+        kinds = np.where(are_alike, kinds, ~plain)
+    for kind in np.unique(kinds).tolist():
+        chosen = np.flatnonzero(kinds == kind)
+        first = int(chosen[0])
+        lengths = [
+            one.length if least is None else int(least[first])
+            for one, least in zip(columns, found, strict=True)
+        ]
+        yield chosen, lengths if are_alike[first] else None
+
+
+def _fill(
+    columns: Sequence[Measured], lengths: Sequence[int], rows: Rows, bits: _Octets
+) -> _Octets:
+    """The values of tablets, column by column, and the bits of missing ones, all with their length before
+    them. `lengths`: that of each column's texts."""
+    size = rows.size
+    widths = [
+        np.dtype(one.kind).itemsize if one.kind else 4 + length
+        for one, length in zip(columns, lengths, strict=True)
+    ]
+    end = 4 + size * sum(widths)
+    octets = np.empty((rows.runs, end + bits.shape[1]), np.uint8)
+    _view(octets, 0, ">i4", 1, 4)[:] = octets.shape[1] - 4
+    at = 4
+    for one, length, width in zip(columns, lengths, widths, strict=True):
+        if one.kind:
+            _view(octets, at, one.kind, size, width)[:] = one.pick(rows)
+        else:
+            _view(octets, at, ">i4", size, width)[:] = length
+            if length:
+                _view(octets, at + 4, f"S{length}", size, width)[:] = one.pick(rows)
+        at += size * width
+    octets[:, end:] = bits
+    return octets
+
+
+def _view(octets: _Octets, at: int, kind: str, count: int, step: int) -> NDArray[Any]:
+    """Values of a type in each row, so many, the first of them there."""
+    shape = (len(octets), count)
+    return np.ndarray(shape, kind, octets.data, at, (octets.shape[1], step))
+
+
+def _join(columns: Sequence[Measured], rows: Rows, bits: _Octets) -> list[bytes]:
+    """The same, each tablet on its own."""
+    size = rows.size
+    given = [one.spell(rows.places) for one in columns]
+    if size > 1:
+        begins = range(0, rows.runs * size, size)
+        given = [[b"".join(values[at : at + size]) for at in begins] for values in given]
+    if bits.shape[1]:
+        given.append([row.tobytes() for row in bits])
+    bodies = map(b"".join, zip(*given, strict=True))
+    return [len(body).to_bytes(4, "big") + body for body in bodies]
+
+
+def _flatten(octets: _Octets) -> memoryview:
+    return octets.reshape(-1).data
