@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,9 @@ from .results.model import Result
 from .session import Running, Session
 from .show.progress import Display, make_display
 from .signals import Interrupted, Interrupts
+
+_MOST_SHARE = 0.02
+"""Of a command's time, for writing what was made so far."""
 
 
 class Making(ABC):
@@ -73,6 +77,27 @@ def ends_prepared(session: Session, lengths: Sequence[Load]) -> bool:
     return True
 
 
+class _Keeper:
+    """Writes what was made so far after each run, so that a command which is killed loses the run that was
+    under way and no other. Of runs that are so short that writing would take much of their time some wait for
+    the next."""
+
+    def __init__(self, making: Making, running: Running, interrupts: Interrupts) -> None:
+        self._making, self._running = making, running
+        self._interrupts = interrupts
+        self._next_s = 0.0
+
+    def keep(self) -> None:
+        """Write an unfinished result. If that fails, the end of the command will tell."""
+        began = time.monotonic()
+        if began < self._next_s or not self._making.count:
+            return
+        with self._interrupts.shield():
+            self._running.keep(self._making.result(self._running, complete=False))
+        ended = time.monotonic()
+        self._next_s = ended + (ended - began) / _MOST_SHARE
+
+
 def make_all(
     making: Making,
     command: str,
@@ -90,6 +115,7 @@ def make_all(
         return 0
     stopped: RunFailed | Interrupted | None = None
     with session.start(command, interrupts) as running, make_display(lengths) as display:
+        display.after_each(_Keeper(making, running, interrupts).keep)
         try:
             making.make(running, display)
         except (RunFailed, Interrupted) as error:

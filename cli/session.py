@@ -262,6 +262,11 @@ class Running:
             }
         )
 
+    def keep(self, result: Result) -> None:
+        """Write an unfinished result into the folder, as far as that can be done now."""
+        with suppress(RunFailed):
+            self.folder.write(result, None)
+
     def write(self, result: Result) -> RunFailed | None:
         """Write the result; the error if that failed: its figures are shown all the same."""
         try:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from simulator.contract import QUIET_S, Load, Phase, Status
@@ -42,6 +42,11 @@ class Display(ABC):
         self._live = find_live()
         self._label = ""
         self._at_most = False
+        self._after_each: Callable[[], None] | None = None
+
+    def after_each(self, do: Callable[[], None]) -> None:
+        """Do this whenever a run has ended and its outcome was told."""
+        self._after_each = do
 
     def expect(self, loads: Sequence[Load], at_most: bool = False) -> None:
         """The runs that are still to come, before the next one begins. `at_most`: not all may be needed."""
@@ -71,6 +76,8 @@ class Display(ABC):
         note(f"{self._label}: {outcome}")
         if self._live is not None:
             self._live.end_run(outcome)
+        if self._after_each is not None:
+            self._after_each()
 
     @abstractmethod
     def _show(self, status: Status, left: list[str]) -> None:

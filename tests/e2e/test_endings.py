@@ -105,6 +105,20 @@ def test_command_killed(tool: Tool) -> None:
     assert not (tool.folder() / "result.json").exists()
 
 
+def test_command_killed_after_a_run(tool: Tool) -> None:
+    """What was made before is kept, and can be read as any result."""
+    running = tool.start(*SLOW, "--num-inserts", 1000, "--runs", 50)
+    running.await_err("run 2 of 50: running")
+    running.send(signal.SIGKILL)
+    tool.check_nothing_runs(within_s=8)
+    result = tool.result()
+    assert result["complete"] is False
+    assert [run["run"] for run in result["runs"]][:1] == [1]
+    assert all(run["valid"] for run in result["runs"])
+    listed = tool.run("results").ok().out
+    assert "incomplete" in listed
+
+
 @pytest.mark.parametrize("at_once", [False, True])
 def test_command_with_embedded_server_killed(tool: Tool, at_once: bool) -> None:
     tool.may_lack_results = True
