@@ -58,7 +58,12 @@ def judge_offer(
     reason = None
     if _is_missing(expected - achieved, expected, places, caught_up, load):
         unit = "events" if load.role is Role.WRITE else "queries"
-        reason = f"of {expected:,} {unit} that were due in the window, {achieved:,} were done in it"
+        reason = (
+            f"of {expected:,} {unit} that were due in the window, {achieved:,} were done in it"
+            if load.duration_s is not None
+            else f"{achieved:,} {unit} took {window[1] - window[0]:.3g} s,"
+            f" and at the rate they take {achieved / load.rate_per_s:.3g} s"
+        )
     elif _is_missing(growth, due_in_half, places, caught_up, load):
         reason = f"the backlog grew by {growth:,} in the last half of the window"
     own_delay = latency_ms(merge_histograms(offer.own_delay for offer in offers))

@@ -118,7 +118,7 @@ def test_without_a_duration_all_is_done_in_the_end_but_not_at_the_rate() -> None
     load = Load(rate_per_s=100.0, events=1000)
     found = judged([100] * 10 + [0] * 10, [50] * 20, load=load)
     assert found.saturated
-    assert found.reason == "of 2,000 events that were due in the window, 1,000 were done in it"
+    assert found.reason == "1,000 events took 20 s, and at the rate they take 10 s"
     assert found.backlog_max == 500
     assert found.backlog_growth == 200  # From the end of second 5 to that of second 9.
 
