@@ -88,6 +88,8 @@ class WorkerOffer(Message):
     due: int
     unsent: int
     """Due, but not sent until the run's end."""
+    failed: int = 0
+    """Due, and given up: a query that the database didn't answer."""
     due_timeline: list[tuple[int, int]]
     """(second since the common start, due in it)."""
     own_delay: str

@@ -50,7 +50,7 @@ class Recorder:
         self._service = LatencyRecorder(1 / 3)
         self._own_delay = LatencyRecorder(2 / 3)
         self._due_seconds: Counter[int] = Counter()
-        self._due = self._unsent = 0
+        self._due = self._unsent = self._failed = 0
         self.latency_so_far()  # What that makes once is made now, and not while requests are sent.
 
     def begin(self, origin: float) -> None:
@@ -94,6 +94,13 @@ class Recorder:
             self._service.record(answered - sent)
             self._own_delay.record(sent - max(due, free))
         self._count(answered, events)
+
+    def record_failed(self, due: float) -> None:
+        """A query of an open loop that was due then, and failed. It isn't in the timeline of what was due,
+        since nothing waits for it any more."""
+        if due >= self._from:
+            self._due += 1
+            self._failed += 1
 
     def _count(self, answered: float, events: int) -> None:
         self._seconds[int(answered - self._origin)] += events
@@ -221,6 +228,7 @@ class Recorder:
         return WorkerOffer(
             due=self._due,
             unsent=self._unsent,
+            failed=self._failed,
             due_timeline=sorted(self._due_seconds.items()),
             own_delay=encode_histogram(self._own_delay.finish()),
         )

@@ -20,7 +20,7 @@ def read_progress(
     go on meanwhile: takes some 20 µs.
 
     `most`: the events of the whole stage, if it is they that end it; `failed`: requests that were given up,
-    of which the recorder doesn't know.
+    which the recorder doesn't count as done.
     """
     running = stage == "run"
     backlog = recorder.backlog(events_per_request, most) if running else None

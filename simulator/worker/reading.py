@@ -257,13 +257,13 @@ class Asker:
                 self._connected = True
             rows = query()
         except Retryable as error:
-            asked.note_error(error)
+            self._note_failure(asked, error, due)
             self._connected = False
             # Nothing tells when the database is back.
             time.sleep(max(0.0, min(_RECONNECT_S, self._schedule.ends - time.perf_counter())))
             return
         except SimulatorError as error:
-            asked.note_error(error)
+            self._note_failure(asked, error, due)
             return
         answered = time.perf_counter()
         self._note(asked.query, asked.begun - 1, rows)
@@ -273,6 +273,11 @@ class Asker:
             self._recorder.record_due(due, free, sent, answered, 1)
         else:
             self._recorder.record(sent, answered, 1)
+
+    def _note_failure(self, asked: Asked, error: Exception, due: float) -> None:
+        asked.note_error(error)
+        if self._schedule.is_open:
+            self._recorder.record_failed(due)
 
 
 def take_turns(weights: Mapping[str, float]) -> Iterator[str]:

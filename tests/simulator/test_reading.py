@@ -101,13 +101,14 @@ def test_a_query_that_outlasts_the_run_counts_with_its_time_but_not_in_the_rate(
 
 def test_a_query_that_fails_keeps_no_other_from_being_asked() -> None:
     database = Answers(SimulatorError("no such column"), 0.001)
-    asker, recorder = ask(database, OpenLoop(0.01, 0, Arrivals.EVEN, duration_s=0.1))
+    asker, recorder = ask(database, OpenLoop(0.01, 0, Arrivals.EVEN, duration_s=0.099))
     one, two = asker.asked.values()
     offer = recorder.reads([one.result(True), two.result(True)]).offer
     assert (one.errors, one.error) == (1, "no such column")
     assert (two.errors, two.error) == (0, None)
     # On a machine that is late the last ones may be left when the time is over.
     assert offer is not None and len(database.asked) + offer.unsent == 10
+    assert (offer.due, offer.failed) == (10, 1)
     assert len(database.asked) > 2
     assert database.connected == 1
 

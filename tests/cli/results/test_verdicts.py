@@ -109,7 +109,7 @@ def test_a_saturated_run_is_a_true_result_of_which_it_is_said() -> None:
     first, second = of_kind(result, Kind.SATURATED)
     assert (first.where, second.where) == (Place(workers=2, run=1), Place(workers=2, run=2))
     assert first.text == (
-        "1,000 events/s were not kept up with: of 20,000 events that were due in the window, 16,000"
+        "1,000 events/s were not kept up with: 20,000 events were due in the window, 16,000"
         " were done in it; response times of 1,234 events that were never sent count with the time"
         " they had waited"
     )
