@@ -48,7 +48,9 @@ def find_in_whole(result: Result) -> Iterator[Weakness]:
     if result.source:
         yield Weakness(Kind.NOT_MEASURED, f"by this tool: {result.source}")
     if not result.complete:
-        yield Weakness(Kind.INCOMPLETE, "the command ended before all its runs were done")
+        yield Weakness(
+            Kind.INCOMPLETE, "not all runs were made: the command was ended, or is still at work"
+        )
 
 
 def find_in_inserts(result: Result) -> Iterator[Weakness]:

@@ -257,7 +257,9 @@ def test_what_was_not_measured_and_what_is_missing_come_first() -> None:
     result = inserts({1: MANY}, source="read off a picture", complete=False)
     assert find_weaknesses(result) == [
         Weakness(Kind.NOT_MEASURED, "by this tool: read off a picture"),
-        Weakness(Kind.INCOMPLETE, "the command ended before all its runs were done"),
+        Weakness(
+            Kind.INCOMPLETE, "not all runs were made: the command was ended, or is still at work"
+        ),
     ]
 
 
@@ -332,7 +334,7 @@ def test_what_makes_a_result_unfit_for_a_comparison() -> None:
     result.insert_runs[0].valid = False
     result.insert_runs[1].client = client(0.9, bound=True)
     assert summarize_doubts(result) == [
-        "the command ended before all its runs were done",
+        "not all runs were made: the command was ended, or is still at work",
         "1 of 7 runs is invalid and left out",
         "1 of 7 runs shows the client's speed, not the database's",
     ]

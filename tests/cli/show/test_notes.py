@@ -24,7 +24,7 @@ def test_a_run_without_a_figure_has_none_struck_through() -> None:
 
 def test_what_concerns_all_has_no_place() -> None:
     (line,) = list_notes(inserts({1: [100.0 + n for n in range(6)]}, complete=False), False)
-    assert line == "incomplete: the command ended before all its runs were done"
+    assert line == "incomplete: not all runs were made: the command was ended, or is still at work"
 
 
 def test_what_was_done_is_told_first_and_of_several_runs_with_the_run() -> None:
