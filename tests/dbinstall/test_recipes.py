@@ -71,7 +71,11 @@ def test_the_same_file_names_everywhere(recipe: Recipe) -> None:
 
 
 def test_shellcheck() -> None:
-    scripts = [*FOLDER.rglob("*.sh"), *(ROOT / "tests" / "kubernetes").rglob("*.sh")]
+    scripts = [
+        *FOLDER.rglob("*.sh"),
+        *(ROOT / "tests" / "kubernetes").rglob("*.sh"),
+        ROOT / ".ci" / "run",
+    ]
     program = Path(sys.executable).with_name("shellcheck")
     done = subprocess.run(
         [program, "--external-sources", *scripts],
