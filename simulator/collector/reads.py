@@ -83,10 +83,19 @@ def merge_reads(
 def _find_failures(figures: Sequence[QueryFigures], varying: Collection[str]) -> list[str]:
     """What makes the run invalid. `varying`: queries whose answers may differ in length."""
     reasons = []
+    failed: dict[str | None, list[QueryFigures]] = {}
     for one in figures:
         if one.errors:
-            times = f"{one.errors} times" if one.errors > 1 else "once"
-            reasons.append(f"query {one.query} failed {times}: {one.error}")
+            failed.setdefault(one.error, []).append(one)
+    for error, alike in failed.items():
+        times = [f"{one.errors} times" if one.errors > 1 else "once" for one in alike]
+        if len(alike) == 1:
+            reasons.append(f"query {alike[0].query} failed {times[0]}: {error}")
+        else:
+            # A database that goes away fails them all, in the same long words.
+            named = (f"{one.query} ({often})" for one, often in zip(alike, times, strict=True))
+            reasons.append(f"queries {', '.join(named)} failed: {error}")
+    for one in figures:
         if one.rows_min != one.rows_max and one.query not in varying:
             reasons.append(
                 f"query {one.query} gave {one.rows_min} to {one.rows_max} rows: the data changed"

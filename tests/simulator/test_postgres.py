@@ -10,6 +10,7 @@ from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
+from simulator.modules.postgres.dialects import Dialect
 from simulator.modules.postgres.encoding import InsertMode
 from simulator.modules.postgres.options import (
     EncodingOptions,
@@ -17,7 +18,7 @@ from simulator.modules.postgres.options import (
     public_dsn,
     server_name,
 )
-from simulator.modules.postgres.server import connect, explain_refusal
+from simulator.modules.postgres.server import connect, explain_refusal, translate
 from simulator.workloads.temperature import Temperature
 
 SECRET = "hush-hush"
@@ -143,6 +144,15 @@ def test_remedies_of_failed_connections(reason: str, remedy: str) -> None:
     assert reason.splitlines()[0].split()[-1] in text
     assert "\n" not in text
     assert SECRET not in text
+
+
+def test_what_libpq_guesses_of_a_lost_connection_is_left_out() -> None:
+    said = (
+        "server closed the connection unexpectedly\n\tThis probably means the server terminated"
+        " abnormally\n\tbefore or while processing the request.\n"
+    )
+    meaning = translate("", said, True, Dialect(), Job(Temperature.schema))
+    assert str(meaning) == "server closed the connection unexpectedly"
 
 
 def test_tables_of_a_job() -> None:

@@ -54,6 +54,18 @@ def test_a_query_that_failed_makes_the_run_invalid_and_is_named() -> None:
     assert run.queries[0].errors == 2
 
 
+def test_what_failed_for_the_same_reason_is_told_once() -> None:
+    failed = [
+        query(errors=2, error="gone"),
+        query(query="other", errors=1, error="no such column"),
+        query(query="last", errors=1, error="gone"),
+    ]
+    assert merged(asked(queries=failed)).invalid_reasons == [
+        "queries count (2 times), last (once) failed: gone",
+        "query other failed once: no such column",
+    ]
+
+
 @pytest.mark.parametrize("grow", [True, False])
 def test_answers_may_grow_only_while_data_are_written(grow: bool) -> None:
     run = merged(asked(queries=[query(rows_max=5)]), grow=grow)

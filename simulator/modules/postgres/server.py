@@ -246,7 +246,8 @@ def translate(
     code: str, said: object, is_lost: bool, dialect: Dialect, job: Job
 ) -> Retryable | SimulatorError:
     """What an error means: worth another try, or the end of the run. `is_lost`: the connection is."""
-    text = one_line(said)
+    # What libpq guesses on further lines is no sentence in ours.
+    text = one_line(str(said).partition("\n\tThis probably means")[0])
     if passing := dialect.find_passing_error(text):
         return passing
     if code == _SERIALIZATION_FAILURE:
