@@ -177,11 +177,17 @@ class EmbeddedPostgres:
                     self._ready.set()
         self._ready.set()
 
+    def describe_end(self) -> str | None:
+        """What its log says if the server has ended by itself; None if it runs."""
+        if self._process is None or self._process.poll() is None:
+            return None
+        return f"the embedded PostgreSQL has ended: {self._read_last_words()}"
+
     def _read_last_words(self) -> str:
         with suppress(OSError):
             lines = self.log.read_text(errors="replace").strip().splitlines()
             fatal = [line for line in lines[-20:] if "FATAL" in line or "error" in line]
-            return (fatal or lines[-1:] or ["no log"])[-1] + f" (log: {self.log})"
+            return _find_reason((fatal or lines[-1:] or ["no log"])[-1]) + f" (log: {self.log})"
         return "no log"
 
     def restart(self, kill: bool) -> None:

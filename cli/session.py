@@ -170,6 +170,7 @@ class Session:
             executor.check_disturbances(self.disturbances)
             values = dict(self.values)
             doers = dict(executor.find_doers())
+            server = None
             if self.target.start_server:
                 assert self.target.data_dir is not None
                 server = stack.enter_context(EmbeddedPostgres(self.target.data_dir, interrupts))
@@ -178,6 +179,7 @@ class Session:
                 doers[Action.KILL_SERVER] = lambda _: server.restart(kill=True)
             began = started.isoformat(timespec="seconds")
             look_up = bool(self.disturbances)
+            describe_end = _say_nothing if server is None else server.describe_end
             disturb = partial(Disturber, self.disturbances, doers, interrupts)
             yield Running(
                 self.target,
@@ -189,7 +191,12 @@ class Session:
                 disturb,
                 look_up,
                 command,
+                describe_end,
             )
+
+
+def _say_nothing() -> None:
+    """Of a server that others have started."""
 
 
 @dataclass
@@ -206,6 +213,8 @@ class Running:
     look_up: bool
     """Whether each event is looked up after a run."""
     command: str = "insert"
+    describe_end: Callable[[], str | None] = _say_nothing
+    """What a server that the tool has started said when it ended by itself."""
 
     def run(self, series: Series, settings: RunSettings, watch: Watch) -> Report:
         """A run of the series, with what is done to the database meanwhile; see `Series.run`.
@@ -218,7 +227,10 @@ class Running:
                 disturber.follow(status)
                 watch(status.model_copy(update={"marks": disturber.list_marks()}))
 
-            report = series.run(settings, self.request.timeout_s, follow)
+            try:
+                report = series.run(settings, self.request.timeout_s, follow)
+            except RunFailed as error:
+                raise RunFailed(self._explain(error.message)) from error
         if report.insert is not None:
             report.insert.marks = disturber.marks
             report.insert.outages = find_outages(report.insert)
@@ -226,8 +238,13 @@ class Running:
             if part is not None:
                 part.invalid_reasons = name_durations(part.invalid_reasons, self.command)
         if report.failure is not None:
-            raise RunGivenUp(report.failure, report)
+            raise RunGivenUp(self._explain(report.failure), report)
         return report
+
+    def _explain(self, failure: str) -> str:
+        """A failure, with the end of the server that may be behind it."""
+        end = self.describe_end()
+        return f"{failure}; {end}" if end else failure
 
     def make_settings(self, data: DataSet, *loads: Load, token: str | None = None) -> RunSettings:
         """What collector and workers are told of a run: a group of workers for each load.

@@ -95,12 +95,11 @@ def _find_failures(figures: Sequence[QueryFigures], varying: Collection[str]) ->
             # A database that goes away fails them all, in the same long words.
             named = (f"{one.query} ({often})" for one, often in zip(alike, times, strict=True))
             reasons.append(f"queries {', '.join(named)} failed: {error}")
-    for one in figures:
-        if one.rows_min != one.rows_max and one.query not in varying:
-            reasons.append(
-                f"query {one.query} gave {one.rows_min} to {one.rows_max} rows: the data changed"
-                " meanwhile"
-            )
+    reasons += [
+        f"query {one.query} gave {one.rows_min} to {one.rows_max} rows: the data changed meanwhile"
+        for one in figures
+        if one.rows_min != one.rows_max and one.query not in varying
+    ]
     return reasons
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from cli.errors import ConfigError
-from cli.session import Request, name_durations, open_session
+from cli.disturbances import Disturber
+from cli.embedded import EmbeddedPostgres
+from cli.errors import ConfigError, RunFailed
+from cli.session import Request, Running, name_durations, open_session
+from simulator.contract import Report
 
 
 def request_for(place: Path, keys: str) -> Request:
@@ -100,3 +105,33 @@ def test_a_search_names_its_own_option_for_longer_runs() -> None:
         "the workers overlapped in only 70%: use a longer --run-duration", said[1],
     ]  # fmt: skip
     assert name_durations(said, "insert") == said
+
+
+def test_a_server_of_the_tool_that_ended_by_itself_is_named_with_the_failure(
+    tmp_path: Path,
+) -> None:
+    """Its clients only know that it is gone; that the disk is full stands in its log."""
+    nothing = cast("Any", None)
+    running = Running(
+        nothing, nothing, nothing, {}, "", nothing, lambda: Disturber([], {}, nothing), False
+    )
+    server = EmbeddedPostgres(str(tmp_path), nothing)
+    server.log.write_text(
+        '2026 [1] FATAL:  could not write to file "wal": No space left on device\n'
+        "2026 [2] LOG:  database system is shut down\n"
+    )
+    server._process = subprocess.Popen(["true"])
+    server._process.wait()
+    running.describe_end = server.describe_end
+
+    class Failing:
+        def run(self, *_: object) -> Report:
+            raise RunFailed("can't connect")
+
+    running.request = request_for(tmp_path, "")
+    with pytest.raises(RunFailed) as failed:
+        running.run(cast("Any", Failing()), nothing, lambda _: None)
+    assert failed.value.message == (
+        'can\'t connect; the embedded PostgreSQL has ended: could not write to file "wal":'
+        f" No space left on device (log: {server.log})"
+    )
