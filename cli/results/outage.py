@@ -36,7 +36,7 @@ def _find_outage(place: int, run: InsertRun) -> Outage:
         return Outage(gap_s=0.0, gap_began_s=mark.at_s, recovered_after_s=recovery_s)
     began, ended = max(longest[0], mark.at_s), longest[1]
     cause = _find_cause(longest, run)
-    first = min(mark, run.marks[cause], key=lambda one: one.at_s)
+    first = min(mark, run.marks[cause], key=_when)
     return Outage(
         gap_s=ended - began,
         gap_began_s=began,
@@ -120,10 +120,26 @@ def _describe(mark: Mark, outage: Outage, run: InsertRun) -> str:
     else:
         text += "events went on being acknowledged"
     if outage.recovered_after_s is None:
-        text += "; the rate did not come back to 90 % of what it was before"
+        text += _explain_no_recovery(mark, outage, run)
     elif outage.recovered_after_s:
         text += f"; after {outage.recovered_after_s:.1f} s the rate was back"
     return f"{text}; {_describe_loss(run)}."
+
+
+def _explain_no_recovery(mark: Mark, outage: Outage, run: InsertRun) -> str:
+    first = (
+        mark if outage.shared_with is None else min(mark, run.marks[outage.shared_with], key=_when)
+    )
+    if int(first.at_s) == 0:
+        return "; what the rate was before is not known, so early in the run"
+    over_s = run.warm_up_s + (run.window_s or inf)
+    if outage.gap_s and outage.gap_began_s + outage.gap_s > over_s + GAP_S:
+        return "; the run was over before the rate was back"
+    return "; the rate did not come back to 90 % of what it was before"
+
+
+def _when(mark: Mark) -> float:
+    return mark.at_s
 
 
 def name_mark(mark: Mark) -> str:

@@ -18,9 +18,10 @@ def make_run(
     gaps: Sequence[tuple[float, float]] = (),
     marks: Sequence[Mark] = (RESTART,),
     stored: int | None = 100,
+    window_s: float | None = None,
 ) -> InsertRun:
     run = InsertRun(
-        workers=1, run=1, fill_level=0, valid=True, invalid_reasons=[],
+        workers=1, run=1, fill_level=0, valid=True, invalid_reasons=[], window_s=window_s,
         timeline=[(second, rate) for second, rate in enumerate(rates) if rate],
         gaps=list(gaps), marks=list(marks),
         verification=Verification(expected=100, stored=stored, ok=stored == 100),
@@ -73,6 +74,18 @@ def test_a_rate_that_fell_without_a_gap() -> None:
     ("run", "words"),
     [
         (make_run([100] * 20 + [30] * 20, [(20.5, 22.0)]), "did not come back to 90 %"),
+        (
+            make_run([100] * 21 + [0] * 6 + [100], [(20.5, 27.2)], window_s=24.0),
+            "for 6.7 s; the run was over before the rate was back;",
+        ),
+        (
+            make_run([100] * 21, [(20.5, 24.0)], window_s=24.0),
+            "for 3.5 s; the rate did not come back to 90 %",
+        ),
+        (
+            make_run([100] * 40, marks=[RESTART.model_copy(update={"at_s": 0.4})]),
+            "acknowledged; what the rate was before is not known, so early in the run; nothing",
+        ),
         (make_run([100] * 40, stored=97), "3 events are missing"),
         (make_run([100] * 40, stored=103), "3 events are stored twice"),
         (
