@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import subprocess
 import threading
 import time
@@ -254,6 +255,8 @@ def run_command(command: str, interrupts: Interrupts, has_ended: Callable[[], bo
         text = f"exec >{shlex.quote(said.name)} 2>&1\n{command}"
         status = _run_shell(text, is_over)
         words = one_line(said.read().decode(errors="replace").strip() or "nothing")[-_SAID:]
+    if status < 0:
+        raise RunFailed(f"it was ended by {signal.Signals(-status).name} and said: {words}")
     if status:
         raise RunFailed(f"it ended with status {status} and said: {words}")
 

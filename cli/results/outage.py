@@ -7,6 +7,7 @@ from math import inf
 from statistics import median
 
 from simulator.contract import GAP_S, InsertRun, Mark, Outage
+from simulator.errors import one_line
 
 BEFORE_S = 10
 """Seconds before a mark whose median rate is the one to be reached again."""
@@ -14,6 +15,10 @@ BACK = 0.9
 """The share of it that counts as back."""
 _STEADY_S = 3
 """Seconds whose median must be."""
+
+
+_LONGEST_NAME = 60
+"""Characters of a command in a sentence; all of it stands in the result."""
 
 
 def find_outages(run: InsertRun) -> list[Outage]:
@@ -143,8 +148,9 @@ def _when(mark: Mark) -> float:
 
 
 def name_mark(mark: Mark) -> str:
-    """What was done, without when it was to be."""
-    return mark.action.partition(" ")[2]
+    """What was done, without when it was to be; of a long command its beginning."""
+    name = one_line(mark.action.partition(" ")[2])
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1].rstrip()}…"
 
 
 def _describe_loss(run: InsertRun) -> str:

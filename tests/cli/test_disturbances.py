@@ -133,11 +133,15 @@ def test_a_command_that_outlasts_the_run_is_ended() -> None:
     assert "was ended then" in (mark.said or "")
 
 
-def test_a_command_that_fails_says_why() -> None:
-    with disturb("0 run: echo it broke >&2; exit 3") as disturber:
+@pytest.mark.parametrize(
+    ("how", "end"),
+    [("exit 3", "it ended with status 3"), ("kill -9 $$", "it was ended by SIGKILL")],
+)
+def test_a_command_that_fails_says_why(how: str, end: str) -> None:
+    with disturb(f"0 run: echo it broke >&2; {how}") as disturber:
         disturber.follow(RUNNING)
         eventually(lambda: disturber.marks, "it is done")
-    assert disturber.marks[0].said == "it ended with status 3 and said: it broke"
+    assert disturber.marks[0].said == f"{end} and said: it broke"
 
 
 def test_a_command_that_leaves_a_server_running_has_ended() -> None:

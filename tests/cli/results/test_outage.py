@@ -106,6 +106,16 @@ def test_what_is_said_of_it(run: InsertRun, words: str) -> None:
     assert words in text
 
 
+def test_of_a_long_command_its_beginning_is_told() -> None:
+    mark = RESTART.model_copy(
+        update={"action": "20s run for node in a b c;\n do restart" + " x" * 40}
+    )
+    [text] = describe_outages(make_run([100] * 40, marks=[mark]))
+    assert text.startswith(
+        "After run for node in a b c; do restart x x x x x x x x x x x x x… at 20.4 s "
+    )
+
+
 def test_each_mark_has_the_time_to_the_next() -> None:
     marks: list[Any] = [RESTART, Mark(at_s=30.0, action="30s kill-server")]
     run = make_run([100] * 60, [(20.5, 22.0), (30.2, 34.0)], marks)
