@@ -149,6 +149,9 @@ def _one_line(error: click.UsageError) -> str:
     else:
         text = error.format_message().rstrip(".")
         text = text[:1].lower() + text[1:]
+        # click names its own types.
+        text = text.replace("is not a valid integer range", "is no whole number")
+        text = text.replace("is not a valid float range", "is no number")
     return f"{text}\nSee: {command} --help"
 
 

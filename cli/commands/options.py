@@ -301,8 +301,8 @@ def common(function: Function) -> Function:
             help="Option for the database module, over the target's own; may be repeated.",
         ),
         click.option(
-            "--timeout", "timeout_s", default=0.0, show_default=True, type=click.FloatRange(min=0),
-            help="Seconds that one run may take; 0: no limit.",
+            "--timeout", "timeout_s", default=0.0, show_default=True, type=Duration(),
+            help="How long one run may take: 10m, or a number of seconds; 0: no limit.",
         ),
         option_of(DataSet, "workload"),
         workload_option,

@@ -90,6 +90,22 @@ def test_another_missing_argument_is_named(said: Said, monkeypatch: pytest.Monke
     assert err.startswith("error: missing argument")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said_of_it"),
+    [
+        (["query", "--workers", "1,2"], "'-w' / '--workers': '1,2' is no whole number\n"),
+        (["mixed", "--query-rate", "5/s"], "'--query-rate': '5/s' is no number\n"),
+        (["insert", "--timeout", "ten"], "'--timeout': 'ten': write a time as in 30s, 5m or 1h\n"),
+    ],
+)
+def test_what_is_no_number_is_told_in_plain_words(
+    said: Said, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said_of_it: str
+) -> None:
+    status, _, err = said.of(monkeypatch, *arguments)
+    assert status == 2
+    assert err.startswith(f"error: invalid value for {said_of_it}See: ")
+
+
 @pytest.mark.parametrize("group", [(), ("db",), ("results",)])
 def test_no_line_of_a_list_of_commands_is_cut_off(group: tuple[str, ...]) -> None:
     context = click.Context(commands, info_name="python run.py", terminal_width=80)
