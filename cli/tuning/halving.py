@@ -32,12 +32,13 @@ def count_stages(candidates: int) -> int:
     """How often the better half is chosen until `LEFT` are left; once at least, so that it is known which
     is better."""
     stages = 1
-    while (candidates := _halve(candidates)) > LEFT:
+    while (candidates := halve(candidates)) > LEFT:
         stages += 1
     return stages
 
 
-def _halve(candidates: int) -> int:
+def halve(candidates: int) -> int:
+    """How many of so many go on to the next stage."""
     return max(LEFT, -(-candidates // 2))
 
 
@@ -59,7 +60,7 @@ def choose_better_half(tuning: Tuning, candidates: Sequence[int]) -> list[int]:
     found = {one: tuning.find_rates(one) for one in candidates}
     known = [one for one in candidates if found[one]]
     ranked = sorted(known, key=lambda one: -mean(found[one]))
-    return ranked[: _halve(len(candidates))]
+    return ranked[: halve(len(candidates))]
 
 
 def choose_finalists(tuning: Tuning, best: Sequence[int]) -> tuple[list[dict[str, Any]], list[int]]:

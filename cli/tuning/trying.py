@@ -27,11 +27,13 @@ from ..show.status import format_span
 from ..show.tuning import advise, describe_tuning, tabulate_tuning
 from ..signals import Interrupts
 from .halving import (
+    LEFT,
     MOST_COMBINATIONS,
     choose_better_half,
     choose_finalists,
     combine,
     count_stages,
+    halve,
     plan_final,
     shuffle,
     stretch,
@@ -74,7 +76,37 @@ def run_tuning(wish: Wish, request: Request, interrupts: Interrupts) -> int:
     tuning = Tuning(over=over, candidates=candidates, limits=list(wish.limits))
     made = _Tuning(wish, tuning, session)
     made.check()
-    return make_all(made, "tune", session, made.list_loads(), interrupts)
+    return make_all(made, "tune", session, list_loads(wish, tuning), interrupts)
+
+
+def list_loads(wish: Wish, tuning: Tuning) -> list[Load]:
+    """Of all runs that may be needed, the load that says how long they go on."""
+    count = len(tuning.candidates)
+    loads: list[Load] = []
+    stages = count_stages(count)
+    for stage in range(1, stages + 1):
+        loads += [stretch_load(wish.load, stage)] * count * _count_runs(wish, final=False)
+        count = halve(count)
+    # With its only setting at its default, the best is the defaults.
+    reset = len(tuning.over) if len(tuning.over) > 1 else 0
+    finalists = min(len(tuning.candidates), LEFT) + 1 + reset
+    final = stretch_load(wish.load, stages + 1)
+    return loads + [final] * (finalists * wish.runs) * _count_runs(wish, final=True)
+
+
+def _count_runs(wish: Wish, final: bool) -> int:
+    """Of one measurement: a search for the capacity has several."""
+    if not wish.limits:
+        return 1
+    return 1 + (wish.max_steps if final else min(wish.max_steps, ROUGH_STEPS))
+
+
+def stretch_load(load: Load, stage: int) -> Load:
+    """The load of a later stage: longer."""
+    assert load.duration_s is not None
+    times = stretch(stage)
+    longer = {"duration_s": load.duration_s * times, "warm_up_s": load.warm_up_s * times}
+    return load.model_copy(update=longer)
 
 
 class _Tuning(Making):
@@ -111,36 +143,12 @@ class _Tuning(Making):
         model = self._session.module.options_model
         return apply_settings(settings, self._wish.load, given or self._session.values, model)
 
-    def list_loads(self) -> list[Load]:
-        """Of all runs that may be needed, the load that says how long they go on."""
-        wish, count = self._wish, len(self._tuning.candidates)
-        loads: list[Load] = []
-        stages = count_stages(count)
-        for stage in range(1, stages + 1):
-            loads += [self._stretch(wish.load, stage)] * count * self._count_runs(final=False)
-            count = max(2, -(-count // 2))
-        finalists = min(count, 2) + 1 + len(self._tuning.over)
-        final = self._stretch(wish.load, stages + 1)
-        return loads + [final] * (finalists * wish.runs) * self._count_runs(final=True)
-
-    def _count_runs(self, final: bool) -> int:
-        if not self._wish.limits:
-            return 1
-        return 1 + (self._wish.max_steps if final else ROUGH_STEPS)
-
-    def _stretch(self, load: Load, stage: int) -> Load:
-        """The load of a later stage: longer."""
-        assert load.duration_s is not None
-        times = stretch(stage)
-        longer = {"duration_s": load.duration_s * times, "warm_up_s": load.warm_up_s * times}
-        return load.model_copy(update=longer)
-
     def make(self, running: Running, display: Display) -> None:
         most = max(self._apply(own)[0].workers for own in self._tuning.candidates)
         running.executor.check_capacity([most])
         note(self._describe_length())
         # Of the defaults and of settings left at theirs, some are among the finalists already.
-        display.expect(self.list_loads(), at_most=True)
+        display.expect(list_loads(self._wish, self._tuning), at_most=True)
         left = list(range(len(self._tuning.candidates)))
         stages = count_stages(len(left))
         for stage in range(1, stages + 1):
@@ -170,7 +178,7 @@ class _Tuning(Making):
         """One measurement, kept in the tuning; a combination that fails is one without a figure."""
         settings = self._tuning.candidates[candidate]
         load, values = self._apply(settings)
-        load = self._stretch(load, stage)
+        load = stretch_load(load, stage)
         tried = replace(running, values=values | _keep_server(running, self._session))
         label = f"{label}: {format_options(settings)}"
         trial = Trial(candidate=candidate, stage=stage)
@@ -261,7 +269,7 @@ class _Tuning(Making):
         say(advise(result))
 
     def _describe_length(self) -> str:
-        all_s = sum(load.duration_s or 0.0 for load in self.list_loads())
+        all_s = sum(load.duration_s or 0.0 for load in list_loads(self._wish, self._tuning))
         count = len(self._tuning.candidates)
         return (
             f"{_count(count, 'combination')} in {_count(count_stages(count), 'stage')}, and"

@@ -7,6 +7,7 @@ from math import prod
 
 import pytest
 
+from cli.capacity.limits import parse_limit
 from cli.errors import ConfigError
 from cli.results.tuning import TunedSetting, Tuning
 from cli.show.notes import list_notes
@@ -22,7 +23,8 @@ from cli.tuning.halving import (
     stretch,
 )
 from cli.tuning.settings import apply_settings, read_over
-from simulator.contract import Load
+from cli.tuning.trying import ROUGH_STEPS, Wish, list_loads
+from simulator.contract import DataSet, Load
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.postgres.options import PostgresOptions
 
@@ -93,6 +95,47 @@ def test_the_best_is_compared_with_the_defaults_and_with_each_setting_at_its_own
 
 def test_finalists_take_turns() -> None:
     assert plan_final([4, 7, 9], 3) == [4, 7, 9, 7, 9, 4, 9, 4, 7]
+
+
+@pytest.mark.parametrize("values", [[4, 3, 2], [1, 2, 1], [1, 1], [9], [2], [1]])
+def test_what_is_left_at_most_is_what_the_longest_course_takes(values: list[int]) -> None:
+    """No default is among what is varied, so that no finalist stands for two."""
+    over = [
+        TunedSetting(name=name, values=list(range(count)), default=-1)
+        for name, count in zip(("batch", "workers", "in_flight"), values, strict=False)
+    ]
+    wish = Wish(Load(duration_s=5.0, warm_up_s=1.0), DataSet(), over=[], runs=3)
+    candidates = combine(over)
+    rates: dict[int, list[float | None]] = {n: [float(n + 1)] for n in range(len(candidates))}
+    tuning = Tuning(over=over, candidates=candidates)
+    measured = tuned(over, rates).tuning
+    assert measured is not None
+    left, taken = list(rates), []
+    for stage in range(1, count_stages(len(candidates)) + 1):
+        taken += [5.0 * stretch(stage)] * len(left)
+        left = choose_better_half(measured, left)
+    _, finalists = choose_finalists(tuning, left)
+    taken += [5.0 * stretch(count_stages(len(candidates)) + 1)] * len(plan_final(finalists, 3))
+    assert [load.duration_s for load in list_loads(wish, tuning)] == taken
+
+
+@pytest.mark.parametrize(("max_steps", "rough"), [(16, ROUGH_STEPS), (4, 4)])
+def test_of_searches_there_are_a_closed_loop_and_all_steps_left_at_most(
+    max_steps: int, rough: int
+) -> None:
+    over = OVER[1:2]
+    tuning = Tuning(over=over, candidates=combine(over))
+    wish = Wish(
+        Load(duration_s=5.0),
+        DataSet(),
+        over=[],
+        limits=[parse_limit("p99=9ms")],
+        runs=2,
+        max_steps=max_steps,
+    )
+    loads = Counter(load.duration_s for load in list_loads(wish, tuning))
+    # Three combinations, then two of them and the defaults.
+    assert loads == {5.0: 3 * (1 + rough), 10.0: 3 * 2 * (1 + max_steps)}
 
 
 # --- what is varied -------------------------------------------------------------------------------
