@@ -46,7 +46,7 @@ def _print(text: str, stream: TextIO, end: str = "\n") -> None:
         # https://docs.python.org/3/library/signal.html#note-on-sigpipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         if stream is sys.stdout and error.errno not in _NOBODY_READS:
-            raise RunFailed(f"can't print to standard output: {error.strerror}") from error
+            raise RunFailed(f"can't print to standard output: {explain(error)}") from error
 
 
 _UP, _ERASE_BELOW, _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[{}A", "\x1b[J", "\x1b[?25l", "\x1b[?25h"
@@ -115,6 +115,26 @@ def open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r"))
 
 
+_MAKE_ROOM, _ALLOW = (
+    "make room, or write to another disk",
+    "make it writable, or name another place",
+)
+_REMEDIES = {
+    errno.ENOSPC: _MAKE_ROOM,
+    errno.EDQUOT: _MAKE_ROOM,
+    errno.EACCES: _ALLOW,
+    errno.EPERM: _ALLOW,
+    errno.EROFS: _ALLOW,
+    errno.ENOENT: "make its folder, or name another place",
+}
+
+
+def explain(error: OSError) -> str:
+    """Why something could not be written, and what to do about it."""
+    remedy = _REMEDIES.get(error.errno or 0)
+    return f"{error.strerror}; {remedy}" if remedy else str(error.strerror)
+
+
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file, as a whole or not at all. RunFailed if it can't be."""
     try:
@@ -127,7 +147,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
             return
         path = path.resolve()  # a symbolic link stays one
     except OSError as error:
-        raise RunFailed(f"can't write {path}: {error.strerror}") from error
+        raise RunFailed(f"can't write {path}: {explain(error)}") from error
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:
@@ -138,7 +158,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             part.unlink()
-        raise RunFailed(f"can't write {path}: {error.strerror}") from error
+        raise RunFailed(f"can't write {path}: {explain(error)}") from error
 
 
 def _say_content(content: str | bytes) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from simulator import __version__
 
 from ..errors import ConfigError, RunFailed
-from ..output import write_whole
+from ..output import explain, write_whole
 from ..results.store import FILE_NAME, StoredResult, list_results, now
 from .definition import Definition
 from .plan import Turn, describe_change
@@ -124,7 +124,7 @@ class CampaignFolder:
                     self._replaced.mkdir(exist_ok=True)
                     shutil.move(path, self._replaced / path.name)
         except OSError as error:
-            raise RunFailed(f"can't write to {self._replaced}: {error.strerror}") from error
+            raise RunFailed(f"can't write to {self._replaced}: {explain(error)}") from error
 
     def list_folders(self) -> set[str]:
         """Names of the folders that have a result, whole or not."""
@@ -136,7 +136,7 @@ class CampaignFolder:
             with self._log.open("a") as file:
                 file.write(f"{now():%Y-%m-%dT%H:%M:%SZ} {text}\n")
         except OSError as error:
-            raise RunFailed(f"can't write {self._log}: {error.strerror}") from error
+            raise RunFailed(f"can't write {self._log}: {explain(error)}") from error
 
     @staticmethod
     def _read(file: Path) -> dict[str, Any]:

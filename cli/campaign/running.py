@@ -246,7 +246,7 @@ class _Course:
             if _is_full(error):
                 raise RunFailed(
                     f"{job.name}: {error.format_message()}\n"
-                    "Make room; the same command goes on behind the last whole run."
+                    "With room made, the same command goes on behind the last whole run."
                 ) from error
             return self._keep_failure(job, error.format_message())
         except Exception as error:

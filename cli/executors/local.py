@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from simulator.contract import RUN_HEADER, TOKEN_HEADER, Phase, Report, RunSettings, Status
 
 from ..errors import RunFailed
+from ..output import explain
 from ..signals import Interrupts
 from .base import Executor, Series, Watch
 from .launching import Launcher
@@ -175,7 +176,7 @@ class _Run(RunUnderWay):
             log.parent.mkdir(exist_ok=True)
             log.touch()  # here, where it can be said why it can't be written
         except OSError as error:
-            raise RunFailed(f"can't write {log}: {error.strerror}") from error
+            raise RunFailed(f"can't write {log}: {explain(error)}") from error
         with self._interrupts.shield():
             self._launcher.request(request | {"log": str(log.resolve())})
             while True:

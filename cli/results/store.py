@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from ..errors import ConfigError, RunFailed
 from ..installation import program
-from ..output import note, write_whole
+from ..output import explain, note, write_whole
 from .model import FORMAT, Result
 from .statistics import summarize_queries
 
@@ -53,7 +53,7 @@ class ResultFolder:
         try:
             folder.mkdir()
         except OSError as error:
-            raise RunFailed(f"can't write {folder}: {error.strerror}") from error
+            raise RunFailed(f"can't write {folder}: {explain(error)}") from error
         return folder
 
     def write(self, result: Result, copy: Path | None) -> Path:

@@ -176,7 +176,7 @@ def test_a_full_disk_ends_it_and_is_no_failure_of_the_job(tool: Tool) -> None:
         error = tool.run_here(*command).error(1)
         assert "blackhole insert: can't write" in error
         assert os.strerror(errno.ENOSPC) in error
-        assert "Make room; the same command goes on" in error
+        assert "With room made, the same command goes on" in error
         assert not (disk / "night" / "failed.json").exists()
         subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
         assert "blackhole insert: done" in tool.run_here(*command).ok().err

@@ -105,7 +105,9 @@ def test_a_failed_write_leaves_the_old_file_whole(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("cli.output.os.fsync", full)
-    with pytest.raises(RunFailed, match=r"can't write .*: No space left on device") as failed:
+    with pytest.raises(
+        RunFailed, match=r"can't write .*: No space left on device; make room, or .* another disk"
+    ) as failed:
         made.write(result(target="another"), None)
     assert failed.value.exit_code == EXIT_FAILED
     assert read_result(file) == result()
