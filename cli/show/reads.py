@@ -8,7 +8,14 @@ from simulator.contract import ReadRun
 
 from ..results.reads import Cost, find_unanswered_reads, summarize_reads
 from ..results.statistics import summarize
-from .tables import Table, format_interval, format_ms, strike, tabulate_queries
+from .tables import (
+    Table,
+    format_duration_of_histogram,
+    format_interval,
+    format_ms,
+    strike,
+    tabulate_queries,
+)
 
 
 def tabulate_reads(reads: Sequence[ReadRun], terminal: bool) -> Table:
@@ -68,7 +75,8 @@ def _format_rate(value: float) -> str:
 
 def tabulate_reads_by_query(reads: Sequence[ReadRun]) -> Table:
     """The queries' times in seconds, over all runs."""
-    return tabulate_queries(summarize_reads(reads), find_unanswered_reads(reads))
+    unanswered = find_unanswered_reads(reads)
+    return tabulate_queries(summarize_reads(reads), unanswered, format_duration_of_histogram)
 
 
 def tabulate_costs(costs: Sequence[Cost]) -> Table:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from math import floor, log10
 
 from tabulate import tabulate
 
@@ -145,15 +146,30 @@ def tabulate_steps(
     return Table([*headers, *_list_more_headers(runs), *more], rows)
 
 
-def tabulate_queries(summary: Sequence[QuerySummary], failed: Sequence[str]) -> Table:
+def format_duration(value: float) -> str:
+    """Seconds, with four digits behind the point."""
+    return f"{value:,.4f}"
+
+
+def format_duration_of_histogram(value: float) -> str:
+    """Seconds, with the three digits that a histogram knows, and no more than four behind the point."""
+    behind = 2 - floor(log10(value)) if value > 0 else 4
+    return f"{value:,.{min(4, max(0, behind))}f}"
+
+
+def tabulate_queries(
+    summary: Sequence[QuerySummary],
+    failed: Sequence[str],
+    form: Callable[[float], str] = format_duration,
+) -> Table:
     """Query, Min, Max, Avg in seconds and more to the right."""
     rows: list[list[object]] = [
         [
             entry.query,
-            *(f"{value:,.4f}" for value in (entry.min, entry.max, entry.avg, entry.median)),
-            format_interval(entry.ci95, "{:,.4f}"),
-            f"{entry.p95:,.4f}",
-            "-" if entry.cold is None else f"{entry.cold:,.4f}",
+            *map(form, (entry.min, entry.max, entry.avg, entry.median)),
+            "-" if entry.ci95 is None else " to ".join(map(form, entry.ci95)),
+            form(entry.p95),
+            "-" if entry.cold is None else form(entry.cold),
             f"{entry.rows:,}",
             f"{entry.runs:,}",
         ]

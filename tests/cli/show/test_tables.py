@@ -9,9 +9,11 @@ import pytest
 from cli.results.model import InsertSummary, QuerySummary
 from cli.results.statistics import find_unanswered, summarize_inserts
 from cli.results.store import read_result
+from cli.show.reads import tabulate_reads_by_query
 from cli.show.tables import (
     Table,
     describe_load,
+    format_duration_of_histogram,
     format_ms,
     strike,
     tabulate_inserts,
@@ -21,7 +23,7 @@ from cli.show.tables import (
 from simulator.contract import InsertRun, Queryable, QueryRun
 
 from ...helpers import insert_run
-from ..made import STORED, inserts, open_loop
+from ..made import STORED, asked_by_the_clock, inserts, open_loop
 
 
 def stored_inserts(name: str) -> tuple[list[InsertRun], list[InsertSummary]]:
@@ -191,6 +193,20 @@ def test_query_table() -> None:
          "16", "1"],
         ["temperature-stats", "failed", *["-"] * 8],
     ]  # fmt: skip
+
+
+def test_queries_from_a_histogram_have_the_three_digits_that_it_knows() -> None:
+    reads = asked_by_the_clock().reads
+    _, fast, slow = cells(tabulate_reads_by_query(reads).text())
+    assert (fast[1], slow[1], slow[2]) == ("0.0100", "1.00", "2.00")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.0, "0.0000"), (0.00123, "0.0012"), (0.12345, "0.123"), (12.345, "12.3"), (1234.5, "1,234")],
+)
+def test_seconds_from_a_histogram(seconds: float, shown: str) -> None:
+    assert format_duration_of_histogram(seconds) == shown
 
 
 def test_cost_is_shown_where_it_is_known() -> None:
