@@ -153,8 +153,9 @@ def format_duration(value: float) -> str:
 
 def format_duration_of_histogram(value: float) -> str:
     """Seconds, with the three digits that a histogram knows, and no more than four behind the point."""
-    behind = 2 - floor(log10(value)) if value > 0 else 4
-    return f"{value:,.{min(4, max(0, behind))}f}"
+    rounded = float(f"{value:.3g}")
+    behind = 2 - floor(log10(rounded)) if rounded > 0 else 4
+    return f"{rounded:,.{min(4, max(0, behind))}f}"
 
 
 def tabulate_queries(

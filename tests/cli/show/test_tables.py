@@ -203,7 +203,13 @@ def test_queries_from_a_histogram_have_the_three_digits_that_it_knows() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0.0, "0.0000"), (0.00123, "0.0012"), (0.12345, "0.123"), (12.345, "12.3"), (1234.5, "1,234")],
+    [
+        (0.0, "0.0000"),
+        (0.00123, "0.0012"),
+        (0.12345, "0.123"),
+        (0.99999, "1.00"),
+        (1234.5, "1,230"),
+    ],
 )
 def test_seconds_from_a_histogram(seconds: float, shown: str) -> None:
     assert format_duration_of_histogram(seconds) == shown
