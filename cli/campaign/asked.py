@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from simulator.modules import load_module
+
 from ..config import Config, load_config
 from ..errors import ConfigError
+from ..output import note
 from ..signals import Interrupts
 from .definition import Definition, load_definition
 from .folder import CampaignFolder
@@ -67,9 +70,28 @@ def open_campaign(
     folder = CampaignFolder(output or Path("campaigns") / file.stem)
     config = load_config(config_file)
     try:
-        turns = plan_turns(definition)
+        turns = _leave_out(plan_turns(definition), definition, config)
         sites = find_sites(turns, definition, config)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error.message}") from error
     turns = add_recipe_options(turns, sites, config)
     return Campaign(file, config_file, config, folder, definition, turns, sites, interrupts)
+
+
+def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> list[Turn]:
+    """The turns without `clients` of databases that have no official client: that is said, and no reason not
+    to compare the others. ConfigError if nobody has one."""
+    lacking: dict[str, str] = {}
+    asked = [job for turn in turns for job in turn if job.command == "clients"]
+    for job in asked:
+        module = config.target(name_target(definition, job.candidate)).module
+        if not load_module(module).CAPABILITIES.clients:
+            lacking[job.name] = module
+    if not lacking:
+        return turns
+    if len(lacking) == len(asked):
+        raise ConfigError("step clients: none of these databases has an official client")
+    targets = {job.candidate.target: lacking[job.name] for job in asked if job.name in lacking}
+    for target, name in targets.items():
+        note(f"left out: {target} clients: module {name} has no official client")
+    return [[job for job in turn if job.name not in lacking] for turn in turns]

@@ -32,7 +32,7 @@ EXAMPLE = Path(__file__).with_name("example.yaml")
 
 COMMANDS = {
     "insert": "insert", "query": "query", "mixed": "mixed", "capacity": "capacity", "tune": "tune",
-    "steps": "insert", "disturb": "insert",
+    "clients": "clients", "steps": "insert", "disturb": "insert",
 }  # fmt: skip
 """What a step may be -> the command that keeps its result."""
 
@@ -131,6 +131,7 @@ class Step(_Part):
     mixed: Options | None = None
     capacity: Options | None = None
     tune: Options | None = None
+    clients: Options | None = None
     steps: Options | None = None
     """An insert on growing data."""
     disturb: Options | None = None

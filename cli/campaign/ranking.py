@@ -11,6 +11,7 @@ from ..results.comparison import Compared, collect_samples, compare, compare_sam
 from ..results.model import Result
 from ..results.naming import format_options
 from ..results.place import Place
+from ..show.clients import describe_client_costs
 from ..show.ratios import lead_comparison
 
 MOST_UNEQUAL = 1.05
@@ -21,7 +22,7 @@ MOST_UNEQUAL = 1.05
 class Ranking:
     """The candidates by one step."""
 
-    step: str
+    title: str
     lines: Sequence[str]
 
 
@@ -80,7 +81,19 @@ def rank_candidates(step: str, measured: Mapping[str, Sequence[Result]], repeats
             lines.append(f"{name}: from {len(results)} of {repeats} repetitions only.")
     if repeats == 1 and len(known) > 1:
         lines.append(_ONE_REPETITION)
-    return Ranking(step, lines + _warn_of_levels(chain.from_iterable(measured.values())))
+    return Ranking(
+        f"Ranking by {step}", lines + _warn_of_levels(chain.from_iterable(measured.values()))
+    )
+
+
+def tell_clients(step: str, measured: Mapping[str, Sequence[Result]]) -> Ranking:
+    """What official clients cost each candidate; a database isn't better for a slower client."""
+    title = "What official clients cost beside the lean path"
+    lines = [
+        f"{name}: {describe_client_costs(results) if results else 'nothing was measured'}."
+        for name, results in measured.items()
+    ]
+    return Ranking(title if step == "clients" else f"{step}: {title.lower()}", lines)
 
 
 def pool_samples(

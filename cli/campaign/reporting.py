@@ -12,7 +12,7 @@ from ..show.figure import Figure
 from ..show.report import make_report
 from .asked import Campaign
 from .plan import Candidate
-from .ranking import Ranking, rank_candidates
+from .ranking import Ranking, rank_candidates, tell_clients
 from .ranking_figure import draw_ranking
 from .scaling import Scaling, find_scaling
 
@@ -28,14 +28,14 @@ def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
         page = make_report(
             ordered,
             definition.title,
-            {one.step: one.lines for one in rankings},
+            {one.title: one.lines for one in rankings},
             failed,
             [(one.figure, one.table) for one in find_scalings(campaign, done)],
             _draw_answer(campaign, done),
         )
         write_whole(folder.report, page)
         for ranking in rankings:
-            say(f"\nRanking by {ranking.step}")
+            say(f"\n{ranking.title}")
             for line in ranking.lines:
                 say(line)
         say(f"\nReport: {folder.report}\nResults: {folder.results}")
@@ -61,11 +61,13 @@ def find_scalings(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[
 
 
 def rank(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[Ranking]:
-    """A ranking by each step, if there are two candidates."""
+    """A ranking by each step, if there are two candidates; of official clients what each costs."""
     found = []
     for step in campaign.definition.steps:
         results = _name_candidates(_collect(campaign, done, step.name))
-        if len(results) > 1:
+        if step.command == "clients":
+            found.append(tell_clients(step.name, results))
+        elif len(results) > 1:
             found.append(rank_candidates(step.name, results, campaign.definition.repeats))
     return found
 

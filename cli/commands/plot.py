@@ -17,6 +17,8 @@ KINDS = (
     "queries",
     "rate",
     "tuning",
+    "clients",
+    "client-cpu",
     "time",
     "latency",
     "query-latency",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simulator.contract import InsertRun
@@ -65,9 +65,28 @@ def find_cpu_us(run: InsertRun) -> float | None:
     return run.client.cpu_s / (run.inserts_per_s * run.window_s) * 1e6
 
 
+def pool_figures(several: Sequence[Mapping[str, ClientFigures]]) -> dict[str, ClientFigures]:
+    """Client -> its figures of several comparisons together."""
+    return {
+        client: ClientFigures(
+            client,
+            *(
+                [value for one in several if client in one for value in getattr(one[client], name)]
+                for name in ("rates", "cpu_us", "p50_ms", "p99_ms")
+            ),
+        )
+        for client in dict.fromkeys(client for one in several for client in one)
+    }
+
+
 def compare_clients(comparison: ClientComparison, runs: Sequence[InsertRun]) -> list[ClientCost]:
     """Each client beside the lean path, where both have figures."""
-    found = collect_figures(comparison, runs)
+    return compare_figures(collect_figures(comparison, runs))
+
+
+def compare_figures(figures: Mapping[str, ClientFigures]) -> list[ClientCost]:
+    """The same of figures that are there."""
+    found = dict(figures)
     lean = found.pop(LEAN, None)
     if lean is None:
         return []

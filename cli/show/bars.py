@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
+from ..results.client_costs import ClientFigures, collect_figures
 from ..results.comparison import collect_samples
 from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.naming import format_options
@@ -43,15 +44,14 @@ class Bar:
 
 def draw_answer(results: Sequence[Named]) -> Figure | None:
     """The figure that answers the question: the first of capacity, inserts, mixed runs, fill levels,
-    queries and tunings that was measured. Of several results each one's best, the fastest first."""
+    queries, tunings and clients that was measured. Of several results each one's best, the fastest first."""
     for kind, collect in _COLLECTORS.items():
         own = [named for named in results if named.result.kind == kind]
         bars = collect(own)
         if bars:
-            times = kind == "queries"
-            if len(own) > 1 and not times:
+            if len(own) > 1 and kind not in _IN_ORDER:
                 bars = rank(bars)
-            unit = SECONDS if times else _UNITS[kind]
+            unit = SECONDS if kind == "queries" else _UNITS[kind]
             if kind == "tunings" and any(
                 one.result.tuning and one.result.tuning.limits for one in own
             ):
@@ -176,6 +176,26 @@ def _collect_tunings(results: Sequence[Named]) -> list[Bar]:
     return found
 
 
+def collect_clients(
+    results: Sequence[Named],
+    read: Callable[[ClientFigures], Sequence[float]] = lambda own: own.rates,
+) -> list[Bar]:
+    """Of each comparison of clients a bar for each client, the lean path first."""
+    compared = [
+        (named.name, collect_figures(clients, named.result.insert_runs))
+        for named in results
+        if (clients := named.result.clients) is not None
+    ]
+    bars = []
+    for name, figures in compared:
+        for client, own in figures.items():
+            if samples := read(own):
+                found = summarize(samples)
+                label = client if len(compared) == 1 else f"{name}, {client}"
+                bars.append(Bar(label, found.avg, found.ci95, samples))
+    return bars
+
+
 _COLLECTORS: dict[str, Callable[[Sequence[Named]], list[Bar]]] = {
     "capacities": _collect_capacities,
     "inserts": _collect_inserts,
@@ -183,7 +203,10 @@ _COLLECTORS: dict[str, Callable[[Sequence[Named]], list[Bar]]] = {
     "fill levels": _collect_inserts,
     "queries": _collect_queries,
     "tunings": _collect_tunings,
+    "clients": collect_clients,
 }
+_IN_ORDER = ("queries", "clients")
+"""Kinds of which bars of one result belong together, and are not ranked."""
 _TITLES = {
     "capacities": "Capacity",
     "inserts": "Throughput of inserts",
@@ -191,6 +214,7 @@ _TITLES = {
     "fill levels": "Throughput of inserts by fill level",
     "queries": "Query times",
     "tunings": "Throughput with the best settings",
+    "clients": "Throughput by client",
 }
 _CAPACITY = "Events/s"
 _UNITS = {kind: _CAPACITY if kind == "capacities" else RATE for kind in _COLLECTORS}

@@ -11,6 +11,8 @@ from ..results.client_costs import (
     ClientFigures,
     collect_figures,
     compare_clients,
+    compare_figures,
+    pool_figures,
     summarize_rates,
 )
 from ..results.model import Result
@@ -94,12 +96,33 @@ def _format_times(ratio: Ratio) -> str:
     return f"{format_factor(ratio.value)} times; {low} to {high}"
 
 
+def _format_factor(ratio: Ratio) -> str:
+    """`2.8× (0.9 to 8.9)`."""
+    text = f"{format_factor(ratio.value)}×"
+    return text if ratio.ci95 is None else f"{text} ({' to '.join(map(format_factor, ratio.ci95))})"
+
+
 def _format_mean(values: Sequence[float]) -> str:
     return f"{sum(values) / len(values):,.2f}" if values else "-"
 
 
 def _format_latency(values: Sequence[float]) -> str:
     return format_ms(sum(values) / len(values)) if values else "-"
+
+
+def describe_client_costs(results: Sequence[Result]) -> str:
+    """What each client costs beside the lean path in a few words, by all of these results together."""
+    compared = [
+        collect_figures(one.clients, one.insert_runs) for one in results if one.clients is not None
+    ]
+    costs = compare_figures(pool_figures(compared))
+    if not costs:
+        return "nothing can be said of what a client costs"
+    return "; ".join(
+        f"{cost.figures.client}: {_describe_rate(cost.rate)}"
+        + (f", CPU per event {_format_factor(cost.cpu)}" if cost.cpu else "")
+        for cost in costs
+    )
 
 
 def write_clients_headline(result: Result) -> str:

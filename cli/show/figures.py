@@ -14,6 +14,7 @@ from ..results.model import InsertSummary
 from ..results.place import format_workers
 from ..results.statistics import count_events_per_cost
 from .bars import RATE, draw_bars, make_insert_bar, rank
+from .clients_figure import draw_client_cpu, draw_clients
 from .figure import Figure, Named, describe_run
 from .latency_figure import draw_latencies, draw_query_latencies
 from .rate_figure import draw_over_rate
@@ -271,6 +272,8 @@ KINDS: dict[str, Callable[[Sequence[Named]], Figure | None]] = {
     "queries": draw_queries,
     "rate": draw_over_rate,
     "tuning": draw_tuning,
+    "clients": draw_clients,
+    "client-cpu": draw_client_cpu,
     "time": draw_over_time,
     "latency": draw_latencies,
     "query-latency": draw_query_latencies,

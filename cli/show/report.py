@@ -67,7 +67,7 @@ def make_report(
     scalings: Sequence[tuple[Figure, Table]] = (),
     answer: Figure | None = None,
 ) -> str:
-    """The page. `rankings`: what was ranked -> its lines, which stand first. `failed`: what wasn't
+    """The page. `rankings`: their titles -> lines, which stand first. `failed`: what wasn't
     measured -> why. `scalings`: each question over the number of nodes. `answer`:
     the first figure; None: that of the results."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined

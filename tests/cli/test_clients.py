@@ -4,54 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from cli.campaign.ranking import tell_clients
 from cli.results.client_costs import compare_clients, find_cpu_us
-from cli.results.clients import ClientComparison, ClientTurn
-from cli.results.model import Result
 from cli.results.verdicts import find_weaknesses
 from cli.results.weakness import Kind
+from cli.show.bars import draw_answer
 from cli.show.clients import describe_clients, tabulate_clients, write_clients_headline
+from cli.show.clients_figure import draw_client_cpu, draw_clients
+from cli.show.figure import Figure, Named
 from cli.show.stored import tabulate_result
-from simulator.contract import InsertRun, LatencyMs
 
-from ..helpers import insert_run
-from .made import client, inserts
-
-WAYS = {"lean": "the lean path (copy)", "official": "psycopg2's copy_expert"}
-
-
-def run_of(number: int, rate: float, cpu_s: float, p50: float, valid: bool = True) -> InsertRun:
-    return insert_run(
-        workers=1, run=number, inserts_per_s=rate, window_s=20.0, valid=valid,
-        invalid_reasons=[] if valid else ["1 of 9 events is missing"],
-        latency_ms=LatencyMs(p50=p50, p90=9, p99=4 * p50, p99_9=10, max=11),
-        client=client(0.1).model_copy(update={"cpu_s": cpu_s}),
-    )  # fmt: skip
-
-
-def compared(*, lost: bool = False, bound: bool = False) -> Result:
-    """Lean: 100,000/s at 0.5 µs, p50 2 ms; official: a quarter, at 4 µs, p50 6 ms."""
-    runs, turns = [], []
-    for number in range(1, 5):
-        lean = number in (1, 4)
-        name = "lean" if lean else "official"
-        rate = (100_000 if lean else 25_000) + number
-        cpu_us = 0.5 if lean else 4.0
-        valid = not (lost and not lean)
-        run = run_of(number, rate, cpu_us * rate * 20 / 1e6, 2.0 if lean else 6.0, valid)
-        if bound and lean and run.client is not None:
-            run.client.bound = True
-        runs.append(run)
-        turns.append(ClientTurn(client=name, run=number))
-    base = inserts({1: [1.0]})
-    values = base.model_dump() | {
-        "command": "clients", "runs": runs, "summary": [],
-        "clients": ClientComparison(ways=WAYS, turns=turns),
-    }  # fmt: skip
-    return Result.model_validate(values)
+from .made import compare_in_turns, inserts
 
 
 def test_a_clients_figures_stand_beside_those_of_the_lean_path() -> None:
-    result = compared()
+    result = compare_in_turns()
     assert result.clients is not None
     assert find_cpu_us(result.insert_runs[0]) == pytest.approx(0.5)
     (cost,) = compare_clients(result.clients, result.insert_runs)
@@ -69,7 +36,7 @@ def test_a_clients_figures_stand_beside_those_of_the_lean_path() -> None:
 
 
 def test_the_answer_is_a_sentence() -> None:
-    result = compared()
+    result = compare_in_turns()
     (said,) = describe_clients(result)
     assert said.startswith(
         "What your application's client costs you, by psycopg2's copy_expert: 4.00× slower than the lean"
@@ -83,7 +50,7 @@ def test_the_answer_is_a_sentence() -> None:
 
 
 def test_without_a_valid_run_of_both_nothing_is_said() -> None:
-    result = compared(lost=True)
+    result = compare_in_turns(lost=True)
     assert describe_clients(result) == [
         "Nothing can be said of what a client costs: both sides need a valid run."
     ]
@@ -94,9 +61,45 @@ def test_without_a_valid_run_of_both_nothing_is_said() -> None:
 
 
 def test_a_lean_path_that_is_the_limit_itself_is_said() -> None:
-    kinds = {one.kind for one in find_weaknesses(compared())}
+    kinds = {one.kind for one in find_weaknesses(compare_in_turns())}
     assert Kind.FEW_RUNS in kinds and Kind.CLIENT_BOUND not in kinds
     (bound,) = (
-        one for one in find_weaknesses(compared(bound=True)) if one.kind is Kind.CLIENT_BOUND
+        one
+        for one in find_weaknesses(compare_in_turns(bound=True))
+        if one.kind is Kind.CLIENT_BOUND
     )
     assert bound.text.startswith("2 of 2 runs by the lean path show your client's speed")
+
+
+def test_a_campaign_tells_what_clients_cost_by_all_repetitions() -> None:
+    told = tell_clients("clients", {"alpha": [compare_in_turns(), compare_in_turns()], "beta": []})
+    assert told.title == "What official clients cost beside the lean path"
+    alpha, beta = told.lines
+    assert alpha.startswith("alpha: official: 4.00× slower than the lean path (95 % interval ")
+    assert ", CPU per event 8.00× (" in alpha
+    assert beta == "beta: nothing was measured."
+    # Four runs of each side, so the interval is narrower than that of one result with two.
+    assert "from single runs" not in alpha
+    lost = tell_clients("own", {"alpha": [compare_in_turns(lost=True)]})
+    assert lost.title.startswith("own: ")
+    assert lost.lines == ["alpha: nothing can be said of what a client costs."]
+
+
+def bars_of(figure: Figure | None) -> dict[str, float]:
+    assert figure is not None
+    return {row["name"]: row["value"] for row in figure.spec["data"]["values"]}
+
+
+def test_figures_have_a_bar_for_each_client() -> None:
+    one = [Named("alpha", compare_in_turns())]
+    assert bars_of(draw_clients(one)) == {
+        "lean": pytest.approx(100_002.5), "official": pytest.approx(25_002.5)
+    }  # fmt: skip
+    assert bars_of(draw_client_cpu(one)) == {
+        "lean": pytest.approx(0.5), "official": pytest.approx(4.0)
+    }  # fmt: skip
+    # Of several the clients of each stay together.
+    both = [*one, Named("beta", compare_in_turns())]
+    names = ["alpha, lean", "alpha, official", "beta, lean", "beta, official"]
+    assert list(bars_of(draw_answer(both))) == names
+    assert draw_clients([Named("alpha", inserts({1: [1.0]}))]) is None

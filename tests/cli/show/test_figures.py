@@ -36,6 +36,7 @@ from ..made import (
     asked_by_the_clock,
     capacity,
     client,
+    compare_in_turns,
     disturbed,
     inserts,
     open_loop,
@@ -62,6 +63,12 @@ def rows(figure: Figure) -> list[dict[str, Any]]:
     """The data of a figure's panels."""
     panels = figure.spec.get("vconcat", [figure.spec])
     return [row for panel in panels for row in panel["data"]["values"]]
+
+
+def dots(figure: Figure) -> list[dict[str, Any]]:
+    """The single runs in a figure's bars."""
+    layers = [layer for layer in figure.spec.get("layer", []) if "data" in layer]
+    return [row for layer in layers for row in layer["data"]["values"] if "sample" in row]
 
 
 def marks(svg: str) -> list[str]:
@@ -104,6 +111,8 @@ OF_EACH_KIND = {
     "queries": (ASKED, queries({"count": [0.25]}, "beta")),
     "rate": (capacity(), capacity(at=9_000.0)),
     "tuning": (TUNED,),
+    "clients": (compare_in_turns(), compare_in_turns()),
+    "client-cpu": (compare_in_turns(), compare_in_turns()),
     "time": (SWEEP, OTHER),
     "latency": (SWEEP, OTHER),
     "query-latency": (asked_by_the_clock(), asked_by_the_clock("beta")),
@@ -431,7 +440,7 @@ def test_every_stored_result_can_be_drawn(name: str) -> None:
 def test_each_mark_carries_its_figures(kind: str) -> None:
     figure = drawn(kind, *OF_EACH_KIND[kind])
     texts = marks(to_svg(figure.spec))
-    assert set(texts) == {row["text"] for row in rows(figure)}
+    assert set(texts) == {row["text"] for row in rows(figure) + dots(figure)}
 
 
 def test_marks_are_where_their_figures_are() -> None:
@@ -466,7 +475,7 @@ def encodings(spec: object) -> Iterator[dict[str, Any]]:
             yield from encodings(inner)
 
 
-UNITS = ("Inserts/s", "events/s", "bytes/event", "Events", "Seconds", " ms", "%")
+UNITS = ("Inserts/s", "events/s", "bytes/event", "Events", "Seconds", " ms", "%", "µs of CPU")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -479,7 +488,8 @@ def test_every_axis_says_what_it_shows(kind: str) -> None:
     ]
     assert found
     for axis in found:
-        assert axis["title"]
+        # The names beside bars say what they are.
+        assert axis["title"] or axis["field"] == "name"
         if axis["type"] == "quantitative" and axis["title"] != "Number of workers":
             assert any(unit in axis["title"] for unit in UNITS), axis["title"]
 

@@ -18,7 +18,16 @@ from cli.show.report import choose_drawn, make_report, mark_struck
 from cli.show.verdict import MOST_SENTENCES, describe_hardware, give_verdict
 from simulator.contract import Resources
 
-from ..made import asked_by_the_clock, capacity, disturbed, inserts, queries, steps, stored
+from ..made import (
+    asked_by_the_clock,
+    capacity,
+    compare_in_turns,
+    disturbed,
+    inserts,
+    queries,
+    steps,
+    stored,
+)
 from .test_figures import TUNED, grown
 
 RESULTS = (
@@ -29,6 +38,7 @@ RESULTS = (
     capacity(),
     TUNED,
     asked_by_the_clock(),
+    compare_in_turns(),
 )
 
 
@@ -201,7 +211,7 @@ def test_it_needs_nothing_else() -> None:
         assert link == "data:," or link.startswith("#")
     assert "default-src 'none'" in html
     # Within reason: a library of plots in it would be megabytes.
-    assert len(html) < 500_000
+    assert len(html) < 600_000
 
 
 def test_what_a_file_says_does_no_harm() -> None:
