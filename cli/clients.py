@@ -14,7 +14,7 @@ from simulator.modules.base import LEAN
 from .errors import ConfigError, RunFailed
 from .inserting import join_environments
 from .making import Making, make_all
-from .output import say, terminal_width
+from .output import say, say_prose, terminal_width
 from .plan import Sweep, check_capabilities, public_data, public_load, share_devices
 from .results.clients import ClientComparison, ClientTurn
 from .results.model import Result
@@ -181,4 +181,4 @@ class _Clients(Making):
         say(tabulate_clients(result).text(width=terminal_width()))
         lines = [*describe_clients(result), *list_notes(result, sys.stdout.isatty())]
         for line in ["", *lines]:
-            say(line)
+            say_prose(line)

@@ -12,7 +12,7 @@ from simulator.contract import InsertRun, Report, RunSettings
 from .errors import RunFailed, RunGivenUp
 from .executors.base import Series
 from .making import Making, make_all
-from .output import say, terminal_width
+from .output import say, say_prose, terminal_width
 from .plan import (
     PlannedRun,
     Sweep,
@@ -143,7 +143,7 @@ class _InsertRuns(Making):
     def show(self, result: Result) -> None:
         if all(run.inserts_per_s is None for run in self._runs):
             for text in tell_outages(result):
-                say(text)
+                say_prose(text)
             return
         sweep = self._sweep
         terminal = sys.stdout.isatty()
@@ -154,9 +154,9 @@ class _InsertRuns(Making):
         say(tabulate_figures(result, terminal).text(width=terminal_width()))
         said = describe_load(sweep.load)
         if said:
-            say(said)
+            say_prose(said)
         for note in list_notes(result, terminal):
-            say(note)
+            say_prose(note)
 
 
 def join_environments(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, Any]:

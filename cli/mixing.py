@@ -12,7 +12,7 @@ from simulator.contract import InsertRun, ReadRun, Report
 from .errors import RunFailed, RunGivenUp
 from .inserting import join_environments
 from .making import Making, make_all
-from .output import say, terminal_width
+from .output import say, say_prose, terminal_width
 from .plan import (
     Arm,
     Mix,
@@ -150,9 +150,9 @@ class _MixedRuns(Making):
                 say(f"\n{title}\n{table.text(width=terminal_width())}")
         say("")
         if checked := describe_answers(result):
-            say(checked)
+            say_prose(checked)
         for note in list_notes(result, terminal):
-            say(note)
+            say_prose(note)
 
 
 def _label(planned: PlannedMix, mix: Mix) -> str:

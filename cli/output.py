@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from textwrap import TextWrapper
 from typing import TextIO
 
 from .errors import RunFailed
@@ -22,6 +23,25 @@ _NOBODY_READS = (errno.EPIPE, errno.EIO)
 def say(text: str = "") -> None:
     """Print to standard output, unless nobody reads it any more."""
     _print(text, sys.stdout)
+
+
+def say_prose(text: str) -> None:
+    """Print sentences to standard output: on a terminal their lines end between words."""
+    say(wrap_lines(text, terminal_width()))
+
+
+def wrap_lines(text: str, width: int | None) -> str:
+    """Lines of at most so many characters, where a word isn't longer; None: as they are. What goes on below
+    is indented."""
+    if width is None:
+        return text
+    fold = TextWrapper(
+        width, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join("\n".join(fold.wrap(line)) for line in text.split("\n"))
+
+
+_INDENT = "  "
 
 
 def terminal_width() -> int | None:

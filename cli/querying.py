@@ -9,7 +9,7 @@ from simulator.contract import DataSet, Load, Report
 
 from .errors import EXIT_FAILED, ConfigError, RunFailed
 from .making import ends_prepared
-from .output import say, terminal_width
+from .output import say, say_prose, terminal_width
 from .plan import check_load, check_query, public_data, public_load
 from .results.place import format_workers
 from .results.reads import summarize_reads
@@ -76,11 +76,11 @@ def run_queries(
     for title, table in tabulate_readers(result, terminal).items():
         say(f"{title}\n{table.text(width=terminal_width())}\n")
     say(tabulate_figures(result, terminal).text(width=terminal_width()))
-    say(describe_durations(result))
+    say_prose(describe_durations(result))
     if checked := describe_answers(result):
-        say(checked)
+        say_prose(checked)
     for line in list_notes(result, terminal):
-        say(line)
+        say_prose(line)
     if unwritten:
         raise unwritten
     say(f"\nResult: {running.folder.path}")

@@ -18,7 +18,7 @@ from ..install.work import Consent
 from ..live.serving import LiveWish, note_job, plan_jobs, serve_live
 from ..live.state import JobState
 from ..making import Prepared, only_prepare
-from ..output import note, say
+from ..output import note, say, say_prose
 from ..show.status import format_span
 from ..show.tables import Table
 from ..signals import Interrupted
@@ -91,7 +91,7 @@ def show_plan(campaign: Campaign) -> None:
         rows.append([number, job.name, state, " ".join([job.command, *job.arguments])])
     left_of = ("Job", "State", "Command")
     say(Table(["No.", *left_of], rows, left_of).text())
-    say(describe_time(left, prepared, campaign))
+    say_prose(describe_time(left, prepared, campaign))
 
 
 def describe_time(jobs: Sequence[Job], prepared: Mapping[str, Prepared], campaign: Campaign) -> str:

@@ -11,7 +11,7 @@ from simulator.errors import OptionError
 
 from ..errors import ConfigError
 from ..making import Making, make_all
-from ..output import note, say, terminal_width
+from ..output import note, say, say_prose, terminal_width
 from ..plan import (
     Sweep,
     check_capabilities,
@@ -117,13 +117,13 @@ class _Capacity(Making):
     def show(self, result: Result) -> None:
         terminal = sys.stdout.isatty()
         say(tabulate_capacity(result, terminal).text(width=terminal_width()))
-        say(f"{describe_steps(result)}\n")
+        say_prose(f"{describe_steps(result)}\n")
         for line in describe_capacity(result):
-            say(line)
+            say_prose(line)
         if checked := describe_answers(result):
-            say(checked)
+            say_prose(checked)
         for line in list_notes(result, terminal):
-            say(line)
+            say_prose(line)
 
 
 def describe_length(quest: Quest) -> str:

@@ -48,7 +48,7 @@ def compare(
     --fail-if is for rate, p50, p90, p99, p99_9, max, service_p99 and so on, bytes_per_event, or
     query:NAME, which is a query's mean time.
     """
-    from ..output import note, say, write_whole
+    from ..output import note, say, terminal_width, write_whole
     from ..results.comparison import check_comparable, find_failures
     from ..results.naming import name_results
     from ..results.store import open_result
@@ -59,7 +59,8 @@ def compare(
     stored = [open_result(name, results_folder) for name in names]
     check_comparable(stored)
     found, results = name_results(stored), [one.result for one in stored]
-    text = describe_comparison(found, results, markdown)
+    width = None if markdown or output else terminal_width()
+    text = describe_comparison(found, results, markdown, width)
     if output is None:
         say(text)
     else:

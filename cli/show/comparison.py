@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from simulator.conditions import Condition
 
+from ..output import wrap_lines
 from ..results.comparison import Compared, compare, find_missing
 from ..results.conditions import (
     OWNED,
@@ -229,8 +230,10 @@ def _shorten(text: str, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def describe_comparison(names: Sequence[str], results: Sequence[Result], markdown: bool) -> str:
-    """All that `compare` prints."""
+def describe_comparison(
+    names: Sequence[str], results: Sequence[Result], markdown: bool, width: int | None = None
+) -> str:
+    """All that `compare` prints. `width`: what a terminal has room for, in characters; None: no limit."""
     command = results[0].command
     found = compare(results)
     unit = (
@@ -244,15 +247,21 @@ def describe_comparison(names: Sequence[str], results: Sequence[Result], markdow
     elif results[0].by_fill_level:
         unit = "Inserts per second of the best level, and its latencies."
     ratios = tabulate_ratios(names, found)
-    parts = [f"{tabulate_overview(names, results).text(markdown)}\n{chr(10) * markdown}{unit}"]
+    parts = [
+        f"{tabulate_overview(names, results).text(markdown)}\n{chr(10) * markdown}{wrap_lines(unit, width)}"
+    ]
     if found:
         answer = lead_comparison(names, found)
-        parts.insert(0, "\n".join(f"- {line}" if markdown else line for line in answer))
+        parts.insert(0, _list_lines(answer, markdown, width))
         parts.append(ratios.text(markdown))
     lines = list_remarks(names, results)
     if lines:
-        parts.append("\n".join(f"- {line}" if markdown else line for line in lines))
+        parts.append(_list_lines(lines, markdown, width))
     return "\n\n".join(parts)
+
+
+def _list_lines(lines: Sequence[str], markdown: bool, width: int | None) -> str:
+    return wrap_lines("\n".join(f"- {line}" if markdown else line for line in lines), width)
 
 
 def list_remarks(names: Sequence[str], results: Sequence[Result]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from simulator.contract import InsertRun, LatencyMs, Machine, ReadRun
 
+from ..output import wrap_lines
 from ..results.conditions import flatten_definition
 from ..results.model import Baseline, Result
 from ..results.naming import format_value
@@ -40,12 +41,14 @@ def describe_result(stored: StoredResult, terminal: bool, width: int | None = No
         + words.give_answer(result),
         "\n".join(list_notes(result, terminal)),
     ]
-    said = None if result.command == "query" else describe_load(result.settings.load)
+    sections = [wrap_lines(one, width) for one in sections]
+    said = describe_load(result.settings.load) if result.command not in ("query", "tune") else None
     if result.command == "capacity":
         said = describe_steps(result)
-    elif result.command == "tune":
-        said = advise(result).strip()
-    sections += filter(None, [said, describe_answers(result)])
+    sections += [wrap_lines(one, width) for one in (said, describe_answers(result)) if one]
+    if result.command == "tune":
+        # What is to be copied stays as it is.
+        sections.append(advise(result).strip())
     sections += [
         f"{title}\n{found.text(width=width)}"
         for title, found in tabulate_result(result, terminal).items()

@@ -14,7 +14,7 @@ from ..capacity.measuring import find_capacity
 from ..errors import ConfigError, RunFailed
 from ..inserting import join_environments
 from ..making import Making, make_all
-from ..output import note, say, terminal_width
+from ..output import note, say, say_prose, terminal_width
 from ..plan import Sweep, check_capabilities, public_data, public_load, share_devices
 from ..results.capacity import CapacityLimit
 from ..results.model import Result
@@ -265,7 +265,7 @@ class _Tuning(Making):
     def show(self, result: Result) -> None:
         say(tabulate_tuning(result).text(width=terminal_width()))
         for line in ["", *describe_tuning(result), *list_notes(result, sys.stdout.isatty())]:
-            say(line)
+            say_prose(line)
         say(advise(result))
 
     def _describe_length(self) -> str:

@@ -71,6 +71,15 @@ def test_what_can_not_be_used_is_said() -> None:
     assert "warning: a: 1 of 6 runs is invalid and left out" in text
 
 
+def test_sentences_fit_the_terminal() -> None:
+    base, other = inserts({1: SLOW, 4: SLOW}), inserts({1: FAST})
+    answer, *_, remarks = describe_comparison(
+        ["a", "b"], [base, other], markdown=False, width=40
+    ).split("\n\n")
+    assert max(map(len, [*answer.splitlines(), *remarks.splitlines()])) <= 40
+    assert "not compared at 4 workers: b has no\n  valid figure there" in remarks
+
+
 def test_latencies_and_what_to_know_stand_beside_the_rates() -> None:
     short = inserts({1: [100.0, 101.0]}, "beta")
     short.insert_runs[0].window_s = 2.0

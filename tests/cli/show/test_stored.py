@@ -110,6 +110,14 @@ def test_every_stored_result_can_be_shown(name: str) -> None:
     assert (strike in text) is any(not run.valid for run in result.insert_runs)
 
 
+def test_sentences_fit_the_terminal() -> None:
+    result = inserts({2: [10.0, 11.0]}, complete=False)
+    head, notes, *_ = describe_result(stored(result), terminal=False, width=50).split("\n\n")
+    lines = [*head.splitlines(), *notes.splitlines()]
+    assert max(map(len, lines)) <= 50
+    assert "incomplete: not all runs were made: the command" in lines
+
+
 def test_figures_of_an_invalid_run_are_struck_through() -> None:
     result = inserts({2: [10.0]})
     result.insert_runs[0].valid = False
