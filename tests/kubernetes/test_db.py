@@ -47,8 +47,10 @@ class Databases:
         self._tool = tool
         self._storage_class = storage_class
 
-    def start(self, *arguments: object) -> Running:
-        return self._tool.start(
+    def start(self, *arguments: object, impatient: bool = False) -> Running:
+        """Start it. `impatient`: by the tool's `start_impatient`."""
+        begin = self._tool.start_impatient if impatient else self._tool.start
+        return begin(
             "db", *arguments, "--config", self._tool.config,
             env={"STORAGE_CLASS": self._storage_class},
         )  # fmt: skip
@@ -188,10 +190,10 @@ def test_installed_without_the_benchmarks_image(
     """The database is there; only nobody can ask it."""
     image = {**shipped.document["kubernetes"]["image"], "tag": "no-such-tag"}
     shipped.configure(image=image)
-    done = databases.run(
+    done = databases.start(
         "install", "postgresql", "--variant", "local", "--size", "small", "--image",
-        POSTGRES_IMAGE, "--yes", within_s=240,
-    )  # fmt: skip
+        POSTGRES_IMAGE, "--yes", impatient=True,
+    ).wait(240)  # fmt: skip
     assert done.status == 1
     assert "is installed and its pods are ready" in done.err and "no-such-tag" in done.err
     databases.run("uninstall", "postgresql", "--yes", "--delete-volumes").ok()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ _USUAL = ("--workers", 1, "--runs", 1, "--num-inserts", 100)
 _PATIENCES = (
     "import cli.executors.kubernetes.access as a; a.LOST_PATIENCE_S = 3.0;"
     " import cli.cluster as c; c.UNINSTALL_TIMEOUT_S = 5.0;"
+    " import cli.install.work as w; w._ANSWER_PATIENCE_S = 3.0;"
     " import cli.main as m; m.main()"
 )
 
@@ -84,14 +85,18 @@ class ClusterTool(Tool):
     def start_insert(
         self, *arguments: object, target: str = HOLE, impatient: bool = False, **options: Any
     ) -> Running:
-        """Start it. `impatient`: with little patience for an API server that is away."""
-        program: Sequence[object] = (sys.executable, ROOT / "run.py")
-        if impatient:
-            program = (sys.executable, "-c", _PATIENCES)
-            options["env"] = {"PYTHONPATH": str(ROOT), **options.get("env", {})}
-        return self.start(
-            "insert", "--target", target, *_USUAL, *arguments, program=program, **options
-        )
+        """Start it. `impatient`: by `start_impatient`."""
+        begin = self.start_impatient if impatient else self.start
+        return begin("insert", "--target", target, *_USUAL, *arguments, **options)
+
+    def start_impatient(
+        self, *arguments: object, env: Mapping[str, str] | None = None, **options: Any
+    ) -> Running:
+        """Start a command with little patience for an API server that is away, and for a database that
+        doesn't answer when it has been installed."""
+        program = (sys.executable, "-c", _PATIENCES)
+        env = {"PYTHONPATH": str(ROOT), **(env or {})}
+        return self.start(*arguments, program=program, env=env, **options)
 
     def fine(self, done: Done, copy: Path | None = None) -> Done:
         """Itself, after checking that the runs were good; but on a busy machine workers may start
