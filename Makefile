@@ -29,7 +29,7 @@ CAMPAIGN = tests/kubernetes/test_campaign.py
 # Tests on the Kubernetes cluster of the current context, in namespaces of their own.
 # A campaign by itself: beside others it took five minutes instead of one.
 e2e: $(VENV)/development
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/chart tests/kubernetes --ignore $(CAMPAIGN)
+	$(BIN)/python -m pytest -n 3 --dist worksteal tests/chart tests/kubernetes --ignore $(CAMPAIGN)
 	$(BIN)/python -m pytest $(CAMPAIGN)
 
 # The image of collector and workers, by whatever can build one here.

@@ -17,7 +17,7 @@ from kubernetes import client
 from tests.e2e.tool import ROOT, eventually
 
 from .cluster import IMAGE, RESTRICTED, Cluster, Namespace, unreachable
-from .tool import COLLECTOR, WORKER, ClusterTool
+from .tool import ClusterTool
 
 
 @pytest.fixture(scope="session")
@@ -135,8 +135,6 @@ def shipped(tool: ClusterTool) -> ClusterTool:
     ours = tool.document["kubernetes"]
     tool.document = yaml.safe_load((ROOT / "config.yaml").read_text())
     tool.document["namespace"] = tool.namespace.name
-    # Less than elsewhere: the database's nodes need a place, too.
-    resources, collector = ({**one, "cpu": "250m"} for one in (WORKER, COLLECTOR))
-    tool.configure(image=ours["image"], resources=resources, collectorResources=collector)
+    tool.configure(**ours)
     tool.may_lack_results = True
     return tool

@@ -14,11 +14,11 @@ from tests.e2e.tool import PASSWORD_VARIABLE, ROOT, Done, Running, Tool
 
 from .cluster import Namespace, image_values
 
-# Little enough for the pods of two tests and their databases on a node of two cores, and as much as there is
-# room for: a pod's process takes 0.7 s of CPU to come to life.
-WORKER = {"cpu": "400m", "memory": "160Mi"}
-COLLECTOR = {"cpu": "400m", "memory": "192Mi"}
-HALF = "200m"
+# Little enough for the pods of three tests and their databases on a node of two cores, and as much as there
+# is room for: a pod's process takes 0.7 s of CPU to come to life.
+WORKER = {"cpu": "250m", "memory": "160Mi"}
+COLLECTOR = {"cpu": "250m", "memory": "192Mi"}
+HALF = "125m"
 """CPU of each of two workers, or of each pod of two runs."""
 
 HOLE = "hole"
