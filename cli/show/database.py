@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from simulator.contract import InsertRun, Resources, Storage
 
-from ..results.bottleneck import find_bottleneck
+from ..results.bottleneck import find_bottleneck, format_time_us
 from ..results.growth import measure_growth
 from ..results.model import Result
 from .tables import Table, format_bytes_per_event, locate
@@ -69,7 +69,7 @@ def _list_use(used: Resources) -> list[str]:
         show(used.cpu_s, "{:,.2f}"),
         show(used.cpu_share, "{:.0%}"),
         show(used.cpus, "{:,.3g}"),
-        show(used.cpu_us_per_event, "{:,.3g}"),
+        "-" if used.cpu_us_per_event is None else format_time_us(used.cpu_us_per_event),
         show(used.memory_peak_bytes, "{:,.1f}", 1e6),
         show(used.disk_read_bytes, "{:,.1f}", 1e6),
         show(used.disk_written_bytes, "{:,.1f}", 1e6),

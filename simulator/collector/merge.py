@@ -164,7 +164,8 @@ def explain_nothing(load: Load, window_s: float, offers: Sequence[WorkerOffer]) 
             " take longer"
         )
     if load.rate_per_s is not None and not any(offer.due for offer in offers):
-        unit = "events" if load.role is Role.WRITE else "queries"
+        one, more = ("event", "events") if load.role is Role.WRITE else ("query", "queries")
+        unit = one if load.rate_per_s == 1 else more
         each_s = load.events_per_request / load.rate_per_s
         return (
             f"nothing was measured: no request was due in the window of {window_s:.3g} s, as at"

@@ -295,6 +295,9 @@ def test_a_rate_below_one_request_in_the_window_says_so() -> None:
         "nothing was measured: no request was due in the window of 2 s, as at 50 events per second there"
         " is one every 2 s: give a longer --duration, a smaller --batch or a higher rate"
     )
+    load = Load(rate_per_s=1, batch=100, duration_s=2.0)
+    run = merged({**open_loop(due=0), "measured": 0, "end_s": 2.0}, load=load)
+    assert "as at 1 event per second there is one every 100 s" in run.invalid_reasons[0]
     late = merged({**open_loop(due=100), "measured": 0, "end_s": 2.0}, load=load)
     assert late.invalid_reasons[0].startswith("nothing was measured: no answer came")
 
