@@ -62,10 +62,12 @@ def summarize_reads(reads: Sequence[ReadRun]) -> list[QuerySummary]:
     return summaries
 
 
-def find_unanswered_reads(reads: Sequence[ReadRun]) -> list[str]:
-    """Queries that were never answered."""
+def find_unanswered_reads(reads: Sequence[ReadRun]) -> tuple[list[str], list[str]]:
+    """Queries that were never answered: those that failed, and those for which there was no time."""
     answered = {one.query for read in reads for one in read.queries if one.rows_max is not None}
-    return [query for query in list_queries(reads) if query not in answered]
+    failed = {one.query for read in reads for one in read.queries if one.errors}
+    left = [query for query in list_queries(reads) if query not in answered]
+    return [one for one in left if one in failed], [one for one in left if one not in failed]
 
 
 def _has(read: ReadRun, query: str) -> bool:

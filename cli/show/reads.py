@@ -75,8 +75,9 @@ def _format_rate(value: float) -> str:
 
 def tabulate_reads_by_query(reads: Sequence[ReadRun]) -> Table:
     """The queries' times in seconds, over all runs."""
-    unanswered = find_unanswered_reads(reads)
-    return tabulate_queries(summarize_reads(reads), unanswered, format_duration_of_histogram)
+    failed, unasked = find_unanswered_reads(reads)
+    form = format_duration_of_histogram
+    return tabulate_queries(summarize_reads(reads), failed, form, unasked)
 
 
 def tabulate_costs(costs: Sequence[Cost]) -> Table:

@@ -162,6 +162,7 @@ def tabulate_queries(
     summary: Sequence[QuerySummary],
     failed: Sequence[str],
     form: Callable[[float], str] = format_duration,
+    unasked: Sequence[str] = (),
 ) -> Table:
     """Query, Min, Max, Avg in seconds and more to the right."""
     rows: list[list[object]] = [
@@ -177,6 +178,7 @@ def tabulate_queries(
         for entry in summary
     ]
     rows += [[name, "failed", *["-"] * 8] for name in failed]
+    rows += [[name, *["-"] * 9] for name in unasked]
     headers = [
         "Query",
         "Min",

@@ -61,7 +61,15 @@ def test_a_summary_is_over_all_executions_and_its_interval_over_the_samples() ->
     assert summary.max == pytest.approx(0.7, rel=1e-3)
     assert summary.avg == pytest.approx(0.4)
     assert summary.ci95 is not None
-    assert find_unanswered_reads(runs) == ["b"]
+    assert find_unanswered_reads(runs) == ([], ["b"])
+
+
+def test_a_query_for_which_there_was_no_time_did_not_fail() -> None:
+    failed = figures("failed", [], [], None).model_copy(update={"errors": 1})
+    assert find_unanswered_reads([read_run(figures("late", [], [], None), failed)]) == (
+        ["failed"],
+        ["late"],
+    )
 
 
 def test_what_groups_cost_each_other_is_the_figure_beside_by_that_alone() -> None:

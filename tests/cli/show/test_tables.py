@@ -185,13 +185,14 @@ def test_query_table() -> None:
     runs = [run for run in result.runs if isinstance(run, QueryRun)]
     failed = find_unanswered(runs)
     assert failed == ["temperature-stats"]
-    assert cells(tabulate_queries(summary, failed).text()) == [
+    assert cells(tabulate_queries(summary, failed, unasked=["unasked"]).text()) == [
         ["Query", "Min", "Max", "Avg", "Median", "95% interval", "p95", "Cold", "Rows", "Runs"],
         ["count-events", "0.2500", "0.7500", "0.5000", "0.5000", "0.0000 to 3.6766", "0.7250",
          "0.5000", "1", "2"],
         ["newest-per-device", "2.0000", "2.0000", "2.0000", "2.0000", "-", "2.0000", "2.0000",
          "16", "1"],
         ["temperature-stats", "failed", *["-"] * 8],
+        ["unasked", *["-"] * 9],
     ]  # fmt: skip
 
 
