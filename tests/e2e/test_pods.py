@@ -277,10 +277,10 @@ def test_the_reason_of_a_failure_reaches_the_executor(tool: Tool, server: Server
     with pods(tool, module="postgres", options=options, workers=1, events=10) as by_hand:
         answer = by_hand.get("/report")
         assert answer.status_code == httpx.codes.GONE
-        assert "can't connect to PostgreSQL" in answer.text
+        assert "can't connect to the database" in answer.text
         assert "check that the server runs" in answer.text
         assert by_hand.workers[0].wait(10).status == 1
-        assert "can't connect to PostgreSQL" in by_hand.workers[0].err
+        assert "can't connect to the database" in by_hand.workers[0].err
 
 
 def test_settings_that_cannot_be_read(tool: Tool) -> None:

@@ -140,7 +140,7 @@ def test_no_password_no_secret() -> None:
 def test_remedies_of_failed_connections(reason: str, remedy: str) -> None:
     text = explain_refusal(f"host=db.example password={SECRET}", reason)
     assert remedy in text
-    assert text.startswith("can't connect to PostgreSQL at db.example:5432: ")
+    assert text.startswith("can't connect to the database at db.example:5432: ")
     assert reason.splitlines()[0].split()[-1] in text
     assert "\n" not in text
     assert SECRET not in text

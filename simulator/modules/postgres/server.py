@@ -233,7 +233,7 @@ def explain_refusal(dsn: str, reason: str) -> str:
         remedy = "check dbname and user in connection_string"
     else:
         remedy = "check that the server runs and that connection_string names it"
-    return f"can't connect to PostgreSQL at {server_name(dsn)}: {reason}; {remedy}"
+    return f"can't connect to the database at {server_name(dsn)}: {reason}; {remedy}"
 
 
 def code_of(error: SimulatorError) -> str | None:
