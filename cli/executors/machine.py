@@ -180,7 +180,8 @@ class NeighbourWatch:
     def _summarize_use(
         self, part: Report | InsertRun | ReadRun, began: float, ended: float
     ) -> Resources:
-        if self._servers.hidden or not self._servers.pids:
+        # One that has ended was seen, too.
+        if self._servers.hidden or not (self._servers.pids or self._uses):
             return Resources(reason=_HIDDEN)
         events = part.events if isinstance(part, InsertRun) else None
         warm_up_s = 0.0 if isinstance(part, Report) else part.warm_up_s

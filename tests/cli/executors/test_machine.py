@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from cli.executors import machine as machine_module
+from cli.executors.database import Counters, Use
 from cli.executors.machine import NeighbourWatch, take_snapshot
 from cli.executors.proc import read_families
 from simulator.contract import Carried, Machine, Report
@@ -83,6 +84,30 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
     assert (report.resources.memory_peak_bytes or 0) > 1_000_000
     assert len(report.resources.timeline) >= 3
     assert (machine.node, machine.busy_share) == ("n", 0.5)
+
+
+def test_what_a_server_used_until_it_ended_is_told() -> None:
+    """As of one whose disk was full: there is nobody to be found at the end of the run."""
+    watch = NeighbourWatch([], list)
+    watch._uses = [
+        Use(
+            100.0 + second,
+            {(7, 50.0): Counters(float(second), 0, 0)} if second < 3 else {},
+            ("busy-server",) if second < 3 else (),
+            1_000_000,
+            {},
+        )
+        for second in range(5)
+    ]
+    began, ended = (datetime.fromtimestamp(at, UTC).isoformat() for at in (100.0, 104.0))
+    report = Report(
+        phases_s={}, environment={}, carried=Carried(next_event=0, stored=None),
+        began_at=began, ended_at=ended,
+    )  # fmt: skip
+    watch.complete(report)
+    assert report.resources is not None
+    assert (report.resources.reason, report.resources.names) == (None, ["busy-server"])
+    assert report.resources.cpu_s == pytest.approx(2.0)
 
 
 def test_a_snapshot_has_this_process_and_its_parent() -> None:
