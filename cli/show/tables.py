@@ -236,7 +236,8 @@ _OFFERED = ["Offered/s", "Achieved/s"]
 def _format_offered(runs: Sequence[InsertRun]) -> str:
     """What was due per second, the mean of the valid runs; of runs that gave no figure, of all."""
     counted = [run for run in runs if run.valid] or runs
-    rates = [run.offered.due / run.window_s for run in counted if run.offered and run.window_s]
+    offers = [(run.offered, run.window_s) for run in counted if run.offered and run.window_s]
+    rates = [offered.due / (offered.due_s or window_s) for offered, window_s in offers]
     return format_rate(sum(rates) / len(rates)) if rates else "-"
 
 

@@ -71,7 +71,8 @@ def judge_offer(
     own_delay = latency_ms(merge_histograms(offer.own_delay for offer in offers))
     return Offered(
         rate_per_s=load.rate_per_s,
-        due=expected,
+        due=due if load.duration_s is not None else min(due, expected),
+        due_s=None if load.duration_s is not None else min(due, expected) / load.rate_per_s,
         achieved=achieved,
         unsent=sum(offer.unsent for offer in offers),
         backlog_max=max((count for second, count in backlog if second + 1 > window[0]), default=0),

@@ -40,8 +40,11 @@ class Offered(Message):
     rate_per_s: float
     """What was asked for."""
     due: int
-    """In the window, by the schedule. Of a run that is ended by its number of events, of which all are
-    done in the end: what the rate comes to in the window."""
+    """In the window, by the schedule. Of a run that is ended by its number of events: what the rate comes to
+    in the window, and no more than there were."""
+    due_s: float | None = None
+    """Seconds in which the rate comes to that, of a run that is ended by its number of events; the window
+    goes on until all are done."""
     achieved: int
     """Acknowledged (answered) within the window, whenever it was due."""
     unsent: int = 0

@@ -127,13 +127,16 @@ def test_without_a_duration_all_is_done_in_the_end_but_not_at_the_rate() -> None
     found = judged([100] * 10 + [0] * 10, [50] * 20, load=load)
     assert found.saturated
     assert found.reason == "1,000 events took 20 s, and at the rate they take 10 s"
+    assert (found.due, found.due_s, found.achieved) == (1000, 10.0, 1000)
     assert found.backlog_max == 500
     assert found.backlog_growth == 200  # From the end of second 5 to that of second 9.
 
 
 def test_without_a_duration_a_database_that_keeps_up_is_not_saturated() -> None:
     load = Load(rate_per_s=100.0, events=1000)
-    assert not judged([100] * 10, [100] * 10, load=load, end_s=10.002).saturated
+    found = judged([100] * 10, [100] * 10, load=load, end_s=10.02)
+    assert not found.saturated
+    assert found.due == 1000
 
 
 @pytest.mark.parametrize("workers", [1, 4])

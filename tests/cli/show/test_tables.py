@@ -89,6 +89,13 @@ def test_an_open_loop_shows_what_was_offered_and_that_its_times_are_response_tim
     assert describe_load(inserts({1: [1.0]}).settings.load) is None
 
 
+def test_what_was_offered_is_by_the_time_in_which_it_was_due() -> None:
+    """By a number of events, of which the database did half as many per second as were due."""
+    result = open_loop({1: [500.0]}, saturated=True, due=10_000, due_s=10.0)
+    table = tabulate_inserts(result.insert_runs, result.insert_summary, terminal=False)
+    assert cells(table.text())[1][1:3] == ["1,000", "500 saturated"]
+
+
 @pytest.mark.parametrize(
     ("value", "shown"), [(0.1234, "0.123"), (99.96, "100"), (999.4, "999"), (999.6, "1,000")]
 )
