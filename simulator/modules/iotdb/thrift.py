@@ -101,6 +101,11 @@ def begin_texts(number: int, count: int) -> bytes:
     return _HEAD.pack(_LIST, number) + _LIST_HEAD.pack(_STRING, count)
 
 
+def begin_i32s(number: int, count: int) -> bytes:
+    """What stands before so many numbers of a field, four bytes each."""
+    return _HEAD.pack(_LIST, number) + _LIST_HEAD.pack(_I32, count)
+
+
 def begin_lists(number: int, count: int) -> bytes:
     """What stands before so many lists of a field, each as `write_texts` or `write_i32s` has it."""
     return _HEAD.pack(_LIST, number) + _LIST_HEAD.pack(_LIST, count)

@@ -9,7 +9,8 @@ A single insert is an `insertRecord`: each value has its type before it, and mis
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +23,10 @@ from .paths import Paths, name_table, write_node
 from .thrift import (
     begin_bytes,
     begin_call,
+    begin_i32s,
     begin_lists,
     begin_texts,
     put_bool,
-    put_i32s,
     put_i64,
     put_texts,
     write_i32s,
@@ -34,11 +35,12 @@ from .thrift import (
 from .tree_columns import Measured, find_runs, measure, measure_times
 from .tree_schema import list_measurements
 from .tree_tablets import Tablets, make_groups
+from .values import Piece
 
 
 class TreeEncoder(Encoder):
     """Encodes tablets of devices. A payload's data: the one call but for the session's number and its end,
-    as bytes, in a list."""
+    in pieces."""
 
     def __init__(self, job: Job, database: str) -> None:
         self._columns = list_measurements(job.schema)
@@ -55,10 +57,7 @@ class TreeEncoder(Encoder):
         runs = find_runs(block, self._time, batch, len(self._paths))
         columns = [measure(column, block) for column in self._columns]
         stamps = measure_times(block.columns[self._time])
-        paths = [
-            self._paths[table][device]
-            for table, device in zip(runs.tables.tolist(), runs.devices.tolist(), strict=True)
-        ]
+        paths = self._find_paths(runs.tables, runs.devices)
         requests = -(-len(block) // batch)
         groups = make_groups(runs, requests, columns, stamps, paths)
         cuts = [
@@ -74,35 +73,32 @@ class TreeEncoder(Encoder):
             ]
             events = min(batch, len(block) - request * batch)
             last = request * batch + events - 1
-            payloads.append(Payload([[self._make_call(parts)]], events, block, last))
+            payloads.append(Payload([self._make_call(parts)], events, block, last))
         return payloads
 
-    def _make_call(self, parts: Sequence[Tablets]) -> bytes:
+    def _make_call(self, parts: Sequence[Tablets]) -> list[Piece]:
         count = sum(len(part.paths) for part in parts)
-        return b"".join(
-            (
-                begin_call("insertTablets"),
-                begin_texts(2, count),
-                *(path for part in parts for path in part.paths),
-                begin_lists(3, count),
-                write_texts(self._names) * count,
-                begin_texts(4, count),
-                *(piece for part in parts for piece in part.values),
-                begin_texts(5, count),
-                *(part.stamps for part in parts),
-                begin_lists(6, count),
-                write_i32s(self._codes) * count,
-                put_i32s(7, [part.size for part in parts for _ in part.paths]),
-                put_bool(8, True),
-            )
-        )
+        paths = chain.from_iterable(part.paths for part in parts)
+        sizes = [part.size.to_bytes(4, "big") * len(part.paths) for part in parts]
+        return [
+            b"".join((begin_call("insertTablets"), begin_texts(2, count), *paths)),
+            begin_lists(3, count),
+            write_texts(self._names) * count,
+            begin_texts(4, count),
+            *chain.from_iterable(part.values for part in parts),
+            begin_texts(5, count),
+            *(part.stamps for part in parts),
+            begin_lists(6, count),
+            write_i32s(self._codes) * count,
+            b"".join((begin_i32s(7, count), *sizes, put_bool(8, True))),
+        ]
 
     def _singles(self, block: EventBlock) -> list[Payload]:
         columns = [measure(column, block) for column in self._columns]
         stamps = measure_times(block.columns[self._time]).spell(slice(None))
-        rows = zip(
-            self._list_paths(block), self._list_values(columns, len(block)), stamps, strict=True
-        )
+        tables = (block.first + np.arange(len(block))) % len(self._paths)
+        paths = self._find_paths(tables, block.devices)
+        rows = zip(paths, self._list_values(columns, len(block)), stamps, strict=True)
         head = begin_call("insertRecord")
         path, end = begin_bytes(2, 0)[:-4], put_bool(6, True)
         stamp = put_i64(5, 0)[:-8]
@@ -111,11 +107,12 @@ class TreeEncoder(Encoder):
             for row, (where, values, time) in enumerate(rows)
         ]
 
-    def _list_paths(self, block: EventBlock) -> Iterator[bytes]:
-        """The path of each event's device."""
-        tables = len(self._paths)
-        for number, device in enumerate(block.devices.tolist(), block.first):
-            yield self._paths[number % tables][device]
+    def _find_paths(self, tables: NDArray[np.intp], devices: NDArray[np.bytes_]) -> Sequence[bytes]:
+        """The paths of devices of those tables."""
+        if len(self._paths) == 1:
+            return list(map(self._paths[0].__getitem__, devices.tolist()))
+        pairs = zip(tables.tolist(), devices.tolist(), strict=True)
+        return [self._paths[table][device] for table, device in pairs]
 
     def _list_values(self, columns: Sequence[Measured], count: int) -> Iterable[bytes]:
         """Of each event the names and the values of its measurements, as two fields."""
