@@ -21,6 +21,7 @@ from simulator.encoding import (
     digits,
     escape,
     escape_json,
+    find_period,
     is_constant,
     iso_times,
     text_format,
@@ -132,6 +133,31 @@ def test_escaping_is_done_in_order() -> None:
     values = np.array([b"a\\b", b"tab\t", b"", b"\\\t"])
     made = escape(values, [(b"\\", b"\\\\"), (b"\t", b"\\t")])
     assert made.tolist() == [b"a\\\\b", b"tab\\t", b"", b"\\\\\\t"]
+
+
+@pytest.mark.parametrize("period", [1, 3, 50, 51, 100])
+def test_texts_that_repeat_are_escaped_as_others_are(period: int) -> None:
+    """The second half of a text may be the beginning of the first one: that is no repetition."""
+    texts = [b'a"%d' % (n % 7) + b'\\"' * (n % 4) + b"a" * (n % 5) for n in range(period)]
+    values = np.resize(np.array(texts, dtype="S16"), 100)
+    alone = [escape(values[n : n + 1], [(b"\\", b"\\\\"), (b'"', b'\\"')])[0] for n in range(100)]
+    assert escape(values, [(b"\\", b"\\\\"), (b'"', b'\\"')]).tolist() == alone
+    assert escape_json(values).tolist() == [escape_json(values[n : n + 1])[0] for n in range(100)]
+
+
+def test_a_period_is_that_of_whole_texts() -> None:
+    devices = np.array([b"w%02d" % n for n in range(10)])
+    assert find_period(np.resize(devices, 95)) == 10
+    assert find_period(np.resize(devices[3:], 64)) == 7
+    assert find_period(np.resize(devices, 63)) == 0  # too few to look
+    # Twice within its half, but not at the end.
+    broken = np.resize(devices, 100)
+    broken[-1] = b"w99"
+    assert find_period(broken) == 0
+    # The first text is in the others, between two of them.
+    shifted = np.array([b"ab", b"xa", b"bx"] * 40)
+    assert find_period(shifted) == 3
+    assert find_period(np.array([b"w%03d" % n for n in range(100)])) == 0
 
 
 def test_what_is_the_same_in_all_rows_is_escaped_once() -> None:
