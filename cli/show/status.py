@@ -36,7 +36,8 @@ def describe_phase(status: Status) -> str:
         return "warming up"
     text = _WORDS[status.phase]
     if status.phase is Phase.BARRIER and status.waiting_for:
-        text += " " + ", ".join(map(str, status.waiting_for))
+        numbers = ", ".join(map(str, status.waiting_for))
+        text = f"waiting for worker{'s' if len(status.waiting_for) > 1 else ''} {numbers}"
     return text
 
 

@@ -121,7 +121,9 @@ def describe_measurement(result: Result) -> str:
     if "primary_key" in said:
         parts.append(f"primary key: {load.primary_key}")
     if settings.readers_beside:
-        parts.append(f"beside {_count(settings.readers_beside, 'reader', 'readers')}")
+        asked = settings.query_rate_per_s
+        rate = "" if asked is None else f" ({asked:,.10g} queries/s offered)"
+        parts.append(f"beside {_count(settings.readers_beside, 'reader', 'readers')}{rate}")
     if settings.data.prefill:
         parts.append(f"with {settings.data.prefill:,} events there before")
     if result.by_fill_level:
@@ -140,7 +142,9 @@ def _describe_load(load: Load) -> list[str]:
     if load.duration_s is not None:
         parts.append(f"for {load.duration_s:g} s")
     if load.warm_up_s:
-        parts.append(f"of which the first {load.warm_up_s:g} s (warm-up) don't count")
+        first = f"the first {load.warm_up_s:g} s (warm-up)"
+        is_part = load.duration_s is not None
+        parts.append(f"of which {first} don't count" if is_part else f"not counting {first}")
     if load.in_flight is not None:
         parts.append(f"up to {_count(load.in_flight, 'request', 'requests')} of each in flight")
     return parts

@@ -136,6 +136,7 @@ def test_every_phase_has_words(phase: Phase) -> None:
 
 def test_the_barrier_names_who_is_waited_for() -> None:
     assert describe_phase(status(Phase.BARRIER, waiting_for=[2, 5])) == "waiting for workers 2, 5"
+    assert describe_phase(status(Phase.BARRIER, waiting_for=[0])) == "waiting for worker 0"
     assert describe_phase(status(Phase.RUN, waiting_for=[2, 5])) == "running"
 
 

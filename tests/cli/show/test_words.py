@@ -85,6 +85,22 @@ def test_an_open_loop_in_words() -> None:
     )
 
 
+def test_a_warm_up_without_a_duration_is_part_of_nothing() -> None:
+    result = inserts({1: [100.0]}, options={"num_inserts": 100, "warm_up_s": 5.0})
+    assert "1 worker at once, not counting the first 5 s (warm-up), " in words.describe_measurement(
+        result
+    )
+
+
+def test_what_readers_were_offered_is_said() -> None:
+    for options, said in (
+        ({}, "beside 2 readers, "),
+        ({"query_rate_per_s": 5.0}, "readers (5 queries/s offered), "),
+    ):
+        result = inserts({1: [100.0]}, options={"readers": 2, **options})
+        assert said in words.describe_measurement(result)
+
+
 def test_no_answer() -> None:
     assert words.give_answer(inserts({})) == "No run is valid: there is no figure to use."
     assert (
