@@ -294,7 +294,9 @@ class Config:
 
 def chart_keys() -> list[str]:
     """The keys of the chart's values that a config file may set: all but `run`."""
-    values = yaml.safe_load((shipped("deployment") / "values.yaml").read_text())
+    from simulator.workloads.yaml_source import load_yaml
+
+    _, values = load_yaml((shipped("deployment") / "values.yaml").read_text())
     return [key for key in values if key != "run"]
 
 

@@ -31,7 +31,12 @@ class PlainLoader(yaml.SafeLoader):
     """YAML without dates: they stay the texts that they are, as in JSON."""
 
 
-PlainLoader.yaml_implicit_resolvers = {
+# Ten times as fast, where PyYAML has it: a fifth of what a command needed until its run began.
+class _FastLoader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
+    """Likewise."""
+
+
+PlainLoader.yaml_implicit_resolvers = _FastLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
@@ -42,10 +47,18 @@ def load_yaml(text: str) -> tuple[yaml.Node, Any]:
 
     yaml.YAMLError if the text is no YAML.
     """
-    root = yaml.compose(text, Loader=PlainLoader)
+    try:
+        return _load(text, _FastLoader)
+    except (yaml.YAMLError, ValueError):
+        # Its errors say less, and it has a limit of its own of how deep the parts may be nested.
+        return _load(text, PlainLoader)
+
+
+def _load(text: str, loader: type[yaml.SafeLoader]) -> tuple[yaml.Node, Any]:
+    root = yaml.compose(text, Loader=loader)
     if root is None:
         return yaml.ScalarNode("tag:yaml.org,2002:null", "", yaml.Mark("", 0, 0, 0, "", 0)), None
-    return root, yaml.load(text, Loader=PlainLoader)  # noqa: S506 - it is a SafeLoader
+    return root, yaml.load(text, Loader=loader)  # noqa: S506 - it is a SafeLoader
 
 
 def read_document(path: Path, taken: Collection[str] = ()) -> dict[str, Any]:
