@@ -20,6 +20,7 @@ the end of a pipe.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import selectors
@@ -120,6 +121,9 @@ class _Launcher:
         status = 1
         try:
             born = time.monotonic()
+            # Nor is there garbage among what the launcher has imported.
+            gc.freeze()
+            gc.enable()
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
