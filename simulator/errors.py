@@ -20,8 +20,15 @@ class OptionError(SimulatorError):
 def one_line(text: object, at_most: int | None = None) -> str:
     """A text from elsewhere for a message of ours: without line breaks, `at_most` so many characters.
 
-    Of an exception without a text, its type.
+    Of an exception without a text, its type; of one of the system's without a file, its words and not its
+    number, which differs from system to system.
     """
+    if (
+        isinstance(text, OSError)
+        and type(text).__str__ is OSError.__str__
+        and text.filename is None
+    ):
+        text = text.strerror or text
     found = " ".join(str(text).split())
     if not found and isinstance(text, BaseException):
         return type(text).__name__

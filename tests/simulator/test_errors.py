@@ -13,6 +13,8 @@ from simulator.errors import one_line
         ("FATAL:  no\n\tHINT: yes\r\n", "FATAL: no HINT: yes"),
         (OSError(" gone \n away"), "gone away"),
         (TimeoutError(), "TimeoutError"),
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (FileNotFoundError(2, "No such file", "x"), "[Errno 2] No such file: 'x'"),
         ("", ""),
         (None, "None"),
     ],
