@@ -78,7 +78,8 @@ def test_a_database_that_never_comes_back_ends_the_run_and_what_was_measured_is_
     assert result["complete"] is False
     (run,) = result["runs"]
     assert run["valid"] is False
-    assert run["invalid_reasons"] == [error.removeprefix("error: ").replace("\n", " ")]
+    (reason,) = run["invalid_reasons"]
+    assert error.removeprefix("error: ").replace("\n", " ").startswith(reason)
     # Two seconds of 1,000 events each, and none for two more.
     assert 1000 < run["events"] <= 4000
     assert len(run["per_worker"]) == 2
@@ -133,7 +134,7 @@ def test_above_what_there_is_is_saturated_and_too_short_is_invalid(tool: Tool) -
     assert run["valid"] is True
     assert 10 < run["inserts_per_s"] < 20.5
     assert run["offered"]["saturated"] is True
-    assert "saturated: 1 worker, run 1: 1,000 events/s were not kept up with: of 1," in done.out
+    assert "saturated: 1 worker, run 1: 1,000 events/s were not kept up with: 1," in done.out
     done = tool.run_here(*one, "--duration", "20ms")
     assert done.status == 1
     assert "nothing was measured: no answer came within the window" in done.err
