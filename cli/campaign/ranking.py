@@ -12,7 +12,8 @@ from ..results.model import Result
 from ..results.naming import format_options
 from ..results.place import Place
 from ..show.clients import describe_client_costs
-from ..show.ratios import lead_comparison
+from ..show.ratios import MOST_PLACES, lead_comparison
+from ..show.tables import format_ms, format_rate
 
 MOST_UNEQUAL = 1.05
 """How many times as many events some queries may meet as others."""
@@ -31,6 +32,11 @@ _ONE_REPETITION = (
     " repeats: 6, and runs: 1 for the same time."
 )
 """Of equals measured in blocks `benchmarks/false_alarms` finds a quarter and more called different."""
+
+_BY_RESPONSE = (
+    "The candidates were given other rates: inserts per second are what was asked for, so that only times"
+    " rank them."
+)
 
 Samples = Mapping[Place, Sequence[float]]
 """What a result has measured: where -> a figure for each run."""
@@ -59,17 +65,12 @@ def rank_candidates(step: str, measured: Mapping[str, Sequence[Result]], repeats
     one, its runs are the samples. Where the candidates have other worker counts, each stands with
     the one at which it is fastest.
     """
-    own = {
-        name: _Measured(results, [_collect(result) for result in results])
-        for name, results in measured.items()
-    }
-    known = {name: one for name, one in own.items() if one.known}
-    known, chosen = _take_best_workers(known)
-    lines = []
+    known, chosen = _take_best_workers(_collect_known(measured))
+    lines = [_BY_RESPONSE] if _differ_in_rate(measured) else []
     if known:
         base = next(iter(known.values()))
         by_speed = sorted(known, key=lambda name: -_score(base, known[name]))
-        lines = _tell(by_speed, known)
+        lines += _tell(by_speed, known)
     if chosen:
         said = ", ".join(f"{name} {count:,}" for name, count in chosen.items())
         lines.append(f"Inserts of each at its best number of workers: {said}.")
@@ -101,17 +102,46 @@ def pool_samples(
 ) -> dict[str, dict[Place, list[float]]]:
     """Candidate -> what it has measured, a sample for each repetition; with other worker counts, at its best
     one. Of a single repetition its runs are the samples."""
+    chosen, _ = _take_best_workers(_collect_known(measured))
+    return {name: _list_samples(one) for name, one in chosen.items()}
+
+
+def _list_samples(measured: _Measured) -> dict[Place, list[float]]:
+    """Of each repetition one; of a single repetition its runs."""
+    if len(measured.samples) == 1:
+        return {place: list(values) for place, values in measured.samples[0].items()}
+    return _pool(measured)
+
+
+def _collect_known(measured: Mapping[str, Sequence[Result]]) -> dict[str, _Measured]:
+    """Candidate -> what it has measured, of those that have a figure by which they can be ranked."""
+    given = _differ_in_rate(measured)
     own = {
-        name: _Measured(results, [_collect(result) for result in results])
+        name: _Measured(
+            results,
+            [
+                {
+                    place: values
+                    for place, values in _collect(one).items()
+                    if place.has_times or not given
+                }
+                for one in results
+            ],
+        )
         for name, results in measured.items()
     }
-    chosen, _ = _take_best_workers({name: one for name, one in own.items() if one.known})
-    return {
-        name: {place: list(values) for place, values in one.samples[0].items()}
-        if len(one.samples) == 1
-        else _pool(one)
-        for name, one in chosen.items()
+    return {name: one for name, one in own.items() if one.known}
+
+
+def _differ_in_rate(measured: Mapping[str, Sequence[Result]]) -> bool:
+    """Whether inserts per second are what the candidates were asked for, and not how fast they are."""
+    rates = {
+        one.settings.load.rate_per_s
+        for results in measured.values()
+        for one in results
+        if one.insert_summary
     }
+    return len(rates) > 1
 
 
 def _collect(result: Result) -> Samples:
@@ -183,7 +213,7 @@ def _warn_of_levels(results: Iterable[Result]) -> list[str]:
 
 def _tell(by_speed: Sequence[str], measured: Mapping[str, _Measured]) -> list[str]:
     best = head = by_speed[0]
-    rank, lines = 1, [f"1. {best}"]
+    rank, lines = 1, [f"1. {best}: {_tell_figures(_list_samples(measured[best]))}."]
     for place, name in enumerate(by_speed[1:], 2):
         if not _is_tie(_compare(measured[head], measured[name])):
             rank, head = place, name
@@ -193,6 +223,23 @@ def _tell(by_speed: Sequence[str], measured: Mapping[str, _Measured]) -> list[st
             text += f" A tie with {head}."
         lines.append(f"{rank}. {text}")
     return lines
+
+
+def _tell_figures(samples: Samples) -> str:
+    """The highest rate, or else the first few times: means over the samples."""
+    means = {place: sum(values) / len(values) for place, values in samples.items()}
+    rates = {place: mean for place, mean in means.items() if not place.has_times}
+    if rates:
+        place = max(rates, key=lambda one: rates[one])
+        where = f" ({place})" if len(rates) > 1 else ""
+        unit = "events per second hold" if place.capacity else "inserts per second"
+        return f"{format_rate(rates[place])} {unit}{where}"
+    told = [
+        f"{place} {format_ms(mean)} ms" if place.response else f"{place} {format_ms(mean)} s"
+        for place, mean in list(means.items())[:MOST_PLACES]
+    ]
+    more = len(means) - len(told)
+    return ", ".join(told) + (f" and {more} more" if more else "")
 
 
 def _score(base: _Measured, other: _Measured) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..errors import EXIT_FAILED, RunFailed
-from ..output import say, write_whole
+from ..output import say, say_prose, write_whole
 from ..results.model import Result
 from ..results.store import StoredResult
 from ..show.figure import Figure
@@ -37,7 +37,7 @@ def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
         for ranking in rankings:
             say(f"\n{ranking.title}")
             for line in ranking.lines:
-                say(line)
+                say_prose(line)
         say(f"\nReport: {folder.report}\nResults: {folder.results}")
     if failed:
         name, why = next(iter(failed.items()))

@@ -6,8 +6,9 @@ from cli.campaign.ranking import rank_candidates
 from cli.campaign.ranking_figure import draw_ranking
 from cli.results.model import Result
 from cli.results.tuning import TunedSetting
+from simulator.contract import LatencyMs
 
-from ..made import inserts, queries, tuned
+from ..made import inserts, open_loop, queries, tuned
 
 
 def _repeats(*rates: float) -> list[Result]:
@@ -26,7 +27,7 @@ def test_ties_are_called_ties_and_share_a_rank() -> None:
         },
         3,
     )
-    assert ranking.lines[0] == "1. fast"
+    assert ranking.lines[0] == "1. fast: 1,000 inserts per second."
     assert ranking.lines[1] == "1. as-fast: 1 tie with fast in inserts."
     assert ranking.lines[2].startswith("3. slow: ")
     assert "slower than fast in inserts" in ranking.lines[2]
@@ -44,13 +45,47 @@ def test_single_runs_decide_nothing() -> None:
     one, two = inserts({4: [100.0]}), inserts({4: [200.0]})
     ranking = rank_candidates("insert", {"a": [one], "b": [two]}, 1)
     *ranks, advice = ranking.lines
-    assert ranks == ["1. b", "2. a: 2.00× slower than b in inserts, from single runs."]
+    assert ranks == [
+        "1. b: 200 inserts per second.", "2. a: 2.00× slower than b in inserts, from single runs.",
+    ]  # fmt: skip
     assert advice.startswith("One repetition: ") and "repeats: 6" in advice
+
+
+def test_where_a_rate_was_given_only_response_times_rank() -> None:
+    """Who was asked for more is not faster for it."""
+
+    def make(rate: float, response_ms: float) -> Result:
+        result = open_loop({2: [rate, rate * 1.001]}, rate_per_s=rate)
+        for number, run in enumerate(result.insert_runs):
+            ms = response_ms + number / 100
+            run.latency_ms = LatencyMs(p50=ms, p90=ms, p99=2 * ms, p99_9=2 * ms, max=2 * ms)
+        return result
+
+    measured = {"much": [make(9000.0, 8.0)], "little": [make(1000.0, 2.0)]}
+    told, first, second, *_ = rank_candidates("insert", measured, 1).lines
+    assert "only times rank them" in told
+    assert first == "1. little: 2 workers, response p50 2 ms, 2 workers, response p99 4.01 ms."
+    assert second.startswith("2. much: ") and "slower than little in response times" in second
+    assert "inserts" not in second
+    assert draw_ranking("insert", measured) is None
+    closed = rank_candidates("insert", {"a": [make(900.0, 1.0)], "b": [inserts({2: [5.0]})]}, 1)
+    assert "b: nothing to rank." in closed.lines
+    alike = rank_candidates("insert", {"a": [make(900.0, 1.0)], "b": [make(900.0, 1.0)]}, 1)
+    assert alike.lines[0].startswith("1. a: 900 inserts per second")
+
+
+def test_queries_stand_with_their_times() -> None:
+    measured = {
+        name: [queries({query: [took, took] for query in "wxyz"})]
+        for name, took in (("a", 0.5), ("b", 2.0))
+    }
+    lines = rank_candidates("query", measured, 1).lines
+    assert lines[0] == "1. a: w 0.5 s, x 0.5 s, y 0.5 s and 1 more."
 
 
 def test_who_has_no_figure_is_named() -> None:
     ranking = rank_candidates("insert", {"a": _repeats(100, 101), "b": [], "c": _repeats(50)}, 2)
-    assert ranking.lines[0] == "1. a"
+    assert ranking.lines[0] == "1. a: 100 inserts per second."
     assert "b: nothing to rank." in ranking.lines
     assert "c: from 1 of 2 repetitions only." in ranking.lines
 
@@ -68,7 +103,7 @@ def test_variants_of_the_number_of_workers_compare_by_their_best() -> None:
     one = [inserts({1: [rate, rate * 1.01]}) for rate in (100, 101)]
     several = [inserts({2: [rate, rate * 1.01], 4: [rate / 2, rate / 2]}) for rate in (300, 303)]
     ranking = rank_candidates("insert", {"one": one, "several": several}, 2)
-    assert ranking.lines[0] == "1. several"
+    assert ranking.lines[0] == "1. several: 303 inserts per second."
     assert ranking.lines[1].startswith("2. one: ")
     assert "slower than several in inserts" in ranking.lines[1]
     assert ranking.lines[2] == "Inserts of each at its best number of workers: one 1, several 2."
@@ -84,7 +119,7 @@ def test_tunings_are_ranked_by_what_their_best_settings_reach() -> None:
         )
 
     ranking = rank_candidates("tune", {"a": [make(0, 100.0)], "b": [make(1, 400.0)]}, 1)
-    assert ranking.lines[0] == "1. b"
+    assert ranking.lines[0] == "1. b: 400 inserts per second."
     assert ranking.lines[1].startswith("2. a: 3.9")
     assert ranking.lines[1].endswith("slower than b in what its best settings reach.")
     assert ranking.lines[2:4] == ["a is best with batch=10.", "b is best with batch=1000."]
