@@ -234,11 +234,16 @@ class Running:
         if report.insert is not None:
             report.insert.marks = disturber.marks
             report.insert.outages = find_outages(report.insert)
+        failure = None if report.failure is None else self._explain(report.failure)
         for part in (report.insert, report.read):
             if part is not None:
-                part.invalid_reasons = name_durations(part.invalid_reasons, self.command)
-        if report.failure is not None:
-            raise RunGivenUp(self._explain(report.failure), report)
+                reasons = [
+                    failure if failure and one == report.failure else one
+                    for one in part.invalid_reasons
+                ]
+                part.invalid_reasons = name_durations(reasons, self.command)
+        if failure is not None:
+            raise RunGivenUp(failure, report)
         return report
 
     def _explain(self, failure: str) -> str:

@@ -74,6 +74,7 @@ def test_a_database_that_never_comes_back_ends_the_run_and_what_was_measured_is_
     )  # fmt: skip
     error = done.error(1)
     assert "gave up after 2 s (connection_lost)" in error
+    assert "; the embedded PostgreSQL has ended: " in error
     result = tool.result()
     assert result["complete"] is False
     (run,) = result["runs"]
