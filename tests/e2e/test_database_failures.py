@@ -169,7 +169,7 @@ def test_embedded_server_out_of_disk(tool: Tool) -> None:
         assert not (disk / "pg" / "data").exists()
         # With more room the next command creates the data again.
         subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
-        tool.run(*ONE, "-t", "embedded", env={"EMBEDDED_DATA_DIR": str(disk / "pg")}).ok()
+        tool.run_here(*ONE, "-t", "embedded", env={"EMBEDDED_DATA_DIR": str(disk / "pg")}).ok()
 
 
 def test_server_that_stops_for_good(tool: Tool, server: Server) -> None:
@@ -222,12 +222,12 @@ def test_embedded_server_killed_in_mid_run(tool: Tool) -> None:
     assert "gave up after 2 retries (connection_lost)" in done.error(1)
     tool.check_nothing_runs()
     # The data recover from it.
-    tool.run(*ONE, "-t", "embedded", "--output", tool.place / "second").ok()
+    tool.run_here(*ONE, "-t", "embedded", "--output", tool.place / "second").ok()
 
 
 def test_two_runs_on_one_database(tool: Tool, server: Server) -> None:
     tool.add_target("server", **server.target())
-    tool.run(*ONE, "-t", "server", "--output", tool.place / "before").ok()
+    tool.run_here(*ONE, "-t", "server", "--output", tool.place / "before").ok()
     with server.connection() as connection, connection.cursor() as cursor:
         # Keeps the first one's inserts waiting, and nothing else.
         cursor.execute("BEGIN")
@@ -235,7 +235,7 @@ def test_two_runs_on_one_database(tool: Tool, server: Server) -> None:
         first = tool.start(*ONE, "-t", "server", "--no-clean")
         first.await_err(": running")
         for command in (ONE, ("query", "-r", "1")):
-            done = tool.run(*command, "-t", "server", "--output", tool.place / "second")
+            done = tool.run_here(*command, "-t", "server", "--output", tool.place / "second")
             error = done.error(1)
             assert "another run is using the database" in error
             assert "wait for it to end, or use another database" in error
@@ -251,7 +251,7 @@ def test_two_runs_on_one_database(tool: Tool, server: Server) -> None:
 def test_two_runs_on_the_embedded_server(tool: Tool) -> None:
     first = tool.start(*ONE, "-t", "embedded", "--num-inserts", 10_000_000)
     first.await_err(": running")
-    error = tool.run(*ONE, "-t", "embedded", "--output", tool.place / "second").error(1)
+    error = tool.run_here(*ONE, "-t", "embedded", "--output", tool.place / "second").error(1)
     assert "another run is using the embedded PostgreSQL" in error
     assert "EMBEDDED_DATA_DIR" in error
     assert list((tool.place / "second").iterdir()) == []

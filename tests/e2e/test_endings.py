@@ -115,7 +115,7 @@ def test_command_killed_after_a_run(tool: Tool) -> None:
     assert result["complete"] is False
     assert [run["run"] for run in result["runs"]][:1] == [1]
     assert all(run["valid"] for run in result["runs"])
-    listed = tool.run("results").ok().out
+    listed = tool.run_here("results").ok().out
     assert "incomplete" in listed
 
 
@@ -128,7 +128,7 @@ def test_command_with_embedded_server_killed(tool: Tool, at_once: bool) -> None:
     if not at_once:
         tool.check_nothing_runs(within_s=8)
     # The next command need not wait for the end of what the last one left.
-    done = tool.run(*EMBEDDED, "--num-inserts", 100, "--output", tool.place / "next").ok()
+    done = tool.run_here(*EMBEDDED, "--num-inserts", 100, "--output", tool.place / "next").ok()
     assert done.seconds < 15
     tool.check_nothing_runs(within_s=0.5)
 
@@ -141,7 +141,7 @@ def test_command_killed_while_it_makes_the_embedded_data(tool: Tool) -> None:
     running.send(signal.SIGKILL)
     tool.check_nothing_runs(within_s=8)
     assert not (home / "data").exists()
-    tool.run(
+    tool.run_here(
         *EMBEDDED, "--num-inserts", 100, "--output", tool.place / "next",
         env={"EMBEDDED_DATA_DIR": str(home)},
     ).ok()  # fmt: skip
@@ -251,7 +251,7 @@ def test_second_signal_hurries_an_embedded_server_that_hangs(tool: Tool) -> None
     assert done.status == 130
     assert "Traceback" not in done.err, done.err
     tool.check_nothing_runs()
-    tool.run(*EMBEDDED, "--num-inserts", 100, "--output", tool.place / "next").ok()
+    tool.run_here(*EMBEDDED, "--num-inserts", 100, "--output", tool.place / "next").ok()
 
 
 def test_many_signals(tool: Tool) -> None:
@@ -408,7 +408,7 @@ def test_second_signal_ends_an_embedded_server_of_which_nothing_answers(tool: To
     assert done.status == 130
     assert "Traceback" not in done.err, done.err
     tool.check_nothing_runs(within_s=0.5)
-    tool.run(*EMBEDDED, "--num-inserts", 100, "--output", tool.place / "next").ok()
+    tool.run_here(*EMBEDDED, "--num-inserts", 100, "--output", tool.place / "next").ok()
 
 
 def test_second_signal_ends_the_making_of_embedded_data_that_hangs(tool: Tool) -> None:

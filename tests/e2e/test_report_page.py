@@ -443,7 +443,8 @@ def test_plot_and_report_here_by_default(tool: Tool, kept: Kept) -> None:
 
 def test_the_command_writes_the_report(tool: Tool, kept: Kept, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
-    done = write_report(tool, kept, file, "--title", "Mine & yours")
+    arguments = (*kept.values(), "--output", file, "--title", "Mine & yours")
+    done = tool.run_here("report", *arguments).ok()
     assert f"Written: {file}" in done.err
     assert done.out == ""
     html = file.read_text()
