@@ -155,6 +155,11 @@ def test_what_libpq_guesses_of_a_lost_connection_is_left_out() -> None:
     assert str(meaning) == "server closed the connection unexpectedly"
 
 
+def test_a_refused_statement_names_no_other_database() -> None:
+    meaning = translate("42601", "syntax error", False, Dialect(), Job(Temperature.schema))
+    assert str(meaning) == "the database refused a statement (42601): syntax error"
+
+
 def test_tables_of_a_job() -> None:
     single = Job(Temperature.schema)
     assert single.table_names == ["events"]

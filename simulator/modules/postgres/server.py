@@ -272,4 +272,4 @@ def translate(
         return SimulatorError(
             f"{text}; a proxy on the way doesn't keep prepared statements: set prepared_statements=false"
         )
-    return SimulatorError(f"PostgreSQL refused a statement ({code}): {text}")
+    return SimulatorError(f"the database refused a statement ({code}): {text}")
