@@ -18,7 +18,8 @@ from .output import say, say_prose, terminal_width
 from .plan import Sweep, check_capabilities, public_data, public_load, share_devices
 from .results.clients import ClientComparison, ClientTurn
 from .results.model import Result
-from .session import Request, Running, Session, open_session
+from .running import Running
+from .session import Request, Session, open_session
 from .show.clients import describe_clients, tabulate_clients
 from .show.notes import list_notes
 from .show.progress import Display

@@ -17,7 +17,8 @@ from .config import ExecutorName, load_config
 from .errors import EXIT_FAILED, CliError, ConfigError, RunFailed
 from .output import say
 from .plan import check_workload
-from .session import Request, make_settings, open_session
+from .running import make_settings
+from .session import Request, open_session
 from .signals import Interrupts
 from .workloads import begin, complete_data, make_workload
 

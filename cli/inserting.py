@@ -23,13 +23,8 @@ from .plan import (
 from .results.model import Result
 from .results.place import format_workers
 from .results.statistics import summarize_inserts
-from .session import (
-    Request,
-    Running,
-    Session,
-    new_token,
-    open_session,
-)
+from .running import Running, new_token
+from .session import Request, Session, open_session
 from .show.notes import list_notes, tell_outages
 from .show.progress import Display
 from .show.stored import tabulate_figures

@@ -16,7 +16,8 @@ from .errors import EXIT_FAILED, RunFailed
 from .live.serving import tell_end
 from .output import say
 from .results.model import Result
-from .session import Running, Session
+from .running import Running
+from .session import Session
 from .show.progress import Display, make_display
 from .signals import Interrupted, Interrupts
 

@@ -28,7 +28,8 @@ from .results.model import Baseline, Result
 from .results.place import format_workers
 from .results.reads import summarize_reads
 from .results.statistics import summarize_inserts
-from .session import Request, Running, Session, new_token, open_session
+from .running import Running, new_token
+from .session import Request, Session, open_session
 from .show.answers import describe_answers
 from .show.notes import list_notes
 from .show.progress import Display

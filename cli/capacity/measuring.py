@@ -10,7 +10,7 @@ from ..errors import RunFailed
 from ..inserting import join_environments
 from ..plan import share_devices
 from ..results.capacity import Capacity, CapacityStep
-from ..session import Running
+from ..running import Running
 from ..show.progress import Display
 from .answer import find_answer
 from .course import Course

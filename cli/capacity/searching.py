@@ -24,7 +24,8 @@ from ..plan import (
 )
 from ..querying import choose_queries
 from ..results.model import Result
-from ..session import Request, Running, Session, open_session
+from ..running import Running
+from ..session import Request, Session, open_session
 from ..show.answers import describe_answers
 from ..show.capacity import describe_capacity, describe_steps, tabulate_capacity
 from ..show.notes import list_notes

@@ -20,7 +20,8 @@ from ..results.capacity import CapacityLimit
 from ..results.model import Result
 from ..results.naming import format_options
 from ..results.tuning import Trial, Tuning
-from ..session import Request, Running, Session, open_session
+from ..running import Running
+from ..session import Request, Session, open_session
 from ..show.notes import list_notes
 from ..show.progress import Display
 from ..show.status import format_span

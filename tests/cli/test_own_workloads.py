@@ -16,7 +16,8 @@ from cli.errors import ConfigError
 from cli.main import commands
 from cli.plan import PlannedRun, by_workers, public_data
 from cli.results.conditions import flatten_definition
-from cli.session import Request, make_settings, open_session
+from cli.running import make_settings
+from cli.session import Request, open_session
 from cli.workloads import choose_workload, complete_data, make_workload, read_options
 from simulator.build import build
 from simulator.contract import DataSet, Load, RunSettings

@@ -20,7 +20,7 @@ from cli.plan import (
     plan_inserts,
     split_options,
 )
-from cli.session import make_settings
+from cli.running import make_settings
 from simulator.contract import DataSet, Load, PrimaryKey, Tables, Timestamps
 from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Capabilities, Options, Support

@@ -12,7 +12,8 @@ import pytest
 from cli.disturbances import Disturber
 from cli.embedded import EmbeddedPostgres
 from cli.errors import ConfigError, RunFailed
-from cli.session import Request, Running, name_durations, open_session
+from cli.running import Running, name_durations
+from cli.session import Request, open_session
 from simulator.contract import Report
 
 

@@ -19,7 +19,8 @@ from cli.disturbances import Disturber
 from cli.errors import RunFailed
 from cli.executors.base import Executor, Series, Watch
 from cli.results.store import ResultFolder
-from cli.session import Request, Running
+from cli.running import Running
+from cli.session import Request
 from cli.show.progress import PlainDisplay
 from cli.signals import Interrupts
 from simulator.contract import (
