@@ -41,7 +41,9 @@ class CapacityLimit(BaseModel):
         return self.measure if self.query is None else f"query:{self.query}:{self.measure}"
 
     def __str__(self) -> str:
-        """`p99=100ms`, `error_share=0.1%`."""
+        """`p99=100ms`, `p99=2s`, `error_share=0.1%`."""
+        if self.measure.is_time and self.at_most >= 1000:
+            return f"{self.name}={self.at_most / 1000:.10g}s"
         if self.measure.is_time:
             return f"{self.name}={self.at_most:.10g}ms"
         return f"{self.name}={100 * self.at_most:.10g}%"

@@ -73,7 +73,8 @@ class Feed:
         self._in_thread = encoder.overlaps and (punctual or batch > 0)
         unit = encoder.unit_events or batch or 1
         self._chunk = -(-(_CHUNK_EVENTS if batch else _CHUNK_SINGLES) // unit) * unit
-        self._most_chunk = _MOST_CHUNK_EVENTS if batch else self._chunk
+        # What numpy does with so many values at once would make requests late that are due by the clock.
+        self._most_chunk = _MOST_CHUNK_EVENTS if batch and not punctual else self._chunk
         self._ready: deque[Payload] = deque()
         self.generate_s = 0.0
         self.encode_s = 0.0

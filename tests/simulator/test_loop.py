@@ -120,6 +120,9 @@ def test_chunks_grow_as_long_as_one_costs_little(monkeypatch: pytest.MonkeyPatch
     source, asked = feed(300_000, 1000)
     assert sum(payload.events for payload in source) == 300_000
     assert [size for _, size in asked][:4] == [17_000, 34_000, 34_000, 34_000]
+    source, asked = feed(60_000, 1000, punctual=True)
+    assert sum(payload.events for payload in source) == 60_000
+    assert {size for _, size in asked[:-1]} == {17_000}
     monkeypatch.setattr("simulator.worker.feed._SHORT_CHUNK_S", 0.0)
     source, asked = feed(100_000, 1000)
     assert sum(payload.events for payload in source) == 100_000

@@ -23,12 +23,12 @@ def offered(**changes: Any) -> Offered:
     ("text", "value", "shown"),
     [
         ("p99=100ms", 100.0, "p99=100ms"),
-        ("p50=2s", 2000.0, "p50=2000ms"),
+        ("p50=2s", 2000.0, "p50=2s"),
         ("p99_9=0.5ms", 0.5, "p99_9=0.5ms"),
         ("service_p99=250us", 0.25, "service_p99=0.25ms"),
         ("error_share=0.1%", 0.001, "error_share=0.1%"),
         ("error_share=0", 0.0, "error_share=0%"),
-        ("query:count-events:p99=1.5s", 1500.0, "query:count-events:p99=1500ms"),
+        ("query:count-events:p99=1.5s", 1500.0, "query:count-events:p99=1.5s"),
     ],
 )
 def test_limits_are_read_and_written(text: str, value: float, shown: str) -> None:
