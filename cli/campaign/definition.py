@@ -138,6 +138,18 @@ class Step(_Part):
     """An insert in whose runs something is done to the database."""
     label: str | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_name(cls, value: object) -> object:
+        """Its name alone, or with nothing below it, is short for one without options."""
+        if isinstance(value, str):
+            return {value: {}}
+        if isinstance(value, dict):
+            return {
+                key: {} if each is None and key in COMMANDS else each for key, each in value.items()
+            }
+        return value
+
     @model_validator(mode="after")
     def _is_one_command(self) -> Step:
         if len(self.model_fields_set & set(COMMANDS)) != 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 
 from simulator.contract import InsertRun, Machine, Offered, ReadRun
 
@@ -217,6 +217,10 @@ def find_short(result: Result) -> Iterator[Weakness]:
     runs = [run for run in result.insert_runs if run.offered or result.command != "capacity"]
     load = result.settings.load
     longer_s = load.warm_up_s + SHORT_WINDOW_S
+    if result.command == "capacity" and load.duration_s:
+        # Unless it is given, the warm-up of a longer step is longer, too.
+        share = 1 - load.warm_up_s / load.duration_s
+        longer_s = ceil(round(SHORT_WINDOW_S / share, 6)) if share > 0 else longer_s
     remedy = (
         f"with more --num-inserts let them take {SHORT_WINDOW_S:.0f} s or longer"
         if load.duration_s is None

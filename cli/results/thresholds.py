@@ -61,9 +61,10 @@ def parse_threshold(text: str) -> Threshold:
         value = float(number.replace(",", "").replace("_", "")) * units[unit]
     except (ValueError, KeyError):
         example = f"{metric} {sign} 50ms" if _is_time(metric) else f"{metric} {sign} 20k"
+        share = "0.95" if "<" in sign else "1.1"
         raise ConfigError(
             f"--fail-if {text!r}: write a number with its unit, as in '{example}', or a share of the"
-            f" first result's as in '{metric} {sign} 1.1 base'"
+            f" first result's as in '{metric} {sign} {share} base'"
         ) from None
     return Threshold(text, metric, sign, value, unit == "base")
 

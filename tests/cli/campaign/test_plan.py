@@ -224,6 +224,12 @@ def test_what_does_not_go_together(text: str, words: str, tmp_path: Path) -> Non
     assert words in error.value.message
 
 
+@pytest.mark.parametrize("step", ["insert: {}", "insert:", "insert"])
+def test_a_step_without_options(step: str, tmp_path: Path) -> None:
+    [[job]] = plan_turns(_read(HEAD.replace("insert: {}", step), tmp_path))
+    assert (job.name, job.arguments) == ("embedded insert", ("--target=embedded",))
+
+
 def test_steps_and_disturb_are_inserts(tmp_path: Path) -> None:
     definition = _read(
         HEAD.replace("insert: {}", "steps: {steps: 3}\n- disturb: {disturb: [1s run true]}"),

@@ -53,6 +53,8 @@ def test_queries() -> None:
         ("p99 > 50", "p99 > 50ms"),
         ("rate < 50ms", "rate < 20k"),
         ("rate < 1.2.3 base", "rate < 20k"),
+        ("rate < 95%", "as in 'rate < 0.95 base'"),
+        ("p99 > 110%", "as in 'p99 > 1.1 base'"),
         ("query: > 1s", "write a limit|is none of"),
     ],
 )

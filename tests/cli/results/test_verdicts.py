@@ -12,7 +12,7 @@ from cli.results.verdicts import find_weaknesses, is_stable, summarize_doubts
 from cli.results.weakness import Kind, Weakness
 from simulator.contract import Machine, QueryRun
 
-from ..made import STORED, client, inserts, open_loop, queries, steps
+from ..made import STORED, capacity, client, inserts, open_loop, queries, steps
 
 MANY = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
 
@@ -140,6 +140,15 @@ def test_a_run_by_the_clock_is_short_by_its_duration() -> None:
         "runs of 4.0 s measure much of their own start and end; with --duration 11s or longer they"
         " measure less of it"
     )
+
+
+def test_a_longer_step_of_a_search_has_a_longer_warm_up() -> None:
+    result = capacity()
+    for run in result.insert_runs:
+        run.window_s = 4.0
+    (found,) = of_kind(result, Kind.SHORT)
+    # Of which a sixth is left out: ten seconds stay.
+    assert "with --step-duration 12s or longer" in found.text
 
 
 def busy(node: str = "vm", **shares: float) -> list[Machine]:
