@@ -132,6 +132,11 @@ def format_value(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list | tuple):
         return ",".join(map(format_value, value))
+    if isinstance(value, Mapping):
+        return ",".join(
+            f"{name}={each:g}" if isinstance(each, float) else f"{name}={format_value(each)}"
+            for name, each in value.items()
+        )
     return str(value)
 
 

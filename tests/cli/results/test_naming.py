@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from cli.results.naming import find_changed_options, find_differing_options, name_results
+from cli.results.naming import (
+    find_changed_options,
+    find_differing_options,
+    format_options,
+    name_results,
+)
 
 from ..made import inserts, queries, steps, stored
 
@@ -86,3 +91,13 @@ def test_options_that_are_no_defaults() -> None:
     # Of a module that isn't installed here nothing is known.
     gone = inserts({1: SLOW}, options={"batch": 20, "module": module}, module="gone")
     assert find_changed_options(gone) == {"num_inserts": 1000, "batch": 20}
+
+
+def test_settings_are_written_as_on_a_command_line() -> None:
+    options = {
+        "queries": {"newest-per-device": 3.0, "temperature-stats": 0.5},
+        "batch": 1000, "clean": True, "rate_per_s": None, "workers": [1, 4],
+    }  # fmt: skip
+    assert format_options(options) == (
+        "queries=newest-per-device=3,temperature-stats=0.5 batch=1000 clean=true rate_per_s=- workers=1,4"
+    )
