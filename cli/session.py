@@ -20,7 +20,7 @@ from simulator.modules.options import parse_options
 from simulator.workloads.base import WorkloadOptions
 
 from .cluster import Place
-from .config import ExecutorName, Target, load_config
+from .config import Config, ExecutorName, Target, load_config
 from .disturbances import Action, Disturbance, Disturber, check_disturbances, parse_disturbance
 from .embedded import EmbeddedPostgres
 from .errors import ConfigError
@@ -187,14 +187,19 @@ class Session:
             )
 
 
+def find_module(config: Config, target: Target) -> type[AnyModule]:
+    """A target's module; ConfigError, which says where it is named, if there is none of that name."""
+    try:
+        return load_module(target.module)
+    except OptionError as error:
+        raise ConfigError(f"{config.where('targets', target.name, 'module')}: {error}") from error
+
+
 def open_session(request: Request) -> Session:
     """Read the config and check target, executor, module and options; ConfigError if one is wrong."""
     config = load_config(request.config_file)
     target = config.target(request.target)
-    try:
-        module = load_module(target.module)
-    except OptionError as error:
-        raise ConfigError(f"{config.where('targets', target.name, 'module')}: {error}") from error
+    module = find_module(config, target)
     for unknown in config.unknown_keys(target.name, partial(option_names, module)):
         raise ConfigError(unknown)
     executor = ExecutorName(request.executor) if request.executor else target.executor

@@ -140,8 +140,9 @@ def find_period(values: NDArray[np.bytes_]) -> int:
     flat = octets.reshape(-1)
     first, content = octets[0].tobytes(), octets[: count // 2 + 1].tobytes()
     place = content.find(first, width)
-    while place % width > 0:
-        place = content.find(first, place + 1)
+    while place > 0 and place % width:
+        # It lies across two texts: on with the next whole one.
+        place = content.find(first, place - place % width + width)
     if place < 0:
         return 0
     return place // width if np.array_equal(flat[place:], flat[:-place]) else 0

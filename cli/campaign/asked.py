@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from simulator.modules import load_module
-
 from ..config import Config, load_config
 from ..errors import ConfigError
 from ..output import note
+from ..session import find_module
 from ..signals import Interrupts
 from .definition import Definition, load_definition
 from .folder import CampaignFolder
@@ -84,14 +83,14 @@ def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> lis
     lacking: dict[str, str] = {}
     asked = [job for turn in turns for job in turn if job.command == "clients"]
     for job in asked:
-        module = config.target(name_target(definition, job.candidate)).module
-        if not load_module(module).CAPABILITIES.clients:
-            lacking[job.name] = module
+        target = config.target(name_target(definition, job.candidate))
+        if not find_module(config, target).CAPABILITIES.clients:
+            lacking[job.name] = target.module
     if not lacking:
         return turns
     if len(lacking) == len(asked):
         raise ConfigError("step clients: none of these databases has an official client")
-    targets = {job.candidate.target: lacking[job.name] for job in asked if job.name in lacking}
-    for target, name in targets.items():
-        note(f"left out: {target} clients: module {name} has no official client")
+    modules = {job.candidate.target: lacking[job.name] for job in asked if job.name in lacking}
+    for label, module in modules.items():
+        note(f"left out: {label} clients: module {module} has no official client")
     return [[job for job in turn if job.name not in lacking] for turn in turns]

@@ -126,29 +126,23 @@ class Target(_Part):
 class Step(_Part):
     """One command, which each target and variant has in its turn."""
 
-    insert: Options | None = None
-    query: Options | None = None
-    mixed: Options | None = None
-    capacity: Options | None = None
-    tune: Options | None = None
-    clients: Options | None = None
-    steps: Options | None = None
+    insert: Options = {}
+    query: Options = {}
+    mixed: Options = {}
+    capacity: Options = {}
+    tune: Options = {}
+    clients: Options = {}
+    steps: Options = {}
     """An insert on growing data."""
-    disturb: Options | None = None
+    disturb: Options = {}
     """An insert in whose runs something is done to the database."""
     label: str | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _read_name(cls, value: object) -> object:
-        """Its name alone, or with nothing below it, is short for one without options."""
-        if isinstance(value, str):
-            return {value: {}}
-        if isinstance(value, dict):
-            return {
-                key: {} if each is None and key in COMMANDS else each for key, each in value.items()
-            }
-        return value
+        """Its name alone is short for one without options."""
+        return {value: None} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _is_one_command(self) -> Step:
