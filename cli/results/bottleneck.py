@@ -69,7 +69,10 @@ def _find_client(run: InsertRun) -> Bottleneck | None:
     assert run.client is not None
     if not run.client.bound:
         return None
-    return Bottleneck(Limit.CLIENT, run.client.bound_reason or "the workers had no CPU left")
+    reason = run.client.bound_reason or "the workers had no CPU left"
+    if run.resources is not None and run.resources.cpu_s is not None:
+        reason += f"; {describe_database(run.resources, run.window_s)}"
+    return Bottleneck(Limit.CLIENT, reason)
 
 
 def _find_database_cpu(run: InsertRun) -> Bottleneck | None:

@@ -187,7 +187,9 @@ def test_cpu_of_the_databases_pod(tool: ClusterTool, namespace: Namespace, datab
     assert used["memory_peak_bytes"] > 10e6
     assert len(used["timeline"]) >= 2
     assert used["restarts"] == 0
-    assert f"the database used {used['cpu_share']:.0%} of {used['cpus']:g} CPUs" in done.out
+    assert f"the database used {used['cpu_share']:.0%} of {used['cpus']:g} CPUs" in done.out, (
+        done.out
+    )
     page.wait()
     check_page(page, run)
 

@@ -98,6 +98,17 @@ def test_the_evidence_has_both_sides() -> None:
     assert "more requests in flight" in found.evidence
 
 
+def test_a_busy_client_has_the_databases_use_beside_it() -> None:
+    """Which shows how much the database had left, where that is known."""
+    found = find_bottleneck(make_run(0.2, client=BOUND))
+    assert found is not None
+    assert found.evidence.startswith("a worker was busy; the database used 20% of 2 CPUs, ")
+    for run in (make_run(None, client=BOUND), make_run(client=BOUND, resources=None)):
+        found = find_bottleneck(run)
+        assert found is not None
+        assert found.evidence == "a worker was busy"
+
+
 def test_the_evidence_names_pods_and_links() -> None:
     found = find_bottleneck(make_run(resources=used_by_pods(link_share=0.9)))
     assert found is not None
