@@ -78,7 +78,7 @@ def test_a_closed_loop_asks_one_after_the_other_until_the_time_is_over() -> None
     one = reads.queries[0]
     assert one.executions == database.asked.count("one")
     assert one.warm == one.executions - 1
-    assert one.cold_s == pytest.approx(0.01, abs=0.008)
+    assert one.cold_s is not None and 0.01 <= one.cold_s < 0.1
     # The answers' lengths, which grow here, as its data do in a mixed run.
     assert (one.rows_min, one.rows_max) == (1, len(database.asked) - (len(database.asked) + 1) % 2)
     assert reads.end_s == pytest.approx(0.2)
@@ -92,7 +92,7 @@ def test_a_query_that_outlasts_the_run_counts_with_its_time_but_not_in_the_rate(
     assert [one.executions for one in reads.queries] == [1, 0]
     found = latency_ms(merge_histograms([reads.histogram]))
     assert found is not None
-    assert found.max == pytest.approx(300, rel=0.2)
+    assert 300 <= found.max < 1000
     # Those that were due meanwhile have waited, and none of them is skipped.
     assert reads.offer is not None
     assert (reads.offer.due, reads.offer.unsent) == (5, 4)
@@ -116,7 +116,11 @@ def test_a_query_that_fails_keeps_no_other_from_being_asked() -> None:
 def test_a_reader_that_lost_its_connection_connects_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simulator.worker.reading._RECONNECT_S", 0.01)
     database = Answers(Retryable("connection_lost", "gone"), 0.001)
-    asker, _ = ask(database, OpenLoop(0.01, 0, Arrivals.EVEN, duration_s=0.1))
+    asker, recorder = ask(database, OpenLoop(0.01, 0, Arrivals.EVEN, duration_s=0.099))
+    one, two = asker.asked.values()
+    offer = recorder.reads([one.result(True), two.result(True)]).offer
     assert database.connected == 2
-    assert sum(one.errors for one in asker.asked.values()) == 1
-    assert len(database.asked) == 10
+    assert one.errors + two.errors == 1
+    # On a machine that is late the last ones may be left when the time is over.
+    assert offer is not None and len(database.asked) + offer.unsent == 10
+    assert len(database.asked) > 2
