@@ -135,9 +135,10 @@ def open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r"))
 
 
-_MAKE_ROOM, _ALLOW = (
+_MAKE_ROOM, _ALLOW, _ELSEWHERE = (
     "make room, or write to another disk",
     "make it writable, or name another place",
+    "name another place",
 )
 _REMEDIES = {
     errno.ENOSPC: _MAKE_ROOM,
@@ -146,6 +147,8 @@ _REMEDIES = {
     errno.EPERM: _ALLOW,
     errno.EROFS: _ALLOW,
     errno.ENOENT: "make its folder, or name another place",
+    errno.EEXIST: _ELSEWHERE,
+    errno.ENOTDIR: _ELSEWHERE,
 }
 
 

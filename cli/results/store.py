@@ -43,8 +43,7 @@ class ResultFolder:
             (self.path / "logs").mkdir()
         except OSError as error:
             raise ConfigError(
-                f"can't write results to {output}: {error.strerror};"
-                " make it writable, or name another folder with --output"
+                f"can't write results to {output} (--output): {explain(error)}"
             ) from error
 
     def logs(self, run: str) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -338,9 +340,21 @@ def test_an_output_that_can_not_be_written_is_found_at_once(tmp_path: Path, obst
     """Before the runs, and not after them. (Permissions would not stop root.)"""
     (tmp_path / "results").write_text("in the way")
     output = tmp_path / "results" if obstacle == "file" else tmp_path / "results" / "below"
-    with pytest.raises(ConfigError, match=r"can't write results to .*--output") as refused:
+    told = r"can't write results to .* \(--output\): .*; name another place"
+    with pytest.raises(ConfigError, match=told) as refused:
         folder(output)
     assert refused.value.exit_code == EXIT_USAGE
+
+
+def test_a_full_disk_is_not_to_be_made_writable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(ConfigError, match="No space left on device; make room"):
+        folder(tmp_path)
 
 
 def keep(output: Path, hour: int, label: str | None) -> str:
