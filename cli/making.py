@@ -124,6 +124,7 @@ def make_all(
             tell_end(error)
         with interrupts.shield():
             result = making.result(running, complete=stopped is None)
+            result.ended_by = None if stopped is None else _name_end(stopped)
             unwritten = running.write(result) if making.count else None
     if making.count:
         making.show(result)
@@ -136,3 +137,8 @@ def make_all(
     if stopped:
         raise stopped
     return 0 if result.valid else EXIT_FAILED
+
+
+def _name_end(stopped: RunFailed | Interrupted) -> str:
+    """What ended a command, as its result says it."""
+    return str(stopped) if isinstance(stopped, Interrupted) else "a run that failed"

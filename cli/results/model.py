@@ -157,6 +157,9 @@ class Result(BaseModel):
     """Where the figures come from, if this tool didn't measure them."""
     complete: bool = True
     """False if the command ended before all its runs were done."""
+    ended_by: str | None = None
+    """What ended it then; None if it couldn't say: it was killed or is still at work, or the result is
+    older than this field."""
     cost_per_hour: float | None = Field(None, gt=0)
     """What the target's database costs, in a currency of the user's choice."""
     options: dict[str, Any]

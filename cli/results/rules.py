@@ -48,9 +48,8 @@ def find_in_whole(result: Result) -> Iterator[Weakness]:
     if result.source:
         yield Weakness(Kind.NOT_MEASURED, f"by this tool: {result.source}")
     if not result.complete:
-        yield Weakness(
-            Kind.INCOMPLETE, "not all runs were made: the command was ended, or is still at work"
-        )
+        how = f"ended by {result.ended_by}" if result.ended_by else "ended, or is still at work"
+        yield Weakness(Kind.INCOMPLETE, f"not all runs were made: the command was {how}")
 
 
 def find_in_inserts(result: Result) -> Iterator[Weakness]:

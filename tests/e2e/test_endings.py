@@ -204,7 +204,7 @@ def test_signal_during_a_run_keeps_those_before(
     # They get no time to end by themselves: the message says it is over.
     tool.check_nothing_runs(within_s=0.5)
     result = tool.result()
-    assert result["complete"] is False
+    assert (result["complete"], result["ended_by"]) == (False, number.name)
     (run,) = result["runs"]
     check_run(run, 300, 10)
     assert len(result["summary"]) == 1

@@ -89,6 +89,7 @@ RESULT: dict[str, Check] = {
     "cost_per_hour": optional(is_seconds),
     "started_at": lambda value: bool(re.fullmatch(r"\d{4}(-\d\d){2}T\d\d(:\d\d){2}\+00:00", value)),
     "complete": is_flag,
+    "ended_by": optional(is_text),
     "fill_level": optional(is_count),
     "overlap": optional(is_seconds),
     # Of queries; each run of inserts has its own.

@@ -27,6 +27,12 @@ def test_what_concerns_all_has_no_place() -> None:
     assert line == "incomplete: not all runs were made: the command was ended, or is still at work"
 
 
+def test_a_command_that_knows_its_end_names_it() -> None:
+    runs = {1: [100.0 + n for n in range(6)]}
+    (line,) = list_notes(inserts(runs, complete=False, ended_by="SIGINT"), False)
+    assert line == "incomplete: not all runs were made: the command was ended by SIGINT"
+
+
 def test_what_was_done_is_told_first_and_of_several_runs_with_the_run() -> None:
     result = disturbed((10.0, 5.0))
     first = list_notes(result, terminal=False)[0]
