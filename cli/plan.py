@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -184,6 +185,7 @@ def option_names(module: type[AnyModule], values: Mapping[str, Any]) -> list[str
     return [*module.options_model.option_names(values), *_find_workloads_of_options(), QUERIES]
 
 
+@cache
 def _find_workloads_of_options() -> dict[str, str]:
     """Option -> a workload that has it."""
     return {

@@ -37,7 +37,7 @@ from . import collector as collector_module
 from . import worker as worker_module
 from .contract import RunSettings
 from .logs import configure_logging, redact
-from .modules import load_module
+from .modules import load_whole_module
 
 _END_PATIENCE_S = 1.0
 
@@ -95,7 +95,7 @@ class _Launcher:
             return
         settings = RunSettings.model_validate(request["settings"])
         listener = None
-        load_module(settings.module)
+        load_whole_module(settings.module)
         if request["launch"] == "collector":
             # Made before the fork: workers can connect at once, and no port is ever guessed.
             listener = socket.create_server(("127.0.0.1", 0), backlog=4096)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from simulator.contract import PrimaryKey
-    from simulator.modules.base import AnyModule, Capabilities, Support
+    from simulator.modules.base import AnyModule, Support
 
     from ..config import Config
 
@@ -88,10 +88,13 @@ def _load(module: str) -> type[AnyModule] | str:
 
 def _overview(config: Config) -> str:
     """A line for each target, in as many tables as the terminal's width needs."""
+    from simulator.workloads import load_workload, workload_names
+
     from ..errors import ConfigError
     from ..output import terminal_width
     from ..show.tables import Table
 
+    schemas = {name: load_workload(name).schema for name in workload_names()}
     rows = []
     for name in config.target_names:
         try:
@@ -113,7 +116,7 @@ def _overview(config: Config) -> str:
                 str(can.multiple_tables),
                 cell(can.queries) if can.queries else "unsupported",
                 str(can.indices),
-                cell(_workloads(can)),
+                cell({name: can.workload(schema) for name, schema in schemas.items()}),
             ]
         )
     headers = [
@@ -121,12 +124,6 @@ def _overview(config: Config) -> str:
         "Multiple tables", "Queries", "Indices", "Workloads",
     ]  # fmt: skip
     return Table(headers, rows, left=headers).text(width=terminal_width())
-
-
-def _workloads(can: Capabilities) -> dict[str, Support]:
-    from simulator.workloads import load_workload, workload_names
-
-    return {name: can.workload(load_workload(name).schema) for name in workload_names()}
 
 
 _WIDEST_DEFAULT = 24

@@ -216,6 +216,9 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
     name: ClassVar[str]
     PACKAGES: ClassVar[tuple[str, ...]] = ()
     """Distributions by which this module talks to its database; the result keeps their versions."""
+    IMPORTED_LATE: ClassVar[tuple[str, ...]] = ()
+    """What is imported only to connect and to write, since it takes 0.1 s of CPU and more: whoever asks what
+    modules can do has no use for it. `load_module` makes sure that it is installed."""
     options_model: type[OptionsT]
     encoding_options_model: type[EncodingT]
     """The part of the options that `encoder` needs; `OptionsT` extends it."""

@@ -28,9 +28,8 @@ from azure.kusto.ingest.ingestion_blob_info import IngestionBlobInfo
 from simulator.contract import Load, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.azure_data_explorer import AzureDataExplorer
-from simulator.modules.azure_data_explorer.encoding import CsvEncoder, encode_devices
+from simulator.modules.azure_data_explorer.encoding import MAPPING, CsvEncoder, encode_devices
 from simulator.modules.azure_data_explorer.ingestion import (
-    MAPPING,
     QueuedIngestion,
     make_message,
     read_refusal,

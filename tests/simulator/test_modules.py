@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
@@ -13,7 +15,7 @@ from pydantic import Field
 from simulator import modules
 from simulator.contract import CommaList, Load, PrimaryKey, Tables, share
 from simulator.errors import OptionError
-from simulator.modules import load_module, module_names
+from simulator.modules import load_module, load_whole_module, module_names
 from simulator.modules.base import (
     AnyModule,
     Job,
@@ -90,6 +92,34 @@ def test_an_unknown_module_names_the_known_ones_and_the_nearest() -> None:
     assert str(refused.value).startswith("there is no module 'postgress' in this version")
     assert str(refused.value).endswith("; did you mean postgres?")
     assert "blackhole" in str(refused.value)
+
+
+def test_drivers_are_imported_by_whoever_connects_alone() -> None:
+    code = (
+        "import sys\n"
+        "from simulator.modules import load_module, module_names\n"
+        "late = {one for name in module_names() for one in load_module(name).IMPORTED_LATE}\n"
+        "print(*late, '/', *late & set(sys.modules))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    late, early = told.stdout.split("/")
+    assert {"elasticsearch", "influxdb_client", "cassandra.cluster"} <= set(late.split())
+    assert early.split() == []
+
+
+def test_what_is_imported_late_is_imported_before_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = "xml.dom.expatbuilder"
+    monkeypatch.setattr(Blackhole, "IMPORTED_LATE", (late,))
+    monkeypatch.delitem(sys.modules, late, raising=False)
+    load_whole_module("blackhole")
+    assert late in sys.modules
+
+
+def test_a_module_whose_driver_is_absent_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Blackhole, "IMPORTED_LATE", ("no_such_driver",))
+    with pytest.raises(ModuleNotFoundError) as missing:
+        load_module("blackhole")
+    assert missing.value.name == "no_such_driver"
 
 
 def test_another_package_can_add_a_module(monkeypatch: pytest.MonkeyPatch) -> None:

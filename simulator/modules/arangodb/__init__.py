@@ -37,9 +37,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from arango.collection import StandardCollection
 from numpy.typing import NDArray
 
 from ...conditions import Condition
@@ -52,12 +51,14 @@ from ..sending import Writer
 from ..shared.connected import ConnectedModule
 from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from .encoding import DocumentEncoder, InsertMethod, encode_devices
-from .official import CLIENTS, make_writer
-from .options import ArangoOptions, EncodingOptions
+from .options import CLIENTS, ArangoOptions, EncodingOptions
 from .queries import SHAPES, compile_query, name_field
-from .server import Connection
 from .storage import compact_all, read_storage
-from .writer import ArangoWriter, import_missing
+
+if TYPE_CHECKING:
+    from arango.collection import StandardCollection
+
+    from .server import Connection
 
 # A document has JSON's types.
 _JSON_TYPES = {
@@ -68,11 +69,12 @@ _JSON_TYPES = {
 }
 
 
-class Arangodb(ConnectedModule[ArangoOptions, EncodingOptions, Connection]):
+class Arangodb(ConnectedModule[ArangoOptions, EncodingOptions, "Connection"]):
     """ArangoDB's document store."""
 
     name = "arangodb"
     PACKAGES = ("python-arango", "httptools")
+    IMPORTED_LATE = ("arango", f"{__name__}.writer")
     options_model = ArangoOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -120,13 +122,19 @@ class Arangodb(ConnectedModule[ArangoOptions, EncodingOptions, Connection]):
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
         if self.is_official(prefill):
+            from .official import make_writer
+
             return make_writer(self.options, self.job, batch)
+        from .writer import ArangoWriter
+
         options = self.options
         if prefill and options.insert_method is InsertMethod.SINGLE:
             options = options.model_copy(update={"insert_method": None})
         return ArangoWriter(self.encoder(options, self.job, batch), options, self.job)
 
     def connect(self) -> Connection:
+        from .server import Connection
+
         return Connection(self.options, self.job)
 
     def prepare(self) -> None:
@@ -199,6 +207,8 @@ class Arangodb(ConnectedModule[ArangoOptions, EncodingOptions, Connection]):
         }
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+        from .writer import import_missing
+
         schema = self.job.schema
         for columns in rows:
             import_missing(

@@ -24,7 +24,7 @@ from ...contract import PrimaryKey
 from ...encoding import bounds, client_keys
 from ...errors import OptionError, Retryable, SimulatorError
 from ...workloads.base import EventBlock
-from ..base import Job, OfficialClient
+from ..base import Job
 from ..sending import Payload
 from ..shared.errors import connection_lost
 from ..shared.official import OfficialEncoder, list_documents
@@ -33,19 +33,6 @@ from .encoding import InsertMethod, TableRequest
 from .options import ArangoOptions
 from .server import TOO_MANY_REQUESTS, UNIQUE
 from .writer import DocumentWriter
-
-CLIENTS = {
-    "official": OfficialClient(
-        ("python-arango",),
-        {
-            InsertMethod.DOCUMENT: "python-arango's insert_many",
-            InsertMethod.IMPORT: "python-arango's import_bulk",
-            InsertMethod.SINGLE: "python-arango's insert",
-        },
-        in_flight=True,
-    )
-}
-"""What the option `client` can be."""
 
 
 @dataclass(slots=True)

@@ -8,9 +8,22 @@ from pydantic import Field
 
 from ...conditions import Condition
 from ...contract import CommaList
-from ..base import Options
+from ..base import OfficialClient, Options
 from ..shared.options import EndpointOptions, IndexOptions, InFlightOptions, choose_mode
 from .encoding import InsertMethod
+
+CLIENTS = {
+    "official": OfficialClient(
+        ("python-arango",),
+        {
+            InsertMethod.DOCUMENT: "python-arango's insert_many",
+            InsertMethod.IMPORT: "python-arango's import_bulk",
+            InsertMethod.SINGLE: "python-arango's insert",
+        },
+        in_flight=True,
+    )
+}
+"""What the option `client` can be."""
 
 
 class EncodingOptions(Options):

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...contract import Storage
 from ...errors import SimulatorError
 from ..shared.http import parse_body
-from .server import Connection
+
+if TYPE_CHECKING:
+    from .server import Connection
 
 _log = logging.getLogger(__name__)
 

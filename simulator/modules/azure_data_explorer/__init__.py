@@ -46,7 +46,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,14 +61,13 @@ from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
 from ..shared.connected import ConnectedModule
 from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
-from .encoding import CsvEncoder, InsertMode, encode_devices
-from .ingestion import MAPPING, SHOWN
-from .official import CLIENTS, make_writer
-from .options import AdxOptions, EncodingOptions
+from .encoding import MAPPING, CsvEncoder, InsertMode, encode_devices
+from .options import CLIENTS, STREAMED_VISIBLE_S, AdxOptions, EncodingOptions
 from .queries import SHAPES, compile_query, quote_name, select_ids
-from .server import Connection, connect
 from .storage import check_rows, read_extents
-from .writer import STREAMED_VISIBLE_S, AdxWriter
+
+if TYPE_CHECKING:
+    from .server import Connection
 
 _log = logging.getLogger(__name__)
 
@@ -90,11 +89,12 @@ def _define(columns: Iterable[Column]) -> str:
     return ", ".join(f"{quote_name(one.name)}: {_COLUMN_TYPES[one.type]}" for one in columns)
 
 
-class AzureDataExplorer(ConnectedModule[AdxOptions, EncodingOptions, Connection]):
+class AzureDataExplorer(ConnectedModule[AdxOptions, EncodingOptions, "Connection"]):
     """A database of a Kusto cluster."""
 
     name = "azure_data_explorer"
     PACKAGES = ("azure-kusto-data", "httptools")
+    IMPORTED_LATE = ("azure.kusto.data", f"{__name__}.writer")
     options_model = AdxOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -136,10 +136,16 @@ class AzureDataExplorer(ConnectedModule[AdxOptions, EncodingOptions, Connection]
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
         if self.is_official(prefill):
+            from .official import make_writer
+
             return make_writer(self.options, self.job)
+        from .writer import AdxWriter
+
         return AdxWriter(CsvEncoder(self.job), self.options, self.job)
 
     def connect(self) -> Connection:
+        from .server import connect
+
         return connect(self.options, self.job)
 
     def prepare(self) -> None:
@@ -264,6 +270,8 @@ class AzureDataExplorer(ConnectedModule[AdxOptions, EncodingOptions, Connection]
 
     def _policy(self, policy: str) -> str | None:
         """The first table's policy, or the database's if the table has none."""
+        from .ingestion import SHOWN
+
         table = quote_name(self.job.table_names[0])
         database = quote_name(self.options.kusto_db)
         for owner in (f"table {table}", f"database {database}"):

@@ -30,6 +30,10 @@ COMMAND_BYTES = 500_000
 """Of CSV in one command, at most."""
 
 
+MAPPING = "iot_benchmark"
+"""Name of the tables' ingestion mapping."""
+
+
 class InsertMode(StrEnum):
     """How events are sent."""
 

@@ -43,9 +43,7 @@ from ..shared.http import (
     scheme_port,
 )
 from ..shared.tls import make_tls_context_for
-
-MAPPING = "iot_benchmark"
-"""Name of the tables' ingestion mapping."""
+from .encoding import MAPPING
 
 # As long as Microsoft's clients rely on them.
 _RESOURCES_GOOD_S = 3600.0

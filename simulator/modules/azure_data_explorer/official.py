@@ -19,25 +19,14 @@ from azure.kusto.data.exceptions import KustoClientError, KustoError, KustoNetwo
 from ...encoding import bounds
 from ...errors import Retryable, SimulatorError
 from ...workloads.base import Column, ColumnType, EventBlock
-from ..base import Job, OfficialClient
+from ..base import Job
 from ..shared.official import OfficialEncoder, list_columns
 from ..shared.tables import deal_block
-from .encoding import InsertMode, Part, make_part
-from .ingestion import MAPPING, report_unclear
+from .encoding import MAPPING, Part, make_part
+from .ingestion import report_unclear
 from .options import AdxOptions
 from .server import Connection, connect
 from .writer import AdxWriter
-
-CLIENTS = {
-    "official": OfficialClient(
-        ("azure-kusto-ingest",),
-        {
-            InsertMode.QUEUED: "azure-kusto-ingest's QueuedIngestClient",
-            InsertMode.STREAMING: "azure-kusto-ingest's KustoStreamingIngestClient",
-        },
-    )
-}
-"""What the option `client` can be."""
 
 
 class LinesEncoder(OfficialEncoder):

@@ -11,9 +11,24 @@ from pydantic import Field, field_validator, model_validator
 
 from ...conditions import Condition
 from ...errors import OptionError
-from ..base import Options
+from ..base import OfficialClient, Options
 from ..shared.options import IN_FLIGHT_MEANING, check_url
 from .encoding import InsertMode
+
+STREAMED_VISIBLE_S = 15.0
+"""Streamed events show up in queries within about ten seconds.
+https://learn.microsoft.com/azure/data-explorer/ingest-data-streaming"""
+
+CLIENTS = {
+    "official": OfficialClient(
+        ("azure-kusto-ingest",),
+        {
+            InsertMode.QUEUED: "azure-kusto-ingest's QueuedIngestClient",
+            InsertMode.STREAMING: "azure-kusto-ingest's KustoStreamingIngestClient",
+        },
+    )
+}
+"""What the option `client` can be."""
 
 
 class EncodingOptions(Options):

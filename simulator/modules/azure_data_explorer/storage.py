@@ -7,11 +7,14 @@ https://learn.microsoft.com/kusto/management/show-extents
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...contract import Storage
 from ...errors import SimulatorError
 from .queries import quote_name
-from .server import Connection
+
+if TYPE_CHECKING:
+    from .server import Connection
 
 _SOURCE = (
     "extents: compressed columns and their indexes; without the copies that Azure's storage keeps of them,"

@@ -9,16 +9,12 @@ from ..base import Job
 from ..sending import Encoder, Payload, Writer
 from ..shared.errors import CONNECTION_LOST
 from .encoding import Part
-from .options import AdxOptions
+from .options import STREAMED_VISIBLE_S, AdxOptions
 from .queries import read_time, select_newest_times
 from .server import Connection, connect
 
 _UNCLEAR = (CONNECTION_LOST, "timeout")
 """Kinds of errors after which a request may be stored."""
-
-STREAMED_VISIBLE_S = 15.0
-"""Streamed events show up in queries within about ten seconds.
-https://learn.microsoft.com/azure/data-explorer/ingest-data-streaming"""
 
 # Nothing tells when streamed events have arrived, so they are looked for again and again.
 _LOOK_INTERVAL_S = 0.5

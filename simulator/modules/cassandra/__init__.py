@@ -61,7 +61,8 @@ https://github.com/yugabyte/yugabyte-db/issues/13956
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
@@ -74,12 +75,19 @@ from ..sending import Writer
 from ..shared.errors import nothing_to_query
 from ..shared.sql import quote_name
 from .encoding import CassandraEncoder, has_key_column
-from .official import CLIENTS, make_writer
-from .options import CassandraOptions, EncodingOptions, Flavor, InsertMode, ReplicationStrategy
-from .queries import CassandraQueries
-from .server import ClusterSession
+from .options import (
+    CLIENTS,
+    CassandraOptions,
+    EncodingOptions,
+    Flavor,
+    InsertMode,
+    ReplicationStrategy,
+)
 from .storage import read_storage
-from .writer import CassandraWriter
+
+if TYPE_CHECKING:
+    from .queries import CassandraQueries
+    from .server import ClusterSession
 
 _COLUMN_TYPES = {
     ColumnType.TIMESTAMP_MS: "timestamp",
@@ -112,6 +120,7 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
 
     name = "cassandra"
     PACKAGES = ("cassandra-driver",)
+    IMPORTED_LATE = ("cassandra.cluster", f"{__name__}.writer")
     options_model = CassandraOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -158,7 +167,6 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
         super().__init__(options, job)
         self.options.mode(job.load.batch)
         self._session: ClusterSession | None = None
-        self._queries = CassandraQueries(self.options, job.schema, self._connect)
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> CassandraEncoder:
@@ -167,16 +175,28 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
             job, batch, options.batch_type, options.consistency_level, job.schema.devices_per_worker
         )
 
+    @cached_property
+    def _queries(self) -> CassandraQueries:
+        from .queries import CassandraQueries
+
+        return CassandraQueries(self.options, self.job.schema, self._connect)
+
     def writer(self, batch: int, prefill: bool = False) -> Writer:
         options = self.options
         if self.is_official(prefill):
+            from .official import make_writer
+
             return make_writer(self.encoder(options, self.job, batch), options, self.job)
+        from .writer import CassandraWriter
+
         if prefill:
             # In batches, whatever the target's mode.
             options = options.model_copy(update={"insert_mode": InsertMode.BATCH})
         return CassandraWriter(self.encoder(options, self.job, batch), options, self.job)
 
     def open(self) -> None:
+        from .server import ClusterSession
+
         self._session = ClusterSession(self.options, self.job)
 
     def close(self) -> None:

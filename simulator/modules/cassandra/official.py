@@ -25,34 +25,15 @@ from ...contract import PrimaryKey
 from ...encoding import bounds
 from ...errors import SimulatorError
 from ...workloads.base import EventBlock
-from ..base import Job, OfficialClient
+from ..base import Job
 from ..sending import Encoder, Payload, Writer
 from ..shared.official import list_columns
 from ..shared.sql import quote_name
 from ..shared.tables import number_tables
 from .encoding import BatchType, CassandraEncoder
 from .errors import ERRORS, translate
-from .options import CassandraOptions, InsertMode
+from .options import EXECUTE_CONCURRENT, CassandraOptions, InsertMode
 from .server import ClusterSession
-
-EXECUTE_CONCURRENT = "execute_concurrent"
-
-CLIENTS = {
-    "official": OfficialClient(
-        ("cassandra-driver",),
-        {
-            InsertMode.BATCH: "cassandra-driver's BatchStatement of prepared INSERTs",
-            InsertMode.SINGLE: "cassandra-driver's execute of a prepared INSERT",
-        },
-        in_flight=True,
-    ),
-    EXECUTE_CONCURRENT: OfficialClient(
-        ("cassandra-driver",),
-        {InsertMode.BATCH: "cassandra-driver's execute_concurrent of prepared INSERTs"},
-        in_flight=True,
-    ),
-}
-"""What the option `client` can be."""
 
 
 class Event(NamedTuple):

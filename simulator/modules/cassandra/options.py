@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
-from ..base import Options
+from ..base import OfficialClient, Options
 from ..shared.options import IN_FLIGHT_MEANING, LoginOptions, TlsOptions, choose_mode
 from .encoding import MAX_BATCH, BatchType
 
@@ -43,6 +43,26 @@ class InsertMode(StrEnum):
     """BATCH messages, each of one partition."""
     SINGLE = "single"
     """An INSERT per event."""
+
+
+EXECUTE_CONCURRENT = "execute_concurrent"
+
+CLIENTS = {
+    "official": OfficialClient(
+        ("cassandra-driver",),
+        {
+            InsertMode.BATCH: "cassandra-driver's BatchStatement of prepared INSERTs",
+            InsertMode.SINGLE: "cassandra-driver's execute of a prepared INSERT",
+        },
+        in_flight=True,
+    ),
+    EXECUTE_CONCURRENT: OfficialClient(
+        ("cassandra-driver",),
+        {InsertMode.BATCH: "cassandra-driver's execute_concurrent of prepared INSERTs"},
+        in_flight=True,
+    ),
+}
+"""What the option `client` can be."""
 
 
 class EncodingOptions(Options):

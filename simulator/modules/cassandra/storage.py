@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...contract import Storage
 from ...errors import SimulatorError
 from ..shared.sql import quote_name
-from .server import ClusterSession
+
+if TYPE_CHECKING:
+    from .server import ClusterSession
 
 VIRTUAL_TABLES_SINCE = (4, 0)
 

@@ -56,8 +56,8 @@ from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing
 from ..shared.sql import quote_name
 from .encoding import NativeEncoder, encode_devices
 from .native import TYPES
-from .official import CLIENTS, make_writer
-from .options import ClickhouseOptions, EncodingOptions, InsertMode
+from .official import make_writer
+from .options import CLIENTS, ClickhouseOptions, EncodingOptions, InsertMode
 from .queries import ClickhouseDialect, compile_statement, quote_text
 from .server import Connection, describe
 from .storage import read_storage

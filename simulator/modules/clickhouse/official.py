@@ -20,30 +20,19 @@ from urllib.parse import urlsplit
 from ...encoding import bounds
 from ...errors import Retryable, one_line
 from ...workloads.base import EventBlock
-from ..base import Job, OfficialClient
+from ..base import Job
 from ..sending import Payload, Writer
 from ..shared.errors import connection_lost, unreachable
 from ..shared.http import Answer
 from ..shared.official import OfficialEncoder, list_rows
 from ..shared.tables import deal_block
 from .encoding import sent_columns
-from .options import ClickhouseOptions, InsertMode
+from .options import ClickhouseOptions
 from .server import Connection
 
 if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
     from urllib3 import PoolManager
-
-CLIENTS = {
-    "official": OfficialClient(
-        ("clickhouse-connect",),
-        {
-            InsertMode.BATCH: "clickhouse-connect's insert of rows with an InsertContext",
-            InsertMode.SINGLE: "the same of one row",
-        },
-    )
-}
-"""What the option `client` can be. A client's session takes one request at a time."""
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from ...conditions import Condition
-from ..base import Options
+from ..base import OfficialClient, Options
 from ..shared.options import EndpointOptions, InFlightOptions, choose_mode
 
 
@@ -48,6 +48,18 @@ class Partition(StrEnum):
     MONTH = "month"
     WEEK = "week"
     DAY = "day"
+
+
+CLIENTS = {
+    "official": OfficialClient(
+        ("clickhouse-connect",),
+        {
+            InsertMode.BATCH: "clickhouse-connect's insert of rows with an InsertContext",
+            InsertMode.SINGLE: "the same of one row",
+        },
+    )
+}
+"""What the option `client` can be. A client's session takes one request at a time."""
 
 
 class EncodingOptions(Options):

@@ -57,8 +57,8 @@ from ..shared.errors import (
 from ..shared.sql import quote_name
 from ..shared.sql_queries import compile_query
 from .encoding import InsertMode, StatementEncoder, encode_devices, is_object
-from .official import CLIENTS, make_writer
-from .options import CratedbOptions, EncodingOptions
+from .official import make_writer
+from .options import CLIENTS, CratedbOptions, EncodingOptions
 from .queries import CratedbDialect
 from .server import Connection, describe
 from .storage import merge_segments, read_storage

@@ -19,7 +19,7 @@ import orjson
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, bounds, client_keys
 from ...workloads.base import EventBlock
-from ..base import Job, OfficialClient
+from ..base import Job
 from ..sending import Payload
 from ..shared.errors import connection_lost
 from ..shared.official import OfficialEncoder, list_columns
@@ -29,19 +29,6 @@ from .encoding import InsertMode, TablePart, is_object
 from .options import CratedbOptions
 from .server import BAD_REQUEST, SERVER_ERROR
 from .writer import RowWriter
-
-CLIENTS = {
-    "official": OfficialClient(
-        ("crate",),
-        {
-            InsertMode.BULK: "crate's executemany",
-            InsertMode.UNNEST: "crate's execute of INSERT … UNNEST",
-            InsertMode.SINGLE: "crate's execute",
-        },
-        in_flight=True,
-    )
-}
-"""What the option `client` can be."""
 
 
 @dataclass(slots=True)

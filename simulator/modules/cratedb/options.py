@@ -8,11 +8,25 @@ from pydantic import Field, field_validator
 
 from ...conditions import Condition
 from ...errors import OptionError
-from ..base import Options
+from ..base import OfficialClient, Options
 from ..shared.options import IN_FLIGHT_MEANING, EndpointOptions, choose_mode
 from .encoding import InsertMode
 
 MAX_BATCH = 20_000
+
+
+CLIENTS = {
+    "official": OfficialClient(
+        ("crate",),
+        {
+            InsertMode.BULK: "crate's executemany",
+            InsertMode.UNNEST: "crate's execute of INSERT … UNNEST",
+            InsertMode.SINGLE: "crate's execute",
+        },
+        in_flight=True,
+    )
+}
+"""What the option `client` can be."""
 
 
 class EncodingOptions(Options):

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
@@ -48,12 +48,12 @@ from ..sending import Writer
 from ..shared.connected import ConnectedModule
 from ..shared.errors import MissingTable, nothing_to_query
 from .encoding import DocumentEncoder, InsertMode
-from .official import CLIENTS, make_writer
-from .options import ElasticsearchOptions, EncodingOptions, Flavor
+from .options import CLIENTS, ElasticsearchOptions, EncodingOptions, Flavor
 from .queries import SHAPES, compile_query
-from .server import Connection
 from .storage import merge_segments, read_storage
-from .writer import ElasticsearchWriter
+
+if TYPE_CHECKING:
+    from .server import Connection
 
 _FIELD_TYPES: dict[ColumnType, dict[str, Any]] = {
     ColumnType.TIMESTAMP_MS: {"type": "date", "format": "epoch_millis"},
@@ -79,11 +79,12 @@ _INDEX_SETTINGS = (
 _FIELDS_LIMIT = 1000
 
 
-class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, Connection]):
+class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Connection"]):
     """A cluster of either kind."""
 
     name = "elasticsearch"
     PACKAGES = ("elasticsearch", "elastic-transport", "httptools")
+    IMPORTED_LATE = ("elasticsearch", f"{__name__}.writer")
     options_model = ElasticsearchOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -137,12 +138,18 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, Conne
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
         if self.is_official(prefill):
+            from .official import make_writer
+
             return make_writer(self.options, self.job, batch)
+        from .writer import ElasticsearchWriter
+
         # The batch of a prefill says how it is sent; the target's mode is for the run.
         options = self.options.model_copy(update={"insert_mode": None}) if prefill else self.options
         return ElasticsearchWriter(self.encoder(options, self.job, batch), options, self.job)
 
     def connect(self) -> Connection:
+        from .server import Connection
+
         by_client = self.options.flavor is Flavor.ELASTICSEARCH
         connection = Connection(self.options, self.job, by_client)
         connection.check()

@@ -19,31 +19,16 @@ from ...contract import PrimaryKey
 from ...encoding import bounds, client_keys
 from ...errors import Retryable, SimulatorError
 from ...workloads.base import EventBlock
-from ..base import Job, OfficialClient
+from ..base import Job
 from ..sending import Payload
 from ..shared.http import AnswerTimeout, ConnectionLost, NoAnswer, TlsRefused, interpret_no_answer
 from ..shared.official import OfficialEncoder, list_documents
 from ..shared.options import TRUST_REMEDY
 from ..shared.tables import deal_in_turn
 from .encoding import InsertMode, NamedRequest
-from .options import ElasticsearchOptions, Flavor
+from .options import STREAMING_BULK, ElasticsearchOptions, Flavor
 from .server import CONFLICT, Connection, configure_nodes
 from .writer import DocumentWriter
-
-STREAMING_BULK = "streaming_bulk"
-
-_PACKAGES = ("elasticsearch", "opensearch-py")
-CLIENTS = {
-    "official": OfficialClient(
-        _PACKAGES,
-        {InsertMode.BULK: "the client's helpers.bulk", InsertMode.SINGLE: "the client's index"},
-        in_flight=True,
-    ),
-    STREAMING_BULK: OfficialClient(
-        _PACKAGES, {InsertMode.BULK: "the client's helpers.streaming_bulk"}, in_flight=True
-    ),
-}
-"""What the option `client` can be."""
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from ...conditions import Condition
 from ...contract import CommaList
-from ..base import Options
+from ..base import OfficialClient, Options
 from ..shared.http import basic_auth
 from ..shared.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
 from .encoding import InsertMode
@@ -20,6 +20,22 @@ class Flavor(StrEnum):
 
     ELASTICSEARCH = "elasticsearch"
     OPENSEARCH = "opensearch"
+
+
+STREAMING_BULK = "streaming_bulk"
+
+_PACKAGES = ("elasticsearch", "opensearch-py")
+CLIENTS = {
+    "official": OfficialClient(
+        _PACKAGES,
+        {InsertMode.BULK: "the client's helpers.bulk", InsertMode.SINGLE: "the client's index"},
+        in_flight=True,
+    ),
+    STREAMING_BULK: OfficialClient(
+        _PACKAGES, {InsertMode.BULK: "the client's helpers.streaming_bulk"}, in_flight=True
+    ),
+}
+"""What the option `client` can be."""
 
 
 class EncodingOptions(Options):

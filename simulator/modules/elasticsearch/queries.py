@@ -15,14 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf, prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import SimulatorError
 from ...workloads.base import ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
 from ..base import Query as Ask
 from ..shared.row_order import Row, put_in_order
-from .server import Connection
+
+if TYPE_CHECKING:
+    from .server import Connection
 
 SHAPES = frozenset(Shape)
 

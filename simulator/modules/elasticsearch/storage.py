@@ -10,11 +10,13 @@ https://docs.opensearch.org/latest/api-reference/index-apis/segment/
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...contract import Storage
 from ...errors import Retryable, SimulatorError
-from .server import Connection
+
+if TYPE_CHECKING:
+    from .server import Connection
 
 _SOURCE = (
     "_segments, after a flush: Lucene's files of all shards and replicas, in which documents and what they"

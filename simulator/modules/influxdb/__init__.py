@@ -21,7 +21,7 @@ shard has begun and so emptied its write-ahead log. The series index is in no me
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 from ...conditions import Condition
@@ -36,12 +36,12 @@ from ..shared.errors import nothing_to_query
 from ..shared.labels import find_witness
 from .encoding import InsertMode, LineEncoder
 from .flux import ALL_TIME, quote_text, select_events
-from .official import CLIENTS, make_writer
-from .options import EncodingOptions, InfluxOptions
+from .options import CLIENTS, EncodingOptions, InfluxOptions
 from .queries import compile_query
-from .server import Connection, connect
 from .storage import read_storage
-from .writer import InfluxWriter
+
+if TYPE_CHECKING:
+    from .server import Connection
 
 _MADE_BY_US = "made by iot-database-benchmark"
 
@@ -65,11 +65,12 @@ _FIELD_TYPES = {
 }
 
 
-class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, Connection]):
+class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
     """InfluxDB 2.x, over its HTTP API."""
 
     name = "influxdb"
     PACKAGES = ("influxdb-client", "urllib3", "httptools")
+    IMPORTED_LATE = ("influxdb_client", f"{__name__}.writer")
     options_model = InfluxOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -113,10 +114,16 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, Connection]):
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
         if self.is_official(prefill):
+            from .official import make_writer
+
             return make_writer(self.options, self.job, batch)
+        from .writer import InfluxWriter
+
         return InfluxWriter(LineEncoder(self.job, self.options.gzip), self.options, self.job)
 
     def connect(self) -> Connection:
+        from .server import connect
+
         return connect(self.options, self.job)
 
     def prepare(self) -> None:

@@ -24,31 +24,15 @@ from urllib3.exceptions import HTTPError
 from ...encoding import bounds
 from ...errors import Retryable
 from ...workloads.base import Column, ColumnType, EventBlock
-from ..base import Job, OfficialClient
+from ..base import Job
 from ..sending import Payload, Writer
 from ..shared.labels import field_columns, label, tag_columns
 from ..shared.official import OfficialEncoder, list_columns
 from ..shared.tables import deal_in_turn
-from .encoding import InsertMode
-from .options import InfluxOptions
+from .options import BATCHING, InfluxOptions
 from .server import Connection, connect
 
 _TEXTS = (ColumnType.TEXT, ColumnType.JSON)
-
-BATCHING = "batching"
-
-_PACKAGES = ("influxdb-client", "reactivex")
-CLIENTS = {
-    "official": OfficialClient(
-        _PACKAGES,
-        dict.fromkeys(InsertMode, "influxdb-client's write of points, synchronous"),
-        in_flight=True,
-    ),
-    BATCHING: OfficialClient(
-        _PACKAGES, {InsertMode.BATCH: "influxdb-client's write of points, batching"}
-    ),
-}
-"""What the option `client` can be."""
 
 
 class Request(NamedTuple):

@@ -7,10 +7,25 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from ...conditions import Condition
-from ..base import Options
+from ..base import OfficialClient, Options
 from ..shared.http import scheme_port
 from ..shared.options import InFlightOptions, check_url, choose_mode, server_name
 from .encoding import InsertMode
+
+BATCHING = "batching"
+
+_PACKAGES = ("influxdb-client", "reactivex")
+CLIENTS = {
+    "official": OfficialClient(
+        _PACKAGES,
+        dict.fromkeys(InsertMode, "influxdb-client's write of points, synchronous"),
+        in_flight=True,
+    ),
+    BATCHING: OfficialClient(
+        _PACKAGES, {InsertMode.BATCH: "influxdb-client's write of points, batching"}
+    ),
+}
+"""What the option `client` can be."""
 
 
 class EncodingOptions(Options):

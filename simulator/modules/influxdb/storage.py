@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ...contract import Storage
 from ...errors import Retryable, SimulatorError
-from .server import Connection
+
+if TYPE_CHECKING:
+    from .server import Connection
 
 _DATA, _LOG = "storage_tsm_files_disk_bytes", "storage_wal_size"
 _SAMPLE = re.compile(

@@ -70,8 +70,8 @@ from ..shared.sql import quote_name
 from ..shared.sql_queries import SqlDialect
 from .encoding import TYPE_OIDS, InsertMode, PostgresEncoder, value_rows
 from .limits import check_row
-from .official import CLIENTS, make_writer
-from .options import DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
+from .official import make_writer
+from .options import CLIENTS, DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
 from .queries import compile_statement
 from .server import UNDEFINED_COLUMN, Session, code_of, describe
 from .storage import read_storage

@@ -20,7 +20,7 @@ from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, bounds
 from ...errors import Retryable
 from ...workloads.base import EventBlock
-from ..base import Job, OfficialClient
+from ..base import Job
 from ..sending import Payload, Writer
 from ..shared.errors import CONNECTION_LOST
 from ..shared.official import OfficialEncoder, list_rows
@@ -29,7 +29,7 @@ from ..shared.tables import deal_block
 from .dialects import Connection
 from .encoding import InsertMode
 from .link import Link
-from .options import ServerOptions
+from .options import PSYCOPG3, ServerOptions
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 """https://www.postgresql.org/docs/current/sql-copy.html, "Text Format"."""
@@ -193,30 +193,6 @@ class OfficialWriter(Writer):
         stored = self._link.was_stored(payload)
         self._lost = None
         return stored
-
-
-PSYCOPG3 = "psycopg3"
-
-CLIENTS = {
-    "official": OfficialClient(
-        ("psycopg2-binary",),
-        {
-            InsertMode.COPY: "psycopg2's copy_expert",
-            InsertMode.VALUES_LISTS: "psycopg2's execute_values",
-            InsertMode.TRANSACTION: "psycopg2's executemany",
-            InsertMode.SINGLE: "psycopg2's execute",
-        },
-    ),
-    PSYCOPG3: OfficialClient(
-        ("psycopg", "psycopg-binary"),
-        {
-            InsertMode.COPY: "psycopg 3's copy",
-            InsertMode.TRANSACTION: "psycopg 3's executemany",
-            InsertMode.SINGLE: "psycopg 3's execute",
-        },
-    ),
-}
-"""What the option `client` can be."""
 
 
 def make_writer(options: ServerOptions, job: Job, batch: int) -> OfficialWriter:

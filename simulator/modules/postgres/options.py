@@ -11,11 +11,35 @@ from pydantic import Field, field_validator
 from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
-from ..base import Options
+from ..base import OfficialClient, Options
 from .dialects import DIALECTS, Dialect, DialectName
 from .encoding import CopyFormat, InsertMode
 
 _SECRET_KEYS = ("password", "sslpassword")
+
+
+PSYCOPG3 = "psycopg3"
+
+CLIENTS = {
+    "official": OfficialClient(
+        ("psycopg2-binary",),
+        {
+            InsertMode.COPY: "psycopg2's copy_expert",
+            InsertMode.VALUES_LISTS: "psycopg2's execute_values",
+            InsertMode.TRANSACTION: "psycopg2's executemany",
+            InsertMode.SINGLE: "psycopg2's execute",
+        },
+    ),
+    PSYCOPG3: OfficialClient(
+        ("psycopg", "psycopg-binary"),
+        {
+            InsertMode.COPY: "psycopg 3's copy",
+            InsertMode.TRANSACTION: "psycopg 3's executemany",
+            InsertMode.SINGLE: "psycopg 3's execute",
+        },
+    ),
+}
+"""What the option `client` can be."""
 
 
 class EncodingOptions(Options):

@@ -62,8 +62,8 @@ from .columns import (
     list_keys,
 )
 from .lines import LineEncoder, LineFormat
-from .official import CLIENTS, make_writer
-from .options import PGWIRE, EncodingOptions, InsertMode, QuestdbOptions
+from .official import make_writer
+from .options import CLIENTS, PGWIRE, EncodingOptions, InsertMode, QuestdbOptions
 from .queries import QuestdbDialect
 from .server import Connection, connect, describe
 from .statements import StatementEncoder

@@ -17,25 +17,18 @@ from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, bounds, client_keys
 from ...errors import OptionError, Retryable, SimulatorError, one_line
 from ...workloads.base import ColumnType, EventBlock
-from ..base import Job, OfficialClient
+from ..base import Job
 from ..sending import Payload, Writer
 from ..shared.errors import connection_lost
 from ..shared.official import OfficialEncoder, list_columns
 from ..shared.tables import deal_in_turn
 from .columns import as_sent, find_sent_values, is_symbol
-from .options import InsertMode, QuestdbOptions
+from .options import QuestdbOptions
 from .server import Connection, connect
 
 if TYPE_CHECKING:
     from questdb.ingress import Sender
 
-CLIENTS = {
-    "official": OfficialClient(
-        ("questdb",),
-        dict.fromkeys((InsertMode.BATCH, InsertMode.SINGLE), "questdb's Sender.row and flush"),
-    )
-}
-"""What the option `client` can be."""
 
 _REFUSED = '"code":"invalid"'
 """What QuestDB says of lines that it will never take. The client tells no status."""

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
-from ..base import Job, Options
+from ..base import Job, OfficialClient, Options
 from ..postgres.options import PostgresOptions, public_dsn
 from ..shared.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
 from .lines import LineFormat
@@ -44,6 +44,15 @@ class Partition(StrEnum):
     WEEK = "week"
     MONTH = "month"
     YEAR = "year"
+
+
+CLIENTS = {
+    "official": OfficialClient(
+        ("questdb",),
+        dict.fromkeys((InsertMode.BATCH, InsertMode.SINGLE), "questdb's Sender.row and flush"),
+    )
+}
+"""What the option `client` can be."""
 
 
 class EncodingOptions(Options):
