@@ -1,3 +1,6 @@
-from cli.main import main
+try:
+    from cli.__main__ import main
+except KeyboardInterrupt:
+    raise SystemExit(130) from None
 
 main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,23 @@ from types import FrameType
 
 # SIGHUP: the terminal was closed.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def end_at_signals() -> None:
+    """Let a signal end the process at once, until `Interrupts` takes over. For the time in which Python
+    reads the code: nothing is under way, and an exception may come in the middle of any module."""
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    os._exit(_exit_code(number))
+
+
+def _exit_code(number: int) -> int:
+    """The shell's convention for a process that a signal has ended."""
+    return 128 + number
 
 
 class Interrupted(BaseException):
@@ -22,8 +40,8 @@ class Interrupted(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """The shell's convention: 128 + the signal's number."""
-        return 128 + self.number
+        """That of the command."""
+        return _exit_code(self.number)
 
 
 class Flag:
