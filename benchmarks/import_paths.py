@@ -36,8 +36,9 @@ from simulator.modules.victoriametrics.encoding import CsvEncoder
 from simulator.modules.victoriametrics.series import SeriesEncoder
 from simulator.rows import format_requests
 from simulator.worker import garbage_collection_paused
-from simulator.workloads.base import EventBlock, Workload
+from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.events import EventBlock
 from simulator.workloads.temperature import Temperature
 
 from .support import conclude, is_quick, show

@@ -24,7 +24,8 @@ from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Job, Options, Support, require
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload, workload_names
-from simulator.workloads.base import SHARING_WORKERS, Schema, Workload
+from simulator.workloads.base import SHARING_WORKERS, Workload
+from simulator.workloads.schema import Schema
 
 from .config import Target
 from .errors import ConfigError

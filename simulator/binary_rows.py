@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .encoding import BIG_ENDIAN, Columns, is_constant, octets_of
 from .records import WINDOW_BYTES, Run
-from .workloads.base import ColumnType
+from .workloads.schema import ColumnType
 
 NULL_LENGTH = -1
 """Of a value that isn't there: what PostgreSQL and CQL call NULL."""

@@ -13,7 +13,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from .workloads.base import Column, ColumnType, EventBlock
+from .workloads.events import EventBlock
+from .workloads.schema import Column, ColumnType
 from .workloads.tags import Tags, number_devices
 
 KEY_COLUMN = "id"

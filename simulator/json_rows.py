@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from .encoding import escape, escape_json, text_format
 from .rows import text_form, text_values
-from .workloads.base import Column, ColumnType, EventBlock
+from .workloads.events import EventBlock
+from .workloads.schema import Column, ColumnType
 
 NULL = b"null"
 

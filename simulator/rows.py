@@ -18,7 +18,7 @@ from .encoding import bool_texts, bounds, is_constant
 from .numerals import PADDING, Text, write_values
 from .placed_rows import PlacedRows
 from .records import WINDOW_BYTES, RowWindows, Run
-from .workloads.base import Column, ColumnType
+from .workloads.schema import Column, ColumnType
 
 # No UTF-8 has this byte.
 ROW_SEPARATOR = b"\xff"

@@ -20,9 +20,7 @@ from simulator.contract import (
 )
 from simulator.histograms import encode_histogram, new_histogram
 from simulator.modules.sending import Encoder, Payload
-from simulator.workloads.base import (
-    EventBlock,
-)
+from simulator.workloads.events import EventBlock
 
 
 def eventually(found: Callable[[], Any], what: str, patience_s: float = 30.0) -> Any:

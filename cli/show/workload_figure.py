@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.workloads.base import EventBlock, Workload
+from simulator.workloads.base import Workload
+from simulator.workloads.events import EventBlock
 
 from ..errors import ConfigError
 from .figure import Figure

@@ -13,7 +13,9 @@ from simulator.modules import load_module, module_names
 from simulator.modules.base import AnyModule, Capabilities, Encoding, Job, Support
 from simulator.modules.options import parse_options
 from simulator.workloads import workload_names
-from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
+from simulator.workloads.base import Workload
+from simulator.workloads.events import EventBlock
+from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.tags import Tags
 
 from ..config import Config

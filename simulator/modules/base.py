@@ -22,9 +22,9 @@ from ..advice import name_events
 from ..conditions import Condition
 from ..contract import Load, Role, RunSettings, Storage, Tables
 from ..errors import OptionError, did_you_mean
-from ..workloads.base import Schema
 from ..workloads.queries import Bound, bind
 from ..workloads.queries import Query as Description
+from ..workloads.schema import Schema
 from .capabilities import (
     Capabilities,
     OfficialClient,

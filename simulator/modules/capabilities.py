@@ -9,8 +9,8 @@ from enum import StrEnum
 from ..contract import PrimaryKey
 from ..errors import OptionError
 from ..workloads import WORKLOADS
-from ..workloads.base import ColumnType, Schema
 from ..workloads.queries import Function, Shape
+from ..workloads.schema import ColumnType, Schema
 from ..workloads.tags import Tags
 
 

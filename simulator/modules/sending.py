@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from ..workloads.base import EventBlock
+from ..workloads.events import EventBlock
 from .shared.arrival import find_arrival, find_sending
 
 

@@ -10,15 +10,10 @@ import numpy as np
 import orjson
 
 from ..workloads import WORKLOADS
-from ..workloads.base import (
-    FIRST_TIMESTAMP_MS,
-    Column,
-    ColumnType,
-    EventBlock,
-    Schema,
-    Workload,
-)
+from ..workloads.base import Workload
 from ..workloads.defined import define
+from ..workloads.events import EventBlock
+from ..workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
 from ..workloads.yaml_source import parse_definition
 
 Row = tuple[object, ...]

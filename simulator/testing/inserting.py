@@ -12,7 +12,8 @@ from ..worker.devices import store_devices
 from ..worker.feed import Feed
 from ..worker.loop import insert_all
 from ..worker.measure import Recorder
-from ..workloads.base import EventBlock, Workload
+from ..workloads.base import Workload
+from ..workloads.events import EventBlock
 from ..workloads.tags import Tags
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from ..contract import GivenAnswer, WorkerAnswers
 from ..workloads.answers import describe_answer
-from ..workloads.base import Schema
 from ..workloads.comparing import Malformed, normalize
 from ..workloads.queries import Bound
+from ..workloads.schema import Schema
 from .questions import Questions
 
 KEPT_VALUES = 500_000

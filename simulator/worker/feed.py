@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from ..modules.sending import Encoder, Payload
-from ..workloads.base import EventBlock
+from ..workloads.events import EventBlock
 from .schedule import compute_patiently
 
 # Least number of events that are generated and encoded at once. On a machine with a busy server, whose data

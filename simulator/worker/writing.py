@@ -10,7 +10,7 @@ from typing import Literal
 from ..contract import Progress, Role, Stage, Timestamps, WorkerResult, share
 from ..errors import GaveUp
 from ..modules.sending import Writer
-from ..workloads.base import EventBlock
+from ..workloads.events import EventBlock
 from ..workloads.tags import Tags
 from .base import EARLY_S, Worker, garbage_collection_paused
 from .client import ProgressReporter, RunOver

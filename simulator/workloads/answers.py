@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import ColumnType, Schema
 from .columns import WHOLE, Values, rank, rank_rows
 from .computing import Block, Devices, Evaluation, evaluate
 from .precision import Slack
 from .queries import Bound, Every, Function, Order, Query
+from .schema import ColumnType, Schema
 from .stored import Range, Stored, unite
 
 Row = tuple[Any, ...]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from functools import lru_cache
-from threading import get_ident
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,11 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import OptionError
 from .common_queries import describe_queries, name_queries
+from .events import EventBlock
 from .queries import Query
-from .tags import DEVICES_APART, ID, LazyColumns, Tags, number_devices
-
-# 2024-01-01T00:00:00Z. Fixed, so that a run can be repeated to the byte on another day.
-FIRST_TIMESTAMP_MS = 1_704_067_200_000
+from .schema import Schema
+from .tags import DEVICES_APART, ID, Tags, number_devices
 
 MAX_DEVICES = DEVICES_APART
 
@@ -29,197 +26,6 @@ SHARING_WORKERS = "sharing_workers"
 
 _DEALT_STEP = 16_384
 _DEVICE_ROWS = 10_000
-
-
-class ColumnType(StrEnum):
-    """Type of a column; each module maps it to one of its database's types."""
-
-    TIMESTAMP_MS = "timestamp_ms"
-    """Milliseconds since 1970-01-01 UTC, in an int64 array."""
-    INT64 = "int64"
-    INT32 = "int32"
-    FLOAT32 = "float32"
-    FLOAT64 = "float64"
-    BOOL = "bool"
-    TEXT = "text"
-    """UTF-8 in a bytes array (numpy `S`): no NUL characters."""
-    JSON = "json"
-    """A JSON document, as `TEXT`."""
-
-
-NUMBERS = (ColumnType.INT64, ColumnType.INT32, ColumnType.FLOAT32, ColumnType.FLOAT64)
-"""Types of numbers that can be measured and computed with."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column. `decimals` (FLOAT32 and FLOAT64 only) is the number of digits after the point that
-    every database is sent, so that no database gets a longer payload than another."""
-
-    name: str
-    type: ColumnType
-    decimals: int | None = None
-    nullable: bool = False
-    """Some events have no value: see `EventBlock.missing`. Never of the key, the time or the device."""
-    tag: bool = False
-    """It describes the device and follows from its name alone."""
-    may_be_empty: bool = False
-    """It's known that some of its texts are empty."""
-
-    @property
-    def is_number(self) -> bool:
-        """Whether it can be measured and computed with."""
-        return self.type in NUMBERS
-
-
-@dataclass(frozen=True)
-class Schema:
-    """Columns of a workload's table and what they mean.
-
-    `time` is the column of the event time, `device` the one that names the device (with
-    `device_path`, the device is that key of the JSON column), and `key` names the columns that
-    together identify an event (the natural key; with `device_path` the device counts, not the
-    whole document).
-    """
-
-    table: str
-    columns: tuple[Column, ...]
-    time: str
-    device: str
-    key: tuple[str, ...]
-    device_path: str | None = None
-    queries: tuple[str, ...] = ()
-    """Names of what is asked of the stored events unless others are named."""
-    descriptions: tuple[Query, ...] = ()
-    """All that can be asked, the queries that every workload with numbers has among them."""
-    devices_per_worker: int = 1
-    epoch_ms: int = FIRST_TIMESTAMP_MS
-    """The first timestamp."""
-    extra_json_keys: int = 0
-    """Members of a JSON column that only the workload's options make."""
-    tags: Tags = Tags.ROW
-    """Where the device's name and the tags are stored."""
-
-    def column(self, name: str) -> Column:
-        """The column of that name; KeyError if there is none."""
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise KeyError(name)
-
-    def is_apart(self, name: str) -> bool:
-        """Whether a column is stored in the tags' table: the device's, or a tag."""
-        return self._is_apart(self.column(name))
-
-    def _is_apart(self, column: Column) -> bool:
-        return self.tags is Tags.TABLE and (column.tag or column.name == self.device)
-
-    @property
-    def tags_table(self) -> str:
-        """The table of the tags, if they have one of their own."""
-        return f"{self.table}_tags"
-
-    @property
-    def row(self) -> tuple[Column, ...]:
-        """The columns of an event's row: with a tags' table, the id in the device's place."""
-        return tuple(
-            Column(ID, ColumnType.INT64) if self._is_apart(column) else column
-            for column in self.columns
-            if column.name == self.device or not self._is_apart(column)
-        )
-
-    @property
-    def tags_row(self) -> tuple[Column, ...]:
-        """The columns of a device's row in the tags' table."""
-        return (Column(ID, ColumnType.INT64), *filter(self._is_apart, self.columns))
-
-    @property
-    def row_key(self) -> tuple[str, ...]:
-        """The columns of `row` that together identify an event."""
-        return tuple(ID if self.is_apart(name) else name for name in self.key)
-
-    def description(self, name: str) -> Query | None:
-        """The query of that name, or None."""
-        return next((query for query in self.descriptions if query.name == name), None)
-
-    @property
-    def fields(self) -> list[str]:
-        """The columns of measured numbers, in order."""
-        return [
-            column.name
-            for column in self.columns
-            if column.is_number and not column.tag and column.name not in self.key
-        ]
-
-    @property
-    def metrics(self) -> int:
-        """How many measured values an event has."""
-        return len(self.fields)
-
-    @property
-    def sequence(self) -> str | None:
-        """The key's INT64 column, which numbers a worker's events, or None."""
-        return next((name for name in self.key if self.column(name).type is ColumnType.INT64), None)
-
-
-@dataclass(frozen=True, slots=True)
-class EventBlock:
-    """Consecutive events of one worker: a numpy array per column, all of the same length.
-
-    `first` is the number of the first event, `devices` the device id of each event (bytes array).
-    """
-
-    schema: Schema
-    worker: int
-    first: int
-    columns: Mapping[str, NDArray[Any]]
-    devices: NDArray[np.bytes_]
-    missing: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
-    """Nullable column -> where an event has no value; the column holds some number or text there. A
-    nullable column that isn't named has all its values."""
-
-    def __len__(self) -> int:
-        return len(self.devices)
-
-    def part(self, start: int, stop: int, step: int = 1) -> EventBlock:
-        """Every `step`-th event of [start, stop), as views. `first` is exact for step 1 only."""
-        rows = slice(start, stop, step)
-        columns = (
-            self.columns.part(rows)
-            if isinstance(self.columns, LazyColumns)
-            else {name: values[rows] for name, values in self.columns.items()}
-        )
-        missing = {name: places[rows] for name, places in self.missing.items()}
-        first, devices = self.first + start, self.devices[rows]
-        return EventBlock(self.schema, self.worker, first, columns, devices, missing)
-
-    def choose(self, rows: NDArray[np.integer[Any]]) -> EventBlock:
-        """These events alone, copied, with what their rows have. `first` is not theirs."""
-        names = [column.name for column in self.schema.row if column.name != ID]
-        columns = {name: self.columns[name][rows] for name in names}
-        missing = {name: places[rows] for name, places in self.missing.items()}
-        return EventBlock(
-            self.schema, self.worker, self.first, columns, self.devices[rows], missing
-        )
-
-    @property
-    def row_columns(self) -> Mapping[str, NDArray[Any]]:
-        """The columns of `Schema.row`."""
-        if self.schema.tags is Tags.ROW:
-            return self.columns
-        names = [column.name for column in self.schema.row if column.name != ID]
-        return {ID: number_devices(self.devices), **{name: self.columns[name] for name in names}}
-
-    def key_of(self, row: int) -> dict[str, int | str]:
-        """The natural key of one event as Python values, e.g. to look it up in the database."""
-        key: dict[str, int | str] = {}
-        for name in self.schema.row_key:
-            if name == ID:
-                key[name] = int(number_devices(self.devices[row : row + 1])[0])
-                continue
-            value = self.devices[row] if name == self.schema.device else self.columns[name][row]
-            key[name] = value.decode() if isinstance(value, bytes) else int(value)
-        return key
 
 
 class WorkloadOptions(BaseModel):
@@ -380,39 +186,3 @@ def _dealt_device_ids(worker: int, spread: int, length: int) -> NDArray[np.bytes
     ids = np.resize(_device_ids(worker, spread), length)
     ids.flags.writeable = False
     return ids
-
-
-def random_words(seed: int, worker: int, first: int, count: int, words: int) -> NDArray[np.uint64]:
-    """`words` random 64-bit numbers for each event of [first, first + count): shape (count, words).
-
-    Philox 4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) is a
-    function of key and counter, so any event's numbers are computed without those before it. Its
-    raw output is covered by numpy's stream compatibility promise.
-    """
-    skipped_blocks, skipped_words = divmod(first * words, 4)
-    raw = _stream(seed, worker, get_ident()).words(skipped_blocks, skipped_words + count * words)
-    return raw[skipped_words:].reshape(count, words)
-
-
-class _Stream:
-    """A generator that is moved to the place from which numbers are wanted.
-
-    Making a new one takes as long as generating a thousand events, since numpy asks the system for a
-    seed even if it's given a key.
-    """
-
-    def __init__(self, seed: int, worker: int) -> None:
-        self._generator = np.random.Philox(key=np.array([seed, worker], dtype=np.uint64))
-        self._block = 0
-
-    def words(self, block: int, count: int) -> NDArray[np.uint64]:
-        """`count` numbers, beginning with those of a block of four."""
-        self._generator.advance(block - self._block)
-        found: NDArray[np.uint64] = self._generator.random_raw(count)
-        self._block = block + -(-count // 4)
-        return found
-
-
-@lru_cache(maxsize=16)
-def _stream(seed: int, worker: int, _thread: int) -> _Stream:
-    return _Stream(seed, worker)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import ColumnType
+from .schema import ColumnType
 
 Rows = NDArray[np.intp] | slice
 

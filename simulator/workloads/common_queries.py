@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .queries import HOUR_MS, Aggregate, Every, Function, Order, Query, Where, Window
 
 if TYPE_CHECKING:
-    from .base import Schema
+    from .schema import Schema
 
 MOST_FIELDS = 10
 """Of how many fields a common query asks at most."""

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .answers import Answer, Row, read_row
-from .base import ColumnType
 from .columns import Values, join, rank_rows, to_values
 from .precision import Slack
+from .schema import ColumnType
 
 
 class Malformed(ValueError):

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import ColumnType, EventBlock, Schema
 from .columns import WHOLE, Rows, Values, combine, join, rank, to_values
+from .events import EventBlock
 from .grouping import Groups, Part, Sums, sum_up
 from .precision import DIGITS, PRECISION, Slack, round_off
 from .queries import Bound, Every, Function
+from .schema import ColumnType, Schema
 
 Columns = tuple[Sequence[Values], Sequence[Slack]]
 """Values, and how far they may be off."""

@@ -14,17 +14,12 @@ from pydantic import BeforeValidator, Field
 
 from ..errors import OptionError
 from . import signals
-from .base import (
-    MAX_DEVICES,
-    EventBlock,
-    Schema,
-    Workload,
-    WorkloadOptions,
-    device_ids,
-)
+from .base import MAX_DEVICES, Workload, WorkloadOptions, device_ids
 from .common_queries import describe_queries
 from .definition import NOW, Definition, Delay, Late, read_epoch
+from .events import EventBlock
 from .makers import Maker, make_maker, make_makers
+from .schema import Schema
 from .signals import Points
 from .tags import LazyColumns, Tags
 

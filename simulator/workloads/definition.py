@@ -16,8 +16,9 @@ import orjson
 from pydantic import BeforeValidator, Field, model_validator
 
 from ..errors import did_you_mean
-from .base import FIRST_TIMESTAMP_MS, MAX_DEVICES, NUMBERS, Column, ColumnType, Schema
+from .base import MAX_DEVICES
 from .queries import WRITTEN, Query
+from .schema import FIRST_TIMESTAMP_MS, NUMBERS, Column, ColumnType, Schema
 from .signal_kinds import (
     SIGNALS,
     Choice,

@@ -10,8 +10,8 @@ import orjson
 from numpy.typing import NDArray
 
 from . import signals
-from .base import ColumnType
 from .definition import ColumnDefinition, Definition
+from .schema import ColumnType
 from .signal_kinds import Choice, Constant, Counter, Cycle, Hold, Normal, Uniform, Wander
 from .signals import Points
 

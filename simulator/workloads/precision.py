@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import ColumnType
+from .schema import ColumnType
 
 Slack = NDArray[np.float64] | None
 """How far each value of a column may be off; None: not at all."""

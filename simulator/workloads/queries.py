@@ -28,7 +28,7 @@ from ..errors import OptionError, did_you_mean, list_names
 from .durations import parse_duration_ms
 
 if TYPE_CHECKING:
-    from .base import Schema
+    from .schema import Schema
 
 Problem = tuple[tuple[str | int, ...], str]
 """The way to what is wrong with a query, and what that is."""

@@ -11,7 +11,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import EventBlock, Workload
+from .base import Workload
+from .events import EventBlock
 
 BLOCK_VALUES = 655_360
 """How many values a block has, more or less: of ten columns, 65,536 events."""

@@ -7,8 +7,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema, Workload, random_words
+from .base import Workload
+from .events import EventBlock
 from .queries import Aggregate, Function, Query
+from .random_numbers import random_words
+from .schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
 
 INTERVAL_MS = 450
 JITTER_MS = 150

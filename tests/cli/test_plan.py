@@ -29,8 +29,8 @@ from simulator.modules.blackhole.options import BlackholeOptions
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.options import PostgresOptions
-from simulator.workloads.base import ColumnType
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.schema import ColumnType
 from simulator.workloads.temperature import Temperature
 
 TARGET = Target("x", "postgres", ExecutorName.LOCAL, {"user": "me", "device_spread": 1})

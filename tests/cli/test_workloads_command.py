@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from cli.main import commands
 from simulator.workloads import load_workload, workload_names
-from simulator.workloads.base import ColumnType
+from simulator.workloads.schema import ColumnType
 
 
 def show(*arguments: str) -> str:

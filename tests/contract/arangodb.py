@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
 from simulator.testing.server import Fault, Refusal, Strike
-from simulator.workloads.base import ColumnType, Schema
+from simulator.workloads.schema import ColumnType, Schema
 from simulator.workloads.tags import Tags
 
 from .arangodb_stand_in import ArangoStandIn, arango_stand_in

@@ -19,7 +19,7 @@ from cassandra.query import tuple_factory
 from simulator.contract import PrimaryKey
 from simulator.modules.base import Job
 from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
-from simulator.workloads.base import ColumnType, Schema
+from simulator.workloads.schema import ColumnType, Schema
 
 from ..helpers import eventually
 from .cassandra_proxy import Fate, Proxy

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from simulator.contract import PrimaryKey
 from simulator.testing.server import Refusal
-from simulator.workloads.base import Column, ColumnType, Schema
+from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.tags import Tags
 
 from .http_proxy import HttpRequest, Refuse

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from simulator.modules.base import Job
 from simulator.testing.server import Fault, Refusal, Strike
-from simulator.workloads.base import ColumnType, Schema
+from simulator.workloads.schema import ColumnType, Schema
 
 from .http_proxy import HttpRequest, Refuse
 from .http_server import (

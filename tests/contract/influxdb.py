@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from simulator.testing.server import Refusal
-from simulator.workloads.base import Column, ColumnType, Schema
+from simulator.workloads.schema import Column, ColumnType, Schema
 
 from ..helpers import eventually
 from .http_proxy import HttpRequest, Refuse

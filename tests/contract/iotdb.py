@@ -15,7 +15,7 @@ from simulator.modules.base import Job
 from simulator.modules.iotdb.connection import Connection
 from simulator.modules.iotdb.errors import ServerError
 from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
-from simulator.workloads.base import ColumnType, Schema
+from simulator.workloads.schema import ColumnType, Schema
 from simulator.workloads.tags import Tags
 
 from ..helpers import eventually

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from simulator.modules.iotdb.errors import ServerError
-from simulator.workloads.base import ColumnType, Schema
+from simulator.workloads.schema import ColumnType, Schema
 
 from .iotdb import IotdbUnderTest
 

@@ -23,7 +23,7 @@ import pytest
 from azure.storage.queue import QueueClient
 
 from simulator.testing.server import Fault, Refusal, Strike
-from simulator.workloads.base import Column, ColumnType, Schema
+from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.tags import Tags
 
 from ..helpers import eventually

@@ -20,7 +20,7 @@ import pytest
 
 from simulator.modules.base import Job
 from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
-from simulator.workloads.base import ColumnType, Schema
+from simulator.workloads.schema import ColumnType, Schema
 from simulator.workloads.tags import Tags
 
 from ..helpers import eventually

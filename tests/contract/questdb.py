@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import psycopg2
 
 from simulator.testing.server import Refusal, Strike
-from simulator.workloads.base import Column, ColumnType, Schema
+from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.tags import Tags
 
 from ..helpers import eventually

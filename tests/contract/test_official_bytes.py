@@ -26,7 +26,8 @@ from simulator.modules.shared.official import list_rows
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import as_observer, batch_of, new_job
 from simulator.workloads import load_workload
-from simulator.workloads.base import ColumnType, Workload
+from simulator.workloads.base import Workload
+from simulator.workloads.schema import ColumnType
 
 from .http_proxy import HttpRequest, Refuse
 from .http_server import HttpServerUnderTest

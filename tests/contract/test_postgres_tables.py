@@ -12,7 +12,7 @@ from simulator.contract import PrimaryKey
 from simulator.errors import OptionError, SimulatorError
 from simulator.testing.events import Sundry
 from simulator.testing.server import key_modes, new_job
-from simulator.workloads.base import Column, ColumnType, Schema
+from simulator.workloads.schema import Column, ColumnType, Schema
 
 from .postgres import PostgresUnderTest
 

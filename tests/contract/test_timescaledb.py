@@ -15,8 +15,9 @@ from simulator.modules.timescaledb import Timescaledb
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import new_job
 from simulator.workloads import WORKLOADS
-from simulator.workloads.base import EventBlock, Workload
+from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.events import EventBlock
 from simulator.workloads.temperature import INTERVAL_MS, Temperature
 
 from .postgres import PostgresUnderTest

@@ -13,7 +13,7 @@ import httpx
 
 from simulator.testing.events import TESTED
 from simulator.testing.server import Refusal
-from simulator.workloads.base import ColumnType, Schema
+from simulator.workloads.schema import ColumnType, Schema
 
 from .http_proxy import HttpRequest, Refuse
 from .http_server import (

@@ -11,17 +11,12 @@ import pytest
 
 from simulator.workloads import load_workload
 from simulator.workloads.answers import Answer, answer, answer_all
-from simulator.workloads.base import (
-    FIRST_TIMESTAMP_MS,
-    Column,
-    ColumnType,
-    EventBlock,
-    Schema,
-    Workload,
-)
+from simulator.workloads.base import Workload
 from simulator.workloads.comparing import compare_answers
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import Bound, Every, Function, Query, draw
+from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
 from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 

@@ -9,9 +9,9 @@ import pytest
 
 from simulator.encoding import text_format
 from simulator.modules.arangodb.queries import compile_query
-from simulator.workloads.base import Column, ColumnType, Schema
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import Bound, Query, bind
+from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.temperature import Temperature
 
 from ..contract.aql import AqlError, execute

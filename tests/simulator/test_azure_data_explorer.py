@@ -52,9 +52,10 @@ from simulator.testing.suite.test_described import APART, list_queries
 from simulator.testing.suite.test_described import WORKLOADS as DESCRIBED
 from simulator.testing.suite.test_tags import READING, TRUCKS
 from simulator.worker import connect
-from simulator.workloads.base import Column, ColumnType, Schema, Workload
+from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import Bound, Query, bind, draw
+from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.tags import Tags
 from simulator.workloads.temperature import Temperature

@@ -31,9 +31,9 @@ from simulator.modules.cassandra.server import ClusterSession
 from simulator.modules.cassandra.storage import read_storage
 from simulator.modules.options import parse_options
 from simulator.modules.shared.row_order import put_in_order
-from simulator.workloads.base import Column, ColumnType
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import Bound, Query, Where
+from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.temperature import Temperature
 
 SECRET = "hush-hush"

@@ -32,8 +32,10 @@ from simulator.modules.cassandra.encoding import (
 from simulator.testing.events import Awkward
 from simulator.worker.feed import Feed
 from simulator.workloads import WORKLOADS
-from simulator.workloads.base import ColumnType, EventBlock, Workload
+from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.events import EventBlock
+from simulator.workloads.schema import ColumnType
 from simulator.workloads.temperature import Temperature
 
 KINDS = [*WORKLOADS.values(), Awkward]

@@ -26,9 +26,10 @@ from simulator.testing.events import Awkward, Sundry, rows_of
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
-from simulator.workloads.base import Column, ColumnType, EventBlock
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import Aggregate, Bound, Function, Query
+from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.temperature import Temperature
 
 from ..contract.clickhouse import ClickhouseUnderTest

@@ -21,7 +21,8 @@ from simulator.modules.sending import Payload
 from simulator.modules.shared.http import Answer
 from simulator.testing.events import Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
-from simulator.workloads.base import ColumnType, Workload
+from simulator.workloads.base import Workload
+from simulator.workloads.schema import ColumnType
 from simulator.workloads.temperature import Temperature
 
 KINDS = [*WORKLOADS.values(), Awkward]

@@ -8,9 +8,9 @@ import pytest
 
 from simulator.modules.cratedb.queries import CratedbDialect
 from simulator.modules.shared.sql_queries import compile_query
-from simulator.workloads.base import Schema
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import Query, bind
+from simulator.workloads.schema import Schema
 from simulator.workloads.temperature import Temperature
 
 from ..contract.cratedb_stand_in import Refused, check_select

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import OptionError
-from simulator.workloads.base import FIRST_TIMESTAMP_MS, ColumnType
 from simulator.workloads.defined import DefinedOptions, define
 from simulator.workloads.definition import Definition
+from simulator.workloads.schema import FIRST_TIMESTAMP_MS, ColumnType
 from simulator.workloads.yaml_source import parse_definition, parse_document, read_document
 
 GOOD = """\

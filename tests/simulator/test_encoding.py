@@ -37,8 +37,8 @@ from simulator.rows import (
     text_values,
 )
 from simulator.testing.events import rows_of
-from simulator.workloads.base import Column, ColumnType
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.temperature import Temperature
 
 

@@ -23,9 +23,9 @@ from simulator.testing.inserting import insert, insert_with, requests_at_once
 from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.answers import answer_all
-from simulator.workloads.base import Column, ColumnType
 from simulator.workloads.comparing import compare_answers
 from simulator.workloads.queries import Query, Where, bind, draw
+from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 

@@ -21,9 +21,11 @@ from simulator.modules.iotdb.tree_queries import compile_question
 from simulator.modules.options import parse_options
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
-from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
+from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import Bound, Query
+from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.temperature import Temperature
 
 from .test_iotdb import SCHEMA, official_block, rows_of

@@ -15,7 +15,8 @@ from simulator.errors import OptionError
 from simulator.modules import load_module
 from simulator.modules.base import Job, Support
 from simulator.modules.options import parse_options
-from simulator.workloads.base import Column, ColumnType, EventBlock, Schema
+from simulator.workloads.events import EventBlock
+from simulator.workloads.schema import Column, ColumnType, Schema
 
 SCHEMA = Schema(
     "things",

@@ -30,9 +30,9 @@ from simulator.modules.blackhole.options import BlackholeOptions
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.testing.inserting import insert_with, requests_at_once
-from simulator.workloads.base import Column, ColumnType
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.defined import define
+from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.temperature import Temperature
 from simulator.workloads.yaml_source import parse_definition
 

@@ -29,8 +29,10 @@ from simulator.modules.sending import Payload
 from simulator.modules.shared.sql import quote_name
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
-from simulator.workloads.base import Column, ColumnType, EventBlock, Schema, Workload
+from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.events import EventBlock
+from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.temperature import Temperature
 
 KINDS = [*WORKLOADS.values(), Awkward]

@@ -8,7 +8,6 @@ import pytest
 from pydantic import ValidationError
 
 from simulator.errors import OptionError
-from simulator.workloads.base import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
 from simulator.workloads.common_queries import describe_queries, name_queries
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import (
@@ -18,6 +17,7 @@ from simulator.workloads.queries import (
     bind,
     draw,
 )
+from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
 from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 

@@ -19,8 +19,9 @@ from simulator.modules.questdb.options import InsertMode, QuestdbOptions
 from simulator.modules.questdb.queries import QuestdbDialect
 from simulator.modules.questdb.statements import StatementEncoder
 from simulator.modules.shared.sql_queries import compile_query
-from simulator.workloads.base import Column, ColumnType, EventBlock, Schema
+from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import Aggregate, Bound, Every, Function, Order, Query
+from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.temperature import Temperature
 
 TYPES = Schema(

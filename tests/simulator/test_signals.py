@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from simulator.workloads import signals
-from simulator.workloads.base import FIRST_TIMESTAMP_MS
+from simulator.workloads.schema import FIRST_TIMESTAMP_MS
 from simulator.workloads.signals import Points
 
 MINUTE_MS = 60_000

@@ -25,9 +25,10 @@ from simulator.modules.victoriametrics.queries import compile_query
 from simulator.modules.victoriametrics.series import ChoosingEncoder, SeriesEncoder
 from simulator.modules.victoriametrics.server import find_span, removes_duplicates
 from simulator.workloads import load_workload
-from simulator.workloads.base import Column, ColumnType, EventBlock, Schema
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import Bound, Query
+from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.temperature import Temperature
 
 SCHEMA = Schema(

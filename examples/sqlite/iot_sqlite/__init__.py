@@ -36,8 +36,9 @@ from simulator.modules.shared.errors import missing_table, nothing_to_query, sto
 from simulator.modules.shared.sql import quote_name
 from simulator.modules.shared.sql_queries import compile_query
 from simulator.modules.shared.tables import deal_rows
-from simulator.workloads.base import Column, ColumnType, EventBlock
+from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import Bound
+from simulator.workloads.schema import Column, ColumnType
 
 from .queries import SqliteDialect
 

@@ -17,7 +17,7 @@ from simulator.modules.base import Job
 from simulator.modules.shared.sql import quote_name
 from simulator.testing.entries import Entry
 from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
-from simulator.workloads.base import ColumnType, Schema
+from simulator.workloads.schema import ColumnType, Schema
 
 from . import COLUMN_TYPES
 

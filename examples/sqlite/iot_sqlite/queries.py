@@ -8,8 +8,8 @@ import numpy as np
 
 from simulator.modules.shared.sql import quote_name
 from simulator.modules.shared.sql_queries import SqlDialect, list_aliased, list_aliases, quote_text
-from simulator.workloads.base import ColumnType, Schema
 from simulator.workloads.queries import Shape
+from simulator.workloads.schema import ColumnType, Schema
 
 
 class SqliteDialect(SqlDialect):

@@ -43,8 +43,8 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...workloads.base import ColumnType
 from ...workloads.queries import Bound, Function
+from ...workloads.schema import ColumnType
 from ...workloads.tags import ID, Tags
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer

@@ -13,7 +13,8 @@ from ...contract import PrimaryKey
 from ...encoding import bounds, client_keys
 from ...json_rows import json_columns, json_object_format, write_json_columns
 from ...rows import format_requests, format_rows, format_singles
-from ...workloads.base import EventBlock, Schema
+from ...workloads.events import EventBlock
+from ...workloads.schema import Schema
 from ...workloads.tags import ID
 from ..base import Job
 from ..sending import Encoder, Payload

@@ -23,7 +23,7 @@ from requests.exceptions import ReadTimeout, RequestException
 from ...contract import PrimaryKey
 from ...encoding import bounds, client_keys
 from ...errors import OptionError, Retryable, SimulatorError
-from ...workloads.base import EventBlock
+from ...workloads.events import EventBlock
 from ..base import Job
 from ..sending import Payload
 from ..shared.errors import connection_lost

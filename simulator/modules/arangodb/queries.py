@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ...encoding import text_format
-from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
+from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import ID
 
 SHAPES = frozenset(Shape)

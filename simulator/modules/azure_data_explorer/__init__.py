@@ -54,8 +54,8 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError, one_line
-from ...workloads.base import Column, ColumnType
 from ...workloads.queries import Bound
+from ...workloads.schema import Column, ColumnType
 from ...workloads.tags import ID, Tags
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer

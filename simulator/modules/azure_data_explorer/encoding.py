@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from ...encoding import bounds, escape, iso_times, text_format
 from ...rows import format_rows, text_form, text_values
-from ...workloads.base import Column, ColumnType, EventBlock, Schema
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import ID
 from ..base import Job
 from ..sending import Encoder, Payload

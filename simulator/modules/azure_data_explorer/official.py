@@ -18,7 +18,8 @@ from azure.kusto.data.exceptions import KustoClientError, KustoError, KustoNetwo
 
 from ...encoding import bounds
 from ...errors import Retryable, SimulatorError
-from ...workloads.base import Column, ColumnType, EventBlock
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType
 from ..base import Job
 from ..shared.official import OfficialEncoder, list_columns
 from ..shared.tables import deal_block

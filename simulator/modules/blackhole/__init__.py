@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...contract import PrimaryKey, Storage
 from ...errors import OptionError
-from ...workloads.base import ColumnType
+from ...workloads.schema import ColumnType
 from ..base import Capabilities, Job, Module, Support, require
 from ..sending import Encoder
 from .options import BlackholeOptions

@@ -68,8 +68,8 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.base import ColumnType
 from ...workloads.queries import Bound, Shape
+from ...workloads.schema import ColumnType
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..sending import Writer
 from ..shared.errors import nothing_to_query

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...workloads.base import ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Every, Function, Where
+from ...workloads.schema import ColumnType, Schema
 from ..shared.sql import quote_name
 from .reading import Row
 

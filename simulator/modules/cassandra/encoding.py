@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from ...binary_rows import BinaryRows
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, Columns, all_alike, bounds, client_keys
-from ...workloads.base import Column, ColumnType, EventBlock
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType
 from ..base import Job
 from ..sending import Encoder, Payload
 from ..shared.tables import number_tables

@@ -24,7 +24,7 @@ from cassandra.query import BatchType as DriverBatchType
 from ...contract import PrimaryKey
 from ...encoding import bounds
 from ...errors import SimulatorError
-from ...workloads.base import EventBlock
+from ...workloads.events import EventBlock
 from ..base import Job
 from ..sending import Encoder, Payload, Writer
 from ..shared.official import list_columns

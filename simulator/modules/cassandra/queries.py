@@ -12,9 +12,9 @@ from functools import partial
 from itertools import chain
 
 from ...errors import Retryable
-from ...workloads.base import Schema
 from ...workloads.queries import Aggregate, Bound, Function
 from ...workloads.queries import Query as Description
+from ...workloads.schema import Schema
 from ..base import Query
 from ..shared.row_order import put_in_order
 from ..shared.sql import quote_name

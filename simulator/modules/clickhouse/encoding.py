@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, bounds, with_client_key
-from ...workloads.base import Column, EventBlock, Schema
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, Schema
 from ..base import Job
 from ..sending import Encoder, Payload
 from ..shared.compression import compress as compress_gzip

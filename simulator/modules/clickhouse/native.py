@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...encoding import is_constant, octets_of
-from ...workloads.base import Column, ColumnType
+from ...workloads.schema import Column, ColumnType
 
 # https://clickhouse.com/docs/sql-reference/data-types
 TYPES = {

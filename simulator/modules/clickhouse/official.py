@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from ...encoding import bounds
 from ...errors import Retryable, one_line
-from ...workloads.base import EventBlock
+from ...workloads.events import EventBlock
 from ..base import Job
 from ..sending import Payload, Writer
 from ..shared.errors import connection_lost, unreachable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Function
+from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import Tags
 from ..shared.sql import quote_name
 from ..shared.sql_queries import SqlDialect, compile_query, list_aliased

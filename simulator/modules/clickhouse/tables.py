@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN
-from ...workloads.base import Column, ColumnType, Schema
+from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import ID
 from ..base import Job
 from ..shared.sql import quote_name

@@ -41,8 +41,8 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Bound
+from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import Tags
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, bounds, client_keys, escape_json, text_format
 from ...rows import format_rows, format_singles, text_form, text_values
-from ...workloads.base import Column, ColumnType, EventBlock, Schema
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType, Schema
 from ..base import Job
 from ..sending import Encoder, Payload
 from ..shared.exactly_once import Request

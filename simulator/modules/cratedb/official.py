@@ -18,7 +18,7 @@ import orjson
 
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, bounds, client_keys
-from ...workloads.base import EventBlock
+from ...workloads.events import EventBlock
 from ..base import Job
 from ..sending import Payload
 from ..shared.errors import connection_lost

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...workloads.base import Schema
 from ...workloads.queries import Aggregate, Function
+from ...workloads.schema import Schema
 from ..shared.sql import quote_name
 from ..shared.sql_queries import SqlDialect, list_aliased, quote_text
 

@@ -41,8 +41,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import Retryable
-from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Bound, Function
+from ...workloads.schema import Column, ColumnType, Schema
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
 from ..shared.connected import ConnectedModule

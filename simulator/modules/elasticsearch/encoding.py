@@ -13,7 +13,7 @@ from ...contract import PrimaryKey
 from ...encoding import bounds, client_keys
 from ...json_rows import json_columns, json_object_format
 from ...rows import format_requests, format_rows
-from ...workloads.base import EventBlock
+from ...workloads.events import EventBlock
 from ..base import Job
 from ..sending import Encoder, Payload
 from ..shared import exactly_once

@@ -18,7 +18,7 @@ from typing import Any
 from ...contract import PrimaryKey
 from ...encoding import bounds, client_keys
 from ...errors import Retryable, SimulatorError
-from ...workloads.base import EventBlock
+from ...workloads.events import EventBlock
 from ..base import Job
 from ..sending import Payload
 from ..shared.http import AnswerTimeout, ConnectionLost, NoAnswer, TlsRefused, interpret_no_answer

@@ -18,8 +18,8 @@ from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SimulatorError
-from ...workloads.base import ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
+from ...workloads.schema import ColumnType, Schema
 from ..base import Query as Ask
 from ..shared.row_order import Row, put_in_order
 

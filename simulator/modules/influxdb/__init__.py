@@ -27,8 +27,8 @@ from urllib.parse import quote
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
-from ...workloads.base import ColumnType
 from ...workloads.queries import Bound, Shape
+from ...workloads.schema import ColumnType
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
 from ..shared.connected import ConnectedModule

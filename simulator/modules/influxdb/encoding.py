@@ -22,7 +22,8 @@ from ...contract import Tables
 from ...encoding import bounds, escape, is_constant, octets_of, text_format
 from ...errors import OptionError, SimulatorError
 from ...rows import format_requests, format_singles, text_form, text_values
-from ...workloads.base import Column, ColumnType, EventBlock, Schema
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType, Schema
 from ..base import Job
 from ..sending import Encoder, Payload
 from ..shared.compression import compress

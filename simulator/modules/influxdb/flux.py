@@ -13,8 +13,8 @@ from decimal import Decimal
 import numpy as np
 
 from ...encoding import FLOATS, text_format
-from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Bound, Where
+from ...workloads.schema import Column, ColumnType, Schema
 from ..shared.labels import field_columns, label
 
 ALL_TIME = ("1970-01-01T00:00:00Z", "2262-04-11T23:47:16.854775806Z")

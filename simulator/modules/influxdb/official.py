@@ -23,7 +23,8 @@ from urllib3.exceptions import HTTPError
 
 from ...encoding import bounds
 from ...errors import Retryable
-from ...workloads.base import Column, ColumnType, EventBlock
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType
 from ..base import Job
 from ..sending import Payload, Writer
 from ..shared.labels import field_columns, label, tag_columns

@@ -23,8 +23,8 @@ from functools import partial
 from typing import Any
 
 from ...errors import OptionError
-from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Every, Function, Query
+from ...workloads.schema import Column, ColumnType, Schema
 from ..shared.labels import field_columns, find_witness, read_tag
 from ..shared.row_order import Row, put_in_order
 from .answers import parse_csv, parse_results

@@ -49,8 +49,8 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import OptionError
-from ...workloads.base import Schema
 from ...workloads.queries import Bound, Function
+from ...workloads.schema import Schema
 from ...workloads.tags import Tags
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..sending import Encoder

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from ...encoding import BIG_ENDIAN, all_alike, bounds, digits, is_constant, octets_of
 from ...records import Run
-from ...workloads.base import Column, ColumnType, EventBlock, Schema
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import ID, Tags, number_devices
 from ..base import Job
 from ..sending import Encoder, Payload

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ...workloads.base import Schema
 from ...workloads.queries import Aggregate, Every, Function, Query
+from ...workloads.schema import Schema
 from .answers import Row
 from .paths import quote
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...workloads.base import ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Function, Query, Where
+from ...workloads.schema import ColumnType, Schema
 from ...workloads.tags import ID
 from ..shared.sql import quote_name
 from ..shared.sql_queries import SqlDialect, compile_query, list_aliased

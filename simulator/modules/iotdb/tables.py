@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ...workloads.base import Schema
 from ...workloads.queries import Bound
+from ...workloads.schema import Schema
 from ...workloads.tags import Tags
 from ..base import Query
 from ..shared.errors import INSERT_REMEDY, made_otherwise

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...encoding import BIG_ENDIAN, all_alike, is_constant, octets_of
-from ...workloads.base import ColumnType, EventBlock
+from ...workloads.events import EventBlock
+from ...workloads.schema import ColumnType
 from .encoding import TableColumn
 
 _SHORT = 4

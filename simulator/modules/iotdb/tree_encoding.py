@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from ...workloads.base import EventBlock
+from ...workloads.events import EventBlock
 from ..base import Job
 from ..sending import Encoder, Payload
 from .encoding import CODES

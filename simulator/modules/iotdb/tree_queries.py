@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Bound, Every, Function, Query, Where
+from ...workloads.schema import Column, ColumnType, Schema
 from .answers import Row
 from .partials import Partials, put_in_order
 from .paths import LEVEL, quote, split_path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import OptionError
-from ...workloads.base import Schema
+from ...workloads.schema import Schema
 from ...workloads.tags import Tags
 from .encoding import TableColumn, list_columns
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...binary_rows import BinaryRows
 from ...encoding import BIG_ENDIAN, is_constant, octets_of
 from ...records import Run
-from ...workloads.base import Column, ColumnType
+from ...workloads.schema import Column, ColumnType
 
 Missing = NDArray[np.bool_] | None
 """Where a column has no value; None: it has them all."""

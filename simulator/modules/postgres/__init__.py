@@ -60,8 +60,8 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding import KEY_COLUMN
 from ...errors import OptionError, SimulatorError
-from ...workloads.base import Column, ColumnType
 from ...workloads.queries import Bound
+from ...workloads.schema import Column, ColumnType
 from ...workloads.tags import ID, Tags
 from ..base import TUNED, Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..sending import Writer

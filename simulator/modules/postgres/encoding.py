@@ -19,7 +19,8 @@ from ...binary_rows import BinaryRows
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, Columns, bounds, escape, text_format, with_client_key
 from ...rows import ROW_SEPARATOR, Frame, format_requests, no_frame, text_form, text_values
-from ...workloads.base import Column, ColumnType, EventBlock
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType
 from ..base import Job
 from ..sending import Encoder, Payload
 from ..shared.sql import quote_name

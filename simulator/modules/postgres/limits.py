@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import OptionError
-from ...workloads.base import ColumnType, Schema
+from ...workloads.schema import ColumnType, Schema
 
 MOST_ROW_BYTES = 8160
 """A row lies on one page of 8 kB, but for long texts, which are stored elsewhere: `MaxHeapTupleSize` in

@@ -19,7 +19,7 @@ from psycopg2.extras import execute_values
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, bounds
 from ...errors import Retryable
-from ...workloads.base import EventBlock
+from ...workloads.events import EventBlock
 from ..base import Job
 from ..sending import Payload, Writer
 from ..shared.errors import CONNECTION_LOST

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...workloads.base import Schema
 from ...workloads.queries import Bound
+from ...workloads.schema import Schema
 from ..shared.sql_queries import Newest, SqlDialect, compile_query
 
 NEWEST = {"newest-per-device": Newest.WINDOW}

@@ -36,7 +36,7 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.base import EventBlock
+from ...workloads.events import EventBlock
 from ...workloads.queries import Bound
 from ...workloads.tags import ID, Tags
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries

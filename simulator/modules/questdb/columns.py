@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.base import Column, ColumnType, EventBlock, Schema
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import ID
 from ..base import Job
 from ..shared.sql import quote_name

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from ...contract import PrimaryKey, Tables
 from ...encoding import KEY_COLUMN, bounds, client_keys, escape, text_format
 from ...rows import format_requests, format_singles, text_form, text_values
-from ...workloads.base import Column, ColumnType, EventBlock
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType
 from ..base import Job
 from ..sending import Encoder, Payload
 from ..shared.tables import deal_in_turn

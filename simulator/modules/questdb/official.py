@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 from ...contract import PrimaryKey
 from ...encoding import KEY_COLUMN, bounds, client_keys
 from ...errors import OptionError, Retryable, SimulatorError, one_line
-from ...workloads.base import ColumnType, EventBlock
+from ...workloads.events import EventBlock
+from ...workloads.schema import ColumnType
 from ..base import Job
 from ..sending import Payload, Writer
 from ..shared.errors import connection_lost

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...workloads.base import ColumnType, Schema
 from ...workloads.queries import Aggregate, Every, Function, Query
+from ...workloads.schema import ColumnType, Schema
 from ..shared.sql import quote_name
 from ..shared.sql_queries import SqlDialect, list_aliased, quote_text
 

@@ -7,7 +7,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ...encoding import KEY_COLUMN, Columns, client_keys
-from ...workloads.base import Column, ColumnType, EventBlock
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType
 from ...workloads.tags import ID
 from ..base import Job
 from ..postgres.encoding import CopyFormat, PostgresEncoder

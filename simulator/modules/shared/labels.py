@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...encoding import FLOATS, text_format
-from ...workloads.base import Column, ColumnType, Schema
+from ...workloads.schema import Column, ColumnType, Schema
 
 
 def tag_columns(schema: Schema) -> list[Column]:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
 from ...encoding import FLOATS, bounds, with_client_key
-from ...workloads.base import Column, ColumnType, EventBlock
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType
 from ..base import Job
 from ..sending import Encoder, Payload
 

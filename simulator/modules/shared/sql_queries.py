@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
+from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import ID
 from .sql import quote_name
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...workloads.base import EventBlock
+from ...workloads.events import EventBlock
 
 TableT = TypeVar("TableT")
 

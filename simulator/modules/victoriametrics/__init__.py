@@ -39,8 +39,8 @@ from typing import Any, ClassVar
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
-from ...workloads.base import ColumnType
 from ...workloads.queries import Bound, Function
+from ...workloads.schema import ColumnType
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..shared.connected import ConnectedModule
 from ..shared.errors import missing_table, nothing_to_query

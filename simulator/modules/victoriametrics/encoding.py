@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from ...encoding import bounds, is_constant, text_format
 from ...errors import OptionError, SimulatorError
 from ...rows import format_requests, format_singles, text_form, text_values
-from ...workloads.base import Column, ColumnType, EventBlock, Schema
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column, ColumnType, Schema
 from ..base import Job
 from ..sending import Encoder, Payload
 from ..shared.compression import compress

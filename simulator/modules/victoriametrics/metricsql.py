@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...workloads.base import Schema
 from ...workloads.queries import Bound
+from ...workloads.schema import Schema
 from .encoding import ALL_TIME, DB, name_device, name_metric
 
 _IDENTIFIER = re.compile(r"[^A-Za-z0-9_]")

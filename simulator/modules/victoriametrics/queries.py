@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...encoding import FLOATS
-from ...workloads.base import Column, ColumnType, Schema
 from ...workloads.queries import Aggregate, Bound, Every, Function, Shape
+from ...workloads.schema import Column, ColumnType, Schema
 from ..shared.labels import field_columns, find_witness, read_tag
 from ..shared.row_order import Row, put_in_order
 from .encoding import ALL_TIME, name_device, name_metric

@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from ...encoding import all_alike, bounds, escape_json, text_format
 from ...rows import ROW_SEPARATOR, format_rows
-from ...workloads.base import Column, EventBlock
+from ...workloads.events import EventBlock
+from ...workloads.schema import Column
 from ..base import Job
 from ..sending import Payload
 from ..shared.compression import compress

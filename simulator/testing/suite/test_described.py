@@ -13,17 +13,12 @@ from ...contract import Lookup
 from ...errors import OptionError
 from ...workloads import load_workload
 from ...workloads.answers import answer, answer_all
-from ...workloads.base import (
-    FIRST_TIMESTAMP_MS,
-    Column,
-    ColumnType,
-    EventBlock,
-    Schema,
-    Workload,
-)
+from ...workloads.base import Workload
 from ...workloads.comparing import compare_answers
 from ...workloads.cpu import Cpu
+from ...workloads.events import EventBlock
 from ...workloads.queries import Query, Shape, draw
+from ...workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
 from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..events import Sundry

@@ -14,7 +14,7 @@ from ...errors import OptionError, SimulatorError
 from ...modules.base import AnyModule, Support, await_count
 from ...workloads import WORKLOADS
 from ...workloads.answers import Answer, answer
-from ...workloads.base import ColumnType, Workload
+from ...workloads.base import Workload
 from ...workloads.comparing import compare_answers
 from ...workloads.cpu import (
     HIGH_CPU_ABOVE,
@@ -26,6 +26,7 @@ from ...workloads.cpu import (
     Cpu,
 )
 from ...workloads.queries import bind
+from ...workloads.schema import ColumnType
 from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward
