@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.contract import DataSet, InsertRun, Load
 from simulator.errors import did_you_mean
-from simulator.modules.base import LEAN
+from simulator.modules.options import LEAN
 
 from .errors import ConfigError, RunFailed
 from .inserting import join_environments

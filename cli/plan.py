@@ -21,8 +21,8 @@ from simulator.contract import (
     split_list,
 )
 from simulator.errors import OptionError
-from simulator.modules.base import AnyModule, Job, Options, Support, require
-from simulator.modules.options import parse_options
+from simulator.modules.base import AnyModule, Job, Support, require
+from simulator.modules.options import Options, parse_options
 from simulator.workloads import load_workload, workload_names
 from simulator.workloads.base import SHARING_WORKERS, Workload
 from simulator.workloads.schema import Schema

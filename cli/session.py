@@ -15,8 +15,8 @@ from simulator.contract import DataSet, Load
 from simulator.errors import OptionError
 from simulator.logs import SHORTEST_WORD
 from simulator.modules import load_module
-from simulator.modules.base import AnyModule, Options
-from simulator.modules.options import parse_options
+from simulator.modules.base import AnyModule
+from simulator.modules.options import Options, parse_options
 from simulator.workloads.base import WorkloadOptions
 
 from .cluster import Place

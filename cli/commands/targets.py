@@ -136,7 +136,7 @@ def _options(config: Config, target: str) -> str:
 
     from simulator.errors import OptionError
     from simulator.modules import load_module
-    from simulator.modules.base import Options
+    from simulator.modules.options import Options
     from simulator.workloads import load_workload, workload_names
 
     from ..errors import ConfigError

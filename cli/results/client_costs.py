@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simulator.contract import InsertRun
-from simulator.modules.base import LEAN
+from simulator.modules.options import LEAN
 
 from .clients import ClientComparison
 from .statistics import Ratio, Summary, estimate_ratio, summarize

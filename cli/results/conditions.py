@@ -13,7 +13,7 @@ from simulator.conditions import Condition, find_conditions
 from simulator.contract import DataSet, Load
 from simulator.errors import OptionError
 from simulator.modules import load_module
-from simulator.modules.base import LEAN
+from simulator.modules.options import LEAN
 from simulator.workloads.base import WorkloadOptions
 
 from .model import Result, Settings

@@ -60,7 +60,7 @@ def _tell_apart(base: str, results: Sequence[StoredResult]) -> list[str]:
 def find_differing_options(results: Sequence[Result]) -> list[dict[str, Any]]:
     """For each result, those of its options that are not the same in all results of its command, but
     for those that change nothing, such as timeouts."""
-    from simulator.modules.base import Options
+    from simulator.modules.options import Options
 
     silent = _list_silent(Settings) | _list_silent(Options)
     options = [
@@ -84,7 +84,7 @@ def find_changed_options(result: Result) -> dict[str, Any]:
     Left out is what has no default that is known here: it may come from a module that this installation
     doesn't have.
     """
-    from simulator.modules.base import Options
+    from simulator.modules.options import Options
 
     # The mode follows from other options.
     silent = _list_silent(Settings) | _list_silent(Options) | MATCHED | {"insert_mode"}

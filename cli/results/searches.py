@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 
 from simulator.contract import InsertRun
-from simulator.modules.base import LEAN
+from simulator.modules.options import LEAN
 
 from .capacity import Capacity, Measure
 from .client_costs import ClientFigures, collect_figures

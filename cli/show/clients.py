@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.modules.base import LEAN
+from simulator.modules.options import LEAN
 
 from ..results.client_costs import (
     ClientCost,

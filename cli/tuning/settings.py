@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from simulator.contract import Load
 from simulator.errors import OptionError
-from simulator.modules.base import Options
-from simulator.modules.options import parse_options
+from simulator.modules.options import Options, parse_options
 
 from ..commands.values import parse_amount
 from ..errors import ConfigError

@@ -13,10 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
 
 from ..advice import name_events
 from ..conditions import Condition
@@ -32,10 +31,10 @@ from .capabilities import (
     claim_queries,
     require,
 )
+from .options import LEAN, Options
 from .sending import Encoder, Writer
 
 __all__ = [
-    "LEAN",
     "TABLE_COUNT",
     "TUNED",
     "AnyModule",
@@ -44,7 +43,6 @@ __all__ = [
     "Job",
     "Module",
     "OfficialClient",
-    "Options",
     "Query",
     "Support",
     "await_count",
@@ -59,85 +57,6 @@ TUNED = "-tuned"
 
 TABLE_COUNT = 4
 """How many tables `--tables multiple` writes to."""
-
-
-LEAN = "lean"
-"""Value of the option `client`: inserts go by the module's own path, and by nobody's client."""
-
-
-class Options(BaseModel):
-    """Keys of a target and of `--extra-option`. A module's own options extend this class."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-    IN_FLIGHT: ClassVar[str | None] = None
-    """The option by which a target says how many requests each worker may have in flight, if the module
-    has one. `--in-flight` stands for it in every module."""
-
-    ADDRESSES: ClassVar[str] = "endpoint"
-    """The option that says where the servers are: URLs, `host:port`, host names, or a libpq connection
-    string. Two campaigns must not be at work on one of them."""
-
-    client: Annotated[str, Condition.CLIENT] = Field(
-        LEAN,
-        description="what inserts go by: lean (the shortest path that the database documents) or official"
-        " (the vendor's client, in the bulk way that its documentation advises), where the module has it",
-    )
-    max_retries: Annotated[int, Condition.CLIENT] = Field(
-        8, ge=0, description="tries again for one request before the run is given up"
-    )
-    database_timeout_s: Annotated[float, Condition.NONE] = Field(
-        900,
-        gt=0,
-        description="seconds that preparing tables, counting, or asking for their size may take",
-    )
-
-    @classmethod
-    def option_names(cls, values: Mapping[str, Any]) -> list[str]:
-        """Names of all options that go with these values, which may be wrong."""
-        return list(cls.model_fields)
-
-    def secrets(self) -> list[str]:
-        """Texts that must never be shown: what fields with `repr=False` hold."""
-        return [found for name in self._hidden() if (found := getattr(self, name))]
-
-    def mode(self, batch: int) -> str:
-        """How requests of `batch` events (0: one each) are inserted, in a word for a table.
-
-        Raises OptionError if the options don't go with that.
-        """
-        return "batch" if batch else "single"
-
-    def in_flight(self, load: Load) -> int:
-        """Requests that each worker may have in flight: what the load says, or else the target, or one.
-
-        Raises OptionError if load and target contradict each other, or if it is more than the module's
-        own option allows.
-        """
-        asked, name = load.in_flight, self.IN_FLIGHT
-        if name is None:
-            return asked or 1
-        own: int = getattr(self, name)
-        if asked is None:
-            return own
-        if name in self.model_fields_set and own != asked:
-            raise OptionError(
-                f"--in-flight {asked} and the option {name}={own} say different things: choose one"
-            )
-        limits = type(self).model_fields[name].metadata
-        most = min((limit.le for limit in limits if hasattr(limit, "le")), default=asked)
-        if asked > most:
-            raise OptionError(f"--in-flight may be {most} at most with this module, not {asked}")
-        return asked
-
-    def public(self) -> dict[str, Any]:
-        """The options as they may be shown and stored: secrets starred out."""
-        shown = self.model_dump(mode="json", exclude_none=True)
-        return shown | {name: "***" for name in self._hidden() if name in shown}
-
-    @classmethod
-    def _hidden(cls) -> list[str]:
-        return [name for name, field in cls.model_fields.items() if not field.repr]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,96 @@
-"""Module options from strings and YAML values, with errors that name key and remedy."""
+"""What a target may say to a module, and how that is read from strings and YAML values, with errors that
+name key and remedy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ..conditions import Condition
+from ..contract import Load
 from ..errors import OptionError, unknown_option
 
+LEAN = "lean"
+"""Value of the option `client`: inserts go by the module's own path, and by nobody's client."""
+
 AnyOptions = TypeVar("AnyOptions", bound=BaseModel)
+
+
+class Options(BaseModel):
+    """Keys of a target and of `--extra-option`. A module's own options extend this class."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    IN_FLIGHT: ClassVar[str | None] = None
+    """The option by which a target says how many requests each worker may have in flight, if the module
+    has one. `--in-flight` stands for it in every module."""
+
+    ADDRESSES: ClassVar[str] = "endpoint"
+    """The option that says where the servers are: URLs, `host:port`, host names, or a libpq connection
+    string. Two campaigns must not be at work on one of them."""
+
+    client: Annotated[str, Condition.CLIENT] = Field(
+        LEAN,
+        description="what inserts go by: lean (the shortest path that the database documents) or official"
+        " (the vendor's client, in the bulk way that its documentation advises), where the module has it",
+    )
+    max_retries: Annotated[int, Condition.CLIENT] = Field(
+        8, ge=0, description="tries again for one request before the run is given up"
+    )
+    database_timeout_s: Annotated[float, Condition.NONE] = Field(
+        900,
+        gt=0,
+        description="seconds that preparing tables, counting, or asking for their size may take",
+    )
+
+    @classmethod
+    def option_names(cls, values: Mapping[str, Any]) -> list[str]:
+        """Names of all options that go with these values, which may be wrong."""
+        return list(cls.model_fields)
+
+    def secrets(self) -> list[str]:
+        """Texts that must never be shown: what fields with `repr=False` hold."""
+        return [found for name in self._hidden() if (found := getattr(self, name))]
+
+    def mode(self, batch: int) -> str:
+        """How requests of `batch` events (0: one each) are inserted, in a word for a table.
+
+        Raises OptionError if the options don't go with that.
+        """
+        return "batch" if batch else "single"
+
+    def in_flight(self, load: Load) -> int:
+        """Requests that each worker may have in flight: what the load says, or else the target, or one.
+
+        Raises OptionError if load and target contradict each other, or if it is more than the module's
+        own option allows.
+        """
+        asked, name = load.in_flight, self.IN_FLIGHT
+        if name is None:
+            return asked or 1
+        own: int = getattr(self, name)
+        if asked is None:
+            return own
+        if name in self.model_fields_set and own != asked:
+            raise OptionError(
+                f"--in-flight {asked} and the option {name}={own} say different things: choose one"
+            )
+        limits = type(self).model_fields[name].metadata
+        most = min((limit.le for limit in limits if hasattr(limit, "le")), default=asked)
+        if asked > most:
+            raise OptionError(f"--in-flight may be {most} at most with this module, not {asked}")
+        return asked
+
+    def public(self) -> dict[str, Any]:
+        """The options as they may be shown and stored: secrets starred out."""
+        shown = self.model_dump(mode="json", exclude_none=True)
+        return shown | {name: "***" for name in self._hidden() if name in shown}
+
+    @classmethod
+    def _hidden(cls) -> list[str]:
+        return [name for name, field in cls.model_fields.items() if not field.repr]
 
 
 def parse_options(

@@ -21,7 +21,8 @@ import pytest
 from psycopg.abc import Buffer
 from psycopg.copy import LibpqWriter
 
-from simulator.modules.base import LEAN, Encoding
+from simulator.modules.base import Encoding
+from simulator.modules.options import LEAN
 from simulator.modules.shared.official import list_rows
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import as_observer, batch_of, new_job

@@ -47,7 +47,8 @@ from simulator.contract import (
     make_groups,
 )
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.base import AnyModule, Capabilities, Job, Options, Query, Support
+from simulator.modules.base import AnyModule, Capabilities, Job, Query, Support
+from simulator.modules.options import Options
 from simulator.modules.sending import Encoder, Writer
 from simulator.workloads.temperature import Temperature
 

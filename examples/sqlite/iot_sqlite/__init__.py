@@ -26,11 +26,11 @@ from simulator.modules.base import (
     Encoding,
     Job,
     Module,
-    Options,
     Query,
     Support,
     claim_queries,
 )
+from simulator.modules.options import Options
 from simulator.modules.sending import Encoder, Payload, Writer
 from simulator.modules.shared.errors import missing_table, nothing_to_query, stored_by_earlier_run
 from simulator.modules.shared.sql import quote_name

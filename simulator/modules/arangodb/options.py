@@ -8,7 +8,8 @@ from pydantic import Field
 
 from ...conditions import Condition
 from ...contract import CommaList
-from ..base import OfficialClient, Options
+from ..base import OfficialClient
+from ..options import Options
 from ..shared.options import EndpointOptions, IndexOptions, InFlightOptions, choose_mode
 from .encoding import InsertMethod
 

@@ -11,7 +11,8 @@ from pydantic import Field, field_validator, model_validator
 
 from ...conditions import Condition
 from ...errors import OptionError
-from ..base import OfficialClient, Options
+from ..base import OfficialClient
+from ..options import Options
 from ..shared.options import IN_FLIGHT_MEANING, check_url
 from .encoding import InsertMode
 

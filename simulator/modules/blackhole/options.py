@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field
 from ...conditions import Condition
 from ...errors import OptionError
 from .. import load_module
-from ..base import AnyModule, Options
-from ..options import parse_options
+from ..base import AnyModule
+from ..options import Options, parse_options
 from ..shared.options import InFlightOptions
 
 

@@ -10,7 +10,8 @@ from pydantic import Field, field_validator, model_validator
 from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
-from ..base import OfficialClient, Options
+from ..base import OfficialClient
+from ..options import Options
 from ..shared.options import IN_FLIGHT_MEANING, LoginOptions, TlsOptions, choose_mode
 from .encoding import MAX_BATCH, BatchType
 

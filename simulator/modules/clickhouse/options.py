@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from ...conditions import Condition
-from ..base import OfficialClient, Options
+from ..base import OfficialClient
+from ..options import Options
 from ..shared.options import EndpointOptions, InFlightOptions, choose_mode
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from ...conditions import Condition
-from ..base import OfficialClient, Options
+from ..base import OfficialClient
+from ..options import Options
 from ..shared.http import scheme_port
 from ..shared.options import InFlightOptions, check_url, choose_mode, server_name
 from .encoding import InsertMode

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ...conditions import Condition
 from ...contract import CommaList
-from ..base import Options
+from ..options import Options
 from ..shared.options import InFlightOptions, TlsOptions, choose_mode
 
 

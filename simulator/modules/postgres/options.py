@@ -11,7 +11,8 @@ from pydantic import Field, field_validator
 from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
-from ..base import OfficialClient, Options
+from ..base import OfficialClient
+from ..options import Options
 from .dialects import DIALECTS, Dialect, DialectName
 from .encoding import CopyFormat, InsertMode
 

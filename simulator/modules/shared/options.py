@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
-from ..base import Options
+from ..options import Options
 from .tls import make_tls_context_for
 
 TRUST_REMEDY = "ca_certs (or set verify_certs=false)"

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from ...conditions import Condition
-from ..base import Options
+from ..options import Options
 from ..shared.http import scheme_port
 from ..shared.options import (
     InFlightOptions,

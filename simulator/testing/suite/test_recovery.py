@@ -9,7 +9,8 @@ import pytest
 from ...contract import PrimaryKey, Tables
 from ...errors import SimulatorError
 from ...histograms import merge_histograms
-from ...modules.base import LEAN, Encoding, Job
+from ...modules.base import Encoding, Job
+from ...modules.options import LEAN
 from ...worker import connect
 from ...worker.measure import Recorder
 from ...workloads.base import Workload
