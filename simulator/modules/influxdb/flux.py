@@ -122,3 +122,9 @@ def select_bound(
     if where is not None and (column := schema.column(where.column)).tag:
         text += f" |> filter(fn: (r) => {compare(cast(column), where, column)})"
     return text
+
+
+def write_sort(columns: Sequence[str], descending: bool, limit: int | None) -> str:
+    """A step that sorts rows, and leaves so many of them."""
+    text = f"sort(columns: {quote_texts(columns)}, desc: {str(descending).lower()})"
+    return text if limit is None else f"{text} |> limit(n: {limit})"
