@@ -1,0 +1,28 @@
+"""What tests of several files are given."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from simulator.workloads.temperature import Temperature
+
+from .collecting import FakeDatabase
+
+
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> FakeDatabase:
+    """The database of the collectors of a test."""
+    fake = FakeDatabase()
+    monkeypatch.setattr("simulator.collector.run.build", lambda _: (Temperature(), fake))
+    return fake
+
+
+@pytest.fixture
+def no_threads_left() -> Iterator[None]:
+    """A test leaves no thread behind."""
+    before = threading.active_count()
+    yield
+    assert threading.active_count() == before

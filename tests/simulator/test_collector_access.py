@@ -1,0 +1,122 @@
+"""Who may say what to the collector, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.contract import (
+    RUN_HEADER,
+    TOKEN_HEADER,
+    Failure,
+    Progress,
+    Ready,
+    Report,
+    Stage,
+)
+
+from ..helpers import worker_result
+from .collecting import FakeDatabase, Run, play
+
+
+@pytest.mark.parametrize("token", [None, "", "the-token ", "another"])
+def test_without_the_token_nothing_is_said(database: FakeDatabase, token: str | None) -> None:
+    async def story(run: Run) -> None:
+        run.http.headers.pop(TOKEN_HEADER)
+        headers = {} if token is None else {TOKEN_HEADER: token}
+        for path in ("/ready", "/progress", "/result", "/failure"):
+            answer = await run.http.post(path, json={"worker": 0, "reason": "x"}, headers=headers)
+            assert answer.status_code == 401, path
+        for path in ("/status", "/report", "/over"):
+            assert (await run.http.get(path, headers=headers)).status_code == 401, path
+        assert run.collector.failure is None
+        assert not run.ended
+        # A probe knows no token, and learns nothing.
+        for path in ("/healthz", "/readyz"):
+            answer = await run.http.get(path, headers=headers)
+            assert (answer.status_code, answer.text) == (200, "ok")
+
+    play(story)
+
+
+def test_a_worker_of_another_run_is_told_to_wait(database: FakeDatabase) -> None:
+    async def story(run: Run) -> None:
+        run.http.headers[RUN_HEADER] = "another"
+        answer = await run.post("/failure", Failure(worker=0, reason="not yours"))
+        assert answer.status_code == 425
+        assert run.collector.failure is None
+
+    play(story)
+
+
+def test_the_executor_says_when_it_is_over(database: FakeDatabase) -> None:
+    async def story(run: Run) -> None:
+        assert (await run.http.get("/over")).status_code == 200
+        assert run.ended
+
+    play(story)
+
+
+@pytest.mark.parametrize("worker", [-1, 2, 99_999])
+def test_unknown_workers_are_refused(database: FakeDatabase, worker: int) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        for path, message in (
+            ("/ready", Ready(worker=worker, stage=Stage.RUN)),
+            ("/progress", Progress(worker=worker, stage="run", elapsed_s=1, done=1)),
+            ("/result", worker_result(worker)),
+            ("/failure", Failure(worker=worker, reason="so it is")),
+        ):
+            answer = await run.post(path, message)
+            assert (answer.status_code, answer.text) == (404, f"there is no worker {worker}"), path
+        assert run.collector.failure is None
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"worker": "first"}',
+        b'{"worker": 0, "stage": "run", "hush": "hush-hush"}',
+        b'{"worker": 0, "stage": "hush-hush"}',
+    ],
+)
+def test_invalid_messages_are_refused(database: FakeDatabase, body: bytes) -> None:
+    async def story(run: Run) -> None:
+        for path in ("/ready", "/progress", "/result", "/failure"):
+            answer = await run.http.post(path, content=body)
+            assert answer.status_code == 422, path
+            assert "hush-hush" not in answer.text
+
+    play(story)
+
+
+def test_a_result_is_taken_once(database: FakeDatabase) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        assert (await run.result(0)).status_code == 200
+        # The worker never got the answer, and says it again; only its clock has gone on.
+        again = worker_result(0)
+        again.elapsed_s += 1
+        assert (await run.post("/result", again)).status_code == 200
+        other = await run.result(0, events=99)
+        assert other.status_code == 409
+        assert "worker 0" in other.text
+        await run.result(1)
+        report = Report.model_validate_json((await run.report()).content)
+        assert report.insert is not None
+        assert report.insert.events == 200
+
+    play(story)
+
+
+def test_a_result_before_the_start_is_refused(database: FakeDatabase) -> None:
+    async def story(run: Run) -> None:
+        await run.ready(0, Stage.PREPARED)
+        answer = await run.result(0)
+        assert (answer.status_code, answer.text) == (409, "the run has not begun")
+
+    play(story)

@@ -1,0 +1,71 @@
+"""Counting what is stored: what doesn't match, what comes later, what fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.contract import (
+    Report,
+)
+from simulator.errors import Retryable, SimulatorError
+
+from .collecting import FakeDatabase, Run, play
+
+
+def test_a_count_that_does_not_match_is_no_failure_but_invalid(database: FakeDatabase) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        for worker in range(2):
+            await run.result(worker)
+        answer = await run.report()
+        assert answer.status_code == 200
+        report = Report.model_validate_json(answer.content)
+        assert report.invalid_reasons == ["the database holds 199 events, 200 were expected"]
+
+    database.counts = [199]
+    play(story)
+
+
+def test_events_that_appear_later_are_waited_for(database: FakeDatabase) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        for worker in range(2):
+            await run.result(worker)
+        report = Report.model_validate_json((await run.report()).content)
+        assert report.insert is not None
+        assert report.insert.valid
+        # One wait between two counts, on a run that took 10 s by what its workers say.
+        assert report.insert.queryable is not None
+        assert report.insert.queryable.events_per_s == pytest.approx(
+            200 / (10 + report.insert.queryable.lag_s)
+        )
+
+    database.settle_s = 30
+    database.counts = [150, 200]
+    play(story)
+
+
+def test_counting_is_tried_again(database: FakeDatabase) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        for worker in range(2):
+            await run.result(worker)
+        report = Report.model_validate_json((await run.report()).content)
+        assert report.carried.stored == 200
+
+    database.counts = [Retryable("connection_lost", "gone"), 200]
+    play(story)
+
+
+@pytest.mark.parametrize("error", [SimulatorError("no such table"), ZeroDivisionError("what?")])
+def test_a_count_that_fails_ends_the_run(database: FakeDatabase, error: Exception) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        for worker in range(2):
+            await run.result(worker)
+        answer = await run.report()
+        assert answer.status_code == 410
+        assert str(error) in answer.text
+
+    database.counts = [error]
+    play(story)

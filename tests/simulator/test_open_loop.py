@@ -1,0 +1,262 @@
+"""Requests that are due by the clock: when they are sent, and what counts as whose delay."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from simulator.contract import WorkerInsert, WorkerOffer
+from simulator.errors import Retryable
+from simulator.histograms import merge_histograms
+from simulator.modules.sending import Outcome, Payload, Writer
+from simulator.testing.inserting import insert
+from simulator.worker.feed import Feed
+from simulator.worker.loop import insert_all
+from simulator.worker.measure import Recorder
+from simulator.worker.schedule import ClosedLoop, Schedule
+from simulator.workloads.events import EventBlock
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import NumberEncoder
+from .writing import FakeWriter, failing
+
+pytestmark = pytest.mark.usefixtures("no_threads_left")
+
+
+class Due(Schedule):
+    """Requests are due at these times, in s since the start; an open loop of so many seconds."""
+
+    is_open = True
+
+    def __init__(self, *due: float, duration_s: float | None = None) -> None:
+        super().__init__(0.0, duration_s)
+        self._due = list(due)
+
+    def next_due(self, now: float) -> float:
+        return self.begins + self._due.pop(0) if self._due else math.inf
+
+    def remaining(self) -> Iterator[NDArray[Any]]:
+        due = np.array(self._due) + self.begins
+        yield due[due < self.ends]
+
+
+@dataclass
+class Offered:
+    """What came of an open loop."""
+
+    origin: float
+    recorder: Recorder
+    measured: WorkerInsert
+
+    @property
+    def offer(self) -> WorkerOffer:
+        """How it kept to its schedule."""
+        assert self.measured.offer is not None
+        return self.measured.offer
+
+    def response_ms(self, percent: float) -> float:
+        """From when a request was due."""
+        return _at(self.measured.histogram, percent)
+
+    def service_ms(self, percent: float) -> float:
+        """From when a request was sent."""
+        assert self.measured.service is not None
+        return _at(self.measured.service, percent)
+
+
+def _at(encoded: str, percent: float) -> float:
+    return float(merge_histograms([encoded]).get_value_at_percentile(percent)) / 1000
+
+
+def offer(writer: Writer, schedule: Schedule, max_retries: int = 8) -> Offered:
+    """Send single events without end by the schedule."""
+    recorder = Recorder(schedule)
+    source = Feed(
+        lambda first, count: Temperature().block(0, first, count), writer.encoder, 0, None, 0
+    )
+    source.prime()
+    origin = time.perf_counter()
+    recorder.begin(origin)
+    insert_all(source, writer, recorder, max_retries, lambda: None, schedule)
+    recorder.end()
+    return Offered(origin, recorder, recorder.result(0, 0, 0, writer.max_in_flight))
+
+
+class Notebook(FakeWriter):
+    """Notes when each request was sent, and takes its time: `delay_s(number of the event)`."""
+
+    def __init__(self, in_flight: int, delay_s: Callable[[int], float] = lambda number: 0) -> None:
+        super().__init__(self._take, in_flight)
+        self.times: dict[int, float] = {}
+        self._delay_s = delay_s
+
+    def _take(self, numbers: list[int]) -> int:
+        self.times.setdefault(numbers[0], time.perf_counter())
+        time.sleep(self._delay_s(numbers[0]))
+        return 1
+
+
+TENTHS = [0.01 * number for number in range(12)]
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_requests_leave_when_they_are_due_and_not_before(in_flight: int) -> None:
+    writer = Notebook(in_flight)
+    done = offer(writer, Due(*TENTHS))
+    assert sorted(writer.times) == list(range(12))
+    for number, due in enumerate(TENTHS):
+        assert writer.times[number] >= done.origin + due
+    assert (done.recorder.events, done.offer.due, done.offer.unsent) == (12, 12, 0)
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_none_is_skipped_behind_a_stall_and_all_have_waited_for_it(in_flight: int) -> None:
+    """The first four requests take 0.2 s: whatever was due meanwhile leaves after it, in order, and
+    has waited. A closed loop would have shown as many slow requests as were under way."""
+    writer = Notebook(in_flight, lambda number: 0.2 if number < in_flight else 0)
+    done = offer(writer, Due(*TENTHS))
+    assert [numbers[0] for numbers in writer.sent][in_flight:] == list(range(in_flight, 12))
+    assert done.recorder.events == 12
+    # The last was due at 0.11 s and had to wait for at least 0.09 s.
+    assert done.response_ms(0) >= 85
+    assert done.response_ms(100) >= 200
+    assert done.service_ms(50) < 60
+    assert done.offer.due_timeline == [(0, 12)]
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_what_a_database_holds_up_is_not_the_clients_own_delay(in_flight: int) -> None:
+    done = offer(Notebook(in_flight, lambda number: 0.1), Due(*TENTHS[:8]))
+    assert done.response_ms(100) >= 130
+    assert _at(done.offer.own_delay, 75) < 40
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_the_end_comes_while_all_places_are_taken(in_flight: int) -> None:
+    """Those under way are waited for, and the others are counted with what they have waited."""
+    writer = Notebook(in_flight, lambda number: 0.5)
+    done = offer(writer, Due(*TENTHS, duration_s=0.3))
+    assert len(writer.times) == in_flight
+    assert (done.recorder.events, done.recorder.measured) == (in_flight, 0)
+    assert (done.offer.due, done.offer.unsent) == (12, 12 - in_flight)
+    assert done.measured.end_s == pytest.approx(0.3)
+    assert done.response_ms(100) >= 500
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_what_is_due_after_the_end_is_not_due(in_flight: int) -> None:
+    """Nor is it waited for."""
+    done = offer(Notebook(in_flight), Due(0.0, 0.01, 60.0, duration_s=30.0))
+    assert (done.recorder.events, done.offer.due, done.offer.unsent) == (2, 2, 0)
+    assert time.perf_counter() - done.origin < 10
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_a_closed_loop_sends_until_the_end_and_waits_for_what_is_under_way(in_flight: int) -> None:
+    writer = Notebook(in_flight, lambda number: 0.06)
+    done = offer(writer, ClosedLoop(0.0, 0.3))
+    late = done.recorder.events - done.recorder.measured
+    assert in_flight <= done.recorder.measured
+    assert 0 < late <= in_flight
+    assert done.recorder.events <= 5 * in_flight
+    assert done.measured.offer is None
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_retries_count_into_the_response_time(in_flight: int) -> None:
+    done = offer(FakeWriter(failing(1, backoff_s=0.1), in_flight), Due(*TENTHS))
+    assert (done.recorder.events, done.recorder.retries) == (12, 1)
+    assert done.response_ms(100) >= 50
+    assert done.service_ms(100) >= 50
+
+
+def test_while_one_waits_for_its_retry_the_others_go_on() -> None:
+    """Request 2 is sent again after 0.8 s at least: by then all others are answered."""
+    writer = FakeWriter(failing(1, backoff_s=1.6), 4)
+    done = offer(writer, Due(*TENTHS[:8]))
+    assert [numbers[0] for numbers in writer.sent] == [0, 1, 2, 3, 4, 5, 6, 7, 2]
+    # Behind it they would have waited for 0.7 s.
+    assert done.response_ms(50) < 500
+
+
+class Restless(FakeWriter):
+    """Always has an answer, as a database does that is faster than the loop."""
+
+    def __init__(self) -> None:
+        super().__init__(failing(1, backoff_s=0.01), 4)
+        self.resent_after = 0
+        self._held: deque[tuple[Payload, object]] = deque()
+
+    def submit(self, payload: Payload, request: object) -> None:
+        if payload.data == [2] and [2] in self.sent:
+            self.resent_after = len(self.sent)
+        self._held.append((payload, request))
+
+    def outcomes(self, timeout_s: float | None) -> list[Outcome]:
+        payload, request = self._held.popleft()
+        try:
+            result: int | BaseException = self.send(payload)
+        except Retryable as error:
+            result = error
+        time.sleep(0.001)
+        return [Outcome(request, time.perf_counter(), result)]
+
+
+def test_a_retry_is_not_kept_waiting_by_answers_that_follow_each_other() -> None:
+    writer = Restless()
+    recorder = insert(writer, Temperature(), 600, 0)
+    assert recorder.events == 600
+    assert 0 < writer.resent_after < 400
+
+
+class Blocking(FakeWriter):
+    """Its connection takes 0.4 s to write to, or to be made again."""
+
+    def __init__(self, answer: Callable[[list[int]], int], blocked: int) -> None:
+        super().__init__(answer, 4)
+        self._blocked = blocked
+
+    def submit(self, payload: Payload, request: object) -> None:
+        if payload.data == [self._blocked]:
+            time.sleep(0.4)
+        super().submit(payload, request)
+
+    def recover(self, payload: Payload) -> bool:
+        time.sleep(0.4)
+        return True
+
+
+@pytest.mark.parametrize(("failures", "blocked"), [(0, 3), (1, -1)], ids=["writing", "connecting"])
+def test_a_connection_that_blocks_is_not_the_clients_own_delay(failures: int, blocked: int) -> None:
+    done = offer(Blocking(failing(failures), blocked), Due(*TENTHS))
+    assert done.recorder.events == 12
+    assert done.response_ms(75) > 250
+    assert _at(done.offer.own_delay, 75) < 100
+
+
+def test_a_client_that_is_late_for_its_own_reasons_says_so() -> None:
+    """Making a request's payload takes it longer than there is from one to the next."""
+
+    class Slow(NumberEncoder):
+        def encode(self, block: EventBlock, batch: int) -> list[Payload]:
+            return [self._slowly(payload) for payload in super().encode(block, batch)]
+
+        def _slowly(self, payload: Payload) -> Payload:
+            if payload.data[0] >= 512:
+                time.sleep(0.0001)
+            return payload
+
+    writer = Notebook(4)
+    writer.encoder = Slow()
+    # A chunk has 512 events; ten of the next one are late.
+    done = offer(writer, Due(*[0.0] * 522))
+    assert done.offer.due == 522
+    assert _at(done.offer.own_delay, 99.5) > 30

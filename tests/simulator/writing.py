@@ -1,0 +1,72 @@
+"""What sends requests in a test: writers of its making, and what feeds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from simulator.errors import Retryable
+from simulator.modules.sending import Payload, Writer
+from simulator.worker.feed import Feed
+from simulator.workloads.events import EventBlock
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import NumberEncoder
+
+LIMIT_S = 10
+
+
+class FakeWriter(Writer):
+    """A database of the test's making: `answer(numbers)` says how many events it took, or raises."""
+
+    def __init__(self, answer: Callable[[list[int]], int], max_in_flight: int = 1) -> None:
+        super().__init__(NumberEncoder())
+        self.max_in_flight = max_in_flight
+        self.answer = answer
+        self.sent: list[list[int]] = []
+        self.recovered: list[list[int]] = []
+        self.stored_already = False
+        self.recovery: list[Retryable] = []
+
+    def open(self) -> None:
+        """Nothing to connect to."""
+
+    def close(self) -> None:
+        """Nothing to disconnect from."""
+
+    def send(self, payload: Payload) -> int:
+        self.sent.append(payload.data)
+        return self.answer(payload.data)
+
+    def recover(self, payload: Payload) -> bool:
+        self.recovered.append(payload.data)
+        if self.recovery:
+            raise self.recovery.pop(0)
+        return self.stored_already
+
+
+def failing(
+    times: int, kind: str = "busy", backoff_s: float = 0.0001, at_least_s: float = 0.0
+) -> Callable[[list[int]], int]:
+    """An answer that fails so often for the request with event 2, then takes all."""
+    left = [times]
+
+    def answer(numbers: list[int]) -> int:
+        if 2 in numbers and left[0]:
+            left[0] -= 1
+            raise Retryable(kind, f"{kind}: try later", backoff_s, at_least_s)
+        return len(numbers)
+
+    return answer
+
+
+def feed(
+    count: int, batch: int, first: int = 0, punctual: bool = False
+) -> tuple[Feed, list[tuple[int, int]]]:
+    """A feed, and the blocks that it has asked for."""
+    asked: list[tuple[int, int]] = []
+
+    def generate(start: int, size: int) -> EventBlock:
+        asked.append((start, size))
+        return Temperature().block(0, start, size)
+
+    return Feed(generate, NumberEncoder(), first, count, batch, punctual), asked
