@@ -18,7 +18,7 @@ from .output import say, say_prose, terminal_width
 from .plan import Sweep, check_capabilities, public_data, public_load, share_devices
 from .results.clients import ClientComparison, ClientTurn
 from .results.model import Result
-from .running import Running
+from .running import Running, describe_failure
 from .session import Request, Session, open_session
 from .show.clients import describe_clients, tabulate_clients
 from .show.notes import list_notes
@@ -137,10 +137,8 @@ class _Clients(Making):
                 report = by_client.run(series, settings, display.update)
         except RunFailed as error:
             display.end("failed")
-            failed = InsertRun(
-                workers=question.load.workers, run=number, fill_level=0, valid=False,
-                invalid_reasons=[error.message],
-            )  # fmt: skip
+            workers = question.load.workers
+            failed = InsertRun(workers=workers, run=number, fill_level=0, **describe_failure(error))
             self._runs.append(failed)
             raise
         run = report.insert

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from tempfile import NamedTemporaryFile
 
-from simulator.contract import Mark, Phase, Status
+from simulator.contract import Mark, Phase, Status, Undone
 from simulator.errors import did_you_mean, one_line
 
 from .errors import ConfigError, RunFailed
@@ -27,6 +27,8 @@ _ELSEWHERE = re.compile(r"(.*\S)\s+in\s+([a-z0-9-]+)", re.DOTALL)
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 ENDED = "it had not ended when the run was over, and was ended then"
 """What is said of a command that outlasts the run."""
+NEVER_BEGUN, TOO_LATE = "the run never began", "the run was over before"
+"""Why something was not done."""
 _SAID = 300
 """Characters of a command's last words that are kept."""
 
@@ -190,6 +192,8 @@ class Disturber:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.marks: list[Mark] = []
+        self.undone: list[Undone] = []
+        """What wasn't done: known at the end."""
         self._under_way: Mark | None = None
 
     def follow(self, status: Status) -> None:
@@ -211,10 +215,9 @@ class Disturber:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
-        if kind is None:
-            for one in self._left:
-                note(f"warning: '{one}' was not done: the run was over before")
-        elif issubclass(kind, Interrupted):
+        reason = NEVER_BEGUN if self._thread is None else TOO_LATE
+        self.undone = [Undone(due_s=one.at_s, action=str(one), reason=reason) for one in self._left]
+        if kind is not None and issubclass(kind, Interrupted):
             for mark in self.marks:
                 if mark.said == ENDED:
                     note(f"'{mark.action}' was under way, and was ended")

@@ -7,7 +7,9 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from simulator.contract import Report
+    from collections.abc import Sequence
+
+    from simulator.contract import Mark, Report, Undone
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -32,6 +34,9 @@ class RunFailed(CliError):
     """A run ended without a figure, or the result could not be kept."""
 
     exit_code = EXIT_FAILED
+    marks: Sequence[Mark] = ()
+    undone: Sequence[Undone] = ()
+    """What was done to the database in the run, and what was to be done and wasn't."""
 
 
 class RunGivenUp(RunFailed):

@@ -23,7 +23,7 @@ from .plan import (
 from .results.model import Result
 from .results.place import format_workers
 from .results.statistics import summarize_inserts
-from .running import Running, new_token
+from .running import Running, describe_failure, new_token
 from .session import Request, Session, open_session
 from .show.notes import list_notes, tell_outages
 from .show.progress import Display
@@ -101,8 +101,7 @@ class _InsertRuns(Making):
                     workers=planned.workers,
                     run=planned.run,
                     fill_level=(settings.after and settings.after.stored) or 0,
-                    valid=False,
-                    invalid_reasons=[error.message],
+                    **describe_failure(error),
                 )
                 self._runs.append(failed)
             raise

@@ -28,7 +28,7 @@ from .results.model import Baseline, Result
 from .results.place import format_workers
 from .results.reads import summarize_reads
 from .results.statistics import summarize_inserts
-from .running import Running, new_token
+from .running import Running, describe_failure, new_token
 from .session import Request, Session, open_session
 from .show.answers import describe_answers
 from .show.notes import list_notes
@@ -108,12 +108,13 @@ class _MixedRuns(Making):
 
     def _keep_failure(self, planned: PlannedMix, error: RunFailed) -> None:
         """Keep that a run gave no figures, and why."""
-        failed = {"run": planned.run, "valid": False, "invalid_reasons": [error.message]}
+        failed = {"run": planned.run, **describe_failure(error)}
         writers, readers = planned.loads
         if planned.arm is not Arm.READERS:
             self._runs[planned.arm].append(
                 InsertRun.model_validate({**failed, "workers": writers.workers, "fill_level": 0})
             )
+            failed |= {"marks": [], "undone": []}
         if planned.arm is not Arm.WRITERS:
             self._reads[planned.arm].append(
                 ReadRun.model_validate({**failed, "workers": readers.workers})

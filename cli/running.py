@@ -53,18 +53,23 @@ class Running:
 
         RunGivenUp if it ended early and something was measured.
         """
-        with self.disturb() as disturber:
+        disturber = self.disturb()
 
-            def follow(status: Status) -> None:
-                disturber.follow(status)
-                watch(status.model_copy(update={"marks": disturber.list_marks()}))
+        def follow(status: Status) -> None:
+            disturber.follow(status)
+            watch(status.model_copy(update={"marks": disturber.list_marks()}))
 
-            try:
+        try:
+            with disturber:
                 report = series.run(settings, self.request.timeout_s, follow)
-            except RunFailed as error:
-                raise RunFailed(self._explain(error.message)) from error
+        except RunFailed as error:
+            failed = RunFailed(self._explain(error.message))
+            failed.marks, failed.undone = disturber.marks, disturber.undone
+            raise failed from error
+        disturbed = report.insert or report.read
+        if disturbed is not None:
+            disturbed.marks, disturbed.undone = disturber.marks, disturber.undone
         if report.insert is not None:
-            report.insert.marks = disturber.marks
             report.insert.outages = find_outages(report.insert)
         failure = None if report.failure is None else self._explain(report.failure)
         for part in (report.insert, report.read):
@@ -132,6 +137,16 @@ class Running:
     def series(self, name: str, settings: Sequence[RunSettings]) -> AbstractContextManager[Series]:
         """Ready for these runs; their logs go to a folder `name`."""
         return self.executor.open_series(settings, self.folder.logs(name))
+
+
+def describe_failure(error: RunFailed) -> dict[str, Any]:
+    """The fields of a run without figures: why there are none, and what was done to the database."""
+    return {
+        "valid": False,
+        "invalid_reasons": [error.message],
+        "marks": list(error.marks),
+        "undone": list(error.undone),
+    }
 
 
 def make_settings(

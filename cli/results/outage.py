@@ -116,7 +116,7 @@ def _describe(mark: Mark, outage: Outage, run: InsertRun) -> str:
     what = name_mark(mark)
     text = f"After {what} at {mark.at_s:.1f} s "
     if not mark.ok:
-        text = f"After {what} at {mark.at_s:.1f} s, which failed ({mark.said}), "
+        text = f"After {what} at {mark.at_s:.1f} s, which failed, "
     if outage.gap_s:
         text += f"nothing was acknowledged for {outage.gap_s:.1f} s"
         if outage.shared_with is not None:

@@ -332,6 +332,13 @@ def find_in_reads(result: Result) -> Iterator[Weakness]:
             yield Weakness(Kind.CLIENT_BOUND, _describe_bound(run), place)
 
 
+def locate_run(result: Result, run: InsertRun | ReadRun) -> Place:
+    """Where a run is, whatever it is."""
+    if isinstance(run, InsertRun) and not result.baseline:
+        return _locate(result, run)
+    return _locate_group(result, run)
+
+
 def _locate_group(result: Result, run: InsertRun | ReadRun) -> Place:
     """A run of one group, beside the other or alone."""
     word = "reader" if isinstance(run, ReadRun) else "writer"

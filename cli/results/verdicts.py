@@ -12,6 +12,7 @@ from .rules import (
     spread_queries,
 )
 from .searches import find_in_capacity, find_in_clients, find_in_tuning
+from .undone import find_undone
 from .weakness import Kind, Weakness
 
 
@@ -26,7 +27,7 @@ def find_weaknesses(result: Result) -> list[Weakness]:
     if result.command == "clients":
         rules = [find_in_clients]
     rules += [find_unknown_use]
-    return [weakness for rule in (find_in_whole, *rules) for weakness in rule(result)]
+    return [weakness for rule in (find_in_whole, find_undone, *rules) for weakness in rule(result)]
 
 
 def is_stable(result: Result) -> bool | None:
@@ -42,7 +43,8 @@ def is_stable(result: Result) -> bool | None:
 
 
 _NAMED = (
-    Kind.INCOMPLETE, Kind.INVALID, Kind.CLIENT_BOUND, Kind.SATURATED, Kind.BUSY, Kind.SHORT, Kind.UNSTABLE,
+    Kind.INCOMPLETE, Kind.DISTURBANCE, Kind.INVALID, Kind.CLIENT_BOUND, Kind.SATURATED, Kind.BUSY,
+    Kind.SHORT, Kind.UNSTABLE,
 )  # fmt: skip
 
 
@@ -57,7 +59,8 @@ def summarize_doubts(result: Result) -> list[str]:
     """What makes the result unfit to be compared, a few words each."""
     found = find_weaknesses(result)
     runs = len(result.insert_runs)
-    texts = [w.text for w in found if w.kind in (Kind.NOT_MEASURED, Kind.INCOMPLETE)]
+    whole = (Kind.NOT_MEASURED, Kind.INCOMPLETE, Kind.DISTURBANCE)
+    texts = [w.text for w in found if w.kind in whole]
     invalid = [w for w in found if w.kind is Kind.INVALID]
     if result.command == "capacity":
         return texts + [w.text for w in found if w.kind in (Kind.UNSURE, Kind.CLIENT_BOUND)]

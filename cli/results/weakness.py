@@ -13,6 +13,7 @@ class Kind(StrEnum):
 
     NOT_MEASURED = "not measured"
     INCOMPLETE = "incomplete"
+    DISTURBANCE = "disturbance"
     INVALID = "invalid"
     CLIENT_BOUND = "client-bound"
     SATURATED = "saturated"

@@ -56,7 +56,7 @@ from .report import (
     WorkerTimeline,
     WrongAnswer,
 )
-from .resources import Mark, Outage, Resources
+from .resources import Mark, Outage, Resources, Undone
 from .settings import (
     MAX_IN_FLIGHT,
     MAX_WORKERS,
@@ -128,6 +128,7 @@ __all__ = [
     "StoredEvents",
     "Tables",
     "Timestamps",
+    "Undone",
     "Verification",
     "WorkerAnswers",
     "WorkerInsert",

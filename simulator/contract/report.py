@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from .message import Message
-from .resources import Mark, Outage, Resources
+from .resources import Mark, Outage, Resources, Undone
 from .settings import Carried
 from .storage import Storage
 
@@ -208,6 +208,8 @@ class InsertRun(Message):
     """What was done to the database meanwhile."""
     outages: list[Outage] = Field(default_factory=list)
     """What each of the marks did."""
+    undone: list[Undone] = Field(default_factory=list)
+    """What was to be done to the database, and wasn't."""
     lookup: Lookup | None = None
     """Of a run in which something was done to the database."""
     storage: Storage | None = None
@@ -300,6 +302,9 @@ class ReadRun(Message):
     """(second since the common start, queries answered in it)."""
     answers: Answers | None = None
     """None if they weren't to be checked."""
+    marks: list[Mark] = Field(default_factory=list)
+    undone: list[Undone] = Field(default_factory=list)
+    """These two as in `InsertRun`, of readers alone; of those beside writers they are there."""
     phases_s: dict[str, float] = Field(default_factory=dict)
 
 

@@ -60,6 +60,16 @@ class Mark(Message):
     """What it said if it failed, or how it was ended."""
 
 
+class Undone(Message):
+    """Something that was to be done to the database in mid-run, and wasn't."""
+
+    due_s: float
+    """Since the common start."""
+    action: str
+    """As in `Mark`."""
+    reason: str
+
+
 class Outage(Message):
     """What a mark did to the rate of acknowledged events."""
 

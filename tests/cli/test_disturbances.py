@@ -22,7 +22,7 @@ from cli.errors import ConfigError, RunFailed
 from cli.executors.kubernetes.disturbing import PodDisturber, matches_own_pods
 from cli.kubeclient import KubeClient
 from cli.signals import Interrupted, Interrupts
-from simulator.contract import Phase, Status
+from simulator.contract import Phase, Status, Undone
 
 from ..helpers import eventually
 
@@ -165,11 +165,28 @@ def test_a_command_that_an_interrupt_ends_is_told_of(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == "'0.1s run sleep 60' was under way, and was ended\n"
 
 
-def test_what_comes_after_the_end_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
-    with disturb("60s kill-server") as disturber:
+def test_what_comes_after_the_end_is_kept_as_undone() -> None:
+    with disturb("1m kill-server", "0 run true") as disturber:
         disturber.follow(RUNNING)
-    assert not disturber.marks
-    assert "'60s kill-server' was not done" in capsys.readouterr().err
+        eventually(lambda: disturber.marks, "the first is done")
+    assert [mark.action for mark in disturber.marks] == ["0s run true"]
+    late = Undone(due_s=60.0, action="60s kill-server", reason="the run was over before")
+    assert disturber.undone == [late]
+
+
+def test_of_a_run_that_fails_before_it_begins_all_are_undone() -> None:
+    disturber = disturb("0 run true")
+
+    def fail() -> None:
+        with disturber:
+            disturber.follow(Status(phase=Phase.PREPARE, age_s=1.0))
+            raise RunFailed("can't connect")
+
+    with pytest.raises(RunFailed):
+        fail()
+    assert disturber.undone == [
+        Undone(due_s=0.0, action="0s run true", reason="the run never began")
+    ]
 
 
 def test_what_would_come_after_the_end_is_refused() -> None:

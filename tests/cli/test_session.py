@@ -9,12 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from cli.disturbances import Disturber
+from cli.disturbances import Disturber, parse_disturbance
 from cli.embedded import EmbeddedPostgres
 from cli.errors import ConfigError, RunFailed
-from cli.running import Running, name_durations
+from cli.running import Running, describe_failure, name_durations
 from cli.session import Request, open_session
-from simulator.contract import Report
+from cli.signals import Interrupts
+from simulator.contract import Carried, ReadRun, Report, Undone
+
+from ..helpers import insert_run
 
 
 def request_for(place: Path, keys: str) -> Request:
@@ -136,3 +139,47 @@ def test_a_server_of_the_tool_that_ended_by_itself_is_named_with_the_failure(
         'can\'t connect; the embedded PostgreSQL has ended: could not write to file "wal":'
         f" No space left on device (log: {server.log})"
     )
+
+
+LATE = Undone(due_s=60.0, action="60s kill-server", reason="the run never began")
+
+
+def _disturbed(folder: Path) -> Running:
+    """What runs need, with a disturbance that comes too late."""
+    nothing = cast("Any", None)
+    late = [parse_disturbance("60s kill-server")]
+    return Running(
+        nothing, nothing, nothing, {}, "", request_for(folder, ""),
+        lambda: Disturber(late, {}, Interrupts()), False,
+    )  # fmt: skip
+
+
+def test_a_run_without_figures_keeps_what_was_not_done_to_the_database(tmp_path: Path) -> None:
+    class Failing:
+        def run(self, *_: object) -> Report:
+            raise RunFailed("can't connect")
+
+    with pytest.raises(RunFailed) as failed:
+        _disturbed(tmp_path).run(cast("Any", Failing()), cast("Any", None), lambda _: None)
+    kept = {"valid": False, "invalid_reasons": ["can't connect"], "marks": [], "undone": [LATE]}
+    assert describe_failure(failed.value) == kept
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_was_not_done_to_the_database_is_kept_once(tmp_path: Path, alone: bool) -> None:
+    """With the writers, or with readers alone."""
+
+    class Reporting:
+        def run(self, *_: object) -> Report:
+            read = ReadRun(workers=1, run=1, valid=True, invalid_reasons=[])
+            return Report(
+                insert=None if alone else insert_run(), read=read, phases_s={}, environment={},
+                carried=Carried(next_event=0, stored=0),
+            )  # fmt: skip
+
+    series, settings = cast("Any", Reporting()), cast("Any", None)
+    report = _disturbed(tmp_path).run(series, settings, lambda _: None)
+    assert report.read
+    assert report.read.undone == ([LATE] if alone else [])
+    if report.insert:
+        assert report.insert.undone == [LATE]

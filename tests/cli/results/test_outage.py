@@ -97,7 +97,7 @@ def test_a_rate_that_fell_without_a_gap() -> None:
         (make_run([100] * 40, stored=None), "what was lost is not known"),
         (
             make_run([100] * 40, marks=[RESTART.model_copy(update={"ok": False, "said": "no"})]),
-            "which failed (no)",
+            "at 20.4 s, which failed, ",
         ),
     ],
 )

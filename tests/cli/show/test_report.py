@@ -15,8 +15,9 @@ from cli.results.model import Result
 from cli.show.figure import Named
 from cli.show.figures import KINDS
 from cli.show.report import choose_drawn, make_report, mark_struck
+from cli.show.stored import describe_result
 from cli.show.verdict import MOST_SENTENCES, describe_hardware, give_verdict
-from simulator.contract import Resources
+from simulator.contract import Resources, Undone
 
 from ..made import (
     asked_by_the_clock,
@@ -168,6 +169,15 @@ def test_what_was_done_to_the_database_is_told() -> None:
         "After run number-1 at 10.0 s nothing was acknowledged for 4.9 s; after 5.0 s the rate was"
     )
     assert page.text.count(told) == 2  # beside the answer, and below the figure
+
+
+def test_what_was_not_done_to_the_database_is_told() -> None:
+    result = disturbed((10.0, 5.0))
+    late = Undone(due_s=60.0, action="60s kill-server", reason="the run was over before")
+    result.insert_runs[0].undone = [late]
+    assert "'60s kill-server' was not done: the run was over before" in Page(report(result)).text
+    shown = describe_result(stored(result), terminal=False)
+    assert "disturbance: 1 worker, run 1: '60s kill-server' was not done: the run was" in shown
 
 
 def test_all_kinds_of_results_in_one_report() -> None:

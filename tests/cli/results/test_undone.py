@@ -1,0 +1,58 @@
+"""Disturbances that were not done as they were asked for: told once, with the runs of which it is true."""
+
+from __future__ import annotations
+
+from cli.results.model import Baseline, Result
+from cli.results.place import Place
+from cli.results.undone import find_undone
+from cli.results.verdicts import list_kinds, summarize_doubts
+from cli.results.weakness import Kind, Weakness
+from simulator.contract import Mark, ReadRun, Undone
+
+from ..made import inserts
+
+LATE = Undone(due_s=60.0, action="60s kill-server", reason="the run was over before")
+FAILED = Mark(at_s=10.2, ended_s=11.0, action="10s run upgrade", ok=False, said="no such release")
+
+
+def of_two_runs() -> Result:
+    return inserts({2: [100.0, 101.0]})
+
+
+def test_what_was_done_is_no_weakness() -> None:
+    result = of_two_runs()
+    result.insert_runs[0].marks = [FAILED.model_copy(update={"ok": True, "said": None})]
+    assert list(find_undone(result)) == []
+
+
+def test_in_one_run_it_is_told_with_the_run() -> None:
+    result = of_two_runs()
+    result.insert_runs[1].undone = [LATE]
+    text = "'60s kill-server' was not done in 1 of 2 runs: the run was over before"
+    place = Place(workers=2, run=2)
+    assert list(find_undone(result)) == [Weakness(Kind.DISTURBANCE, text, place)]
+
+
+def test_in_several_runs_it_is_told_once() -> None:
+    result = of_two_runs()
+    for run in result.insert_runs:
+        run.marks, run.undone = [FAILED], [LATE]
+    assert [(one.text, one.where) for one in find_undone(result)] == [
+        ("'10s run upgrade' failed in 2 of 2 runs: no such release", None),
+        ("'60s kill-server' was not done in 2 of 2 runs: the run was over before", None),
+    ]
+
+
+def test_of_readers_alone() -> None:
+    result = of_two_runs()
+    read = ReadRun(workers=3, run=1, valid=True, invalid_reasons=[], undone=[LATE])
+    result.baseline = Baseline(reads=[read])
+    (found,) = find_undone(result)
+    assert str(found.where) == "3 readers alone, run 1"
+
+
+def test_it_makes_figures_others_and_is_said_in_comparisons() -> None:
+    result = of_two_runs()
+    result.insert_runs[0].undone = [LATE]
+    assert Kind.DISTURBANCE in list_kinds(result)
+    assert any("'60s kill-server' was not done" in text for text in summarize_doubts(result))
