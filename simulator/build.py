@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .contract import RunSettings
 from .logs import hide
-from .modules import load_module
+from .modules import load_whole_module
 from .modules.base import AnyModule, Job
 from .modules.options import parse_options
 from .workloads import load_workload
@@ -13,7 +13,7 @@ from .workloads.base import Workload
 
 def build(settings: RunSettings) -> tuple[Workload, AnyModule]:
     """The workload and the module that the settings name."""
-    module_type = load_module(settings.module)
+    module_type = load_whole_module(settings.module)
     options = parse_options(
         module_type.options_model, settings.options, lambda _: f"target {settings.target}"
     )

@@ -57,7 +57,10 @@ def load_module(name: str) -> type[AnyModule]:
     return found
 
 
-def load_whole_module(name: str) -> None:
-    """Import what a module imports late, too: for processes that are forked from this one."""
-    for late in load_module(name).IMPORTED_LATE:
+def load_whole_module(name: str) -> type[AnyModule]:
+    """As `load_module`, with what the module imports late: for processes that will need it, before
+    anybody waits for them, and before others are forked from this one."""
+    found = load_module(name)
+    for late in found.IMPORTED_LATE:
         import_module(late)
+    return found

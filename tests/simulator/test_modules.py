@@ -13,6 +13,7 @@ import pytest
 from pydantic import Field
 
 from simulator import modules
+from simulator.build import build
 from simulator.contract import CommaList, Load, PrimaryKey, Tables, share
 from simulator.errors import OptionError
 from simulator.modules import load_module, load_whole_module, module_names
@@ -27,6 +28,8 @@ from simulator.workloads.defined import define
 from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.temperature import Temperature
 from simulator.workloads.yaml_source import parse_definition
+
+from ..helpers import settings
 
 JOB = Job(Temperature.schema, Load(batch=10))
 
@@ -103,7 +106,15 @@ def test_what_is_imported_late_is_imported_before_a_fork(monkeypatch: pytest.Mon
     late = "xml.dom.expatbuilder"
     monkeypatch.setattr(Blackhole, "IMPORTED_LATE", (late,))
     monkeypatch.delitem(sys.modules, late, raising=False)
-    load_whole_module("blackhole")
+    assert load_whole_module("blackhole") is Blackhole
+    assert late in sys.modules
+
+
+def test_who_takes_part_in_a_run_imports_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = "xml.dom.expatbuilder"
+    monkeypatch.setattr(Blackhole, "IMPORTED_LATE", (late,))
+    monkeypatch.delitem(sys.modules, late, raising=False)
+    build(settings())
     assert late in sys.modules
 
 
