@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import inf
 
-from ..contract import LatencyMs, Load, Offered, Role, WorkerOffer
+from ..contract import LatencyMs, Load, Offered, Role, WorkerInsert, WorkerOffer
 from ..histograms import latency_ms, merge_histograms
 
 _CLOCK_S = 1e-6
@@ -82,6 +83,34 @@ def judge_offer(
         reason=reason,
         own_delay_p99_ms=own_delay.p99 if own_delay else None,
     )
+
+
+def extend_offers(parts: Mapping[int, WorkerInsert], load: Load) -> dict[int, WorkerInsert]:
+    """Of a run that was given up: the workers' parts with what was due until the last of them ended. One
+    whose patience was over before has only told of what was due till then."""
+    until_s = max((part.end_s for part in parts.values()), default=0.0)
+    return {
+        worker: part.model_copy(update={"offer": _extend(part.offer, load, part.end_s, until_s)})
+        for worker, part in parts.items()
+    }
+
+
+def _extend(
+    offer: WorkerOffer | None, load: Load, from_s: float, until_s: float
+) -> WorkerOffer | None:
+    """The offer with what the worker's share of the rate comes to meanwhile, and no more than there was."""
+    if offer is None or load.rate_per_s is None:
+        return offer
+    seconds = Counter(dict(offer.due_timeline))
+    most = inf if load.duration_s is not None else max(0, load.events - seconds.total())
+    added = 0
+    for second in range(int(from_s), math.ceil(until_s)):
+        passed_s = min(until_s, second + 1) - from_s
+        so_far = round(min(most, load.rate_per_s / load.workers * passed_s))
+        seconds[second] += so_far - added
+        added = so_far
+    changes = {"due": offer.due + added, "due_timeline": sorted((+seconds).items())}
+    return offer.model_copy(update=changes)
 
 
 def _is_missing(missing: int, due: int, places: int, caught_up: bool, load: Load) -> bool:

@@ -24,6 +24,7 @@ from ..modules.base import AnyModule, await_count
 from .barrier import Barrier
 from .database import Preparation, ask
 from .merge import find_query_rate, merge_inserts, merge_queries, queryable
+from .offered import extend_offers
 from .reads import merge_reads
 from .surroundings import add_surroundings
 
@@ -56,7 +57,7 @@ def make_early_report(
     (group,) = settings.groups_of(Role.WRITE)
     parts, nodes = _collect_parts(barrier)
     run = merge_inserts(
-        parts,
+        extend_offers(parts, group.load),
         nodes,
         barrier.clock_offsets_s,
         group.load,

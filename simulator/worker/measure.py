@@ -8,10 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from math import inf
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..contract import GAP_S, WorkerInsert, WorkerOffer, WorkerQuery, WorkerReads
 from ..histograms import CoarseCounts, LatencyRecorder, encode_histogram
 from .schedule import ClosedLoop, Schedule
+
+if TYPE_CHECKING:
+    from .schedule import FloatArray
 
 
 class Recorder:
@@ -121,19 +125,54 @@ class Recorder:
             seconds, counts = np.unique((times - self._origin).astype(int), return_counts=True)
             for second, count in zip(seconds.tolist(), counts.tolist(), strict=True):
                 self._due_seconds[second] += count * events
-            waited = (self._to - times[times >= self._from]) * 1e6
-            self._due += len(waited) * events
-            self._unsent += len(waited) * events
-            # As exact as the histogram's three digits, without a step for each of what may be millions.
-            unit = 10 ** np.maximum(0, np.floor(np.log10(np.maximum(waited, 1))) - 3)
-            values, counts = np.unique(np.round(waited / unit) * unit, return_counts=True)
-            for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-                self._latency.record_us(value, count)
+            waiting = times[times >= self._from]
+            self._due += len(waiting) * events
+            self._unsent += len(waiting) * events
+            self._record_waiting(waiting)
 
-    def end(self, given_up: bool = False) -> None:
-        """Close the window; `given_up`: now, and not when the schedule is over."""
-        if given_up:
-            self._to = min(self._to, time.perf_counter())
+    def _record_waiting(self, times: FloatArray) -> None:
+        """What was due then has waited till the window's end."""
+        import numpy as np
+
+        waited = (self._to - times) * 1e6
+        # As exact as the histogram's three digits, without a step for each of what may be millions.
+        unit = 10 ** np.maximum(0, np.floor(np.log10(np.maximum(waited, 1))) - 3)
+        values, counts = np.unique(np.round(waited / unit) * unit, return_counts=True)
+        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+            self._latency.record_us(value, count)
+
+    def give_up(self, events_per_request: int, most: int | None = None) -> None:
+        """Close the window now, and not when the schedule is over. Of an open loop all counts that was due by
+        then, `most` events in all: what was acknowledged was due, but says nothing of what wasn't."""
+        self._to = min(self._to, time.perf_counter())
+        self.end()
+        if self._schedule.is_open:
+            self._count_due(events_per_request, most)
+
+    def _count_due(self, events_per_request: int, most: int | None) -> None:
+        import numpy as np
+
+        were_left, told = self._unsent > 0, self._schedule.count_told()
+        self._due_seconds.clear()
+        self._due = number = 0
+        for times in self._schedule.list_due(self._to):
+            numbers = np.arange(number, number + len(times))
+            number += len(times)
+            events = np.full(len(times), events_per_request)
+            if most is not None:
+                events = np.clip(most - numbers * events_per_request, 0, events_per_request)
+            in_second = np.bincount((times - self._origin).astype(int), events)
+            for second in np.flatnonzero(in_second).tolist():
+                self._due_seconds[second] += int(in_second[second])
+            in_window = times >= self._from
+            self._due += int(events[in_window].sum())
+            if not were_left:
+                unsent = in_window & (numbers >= told) & (events > 0)
+                self._unsent += int(events[unsent].sum())
+                self._record_waiting(times[unsent])
+
+    def end(self) -> None:
+        """Close the window."""
         if self._clock is not None:
             self._clock.stop()
         if self._cpu_end is None:

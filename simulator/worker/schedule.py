@@ -71,6 +71,15 @@ class Schedule(ABC):
         another thread. Of Poisson arrivals that `next_due` is far from, it is the mean number."""
         return None
 
+    def count_told(self) -> int:
+        """Of how many requests of an open loop `next_due` has told the time."""
+        return 0
+
+    def list_due(self, until: float) -> Iterator[FloatArray]:
+        """The due times up to then of all requests of an open loop, in order, some at a time, whether or not
+        `next_due` has told of them."""
+        return iter(())
+
     def remaining(self) -> Iterator[FloatArray]:
         """The due times up to the end that `next_due` has not told of yet, in order, some at a time:
         of an open loop with an end, which is over after it."""
@@ -108,6 +117,7 @@ class OpenLoop(Schedule):
         super().__init__(warm_up_s, duration_s)
         self._gap_s = gap_s
         self._lag_s = lag_s
+        self._arrivals, self._seed = arrivals, seed
         self._even = arrivals is Arrivals.EVEN
         self._asked = 0
         """Requests that `next_due` has told the time of."""
@@ -140,6 +150,17 @@ class OpenLoop(Schedule):
         if after_s > last_s:
             return first + len(drawn) + int((after_s - last_s) / self._gap_s)
         return first + bisect_right(drawn, after_s)
+
+    def count_told(self) -> int:
+        return self._asked
+
+    def list_due(self, until: float) -> Iterator[FloatArray]:
+        shorter = OpenLoop(
+            self._gap_s, self._lag_s, self._arrivals, self._seed,
+            duration_s=min(until, self.ends) - self.begins,
+        )  # fmt: skip
+        shorter.begin(self.begins)
+        return shorter.remaining()
 
     def remaining(self) -> Iterator[FloatArray]:
         import numpy as np

@@ -58,7 +58,10 @@ class WritingWorker(Worker):
                 recorder.begin(self._await_start(prefill, EARLY_S))
                 with ProgressReporter(self._client, self._progress("run", recorder)):
                     failure = self._insert_all(feed, writer, recorder, schedule)
-                    recorder.end(given_up=failure is not None)
+                    if failure is None:
+                        recorder.end()
+                    else:
+                        recorder.give_up(load.events_per_request, events)
         measured = recorder.result(
             feed.generate_s, feed.encode_s, feed.ceiling_per_s(), writer.max_in_flight
         )

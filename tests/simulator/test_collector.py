@@ -23,12 +23,13 @@ from simulator.contract import (
     Role,
     Stage,
     WorkerAnswers,
+    WorkerOffer,
     WorkerResult,
     make_groups,
 )
 from simulator.errors import SimulatorError
 
-from ..helpers import worker_result
+from ..helpers import histogram_of, worker_result
 from .collecting import LIMIT_S, FakeDatabase, Run, asked, pending, play, until
 
 # --- a run that goes well -------------------------------------------------------------------------
@@ -465,3 +466,19 @@ def test_a_worker_that_gives_up_ends_the_run_and_all_hand_in_what_they_have(
     play(story)
     # Nothing was counted.
     assert database.counts == [200]
+
+
+def test_what_was_due_until_the_last_worker_gave_up_is_told(database: FakeDatabase) -> None:
+    offer = WorkerOffer(due=200, unsent=0, due_timeline=[(0, 200)], own_delay=histogram_of(5))
+
+    async def story(run: Run) -> None:
+        await run.start()
+        for worker, end_s in ((0, 8.0), (1, 10.0)):
+            result = worker_result(worker, end_s=end_s, offer=offer)
+            await run.post("/result", result.model_copy(update={"failure": "gave up after 2 s"}))
+        report = Report.model_validate_json((await run.report()).content)
+        assert report.insert is not None
+        assert report.insert.offered is not None
+        assert (report.insert.offered.due, report.insert.offered.achieved) == (500, 200)
+
+    play(story, rate_per_s=100.0, duration_s=60.0)

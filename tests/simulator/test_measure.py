@@ -390,3 +390,76 @@ def test_histograms_of_the_same_requests_are_filled_in_turns() -> None:
         filled.update(grown)
         before = after
     assert sorted(filled.values()) == [3, 4, 4]
+
+
+def half_past(warm_up_s: float = 0.0, duration_s: float | None = 3600.0) -> OpenLoop:
+    """A request is due in the middle of each second."""
+    return OpenLoop(1.0, 0.5, Arrivals.EVEN, (), warm_up_s, duration_s)
+
+
+def give_up(
+    schedule: OpenLoop, told: int, acknowledged: int, most: int | None = None
+) -> WorkerInsert:
+    """An open loop in batches of 10 that was given up after 9 s, with so many requests begun and done."""
+    recorder = Recorder(schedule)
+    origin = time.perf_counter() - 9.0
+    recorder.begin(origin)
+    due = [schedule.next_due(0.0) for _ in range(told)]
+    for one in due[:acknowledged]:
+        recorder.record_due(one, origin, one, one + 0.1, 10)
+    recorder.give_up(10, most)
+    return recorder.result(0.0, 0.0, 0.0)
+
+
+def test_what_was_due_till_a_run_was_given_up_counts_whether_or_not_it_was_done() -> None:
+    measured = give_up(half_past(), told=5, acknowledged=3)
+    assert measured.measured == 30
+    assert measured.offer is not None
+    assert (measured.offer.due, measured.offer.unsent) == (90, 40)
+    assert measured.offer.due_timeline == [(second, 10) for second in range(9)]
+    # The two that were begun have no time; those that never were have waited till the end.
+    assert total_of(measured.histogram) == 3 + 4
+    response = latency_ms(merge_histograms([measured.histogram]))
+    assert response is not None
+    assert response.max == pytest.approx(3500, rel=0.1)
+
+
+def test_of_a_run_that_is_given_up_its_warm_up_is_in_the_timeline_alone() -> None:
+    measured = give_up(half_past(2.0), told=1, acknowledged=1)
+    assert measured.offer is not None
+    assert (measured.offer.due, measured.offer.unsent) == (70, 70)
+    assert len(measured.offer.due_timeline) == 9
+
+
+def test_no_more_was_due_than_there_was_to_insert() -> None:
+    measured = give_up(half_past(duration_s=None), told=5, acknowledged=3, most=65)
+    assert measured.offer is not None
+    assert (measured.offer.due, measured.offer.unsent) == (65, 15)
+    assert measured.offer.due_timeline == [*((second, 10) for second in range(6)), (6, 5)]
+
+
+def test_arrivals_by_chance_are_due_when_they_were_told_to_be() -> None:
+    def arrivals() -> OpenLoop:
+        return OpenLoop(0.001, 0.0, Arrivals.POISSON, (1, 2), 0.0, 3600.0)
+
+    measured = give_up(arrivals(), told=20, acknowledged=20)
+    again = arrivals()
+    again.begin(0.0)
+    times = [again.next_due(0.0) for _ in range(20_000)]
+    assert measured.offer is not None
+    assert measured.offer.due_timeline[:9] == [
+        (second, 10 * sum(second <= one < second + 1 for one in times)) for second in range(9)
+    ]
+
+
+def test_what_was_left_at_the_end_of_the_schedule_is_left_once() -> None:
+    """Patience may end while what was under way then is waited for."""
+    schedule = half_past(duration_s=8.0)
+    recorder = Recorder(schedule)
+    recorder.begin(time.perf_counter() - 9.0)
+    recorder.leave_unsent(schedule.next_due(0.0), 10)
+    recorder.give_up(10)
+    measured = recorder.result(0.0, 0.0, 0.0)
+    assert measured.offer is not None
+    assert (measured.offer.due, measured.offer.unsent) == (80, 80)
+    assert total_of(measured.histogram) == 8

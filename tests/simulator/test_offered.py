@@ -9,11 +9,11 @@ from itertools import takewhile
 import numpy as np
 import pytest
 
-from simulator.collector.offered import find_own_delay, judge_offer
+from simulator.collector.offered import extend_offers, find_own_delay, judge_offer
 from simulator.contract import Arrivals, LatencyMs, Load, Offered, Role, WorkerOffer
 from simulator.worker.schedule import make_schedule
 
-from ..helpers import histogram_of
+from ..helpers import histogram_of, worker_insert
 
 
 def judged(
@@ -257,3 +257,35 @@ def test_arrivals_make_no_difference_to_a_verdict() -> None:
     even = Load(rate_per_s=100.0, arrivals=Arrivals.EVEN, duration_s=10.0)
     assert judged([100] * 10, [80] * 10, load=even).saturated
     assert not judged([100] * 10, [99] + [100] * 9, load=even).saturated
+
+
+# --- a run that was given up ----------------------------------------------------------------------
+
+
+def given_up(load: Load, ended_s: float) -> list[WorkerOffer]:
+    """What was due for two workers, of which the first ended then and the second after 10 s."""
+    offer = WorkerOffer(
+        due=200, unsent=20, due_timeline=[(second, 50) for second in range(4)],
+        own_delay=histogram_of(5),
+    )  # fmt: skip
+    parts = {n: worker_insert(end_s=end_s, offer=offer) for n, end_s in ((0, ended_s), (1, 10.0))}
+    offers = [part.offer for part in extend_offers(parts, load).values()]
+    assert offers[1] == offer
+    return [one for one in offers if one is not None]
+
+
+def test_until_the_last_worker_gives_up_all_workers_requests_are_due() -> None:
+    first, _ = given_up(Load(workers=2, rate_per_s=100.0, duration_s=60.0), ended_s=8.5)
+    assert (first.due, first.unsent) == (275, 20)
+    assert first.due_timeline[4:] == [(8, 25), (9, 50)]
+
+
+def test_no_more_is_due_than_a_worker_was_to_insert() -> None:
+    first, _ = given_up(Load(workers=2, rate_per_s=100.0, events=240), ended_s=4.0)
+    assert first.due == 240
+    assert first.due_timeline[4:] == [(4, 40)]
+
+
+def test_a_closed_loop_offers_nothing_when_it_is_given_up() -> None:
+    parts = {0: worker_insert(), 1: worker_insert(end_s=20.0)}
+    assert extend_offers(parts, Load(workers=2)) == parts
