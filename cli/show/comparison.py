@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from simulator.conditions import Condition
 
@@ -23,7 +23,15 @@ from ..results.statistics import MOST_RUNS, count_events_per_cost
 from ..results.verdicts import list_kinds, summarize_doubts
 from .capacity import tabulate_capacities
 from .ratios import format_speed, format_speed_interval, lead_comparison
-from .tables import COST_HEADER, Table, format_bytes_per_event, format_ms, weigh_event
+from .tables import (
+    COST_HEADER,
+    Table,
+    format_bytes_per_event,
+    format_duration,
+    format_ms,
+    format_rate,
+    weigh_event,
+)
 from .words import choose_slowest, name_database
 
 
@@ -126,14 +134,14 @@ def tabulate_ratios(names: Sequence[str], found: Sequence[Compared]) -> Table:
         place = str(one.place)
         form = _FORMS[_name_unit(one)]
         if not rows or rows[-1][0] != place:
-            rows.append([place, names[0], form.format(one.base_figure), one.base_runs, *"----"])
+            rows.append([place, names[0], form(one.base_figure), one.base_runs, *"----"])
         interval = one.speed.ci95
         needed = one.runs_for_five_percent
         rows.append(
             [
                 place,
                 names[one.position],
-                form.format(one.figure),
+                form(one.figure),
                 one.runs,
                 "-" if one.rate_given else format_speed(one.speed.value),
                 "-" if interval is None or one.rate_given else format_speed_interval(*interval),
@@ -148,7 +156,9 @@ def tabulate_ratios(names: Sequence[str], found: Sequence[Compared]) -> Table:
     return Table(headers, rows, ("At", "Result", "Verdict"))
 
 
-_FORMS = {"Inserts/s": "{:,.0f}", "Seconds": "{:,.4f}", "ms": "{:,.3f}"}
+_FORMS: dict[str, Callable[[float], str]] = {
+    "Inserts/s": format_rate, "Seconds": format_duration, "ms": format_ms,
+}  # fmt: skip
 
 
 def _name_unit(one: Compared) -> str:

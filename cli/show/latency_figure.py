@@ -9,6 +9,7 @@ from simulator.contract import LatencyMs
 from simulator.histograms import latency_ms, merge_histograms, values_at
 
 from .figure import Figure, Named, choose_slowest, describe_places
+from .tables import format_ms
 from .vega import Row, draw_lines, draw_points, make_axis, make_spec, needs_log
 
 PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max": "max"}
@@ -117,7 +118,7 @@ def _list_percentiles(timed: _Timed) -> list[Row]:
     name, rows = timed.name, []
     for field, percentile in PERCENTILES.items():
         value = getattr(timed.latency_ms, field)
-        text = f"{name}\n{percentile}: {value:,.3f} ms"
+        text = f"{name}\n{percentile}: {format_ms(value)} ms"
         rank = 1 / (1 - _PERCENTS.get(field, 0) / 100)
         rows.append(
             {"series": name, "percentile": percentile, "rank": rank, "ms": value, "text": text}

@@ -9,6 +9,7 @@ from simulator.contract import InsertRun
 
 from ..results.capacity import CapacityLimit, CapacityStep
 from .figure import Figure, Named
+from .tables import format_ms
 from .theme import INK
 from .vega import (
     HEIGHT,
@@ -94,7 +95,7 @@ def _list_rows(named: Named) -> list[Row]:
         about = f"{named.name}\n{step.rate_per_s:,.10g} events/s: {_describe(step)}"
         for part, title in PERCENTILES.items():
             value = getattr(run.latency_ms, part)
-            text = f"{about}\nresponse time {title}: {value:,.3f} ms"
+            text = f"{about}\nresponse time {title}: {format_ms(value)} ms"
             rows.append({**shared, "part": part, "value": value, "text": text})
         share = _find_share(run)
         text = f"{about}\nachieved: {share:.1f} % of what was due"

@@ -24,6 +24,7 @@ from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
 from .tables import (
     Table,
     describe_load,
+    format_ms,
     locate,
     strike,
     tabulate_inserts,
@@ -174,7 +175,7 @@ def _tabulate_percentiles(
     rows = [
         locate(run)
         + [
-            _show_figure(run, value, "{:,.3f}", terminal)
+            format_ms(value) if run.valid else strike(format_ms(value), terminal)
             for value in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)
         ]
         for run, ms in found
@@ -195,7 +196,7 @@ def tabulate_offers(runs: Sequence[InsertRun]) -> Table:
             f"{offered.unsent:,}",
             f"{offered.backlog_max:,}",
             f"{offered.backlog_growth:+,}",
-            _format_or_dash(offered.own_delay_p99_ms, "{:,.3f}"),
+            "-" if offered.own_delay_p99_ms is None else format_ms(offered.own_delay_p99_ms),
         ]
         for run in runs
         if (offered := run.offered) is not None

@@ -9,8 +9,9 @@ from cli.show.comparison import (
     tabulate_overview,
     tabulate_ratios,
 )
+from simulator.contract import LatencyMs
 
-from ..made import inserts, queries
+from ..made import inserts, open_loop, queries
 from ..results.test_comparison import FAST, SLOW
 
 
@@ -21,6 +22,19 @@ def test_the_ratio_table() -> None:
     assert rows[1][1:5] == ["b", "111", "3", "1.11× faster"]
     assert rows[1][6] == "faster"
     assert rows[2][1:] == ["c", "50", "1", "2.00× slower", "-", "not known: needs 2 runs", "3"]
+
+
+def test_response_times_have_the_digits_that_a_histogram_knows() -> None:
+    results = [open_loop({2: [900.0]}), open_loop({2: [900.0]})]
+    for result, p99 in zip(results, (12.345, 1234.5), strict=True):
+        (run,) = result.insert_runs
+        run.latency_ms = LatencyMs(p50=0.98765, p90=1, p99=p99, p99_9=p99, max=p99)
+    rows = tabulate_ratios(["a", "b"], compare(results)).rows
+    shown = [row[:3] for row in rows if "response" in str(row[0])]
+    assert shown == [
+        ["2 workers, response p50", "a", "0.988"], ["2 workers, response p50", "b", "0.988"],
+        ["2 workers, response p99", "a", "12.3"], ["2 workers, response p99", "b", "1,234"],
+    ]  # fmt: skip
 
 
 def test_the_table_over_several_targets_is_as_published() -> None:

@@ -233,6 +233,13 @@ def test_latencies_are_of_the_run_with_the_highest_p99() -> None:
         ("p50", 1.5), ("p90", 2.5), ("p99", 5.0), ("p99.9", 40.25), ("max", 500.125),
     ]  # fmt: skip
     assert found[0]["series"] == "4 workers, run 2"
+    assert found[3]["text"] == "4 workers, run 2\np99.9: 40.2 ms"
+
+
+def test_the_times_of_a_search_have_the_digits_that_a_histogram_knows() -> None:
+    told = {row["text"].splitlines()[-1] for row in rows(drawn("rate", capacity(at=70_001.0)))}
+    times = [text.split()[-2] for text in told if text.startswith("response time ")]
+    assert times and all(len(re.sub(r"^0\.0*|[.,]", "", one)) <= 3 for one in times)
 
 
 def test_latencies_with_a_histogram_are_a_curve() -> None:
