@@ -31,6 +31,8 @@ def run_queries(
     if load.duration_s is None and (load.rate_per_s or load.warm_up_s):
         raise ConfigError("--rate and --warm-up need a --duration: say how long to ask")
     session = open_session(request)
+    # The target's disturbances are for runs that insert.
+    session.disturbances = ()
     load = choose_queries(load, session)
     data = session.complete(data, existing=True)
     check_query(load, data, session.module, session.options)

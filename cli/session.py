@@ -122,6 +122,8 @@ class Session:
         requests in flight what is in effect, by whichever name it was asked for."""
         own = self.public_options()
         kept = {**command, "timeout_s": self.request.timeout_s, "module": own}
+        if self.disturbances:
+            kept["disturbances"] = [str(one) for one in self.disturbances]
         if self.options is not None and "in_flight" in command:
             kept["in_flight"] = self.options.in_flight(Load(in_flight=command["in_flight"]))
             if self.options.IN_FLIGHT is not None:

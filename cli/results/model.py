@@ -53,6 +53,8 @@ class Settings(BaseModel):
     """What readers ask, with the weights of a mixed command."""
     limits: Annotated[list[str] | None, Condition.LOAD] = None
     """What a capacity is to keep to."""
+    disturbances: Annotated[list[str] | None, Condition.LOAD] = None
+    """What was to be done to the database in each run."""
     precision: Annotated[float | None, Condition.NONE] = None
     max_steps: Annotated[int | None, Condition.NONE] = None
     """These two of the search for it."""

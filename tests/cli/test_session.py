@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,10 +13,11 @@ import pytest
 from cli.disturbances import Disturber, parse_disturbance
 from cli.embedded import EmbeddedPostgres
 from cli.errors import ConfigError, RunFailed
+from cli.querying import run_queries
 from cli.running import Running, describe_failure, name_durations
-from cli.session import Request, open_session
+from cli.session import Request, Session, open_session
 from cli.signals import Interrupts
-from simulator.contract import Carried, ReadRun, Report, Undone
+from simulator.contract import Carried, DataSet, Load, ReadRun, Report, Undone
 
 from ..helpers import insert_run
 
@@ -101,6 +103,39 @@ def test_a_result_keeps_the_requests_in_flight_that_were_in_effect(
     assert kept["module"]["max_in_flight"] == in_effect["max_in_flight"]
     # A query has none.
     assert "in_flight" not in session.result_options({"batch": 7})
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "kept"),
+    [
+        ("    disturbances: [2s kill-server, 500ms run true]\n", [], ["2s kill-server", "0.5s run true"]),
+        ("    disturbances: [2s kill-server]\n", ["1m run true"], ["60s run true"]),
+        ("", [], None),
+    ],
+)  # fmt: skip
+def test_a_result_keeps_what_was_to_be_done_to_the_database(
+    tmp_path: Path, key: str, asked: list[str], kept: list[str] | None
+) -> None:
+    """What was done, and what wasn't, is in its runs."""
+    request = request_for(
+        tmp_path, f"    start_server: postgresql\n    data_dir: {tmp_path}\n{key}"
+    )
+    session = open_session(replace(request, disturb=asked))
+    assert session.result_options({}).get("disturbances") == kept
+
+
+def test_a_query_is_not_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = "    connection_string: host=db\n    disturbances: [2s run true]\n"
+    opened: list[Session] = []
+
+    def end(session: Session, _: Sequence[Load]) -> bool:
+        opened.append(session)
+        return True
+
+    monkeypatch.setattr("cli.querying.ends_prepared", end)
+    request = request_for(tmp_path, keys)
+    assert run_queries(Load(runs=3), DataSet(), request, (), Interrupts()) == 0
+    assert "disturbances" not in opened[0].result_options({})
 
 
 def test_a_search_names_its_own_option_for_longer_runs() -> None:

@@ -57,6 +57,7 @@ def find(results: Sequence[Result]) -> dict[str, Condition]:
             "hardware",
             "nodes: instance_type",
         ),
+        ({"options": {"disturbances": ["2s kill-server"]}}, "load", "disturbances"),
         ({"options": {"num_inserts": 7}}, "workload", "num_inserts"),
         ({"environment": environment(database={"version": "17"})}, "database", "version"),
     ],

@@ -47,6 +47,12 @@ def test_one_result_has_everything() -> None:
     assert text.endswith("File: results/one/result.json")
 
 
+def test_what_was_to_be_done_to_the_database_is_among_the_options() -> None:
+    asked = {"disturbances": ["2s kill-server", "9s run true"]}
+    options = tabulate_result(inserts({2: [10.0]}, options=asked), terminal=False)["Options"].rows
+    assert ["disturbances", "2s kill-server,9s run true"] in [list(row) for row in options]
+
+
 def test_an_open_loop_with_all_that_was_due() -> None:
     result = open_loop({2: [800.0]}, saturated=True, unsent=3)
     result.insert_runs[0].per_worker[0].measured = 500
