@@ -68,9 +68,9 @@ def _describe_place(tuning: Tuning, ranked: list[int], candidate: int) -> str:
     return ", ".join(words) or "-"
 
 
-def compare_candidates(tuning: Tuning, candidate: int, base: int) -> Ratio | None:
-    """How many times as fast the first is in the last stage; None without figures of both."""
-    own, other = (tuning.find_rates(one, tuning.stages) for one in (candidate, base))
+def compare_candidates(tuning: Tuning, candidate: int, base: int, stage: int) -> Ratio | None:
+    """How many times as fast the first is in a stage; None without figures of both."""
+    own, other = (tuning.find_rates(one, stage) for one in (candidate, base))
     return estimate_ratio(own, other) if own and other else None
 
 
@@ -100,7 +100,7 @@ def describe_tuning(result: Result) -> list[str]:
         second = format_options(tuning.candidates[ranked[1]])
         lines.append(f"Beside the next, {second}: {_tell(tuning, best, ranked[1])}.")
     default = _find(tuning, tuning.defaults)
-    if default is not None and default not in (best, *ranked[1:2]):
+    if default in tuning.finalists and default not in (best, *ranked[1:2]):
         lines.append(
             f"Beside the defaults, {format_options(tuning.defaults)}: {_tell(tuning, best, default)}."
         )
@@ -114,22 +114,21 @@ def _describe_costs(tuning: Tuning, best: int) -> list[str]:
     lines = []
     for setting in tuning.over:
         own = tuning.candidates[best]
-        reset = _find(tuning, {**own, setting.name: setting.default})
+        default = format_value(setting.default)
         if own[setting.name] == setting.default:
-            lines.append(f"{setting.name}: its default, {format_value(setting.default)}, is best.")
-        elif reset is not None:
-            name = f"{setting.name} left at {format_value(setting.default)}"
-            lines.append(f"{name}: {_tell_cost(tuning, best, reset)}.")
+            lines.append(f"{setting.name}: its default, {default}, is best.")
+        else:
+            cost = _tell_cost(tuning, best, {**own, setting.name: setting.default})
+            lines.append(f"{setting.name} left at {default}: {cost}.")
     return lines
 
 
 def _find(tuning: Tuning, settings: Mapping[str, Any]) -> int | None:
-    found = [n for n, own in enumerate(tuning.candidates) if own == settings]
-    return found[0] if found and found[0] in tuning.finalists else None
+    return next((n for n, own in enumerate(tuning.candidates) if own == settings), None)
 
 
 def _tell(tuning: Tuning, candidate: int, base: int) -> str:
-    ratio = compare_candidates(tuning, candidate, base)
+    ratio = compare_candidates(tuning, candidate, base, tuning.stages)
     if ratio is None:
         return "not known, there is no figure of it"
     if ratio.ci95 is None:
@@ -139,8 +138,16 @@ def _tell(tuning: Tuning, candidate: int, base: int) -> str:
     return f"{format_speed_interval(*ratio.ci95)} (95 % interval)"
 
 
-def _tell_cost(tuning: Tuning, best: int, reset: int) -> str:
-    ratio = compare_candidates(tuning, best, reset)
+def _tell_cost(tuning: Tuning, best: int, settings: Mapping[str, Any]) -> str:
+    """What it costs to have these settings instead of the best: by the comparison at the end; or else, if it
+    had another winner than the search, by the last stage of the search that both were in."""
+    reset = _find(tuning, settings)
+    if reset is None:
+        return "not measured, since the search had another winner"
+    compared = reset in tuning.finalists
+    stages = [tuning.stages] if compared else range(tuning.stages - 1, 0, -1)
+    ratios = (compare_candidates(tuning, best, reset, stage) for stage in stages)
+    ratio = next(filter(None, ratios), None)
     if ratio is None:
         return "it gave no figure"
     if ratio.differs is False:
@@ -150,7 +157,9 @@ def _tell_cost(tuning: Tuning, best: int, reset: int) -> str:
         lost = "costs nothing"
     else:
         lost = f"costs {'more than 99%' if share > 0.99 else f'{share:.0%}'} of the rate"
-    return lost if ratio.ci95 else f"{lost}, from single runs"
+    if ratio.ci95:
+        return lost
+    return f"{lost}, from single runs{'' if compared else ' of the search'}"
 
 
 def advise(result: Result) -> str:

@@ -227,6 +227,28 @@ def test_the_answer() -> None:
     )
 
 
+def test_what_a_default_costs_is_told_of_the_winner_of_the_comparison() -> None:
+    """It may be another than the search's, beside which alone each default was measured again."""
+    over = [OVER[0].model_copy(update={"default": 10}), OVER[2]]
+    # text and binary of each batch, in turn: 10, 100, 1000. The search's winner is 1000 text.
+    first = {0: [50.0], 1: [10.0], 2: [80.0], 3: [60.0], 4: [100.0], 5: [20.0]}
+    result = tuned(over, first, {4: [200.0] * 3, 2: [400.0] * 3, 1: [10.0] * 3, 0: [50.0] * 3,
+                                 5: [20.0] * 3})  # fmt: skip
+    *_, batch, form = describe_tuning(result)
+    assert batch == "batch left at 10: costs 88% of the rate."
+    # 100 binary was in the search alone.
+    assert (
+        form == "copy_format left at binary: costs 25% of the rate, from single runs of the search."
+    )
+    failed = tuned(over, first | {3: [None]}, {4: [200.0], 2: [400.0]})
+    assert describe_tuning(failed)[-1] == "copy_format left at binary: it gave no figure."
+    # A default that was not among what was varied was not even there.
+    over = [OVER[0], OVER[2]]
+    result = tuned(over, first, {4: [200.0], 2: [400.0]})
+    *_, batch, form = describe_tuning(result)
+    assert batch == "batch left at 0: not measured, since the search had another winner."
+
+
 @pytest.mark.parametrize(("window_s", "short"), [(8.3, True), (16.7, False)])
 def test_runs_of_the_comparison_may_be_short(window_s: float, short: bool) -> None:
     """Those of the search are."""
