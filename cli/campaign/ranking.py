@@ -37,6 +37,10 @@ _BY_RESPONSE = (
     "The candidates were given other rates: inserts per second are what was asked for, so that only times"
     " rank them."
 )
+_ALL_KEPT_UP = (
+    "All that were measured kept up with the same rate: inserts per second are what was asked for, so that"
+    " only times rank them."
+)
 
 Samples = Mapping[Place, Sequence[float]]
 """What a result has measured: where -> a figure for each run."""
@@ -66,7 +70,8 @@ def rank_candidates(step: str, measured: Mapping[str, Sequence[Result]], repeats
     the one at which it is fastest.
     """
     known, chosen = _take_best_workers(_collect_known(measured))
-    lines = [_BY_RESPONSE] if _differ_in_rate(measured) else []
+    given = _tell_given(measured)
+    lines = [given] if given else []
     if known:
         base = next(iter(known.values()))
         by_speed = sorted(known, key=lambda name: -_score(base, known[name]))
@@ -115,7 +120,7 @@ def _list_samples(measured: _Measured) -> dict[Place, list[float]]:
 
 def _collect_known(measured: Mapping[str, Sequence[Result]]) -> dict[str, _Measured]:
     """Candidate -> what it has measured, of those that have a figure by which they can be ranked."""
-    given = _differ_in_rate(measured)
+    given = _tell_given(measured) is not None
     own = {
         name: _Measured(
             results,
@@ -133,15 +138,19 @@ def _collect_known(measured: Mapping[str, Sequence[Result]]) -> dict[str, _Measu
     return {name: one for name, one in own.items() if one.known}
 
 
-def _differ_in_rate(measured: Mapping[str, Sequence[Result]]) -> bool:
-    """Whether inserts per second are what the candidates were asked for, and not how fast they are."""
-    rates = {
-        one.settings.load.rate_per_s
-        for results in measured.values()
-        for one in results
-        if one.insert_summary
-    }
-    return len(rates) > 1
+def _tell_given(measured: Mapping[str, Sequence[Result]]) -> str | None:
+    """Why inserts per second are what the candidates were asked for; None if they are how fast they are."""
+    inserted = [one for results in measured.values() for one in results if one.insert_summary]
+    rates = {one.settings.load.rate_per_s for one in inserted}
+    if len(rates) > 1:
+        return _BY_RESPONSE
+    return _ALL_KEPT_UP if rates and all(map(_kept_up, inserted)) else None
+
+
+def _kept_up(result: Result) -> bool:
+    """Whether there was a rate, and every run that counts was as fast."""
+    runs = [run for run in result.insert_runs if run.valid]
+    return all(run.offered is not None and not run.offered.saturated for run in runs)
 
 
 def _collect(result: Result) -> Samples:
@@ -172,10 +181,10 @@ def _take_best_workers(
 ) -> tuple[dict[str, _Measured], dict[str, int]]:
     """If not all have inserted by the same worker counts: of each only its fastest, all at one place, so that
     they compare; and which that is."""
-    rates = {name: _find_rates(one) for name, one in measured.items()}
-    if len({frozenset(counts) for counts in rates.values()}) < 2:
+    speeds = {name: _find_speeds(one) for name, one in measured.items()}
+    if len({frozenset(counts) for counts in speeds.values()}) < 2:
         return dict(measured), {}
-    best = {name: max(counts, key=lambda n: counts[n]) for name, counts in rates.items() if counts}
+    best = {name: max(counts, key=lambda n: counts[n]) for name, counts in speeds.items() if counts}
     common = next(iter(best.values()))
 
     def move(name: str, samples: Samples) -> Samples:
@@ -192,14 +201,18 @@ def _take_best_workers(
     return moved, best
 
 
-def _find_rates(measured: _Measured) -> dict[int, float]:
-    """Worker count -> mean rate."""
-    found: dict[int, list[float]] = {}
+def _find_speeds(measured: _Measured) -> dict[int, float]:
+    """Worker count -> mean rate, or where rates were given how fast it responds."""
+    rates: dict[int, list[float]] = {}
+    responses: dict[int, list[float]] = {}
     for samples in measured.samples:
         for place, values in samples.items():
-            if place.workers is not None and place.response is None:
+            if place.workers is not None:
+                found = rates if place.response is None else responses
                 found.setdefault(place.workers, []).extend(values)
-    return {workers: geometric_mean(values) for workers, values in found.items()}
+    if rates:
+        return {workers: geometric_mean(values) for workers, values in rates.items()}
+    return {workers: 1 / geometric_mean(values) for workers, values in responses.items()}
 
 
 def _warn_of_levels(results: Iterable[Result]) -> list[str]:

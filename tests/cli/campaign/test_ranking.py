@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from cli.campaign.ranking import rank_candidates
 from cli.campaign.ranking_figure import draw_ranking
 from cli.results.model import Result
@@ -51,27 +54,57 @@ def test_single_runs_decide_nothing() -> None:
     assert advice.startswith("One repetition: ") and "repeats: 6" in advice
 
 
+def _offer(
+    rate: float, response_ms: float, done: float = 1.0, workers: Sequence[int] = (2,), **offered: Any
+) -> Result:  # fmt: skip
+    """At a rate, of which a part was done; with each worker count after the first it responds later."""
+    rates = {count: [rate * done, rate * done * 1.001] for count in workers}
+    result = open_loop(rates, rate_per_s=rate, **offered)
+    for number, run in enumerate(result.insert_runs):
+        ms = response_ms + number / 100
+        run.latency_ms = LatencyMs(p50=ms, p90=ms, p99=2 * ms, p99_9=2 * ms, max=2 * ms)
+    return result
+
+
 def test_where_a_rate_was_given_only_response_times_rank() -> None:
     """Who was asked for more is not faster for it."""
-
-    def make(rate: float, response_ms: float) -> Result:
-        result = open_loop({2: [rate, rate * 1.001]}, rate_per_s=rate)
-        for number, run in enumerate(result.insert_runs):
-            ms = response_ms + number / 100
-            run.latency_ms = LatencyMs(p50=ms, p90=ms, p99=2 * ms, p99_9=2 * ms, max=2 * ms)
-        return result
-
-    measured = {"much": [make(9000.0, 8.0)], "little": [make(1000.0, 2.0)]}
+    measured = {"much": [_offer(9000.0, 8.0)], "little": [_offer(1000.0, 2.0)]}
     told, first, second, *_ = rank_candidates("insert", measured, 1).lines
     assert "only times rank them" in told
     assert first == "1. little: 2 workers, response p50 2 ms, 2 workers, response p99 4.01 ms."
     assert second.startswith("2. much: ") and "slower than little in response times" in second
     assert "inserts" not in second
     assert draw_ranking("insert", measured) is None
-    closed = rank_candidates("insert", {"a": [make(900.0, 1.0)], "b": [inserts({2: [5.0]})]}, 1)
+    closed = rank_candidates("insert", {"a": [_offer(900.0, 1.0)], "b": [inserts({2: [5.0]})]}, 1)
     assert "b: nothing to rank." in closed.lines
-    alike = rank_candidates("insert", {"a": [make(900.0, 1.0)], "b": [make(900.0, 1.0)]}, 1)
-    assert alike.lines[0].startswith("1. a: 900 inserts per second")
+
+
+def test_who_kept_up_with_the_same_rate_is_ranked_by_response_times_alone() -> None:
+    """What is done more or less of it by chance, every time, is no speed."""
+    measured = {"late": [_offer(900.0, 4.0, 1.003)] * 2, "soon": [_offer(900.0, 1.0)] * 2}
+    told, first, second = rank_candidates("insert", measured, 2).lines
+    assert told.startswith("All that were measured kept up with the same rate: ")
+    assert first == "1. soon: 2 workers, response p50 1 ms, 2 workers, response p99 2.01 ms."
+    assert second.startswith("2. late: ") and second.endswith(" soon in response times.")
+    assert "inserts" not in second
+    assert draw_ranking("insert", measured) is None
+
+
+def test_who_did_not_keep_up_is_slower_in_inserts() -> None:
+    slow = _offer(900.0, 4.0, 0.5, saturated=True)
+    measured = {"slow": [slow] * 2, "able": [_offer(900.0, 1.0)] * 2}
+    first, second = rank_candidates("insert", measured, 2).lines
+    assert first == "1. able: 900 inserts per second."
+    assert second.startswith("2. slow: 2.00× slower than able in inserts, ")
+
+
+def test_at_a_given_rate_the_best_number_of_workers_responds_fastest() -> None:
+    several = _offer(900.0, 3.0, workers=(4, 8))
+    measured = {"one": [_offer(900.0, 1.0, workers=(1,))] * 2, "several": [several] * 2}
+    _, first, second, best = rank_candidates("insert", measured, 2).lines
+    assert first.startswith("1. one: ")
+    assert second.startswith("2. several: ") and "slower than one in response times" in second
+    assert best == "Inserts of each at its best number of workers: one 1, several 4."
 
 
 def test_queries_stand_with_their_times() -> None:
