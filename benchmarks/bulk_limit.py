@@ -38,7 +38,7 @@ from simulator.modules.elasticsearch.encoding import Request
 from simulator.modules.elasticsearch.options import ElasticsearchOptions
 from simulator.modules.options import parse_options
 
-from .limits import GOAL, QUICK_GOAL, Line, encode_all
+from .limits import GOAL, QUICK_GOAL, Line, encode_all, take_rounds
 from .support import Turn, conclude, is_quick, show, temperature, worker_in_turns, worker_path
 
 CPU_BATCH, CPU_GOAL_US = 1_000, 0.8
@@ -154,9 +154,7 @@ def main() -> int:
         BulkLine(temperature(), batch, BATCHES[batch], TURNS, key, in_flight)
         for key, batch, in_flight in cases
     ]
-    for shift in range(2 if quick else 6):
-        for line in lines:
-            one_round(line, shift)
+    take_rounds(lines, one_round, quick)
     rows = [
         [
             line.key.value,

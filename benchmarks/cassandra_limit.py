@@ -36,7 +36,7 @@ from simulator.modules.base import Job
 from simulator.modules.cassandra import Cassandra
 from simulator.modules.options import parse_options
 
-from .limits import GOAL, QUICK_GOAL, Line, encode_all
+from .limits import GOAL, QUICK_GOAL, Line, encode_all, take_rounds
 from .support import Turn, conclude, is_quick, show, temperature, worker_in_turns
 
 GOAL_US, QUICK_GOAL_US = 1.0, 2.0
@@ -198,9 +198,7 @@ def main() -> int:
         FlightLine(temperature(), 0, 300, 8, 1),
         FlightLine(temperature(), 0, 1_200, 8, 120),
     ]
-    for shift in range(2 if quick else 8):
-        for line in lines:
-            one_round(line, shift)
+    take_rounds(lines, one_round, quick)
     rows = [
         [
             f"{line.batch:,}" if line.batch else "single",

@@ -30,7 +30,7 @@ from simulator.modules.options import parse_options
 from simulator.modules.victoriametrics import Victoriametrics
 from simulator.workloads.cpu import Cpu
 
-from .limits import COST_HEADERS, Line, Post, encode_all, http_client, judge
+from .limits import COST_HEADERS, Line, Post, encode_all, http_client, judge, take_rounds
 from .support import Turn, conclude, is_quick, show, temperature, worker_in_turns, worker_path
 
 TURNS = 6
@@ -89,9 +89,7 @@ def main() -> int:
         for workload in (temperature(), Cpu())
         for batch in BATCHES
     ]
-    for shift in range(2 if quick else 6):
-        for line in lines:
-            one_round(line, shift)
+    take_rounds(lines, one_round, quick)
     rows = [
         [
             line.workload.name,

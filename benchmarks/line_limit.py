@@ -39,13 +39,16 @@ from simulator.modules.shared.sql import quote_name
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 
-from .limits import COST_HEADERS, Line, Post, encode_all, http_client, judge
+from .limits import COST_HEADERS, Line, Post, encode_all, http_client, judge, take_rounds
 from .support import Turn, conclude, is_quick, show, temperature, worker_in_turns, worker_path
 
 TURNS = 6
 """How many each client has in a round."""
 BATCHES = {1_000: 40, 10_000: 5}
 """Batch size -> batches in a turn."""
+LONGER = 4
+"""So many times as many without --quick: in turns of some milliseconds a worker is measured with nothing of
+its own in the caches."""
 WORKLOADS: Mapping[str, Callable[[], Workload]] = {"temperature": temperature, "cpu": Cpu}
 """As `insert` has them by default."""
 
@@ -177,8 +180,9 @@ def one_round(line: BodyLine, shift: int) -> None:
 
 def list_lines(quick: bool) -> list[BodyLine]:
     """Those of the servers that are there."""
+    times = 1 if quick else LONGER
     return [
-        BodyLine(WORKLOADS[workload](), batch, requests, TURNS, name, body)
+        BodyLine(WORKLOADS[workload](), batch, requests * times, TURNS, name, body)
         for name, server in SERVERS.items()
         if server.is_there
         for body in (server.quick_bodies if quick else server.bodies)
@@ -195,9 +199,7 @@ def main() -> int:
     if not lines:
         names = " or ".join(", ".join(server.variables) for server in SERVERS.values())
         return conclude(f"line_limit: no server: set {names}", met=False)
-    for shift in range(2 if quick else 6):
-        for line in lines:
-            one_round(line, shift)
+    take_rounds(lines, one_round, quick)
     rows = [
         [
             line.server,

@@ -28,7 +28,7 @@ from simulator.modules.clickhouse.server import Connection
 from simulator.modules.options import parse_options
 from simulator.workloads.cpu import Cpu
 
-from .limits import COST_HEADERS, Line, Post, encode_all, http_client, judge
+from .limits import COST_HEADERS, Line, Post, encode_all, http_client, judge, take_rounds
 from .support import Turn, conclude, is_quick, show, temperature, worker_in_turns, worker_path
 
 TURNS = 6
@@ -106,9 +106,7 @@ def main() -> int:
         lines += [
             NativeLine(temperature(), 1_000, BATCHES[1_000], TURNS, one) for one in ("lz4", "gzip")
         ]
-    for shift in range(2 if quick else 6):
-        for line in lines:
-            one_round(line, shift)
+    take_rounds(lines, one_round, quick)
     rows = [
         [
             line.workload.name,
