@@ -20,9 +20,14 @@ _SHORT = 4
 class Rows(NamedTuple):
     """The rows of a block that are in some runs of the same size."""
 
+    chosen: NDArray[np.intp]
+    """The runs' numbers."""
     places: NDArray[np.intp] | slice
-    runs: int
     size: int
+
+    @property
+    def runs(self) -> int:
+        return self.chosen.size
 
     def pick(self, values: NDArray[Any]) -> NDArray[Any]:
         """Their values, in a row for each run."""
@@ -35,6 +40,8 @@ class Runs(NamedTuple):
     order: NDArray[np.intp] | None
     """The block's rows in the runs' order; None: they are in it."""
     starts: NDArray[np.intp]
+    firsts: NDArray[np.intp]
+    """The block's row with which each run starts."""
     sizes: NDArray[np.intp]
     """How many events each run has."""
     requests: NDArray[np.intp]
@@ -49,7 +56,7 @@ class Runs(NamedTuple):
         places: NDArray[np.intp] | slice = slice(first, end)
         if end - first != starts.size * size:
             places = (starts[:, None] + np.arange(size)).reshape(-1)
-        return Rows(places if self.order is None else self.order[places], starts.size, size)
+        return Rows(chosen, places if self.order is None else self.order[places], size)
 
     def find_all(self, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Of each run whether any of its events is among these rows."""
@@ -84,7 +91,7 @@ def find_runs(block: EventBlock, time: str, batch: int, tables: int) -> Runs:
     firsts = starts if order is None else order[starts]
     requests, dealt = np.divmod(places[starts], tables)
     sizes = np.diff(starts, append=count)
-    return Runs(order, starts, sizes, requests, dealt, block.devices[firsts])
+    return Runs(order, starts, firsts, sizes, requests, dealt, block.devices[firsts])
 
 
 def _number_devices(devices: NDArray[np.bytes_]) -> tuple[NDArray[np.int64] | None, int]:
@@ -115,13 +122,21 @@ class Measured(NamedTuple):
     """Of texts that differ in length, 0 where one is missing."""
     length: int
     """Of all texts that don't."""
+    per_run: bool = False
+    """Whether there is one value for each run, and not for each event."""
 
     def pick(self, rows: Rows) -> Any:
-        """The values of these rows, or the one that all have."""
-        return self.values[0] if is_constant(self.values) else rows.pick(self.values)
+        """The values of these rows, a row for each run, or what stands for all of them there."""
+        if is_constant(self.values):
+            return self.values[0]
+        return self.values[rows.chosen, None] if self.per_run else rows.pick(self.values)
+
+    def spell_rows(self, rows: Rows) -> list[bytes]:
+        """The values of these rows as bytes, each on its own; of a missing one something."""
+        return self.spell(np.repeat(rows.chosen, rows.size) if self.per_run else rows.places)
 
     def spell(self, places: NDArray[np.intp] | slice) -> list[bytes]:
-        """The values of rows as bytes, each on its own; of a missing one something."""
+        """The values at these places as bytes, each on its own; of a missing one something."""
         values = self.values[places]
         if self.kind is not None:
             packed = np.ascontiguousarray(values.astype(self.kind))
@@ -134,22 +149,25 @@ class Measured(NamedTuple):
         return [len(text).to_bytes(4, "big") + text for text in texts]
 
 
-def measure(column: TableColumn, block: EventBlock) -> Measured:
-    """A measurement of a block's events."""
+def measure(column: TableColumn, block: EventBlock, runs: Runs | None = None) -> Measured:
+    """A measurement of a block's events. What follows from the device is taken once for each of the runs."""
     values, missing = block.columns[column.name], block.missing.get(column.name)
     if missing is not None and not missing.any():
         missing = None
+    per_run = False
+    if runs is not None and column.is_of_device and missing is None and not is_constant(values):
+        values, per_run = values[runs.firsts], True
     if kind := BIG_ENDIAN.get(column.column.type):
-        return Measured(kind, values, missing, None, 0)
+        return Measured(kind, values, missing, None, 0, per_run)
     if missing is None and is_constant(values):
         return Measured(None, values, None, None, len(values[0]))
     octets = octets_of(values)
     if missing is None and octets.shape[1] and octets[:, -1].all():
-        return Measured(None, values, None, None, octets.shape[1])
+        return Measured(None, values, None, None, octets.shape[1], per_run)
     lengths = np.char.str_len(values)
     if missing is not None:
         lengths[missing] = 0
-    return Measured(None, values, missing, lengths, 0)
+    return Measured(None, values, missing, lengths, 0, per_run)
 
 
 def measure_times(times: NDArray[np.int64]) -> Measured:

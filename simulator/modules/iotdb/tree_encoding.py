@@ -55,7 +55,7 @@ class TreeEncoder(Encoder):
 
     def _batches(self, block: EventBlock, batch: int) -> list[Payload]:
         runs = find_runs(block, self._time, batch, len(self._paths))
-        columns = [measure(column, block) for column in self._columns]
+        columns = [measure(column, block, runs) for column in self._columns]
         stamps = measure_times(block.columns[self._time])
         paths = self._find_paths(runs.tables, runs.devices)
         requests = -(-len(block) // batch)

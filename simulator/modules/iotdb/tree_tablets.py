@@ -86,8 +86,10 @@ def _sort(
     for one in columns:
         least = None
         if one.lengths is not None:
-            least, alike = runs.find_alike(one.lengths)
-            are_alike &= alike
+            least = one.lengths
+            if not one.per_run:
+                least, alike = runs.find_alike(least)
+                are_alike &= alike
             # Numbered anew for each column, kinds can't become too large.
             _, kinds = np.unique(kinds * (1 + one.values.itemsize) + least, return_inverse=True)
         found.append(least)
@@ -140,7 +142,7 @@ def _view(octets: _Octets, at: int, kind: str, count: int, step: int) -> NDArray
 def _join(columns: Sequence[Measured], rows: Rows, bits: _Octets) -> list[bytes]:
     """The same, each tablet on its own."""
     size = rows.size
-    given = [one.spell(rows.places) for one in columns]
+    given = [one.spell_rows(rows) for one in columns]
     if size > 1:
         begins = range(0, rows.runs * size, size)
         given = [[b"".join(values[at : at + size]) for at in begins] for values in given]
