@@ -18,6 +18,7 @@ from .vega import (
     draw_limit,
     draw_lines,
     draw_points,
+    list_log_ticks,
     make_axis,
     make_spec,
     needs_log,
@@ -128,15 +129,22 @@ def _list_limits(shown: Sequence[Named], part: str | None = None) -> dict[float,
 
 def _draw_panel(rows: Sequence[Row], title: str, limits: dict[float, str], height: int) -> Row:
     rates, values = [row["rate"] for row in rows], [row["value"] for row in rows]
-    x = make_axis("rate", "Offered, events/s", log=needs_log(rates), zero=False)
-    log = title != _ACHIEVED and needs_log([*values, *limits])
-    y, middle = make_axis("value", title, log=log), make_axis("middle", title, log=log)
+    far = needs_log(rates)
+    x = make_axis("rate", "Offered, events/s", _place_ticks(rates, far), log=far, zero=False)
+    shown = [*values, *limits]
+    log = title != _ACHIEVED and needs_log(shown)
+    ticks = _place_ticks(shown, log)
+    y, middle = (make_axis(field, title, ticks, log=log) for field in ("value", "middle"))
     layers = [draw_limit("y", value) for value in limits] or (
         [] if title != _ACHIEVED else [draw_limit("y", _KEPT_UP)]
     )
     layers += [_write_limit(value, text) for value, text in limits.items()]
     layers += [draw_lines(x, middle, rows), draw_points(x, y, rows, size=40)]
     return make_spec(rows, layers, height)
+
+
+def _place_ticks(values: Sequence[float], log: bool) -> Row:
+    return {"values": list_log_ticks(values)} if log else {}
 
 
 def _write_limit(value: float, text: str) -> Row:

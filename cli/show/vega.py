@@ -108,6 +108,20 @@ def needs_log(values: Sequence[float]) -> bool:
     return min(values) > 0 and max(values) / min(values) > LOG_FROM
 
 
+MOST_LOG_TICKS = 8
+
+
+def list_log_ticks(values: Sequence[float]) -> list[float]:
+    """Few round numbers over the range of values: the renderer's own are nine for each power of ten."""
+    low, high = min(values), max(values)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    finest = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
+    inside = [tick for tick in finest if low <= tick <= high]
+    if len(inside) <= MOST_LOG_TICKS:
+        return inside
+    return [10.0**power for power in powers[:: math.ceil(len(powers) / MOST_LOG_TICKS)]]
+
+
 def draw_limit(axis: str, value: float) -> Row:
     """A dashed line across, at a value of one axis."""
     return {

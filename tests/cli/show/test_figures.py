@@ -27,7 +27,7 @@ from cli.show.figures import KINDS, add_title, draw_all
 from cli.show.narrow import NARROW_PX, draw_narrow
 from cli.show.plotting import write_plot
 from cli.show.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
-from cli.show.vega import WIDTH
+from cli.show.vega import MOST_LOG_TICKS, WIDTH, list_log_ticks
 from simulator.contract import Resources, Storage
 from simulator.histograms import LatencyRecorder, encode_histogram, latency_ms
 
@@ -384,6 +384,28 @@ def test_rates_far_apart_have_a_logarithmic_axis(most: float, scale: str) -> Non
         assert set(scales) == {scale}
         assert ("logarithmic" in figure.note) is (scale == "log")
         assert marks(to_svg(figure.spec))
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ([9.0, 700.0], [10, 20, 50, 100, 200, 500]),
+        ([0.3, 40.0], [0.5, 1, 2, 5, 10, 20]),
+        ([3.0, 70_000.0], [1, 10, 100, 1000, 10_000, 100_000]),
+        ([1.0, 1e9], [1, 100, 10_000, 1e6, 1e8]),
+    ],
+)
+def test_a_logarithmic_axis_has_few_round_ticks(values: list[float], ticks: list[float]) -> None:
+    assert list_log_ticks(values) == pytest.approx(ticks)
+
+
+def test_response_times_far_apart_have_few_grid_lines() -> None:
+    """The renderer's own are nine for each power of ten, of which few have a label."""
+    svg = to_svg(drawn("rate", capacity(at=9_000.0)).spec)
+    grids = re.findall(r'class="mark-rule role-axis-grid"[^>]*>(.*?)</g>', svg)
+    labels = re.findall(r'class="mark-text role-axis-label"[^>]*>(.*?)</g>', svg)
+    assert 3 <= grids[1].count("<line") <= MOST_LOG_TICKS
+    assert labels[1].count("<text") == grids[1].count("<line")
 
 
 def test_query_times_are_the_summary() -> None:
