@@ -125,6 +125,7 @@ def test_command_with_embedded_server_killed(tool: Tool, at_once: bool) -> None:
     running = under_way(tool, *EMBEDDED, "--num-inserts", 10_000_000)
     assert (tool.embedded_home / "data" / "postmaster.pid").exists()
     running.send(signal.SIGKILL)
+    assert running.wait().status == -signal.SIGKILL
     if not at_once:
         tool.check_nothing_runs(within_s=8)
     # The next command need not wait for the end of what the last one left.
