@@ -12,7 +12,7 @@ from typing import Any
 
 from ..results.model import InsertSummary
 from ..results.place import format_workers
-from ..results.statistics import count_events_per_cost
+from ..results.statistics import count_events_per_cost, group_executions
 from .bars import RATE, draw_bars, make_insert_bar, rank
 from .clients_figure import draw_client_cpu, draw_clients
 from .figure import Figure, Named, describe_run
@@ -110,18 +110,26 @@ def draw_by_fill_level(results: Sequence[Named]) -> Figure | None:
     )
 
 
+_AFTER_FIRST = "the executions after each worker's first"
+_ONLY_FIRST = "the first executions where a query was asked once only"
+
+
 def draw_queries(results: Sequence[Named]) -> Figure | None:
     """Query times by database."""
     rows: list[Row] = []
+    counted: set[str] = set()
     for named in results:
+        executions = group_executions(named.result.query_runs)
+        firsts = {query for query, found in executions.items() if not found.warm}
         for entry in named.result.query_summary:
             text = (
                 f"{named.name}\n{entry.query}: mean {_format_seconds(entry.avg)} s\n"
                 f"{_format_seconds(entry.min)} to {_format_seconds(entry.max)} s in"
                 f" {_count_executions(entry.runs)}"
             )
-            if entry.cold is not None:
+            if entry.cold is not None and entry.query not in firsts:
                 text += f"\nthe first time {_format_seconds(entry.cold)} s"
+            counted.add(_ONLY_FIRST if entry.query in firsts else _AFTER_FIRST)
             rows.append(
                 {"series": named.name, "query": entry.query, "mean": entry.avg, "low": entry.min,
                  "high": entry.max, "text": text}
@@ -148,7 +156,7 @@ def draw_queries(results: Sequence[Named]) -> Figure | None:
     return Figure(
         "queries",
         "Query times",
-        "Mean of the executions after each worker's first, and the range from the fastest to the slowest"
+        f"Mean of {', or '.join(sorted(counted))}, and the range from the fastest to the slowest"
         + (" (logarithmic axis)." if log else "."),
         make_spec(rows, [bars, points], height=height),
     )

@@ -25,6 +25,7 @@ from cli.show.drawing import embed, make_standalone_svg, to_png, to_svg
 from cli.show.figure import Figure, Named
 from cli.show.figures import KINDS, add_title, draw_all
 from cli.show.narrow import NARROW_PX, draw_narrow
+from cli.show.notes import list_notes
 from cli.show.plotting import write_plot
 from cli.show.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
 from cli.show.vega import MOST_LOG_TICKS, WIDTH, list_log_ticks
@@ -414,6 +415,30 @@ def test_query_times_are_the_summary() -> None:
         for row in rows(drawn("queries", ASKED))
     ]
     assert found == [("count", 0.5, 0.625, 0.75), ("newest", 40.0, 40.0, 40.0)]
+
+
+AFTER_FIRST = "the executions after each worker's first"
+ONLY_FIRST = "the first executions where a query was asked once only"
+
+
+@pytest.mark.parametrize(
+    ("results", "counted"),
+    [
+        ([queries({"a": [0.5]})], AFTER_FIRST),
+        ([queries({"a": []})], ONLY_FIRST),
+        ([queries({"a": [0.5], "b": []})], f"{AFTER_FIRST}, or {ONLY_FIRST}"),
+        ([queries({"a": []}), queries({"a": [0.5]})], f"{AFTER_FIRST}, or {ONLY_FIRST}"),
+    ],
+)
+def test_query_times_say_which_executions_count(results: list[Result], counted: str) -> None:
+    """As the notes do: of a query that was asked once only, the first ones."""
+    figure = drawn("queries", *results)
+    assert figure.note.startswith(f"Mean of {counted}, and the range")
+    told = [note for result in results for note in list_notes(result, terminal=False)]
+    assert (ONLY_FIRST in figure.note) is any("asked once only" in note for note in told)
+    for row in rows(figure):
+        # A first execution isn't told of twice.
+        assert ("the first time" in row["text"]) is (row["mean"] != 8.0)
 
 
 @pytest.mark.parametrize(("longest", "scale"), [(2.0, "linear"), (25.0, "linear"), (25.5, "log")])
