@@ -92,7 +92,7 @@ def _wrap_names(panel: Row, parts: list[Row]) -> None:
 
 
 def _wrap(name: str) -> str:
-    return "\n".join(wrap(" ".join(name.split("\n")), _LETTERS)) or " "
+    return "\n".join(wrap(" ".join(name.split("\n")), _LETTERS, break_long_words=False)) or " "
 
 
 def _turn_labels(panel: Row, parts: list[Row], plot_px: float) -> None:

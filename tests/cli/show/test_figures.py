@@ -296,6 +296,13 @@ def test_a_narrow_figure_has_all_of_it_in_less_width() -> None:
         ), figure.kind
 
 
+def test_a_narrow_figure_breaks_no_word_of_a_name() -> None:
+    names = ("alpha copy_format=binary", "beta")
+    figure = draw_answer([Named(name, inserts({4: [100.0]})) for name in names])
+    assert figure is not None
+    assert "copy_format=binary<" in draw_narrow(figure.spec)
+
+
 def bars(figure: Figure) -> tuple[list[tuple[str, float]], dict[str, list[float]]]:
     """(bar, value) from top to bottom, and the dots of each."""
     dots: dict[str, list[float]] = {}
