@@ -22,7 +22,8 @@ _LEGEND_COLUMNS = 3
 
 _CONFIG: dict[str, Any] = CONFIG | {
     "axis": CONFIG["axis"] | {"labelLimit": 130, "titleLimit": 300, "labelSeparation": 6},
-    "legend": CONFIG["legend"] | {"labelLimit": 320},
+    # What is too wide then scrolls.
+    "legend": CONFIG["legend"] | {"labelLimit": 0},
 }
 
 

@@ -303,6 +303,17 @@ def test_a_narrow_figure_breaks_no_word_of_a_name() -> None:
     assert "copy_format=binary<" in draw_narrow(figure.spec)
 
 
+@pytest.mark.parametrize("kind", ["time", "latency", "query-latency"])
+def test_a_narrow_figure_cuts_no_name_in_its_legend(kind: str) -> None:
+    label = "timescaledb-kubernetes batch=10000 copy_format=binary"
+    results = (Named(f"{label} {n}", one) for n, one in enumerate(OF_EACH_KIND[kind]))
+    figure = KINDS[kind](list(results))
+    assert figure is not None
+    narrow = draw_narrow(figure.spec)
+    assert f"{label} 1" in narrow
+    assert "…" not in narrow
+
+
 def bars(figure: Figure) -> tuple[list[tuple[str, float]], dict[str, list[float]]]:
     """(bar, value) from top to bottom, and the dots of each."""
     dots: dict[str, list[float]] = {}
