@@ -189,6 +189,8 @@ class Disturber:
         self._doers = doers
         self._interrupts = interrupts
         self._origin_s = 0.0
+        self._closed = threading.Event()
+        """Nothing is begun any more: load is over, though events may still be counted."""
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.marks: list[Mark] = []
@@ -197,8 +199,11 @@ class Disturber:
         self._under_way: Mark | None = None
 
     def follow(self, status: Status) -> None:
-        """Begin when the run does."""
-        if self._thread is None and self._left and status.phase is Phase.RUN:
+        """Begin when the run does; begin nothing more when its load is over."""
+        if self._thread is not None:
+            if status.phase is not Phase.RUN:
+                self._closed.set()
+        elif self._left and status.phase is Phase.RUN:
             self._origin_s = time.monotonic() - (status.elapsed_s or 0.0)
             self._thread = threading.Thread(target=self._work, name="disturb", daemon=True)
             self._thread.start()
@@ -212,6 +217,7 @@ class Disturber:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._closed.set()
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -226,24 +232,30 @@ class Disturber:
         while self._left:
             one = self._left[0]
             wait_s = self._origin_s + one.at_s - time.monotonic()
-            if self._ended.wait(max(0.0, wait_s)):
+            if self._closed.wait(max(0.0, wait_s)):
                 return
             del self._left[0]
             began_s = time.monotonic() - self._origin_s
-            ok, said = True, None
             self._under_way = Mark(at_s=began_s, action=str(one))
-            try:
-                if one.action is Action.RUN:
-                    run_command(one.argument, self._interrupts, self._ended.is_set)
-                else:
-                    self._doers[one.action](one.argument)
-            except RunFailed as error:
-                ok, said = False, error.message
+            said = self._do(one)
             ended_s = time.monotonic() - self._origin_s
             self._under_way = None
             self.marks.append(
-                Mark(at_s=began_s, ended_s=ended_s, action=str(one), ok=ok, said=said)
+                Mark(at_s=began_s, ended_s=ended_s, action=str(one), ok=said is None, said=said)
             )
+
+    def _do(self, one: Disturbance) -> str | None:
+        """Do it; why it failed, if it did."""
+        try:
+            if one.action is Action.RUN:
+                run_command(one.argument, self._interrupts, self._ended.is_set)
+            else:
+                self._doers[one.action](one.argument)
+        except RunFailed as error:
+            return error.message
+        except Exception as error:  # noqa: BLE001 - those that follow are done, whatever it is
+            return f"{type(error).__name__}: {one_line(str(error)) or 'nothing said'}"
+        return None
 
 
 def run_command(command: str, interrupts: Interrupts, has_ended: Callable[[], bool]) -> None:

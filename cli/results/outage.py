@@ -83,10 +83,7 @@ def _find_recovery(
     """
     seconds = dict(run.timeline)
     first = int(mark.at_s)
-    begin = first + 1 if gap_ended_s is None else int(gap_ended_s)
-    # What comes too soon after it to see anything of the rate is no end. The last second isn't a whole one.
-    until_s = _find_next_mark(run, begin + _STEADY_S)
-    last = int(min(max(seconds, default=0), until_s))
+    begin, last = _find_course(mark, gap_ended_s, run)
     earlier = int(first_mark.at_s)
     before = _list_rates(seconds, max(0, earlier - BEFORE_S), earlier)
     after = _list_rates(seconds, first + 1, min(first + 1 + BEFORE_S, last))
@@ -99,6 +96,15 @@ def _find_recovery(
         if median(_list_rates(seconds, second, min(second + _STEADY_S, last))) >= enough:
             return max(second, gap_ended_s or 0.0) - mark.at_s
     return None
+
+
+def _find_course(mark: Mark, gap_ended_s: float | None, run: InsertRun) -> tuple[int, int]:
+    """The seconds in which the rate could come back: the first, and the one behind the last."""
+    begin = int(mark.at_s) + 1 if gap_ended_s is None else int(gap_ended_s)
+    # What comes too soon after it to see anything of the rate is no end. The last second isn't a whole one.
+    until_s = _find_next_mark(run, begin + _STEADY_S)
+    last = max((second for second, _ in run.timeline), default=0)
+    return begin, int(min(last, until_s))
 
 
 def _list_rates(seconds: Mapping[int, int], begin: int, end: int) -> list[int]:
@@ -138,8 +144,14 @@ def _explain_no_recovery(mark: Mark, outage: Outage, run: InsertRun) -> str:
     if int(first.at_s) == 0:
         return "; what the rate was before is not known, so early in the run"
     over_s = run.warm_up_s + (run.window_s or inf)
-    if outage.gap_s and outage.gap_began_s + outage.gap_s > over_s + GAP_S:
+    gap_ended_s = outage.gap_began_s + outage.gap_s if outage.gap_s else None
+    if gap_ended_s is not None and gap_ended_s > over_s + GAP_S:
         return "; the run was over before the rate was back"
+    begin, last = _find_course(mark, gap_ended_s, run)
+    # Without an acknowledgement after the gap there is no doubt.
+    came_back = gap_ended_s is None or any(second >= begin for second, _ in run.timeline)
+    if last - begin < _STEADY_S and came_back:
+        return "; too little of the run was left to see whether the rate came back"
     return "; the rate did not come back to 90 % of what it was before"
 
 

@@ -174,6 +174,29 @@ def test_what_comes_after_the_end_is_kept_as_undone() -> None:
     assert disturber.undone == [late]
 
 
+def test_none_begins_when_the_load_is_over() -> None:
+    with disturb("0 run true", "300ms kill-server") as disturber:
+        disturber.follow(RUNNING)
+        eventually(lambda: disturber.marks, "the first is done")
+        disturber.follow(Status(phase=Phase.VERIFY, age_s=2.0))
+        time.sleep(0.5)
+    assert [one.action for one in disturber.undone] == ["0.3s kill-server"]
+
+
+def test_one_that_fails_unforeseen_is_marked_and_the_next_is_done() -> None:
+    def crash_once(_: str) -> None:
+        if not disturber.marks:
+            raise KeyError("pods")
+
+    disturber = disturb("0 kill-server", "100ms restart-server", doer=crash_once)
+    with disturber:
+        disturber.follow(RUNNING)
+        eventually(lambda: len(disturber.marks) == 2, "both are done")
+    assert [(mark.ok, mark.said) for mark in disturber.marks] == [
+        (False, "KeyError: 'pods'"), (True, None),
+    ]  # fmt: skip
+
+
 def test_of_a_run_that_fails_before_it_begins_all_are_undone() -> None:
     disturber = disturb("0 run true")
 

@@ -83,6 +83,18 @@ def test_a_rate_that_fell_without_a_gap() -> None:
             "for 3.5 s; the rate did not come back to 90 %",
         ),
         (
+            make_run([100] * 21 + [20, 20], window_s=23.0),
+            "acknowledged; too little of the run was left to see whether the rate came back;",
+        ),
+        (
+            make_run([100] * 21 + [0, 0, 60, 60], [(20.5, 23.2)], window_s=25.0),
+            "for 2.7 s; too little of the run was left to see whether",
+        ),
+        (
+            make_run([100] * 21 + [30] * 4, window_s=25.0),
+            "acknowledged; the rate did not come back to 90 %",
+        ),
+        (
             make_run([100] * 40, marks=[RESTART.model_copy(update={"at_s": 0.4})]),
             "acknowledged; what the rate was before is not known, so early in the run; nothing",
         ),
