@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from simulator.contract import DataSet, InsertRun, Load
+from simulator.contract import DataSet, InsertRun, Load, Report
 from simulator.errors import did_you_mean
 from simulator.modules.options import LEAN
 
-from .errors import ConfigError, RunFailed
+from .errors import ConfigError, RunFailed, RunGivenUp
 from .inserting import join_environments
 from .making import Making, make_all
 from .output import say, say_prose, terminal_width
@@ -137,17 +137,26 @@ class _Clients(Making):
                 report = by_client.run(series, settings, display.update)
         except RunFailed as error:
             display.end("failed")
-            workers = question.load.workers
-            failed = InsertRun(workers=workers, run=number, fill_level=0, **describe_failure(error))
-            self._runs.append(failed)
+            if isinstance(error, RunGivenUp):
+                self._keep(number, error.report)
+            else:
+                workers = question.load.workers
+                failed = InsertRun(
+                    workers=workers, run=number, fill_level=0, **describe_failure(error)
+                )
+                self._runs.append(failed)
             raise
+        run = self._keep(number, report)
+        rate = f"{run.inserts_per_s:,.0f} inserts/s" if run.inserts_per_s else "no figure"
+        display.end(rate if run.valid else f"invalid ({'; '.join(run.invalid_reasons)}): {rate}")
+
+    def _keep(self, number: int, report: Report) -> InsertRun:
         run = report.insert
         assert run is not None
         run.run, run.phases_s = number, report.phases_s
         self._runs.append(run)
         self._environment = self._join(report.environment)
-        rate = f"{run.inserts_per_s:,.0f} inserts/s" if run.inserts_per_s else "no figure"
-        display.end(rate if run.valid else f"invalid ({'; '.join(run.invalid_reasons)}): {rate}")
+        return run
 
     def _join(self, latest: dict[str, Any]) -> dict[str, Any]:
         """The environment of all runs, with the packages of all clients."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from .tool import Tool
+import os
+from signal import SIGKILL
+
+from psycopg import connect
+
+from .tool import Tool, eventually
 
 
 def test_official_clients_beside_the_lean_path(tool: Tool) -> None:
@@ -27,3 +32,21 @@ def test_official_clients_beside_the_lean_path(tool: Tool) -> None:
     assert "did you mean official?" in wrong.error(2)
     none = tool.run_here("clients", "-t", "blackhole")
     assert "module blackhole has no official client" in none.error(2)
+
+
+def test_of_a_run_that_is_given_up_what_was_measured_is_kept(tool: Tool) -> None:
+    running = tool.start(
+        "clients", "-t", "embedded", "--batch", 100, "--rate", 1000, "--duration", "1h", "-r", 1,
+        "--patience", "1s", "--client", "psycopg3",
+    )  # fmt: skip
+    running.await_err("lean, run 1 of 1: running")
+    data = tool.embedded_home / "data"
+    pid = int((data / "postmaster.pid").read_text().split()[0])
+    with connect(f"postgresql://postgres@/postgres?host={data}", autocommit=True) as connection:
+        stored = "SELECT count(*) FROM events"
+        eventually(lambda: connection.execute(stored).fetchone() > (500,), "some events")
+    os.kill(pid, SIGKILL)
+    assert "gave up after 1 s (connection_lost)" in running.wait(30).error(1)
+    (run,) = tool.result()["runs"]
+    assert run["valid"] is False
+    assert run["inserts_per_s"] > 0
