@@ -118,7 +118,8 @@ def test_every_way_of_inserting_holds_several_requests_in_flight(
     observer = server.module(as_observer(job), pipelined)
     observer.open()
     observer.prepare()
-    count = 30 * max(1, job.load.batch) - 2
+    # So many that a moment in which the client isn't scheduled doesn't decide.
+    count = 100 * max(1, job.load.batch) - 2
     recorder = insert_with(server.module(job, pipelined), workload, count)
     assert recorder.events == await_count(observer.count, count, observer.settle_s) == count
     observer.close()
