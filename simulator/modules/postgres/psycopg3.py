@@ -31,7 +31,7 @@ class Psycopg3Link(DriverLink):
             made: Any = psycopg.connect(
                 autocommit=True,
                 cursor_factory=psycopg.ClientCursor,
-                **list_parameters(dsn, self._job.run_id),
+                **list_parameters(dsn, self._job.run_id, next(self._limits_s)),
             )
         except psycopg.Error as error:
             raise SimulatorError(explain_refusal(dsn, str(error).strip())) from error

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain, repeat
 from typing import Any, TypeVar
 
 import psycopg2
@@ -48,6 +49,18 @@ _SETTINGS = (
 # How long to wait for a table that another session has locked, before saying so.
 _LOCK_TIMEOUT = "30s"
 
+_RECONNECT_S = (2, 2, 4)
+
+
+def limit_reconnects() -> Iterator[int | None]:
+    """How long each attempt to connect again may take after a connection was lost, in libpq's whole seconds,
+    of which 2 is the fewest; None: as the connection string says.
+
+    What goes to a Kubernetes service while the pod behind it is replaced can go to where that was, for good
+    (conntrack keeps the way of each connection by its ports). A new attempt finds the new pod.
+    """
+    return chain(_RECONNECT_S, repeat(None))
+
 
 class Session:
     """The connection for everything but writing: made when it is needed, and again where it was lost."""
@@ -59,10 +72,12 @@ class Session:
         self._max_retries = options.max_retries
         self._watchdog = Watchdog(options.query_timeout_s)
         self._connection: Connection | None = None
+        self._limits_s: Iterator[int | None] = repeat(None)
+        """Of the next attempts to connect."""
 
     def open(self) -> None:
         """Connect; SimulatorError if it is another kind of server than the dialect says."""
-        connection = connect(self._dsn, self._job.run_id)
+        connection = connect(self._dsn, self._job.run_id, next(self._limits_s))
         self._connection = connection
         self._watchdog.watch(connection)
         try:
@@ -135,6 +150,7 @@ class Session:
         is_lost = is_lost_connection(self._connection, error)
         if is_lost:
             self.close()
+            self._limits_s = limit_reconnects()
         return translate(error.pgcode or "", error, is_lost, self._dialect, self._job)
 
     @contextmanager
@@ -190,23 +206,25 @@ def describe(session: Session, dialect: Dialect) -> dict[str, Any]:
     return {"version": session.ask("SELECT version()")[0][0], "settings": settings}
 
 
-def connect(dsn: str, run_id: str) -> Connection:
-    """An autocommit connection; SimulatorError with the server's name and a remedy if refused."""
+def connect(dsn: str, run_id: str, limit_s: int | None = None) -> Connection:
+    """An autocommit connection; SimulatorError with the server's name and a remedy if refused. `limit_s`: as
+    `list_parameters`."""
     try:
-        return connect_plainly(dsn, run_id)
+        return connect_plainly(dsn, run_id, limit_s)
     except psycopg2.Error as error:
         raise SimulatorError(explain_refusal(dsn, str(error).strip())) from error
 
 
-def connect_plainly(dsn: str, run_id: str) -> Connection:
+def connect_plainly(dsn: str, run_id: str, limit_s: int | None = None) -> Connection:
     """The same, refused by psycopg2's own errors."""
-    connection: Connection = psycopg2.connect(**list_parameters(dsn, run_id))
+    connection: Connection = psycopg2.connect(**list_parameters(dsn, run_id, limit_s))
     connection.autocommit = True
     return connection
 
 
-def list_parameters(dsn: str, run_id: str) -> dict[str, Any]:
-    """What a connection is made with, by libpq's names."""
+def list_parameters(dsn: str, run_id: str, limit_s: int | None = None) -> dict[str, Any]:
+    """What a connection is made with, by libpq's names. `limit_s`: the longest that connecting to a host may
+    take, if the connection string allows more."""
     defaults = {
         "connect_timeout": "10",
         "application_name": f"iot-benchmark {run_id}",
@@ -217,7 +235,11 @@ def list_parameters(dsn: str, run_id: str) -> dict[str, Any]:
         # Nor is one that vanished while it was being sent to, for which there are no keepalives.
         "tcp_user_timeout": "25000",
     }
-    return defaults | psycopg2.extensions.parse_dsn(dsn)
+    parameters = defaults | psycopg2.extensions.parse_dsn(dsn)
+    # Less than 1 is no limit: https://www.postgresql.org/docs/current/libpq-connect.html
+    if limit_s and not 0 < int(parameters["connect_timeout"]) < limit_s:
+        parameters["connect_timeout"] = str(limit_s)
+    return parameters
 
 
 def explain_refusal(dsn: str, reason: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,15 @@ SOCKET_OPTIONS = [
 ]
 if hasattr(socket, "TCP_KEEPIDLE"):
     SOCKET_OPTIONS.append((socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60))
+
+_FIRST_CONNECT_S = 1.0
+"""Limit of the first attempt to connect; that of each further one is twice as long.
+
+What goes to a Kubernetes service while the pod behind it is replaced can go to where that was, for good:
+https://www.kernel.org/doc/html/latest/networking/nf_conntrack-sysctl.html keeps the way of each connection
+by its ports. So a new attempt has a new socket. A second is enough for any way that isn't lost, as the
+kernel's own first repetition is.
+"""
 
 _PIECE = 1 << 16
 """Bytes read at once."""
@@ -94,7 +104,7 @@ def open_stream(
     that hangs up in the handshake is one that ends, or one that doesn't speak TLS (`HungUpInTls`).
     """
     try:
-        stream = socket.create_connection((host, port), timeout_s)
+        stream = _connect(host, port, timeout_s)
     except OSError as error:
         raise NotConnected(one_line(error)) from error
     for option in SOCKET_OPTIONS:
@@ -112,6 +122,23 @@ def open_stream(
     except OSError as error:
         stream.close()
         raise NotConnected(f"in the TLS handshake: {one_line(error)}") from error
+
+
+def _connect(host: str, port: int, timeout_s: float) -> socket.socket:
+    """A connected socket, by several attempts within the limit; OSError if none came through."""
+    deadline = time.monotonic() + timeout_s
+    limit_s, left_s = _FIRST_CONNECT_S, timeout_s
+    while True:
+        try:
+            stream = socket.create_connection((host, port), min(limit_s, left_s))
+        except TimeoutError:
+            limit_s *= 2
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise
+        else:
+            stream.settimeout(timeout_s)
+            return stream
 
 
 class Connection:
