@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,6 +153,34 @@ def test_each_event_is_in_a_tablet_of_its_device(kind: type[Workload], devices: 
                 assert len(paths) == len(set(paths))
                 for _, _, rows in tablets_of(read_call(request)):
                     assert rows == sorted(rows, key=lambda row: row[0])
+
+
+NAMES = {
+    "turns": [*"cab"] * 20,
+    "but once": [*"cab"] * 19 + [*"acb"],
+    "not at first": [*"acb"] + [*"cab"] * 19,
+    "one twice": [*"abca"] * 15,
+    "one twice in its turn": [*"cabb"] * 15,
+    "ever new ones": [f"d{number:02}" for number in range(60)],
+}
+
+
+@pytest.mark.parametrize("batch", [1, 3, 12, 20, 30, 60])
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_devices_that_take_turns_and_others(names: Sequence[str], batch: int) -> None:
+    """Whether or not requests end with the last of them."""
+    made = Cpu().block(0, 0, 60)
+    devices = np.array(names).astype(np.bytes_)
+    block = EventBlock(made.schema, 0, 0, made.columns, devices, made.missing)
+    requests = encode(block, batch)
+    begun = 0
+    for request in requests:
+        part = block.part(begun, begun + batch)
+        assert sorted(all_rows([request])) == sorted(expected_rows(part, 1))
+        tablets = list(tablets_of(read_call(request)))
+        assert len(tablets) == len(set(part.devices.tolist()))
+        assert all(rows == sorted(rows) for _, _, rows in tablets)
+        begun += batch
 
 
 def test_devices_whose_names_differ_everywhere() -> None:

@@ -75,8 +75,10 @@ class Runs(NamedTuple):
 def find_runs(block: EventBlock, time: str, batch: int, tables: int) -> Runs:
     """The tablets of a block's requests of `batch` events, which go to so many tables in turn."""
     count, times = len(block), block.columns[time]
-    rows = np.arange(count)
     is_sorted = bool((times[1:] >= times[:-1]).all())
+    if is_sorted and tables == 1 and (turns := _count_turns(block.devices, batch)):
+        return _take_turns(block, batch, turns)
+    rows = np.arange(count)
     places = rows // batch * tables + (block.first + rows) % tables
     numbers, kinds = _number_devices(block.devices)
     keys = places if numbers is None else places * kinds + numbers
@@ -92,6 +94,39 @@ def find_runs(block: EventBlock, time: str, batch: int, tables: int) -> Runs:
     requests, dealt = np.divmod(places[starts], tables)
     sizes = np.diff(starts, append=count)
     return Runs(order, starts, firsts, sizes, requests, dealt, block.devices[firsts])
+
+
+def _count_turns(devices: NDArray[np.bytes_], batch: int) -> int:
+    """How many devices take turns throughout, if each request of so many events ends with the last of them;
+    0: they don't."""
+    if is_constant(devices) or len(devices) % batch:
+        return 0
+    again = devices[1 : batch + 1] == devices[0]
+    turns = int(again.argmax()) + 1
+    # Where the first one doesn't come again, it isn't found at 0 either.
+    if not again[turns - 1] or batch % turns or turns == 1:
+        return 0
+    octets = octets_of(devices)
+    is_alike = bool((octets[turns:] == octets[:-turns]).all())
+    return turns if is_alike and len(set(devices[:turns].tolist())) == turns else 0
+
+
+def _take_turns(block: EventBlock, batch: int, turns: int) -> Runs:
+    """The tablets of one table's requests, in which so many devices take turns."""
+    requests, size = len(block) // batch, batch // turns
+    rows = np.arange(len(block)).reshape(requests, size, turns)
+    order = np.ascontiguousarray(rows.transpose(0, 2, 1)).reshape(-1)
+    starts = np.arange(0, len(block), size)
+    firsts = order[starts]
+    return Runs(
+        order,
+        starts,
+        firsts,
+        np.full(len(starts), size),
+        np.repeat(np.arange(requests), turns),
+        np.zeros(len(starts), np.intp),
+        block.devices[firsts],
+    )
 
 
 def _number_devices(devices: NDArray[np.bytes_]) -> tuple[NDArray[np.int64] | None, int]:
