@@ -30,7 +30,7 @@ trap 'ended=yes' TERM
 "$@" 3<&-
 status=$?
 if [ "$ended" ]; then kill -KILL 0; fi
-kill -KILL $!
+{ kill -KILL $! && wait $!; } 2>/dev/null
 exit $status
 """
 """Runs a script that must not outlive this process: $0 is how long it may take to end, in seconds. Standard

@@ -36,6 +36,8 @@ _LIST_EVERY_S = 4.0
 _BYTES_EVERY_S = 8.0
 _READERS = 8
 _LAST_LOOK_S = 5.0
+_LONG_WINDOW_S = 30.0
+"""Most of so long a window is told of, wherever it begins."""
 
 _KUBELETS, _METRICS_API = "the kubelets", "the metrics API"
 _ROLE = "see Permissions in docs/kubernetes.md"
@@ -209,15 +211,23 @@ class DatabaseWatch:
         events = part.events if isinstance(part, InsertRun) else None
         warm_up_s = 0.0 if isinstance(part, Report) else part.warm_up_s
         found = self._seen.summarize(Window(began, ended, began - warm_up_s), events)
-        return found or Resources(reason=self._explain())
+        return found or Resources(reason=self._explain(ended - began))
 
-    def _explain(self) -> str:
-        """Why nothing is known."""
+    def _explain(self, window_s: float) -> str:
+        """Why nothing is known of so long a window."""
         if len(self._refusals) > 1:
             return f"{', and '.join(self._refusals)}: {_ROLE}"
         if not self._seen.pods and self._pods.problem:
             return self._pods.problem
-        return (
-            f"{self._seen.source} tell of less than half of the window: their figures come every"
-            " 10 to 15 s, so let it be 30 s or more, or add a warm-up"
-        )
+        return explain_too_little(self._seen.source, window_s)
+
+
+def explain_too_little(source: str, window_s: float) -> str:
+    """Why so long a window is not told of, with a remedy if its length is the cause."""
+    reason = f"{source} tell of less than half of the window"
+    if window_s >= _LONG_WINDOW_S:
+        return reason
+    return (
+        f"{reason}: their figures come every 10 to 15 s, so let it be {_LONG_WINDOW_S:g} s or more, or"
+        " add a warm-up"
+    )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cli.executors.kubernetes.consumption import Consumption, Window
+from cli.executors.kubernetes.database import explain_too_little
 from cli.executors.kubernetes.metrics import Count, Kind, Mean, Memory, PodName
 from cli.executors.kubernetes.selecting import DatabasePod
 from simulator.contract import Resources
@@ -233,3 +234,13 @@ def test_what_is_used_now_is_what_each_pod_used_last() -> None:
     assert use.cpus_used == pytest.approx(0.1)
     assert use.cpus == 2.0
     assert watch([count(0, 0)]).find_use() is None
+
+
+def test_a_longer_window_is_only_advised_where_it_would_help() -> None:
+    assert explain_too_little("the kubelets", 20.0).endswith(
+        "so let it be 30 s or more, or add a warm-up"
+    )
+    assert (
+        explain_too_little("the kubelets", 60.0)
+        == "the kubelets tell of less than half of the window"
+    )
