@@ -229,6 +229,8 @@ def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
     from .executors import make_executor
 
     name = "image, Pod Security, quota, scheduling, DNS"
+    # Its keys are options of the target's module.
+    values = dict(values, existingSecret="")
     with tempfile.TemporaryDirectory() as folder:
         try:
             with make_executor(ExecutorName.KUBERNETES, interrupts, place, values) as executor:

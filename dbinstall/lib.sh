@@ -86,8 +86,29 @@ begin() {
   fi
   if [ "$verb" = install ]; then
     if [ "$MODE" = plan ]; then describe; fi
-    if [ "$MODE" = run ]; then trap explain_failure EXIT; fi
+    if [ "$MODE" = run ]; then
+      need_storage_class
+      trap explain_failure EXIT
+    fi
   fi
+}
+
+# Without one the pods would wait for their volumes until the time is over.
+need_storage_class() {
+  local path classes
+  [ "$STORAGE_CLASS" = null ] || return 0
+  path='{range .items[*]}{.metadata.name}'
+  path+='={.metadata.annotations.storageclass\.kubernetes\.io/is-default-class} {end}'
+  # Not everybody may ask.
+  classes=$(cluster kubectl get storageclass --output "jsonpath=$path" 2>/dev/null) || return 0
+  case $classes in
+    *=true*) ;;
+    *)
+      classes=$(sed 's/=[^ ]*//g; s/ $//' <<<"$classes")
+      fail "the cluster has no default storage class: name one by STORAGE_CLASS=NAME before the command" \
+        "(there is: ${classes:-none}), or STORAGE_CLASS='\"\"' for volumes that are there"
+      ;;
+  esac
 }
 
 describe() {

@@ -31,6 +31,7 @@ case "$*" in
   *"get secret"*variant*) printf '%s' "$INSTALLED" ;;
   *"get secret"*jsonpath*) printf '%s' ENCODED ;;
   *"get secret"*) exit "$SECRET_STATUS" ;;
+  *"get storageclass"*) printf '%s' "$CLASSES"; exit "${CLASSES_STATUS:-0}" ;;
   *"get crd"*) exit "$CRD_STATUS" ;;
   *"filename -"* | *"values -"* | *"--stdin"*) cat >>"$RECORD/input" ;;
 esac
@@ -56,6 +57,7 @@ class Recorded:
         secret_is_there: bool = False,
         operator_is_there: bool = False,
         installed: str = "",
+        **environment: str,
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [
@@ -69,6 +71,8 @@ class Recorded:
                 "SECRET_STATUS": "0" if secret_is_there else "1",
                 "CRD_STATUS": "0" if operator_is_there else "1",
                 "INSTALLED": installed,
+                "CLASSES": "slow= fast=true ",
+                **environment,
             },
         )  # fmt: skip
 
@@ -173,6 +177,21 @@ def test_wrong_usage_changes_nothing(recorded: Recorded, arguments: list[str], t
     done = recorded.run(recipe, "install.sh", arguments)
     assert done.returncode in (1, 2) and text in done.stderr, done
     assert not recorded.commands
+
+
+def test_without_a_default_storage_class_nothing_waits_for_volumes(recorded: Recorded) -> None:
+    recipe = next(recipe for recipe in RECIPES if recipe.name == "questdb")
+    done = recorded.run(recipe, "install.sh", [], CLASSES="slow= fast=false ")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: the cluster has no default storage class: name one by STORAGE_CLASS=NAME before the command"
+        " (there is: slow fast), or STORAGE_CLASS='\"\"' for volumes that are there\n"
+    )
+    assert "(there is: none)" in recorded.run(recipe, "install.sh", [], CLASSES="").stderr
+    assert all("get storageclass" in command for command in recorded.commands)
+    named = recorded.run(recipe, "install.sh", [], CLASSES="", STORAGE_CLASS="slow")
+    forbidden = recorded.run(recipe, "install.sh", [], CLASSES="", CLASSES_STATUS="1")
+    assert named.returncode == forbidden.returncode == 0
 
 
 def test_a_password_is_made_once_and_well(recorded: Recorded) -> None:

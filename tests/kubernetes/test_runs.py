@@ -310,3 +310,5 @@ def test_existing_secret(tool: ClusterTool, namespace: Namespace, database: str)
     assert options == {"existingSecret": "credentials", "device_spread": 1, "tags": "row"}
     secret: Any = namespace.cluster.core.read_namespaced_secret("credentials", namespace.name)
     assert secret.data
+    # Whose check of the cluster is a run by another module, which has no such options.
+    tool.run_here("doctor", "--config", tool.config, "--target", DATABASE).ok()
