@@ -121,13 +121,13 @@ def test_pods_are_deleted_scaled_and_restarted(
     disturbances = (
         f"2s delete-pods app={RELAY}",
         f"5s scale deployment/{RELAY} 0",
-        f"6s scale deployment/{RELAY} 1",
-        f"8s restart deployment/{RELAY}",
+        f"7s scale deployment/{RELAY} 1",
+        f"9s restart deployment/{RELAY}",
     )
     options = [part for one in disturbances for part in ("--disturb", one)]
     done = tool.run(
         "insert", "--target", DATABASE, "--workers", 1, "--runs", 1, "--batch", 10, "--rate", 200,
-        "--duration", "10s", "--patience", "1m", *options, "--json", tool.json, within_s=90,
+        "--duration", "11s", "--patience", "1m", *options, "--json", tool.json, within_s=90,
     )  # fmt: skip
     tool.fine(done)
     (run,) = tool._read(tool.json)["runs"]
