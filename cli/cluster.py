@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,6 +153,31 @@ def explain_errors(what: str) -> Iterator[None]:
             f"{what}: the API server can't be reached: {error}; check --kubeconfig, --context and"
             " the way to it"
         ) from error
+
+
+def check_namespace(client: KubeClient, namespace: str) -> None:
+    """ConfigError if there is no such namespace. Not everybody may ask: then nothing is known."""
+    from kubernetes.client.exceptions import ApiException
+
+    from .kubeclient import NAMESPACE
+
+    try:
+        with explain_errors(f"can't see namespace {namespace}"):
+            client.get(NAMESPACE, None, namespace)
+    except RunFailed as error:
+        refusal = error.__cause__
+        if not isinstance(refusal, ApiException):
+            raise
+        if refusal.status == HTTPStatus.NOT_FOUND:
+            raise ConfigError(explain_no_namespace(namespace)) from error
+
+
+def explain_no_namespace(namespace: str) -> str:
+    """What to do about one that isn't there."""
+    return (
+        f"there is no namespace {namespace}: make it by 'kubectl create namespace {namespace}', or name"
+        " another one by --namespace"
+    )
 
 
 def read_refusal(body: Any) -> str:

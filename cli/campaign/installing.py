@@ -133,7 +133,7 @@ class Installer:
                 databases.setdefault((site.recipe, place), (site, place))
         for site, place in databases.values():
             database = self._open(site, place)
-            database.check_secret()
+            database.check()
             found = database.read_state()
             if _is_there(found) and self._read_note().get("recipe") != site.recipe:
                 raise ConfigError(

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from tabulate import tabulate
 
-from ..cluster import Place
+from ..cluster import Place, check_namespace
 from ..config import Config, load_config
 from ..diagnosis import Finding, check_database
 from ..errors import ConfigError, RunFailed
@@ -71,14 +71,16 @@ class Database:
         self.recipe = recipe_of(config, self._target.name)
         self._scripts = Scripts(self.recipe, place, timeout_s)
 
-    def check_secret(self) -> None:
-        """ConfigError if the target looks for its credentials elsewhere than the recipe puts them."""
+    def check(self) -> None:
+        """ConfigError if the target looks for its credentials elsewhere than the recipe puts them, or if
+        its namespace isn't there."""
         name, secret = self._target.name, self.recipe.secret
         if self._target.kubernetes.get("existingSecret") != secret:
             raise ConfigError(
                 f"{self._config.where('targets', name)}: the recipe {self.recipe.name} puts the"
                 f" credentials into the Secret {secret}: set kubernetes.existingSecret to it"
             )
+        check_namespace(self._place.make_client(), self._place.namespace)
 
     def read_state(self) -> Installed:
         """What is there of it."""
@@ -127,7 +129,7 @@ def install_database(
     config = load_config(where.config_file)
     place = where.place(config)
     database = Database(config, target_name, place, timeout_s)
-    database.check_secret()
+    database.check()
     recipe = database.recipe
     choice = choose(recipe, wanted.variant, wanted.nodes, wanted.size, wanted.image)
     before = database.read_state()

@@ -156,6 +156,15 @@ def test_a_database_that_is_not_installed(shipped: ClusterTool) -> None:
     assert "postgresql-benchmark" in text and "python run.py db install" in text
 
 
+def test_a_namespace_that_is_not_there(shipped: ClusterTool) -> None:
+    done = shipped.run_here(
+        "db", "install", "postgresql", "--config", shipped.config, "--yes",
+        "--namespace", "no-such-namespace",
+    )  # fmt: skip
+    assert "there is no namespace no-such-namespace: make it by 'kubectl create" in done.error(2)
+    assert done.out == ""
+
+
 def image_of(variable: str) -> str:
     """The image that a variable names, official or of tests/kubernetes/; without one, a test is skipped."""
     image = os.environ.get(variable)

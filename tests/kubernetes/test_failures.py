@@ -269,7 +269,9 @@ def test_timeout_before_the_pods_run(tool: ClusterTool) -> None:
 
 def test_namespace_that_is_not_there(tool: ClusterTool) -> None:
     text = tool.insert_here("--namespace", "no-such-namespace").error(1)
-    assert "no-such-namespace" in text
+    assert text.startswith(
+        "error: there is no namespace no-such-namespace: make it by 'kubectl create"
+    )
 
 
 def test_stuck_pods_are_waited_for(tool: ClusterTool, namespace: Namespace) -> None:

@@ -14,7 +14,14 @@ from kubernetes.client.exceptions import ApiException
 
 from simulator.contract import Phase, Report, RunSettings, Status
 
-from ...cluster import RELEASE_PREFIX, RUN_LABEL, Helm, Place, describe_user
+from ...cluster import (
+    RELEASE_PREFIX,
+    RUN_LABEL,
+    Helm,
+    Place,
+    describe_user,
+    explain_no_namespace,
+)
 from ...config import merge_values
 from ...errors import RunFailed
 from ...installation import program
@@ -100,6 +107,8 @@ class Release(RunUnderWay, Series):
                 self._helm.install(self._name, values)
             except RunFailed as error:
                 self._refused = _is_forbidden(error)
+                if f'namespaces "{self._place.namespace}" not found' in error.message:
+                    raise RunFailed(explain_no_namespace(self._place.namespace)) from None
                 remedy = "; see Permissions in docs/kubernetes.md" if self._refused else ""
                 text = error.message.replace(first.token, "***")
                 raise RunFailed(text + remedy) from None
