@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from simulator.contract import (
@@ -30,6 +32,18 @@ def eventually(found: Callable[[], Any], what: str, patience_s: float = 30.0) ->
         assert time.monotonic() < deadline, f"no {what} within {patience_s} s"
         time.sleep(0.003)
     return result
+
+
+@contextmanager
+def swallowing() -> Iterator[socket.socket]:
+    """A listener that drops what comes, as its queue of connections is full."""
+    with ExitStack() as opened:
+        listener = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(2):
+            waiting = opened.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener
 
 
 class NumberEncoder(Encoder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,15 +25,22 @@ def postgres(embedded_postgres: tuple[str, Path]) -> Iterator[PostgresUnderTest]
         yield found
 
 
-def swallow_connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """No connection is made any more; the limits of the attempts."""
+def swallow_connections(monkeypatch: pytest.MonkeyPatch, refused: int = 0) -> list[str]:
+    """No connection is made any more: the first `refused` attempts end at once, and the others when their
+    time is over, by a clock that is put forward. The limits of the attempts."""
     limits_s: list[str] = []
+    monotonic, waited_s = time.monotonic, 0.0
 
     def swallow(**parameters: str) -> None:
+        nonlocal waited_s
         limits_s.append(parameters["connect_timeout"])
+        if len(limits_s) <= refused:
+            raise psycopg2.OperationalError("Connection refused")
+        waited_s += int(parameters["connect_timeout"])
         raise psycopg2.OperationalError("timeout expired")
 
     monkeypatch.setattr(psycopg2, "connect", swallow)
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + waited_s)
     return limits_s
 
 
@@ -60,11 +68,12 @@ def test_a_writer_is_patient_by_and_by(
         with pytest.raises(Retryable):
             writer.send(payload)
         with monkeypatch.context() as patched:
-            limits_s = swallow_connections(patched)
-            for _ in range(5):
+            limits_s = swallow_connections(patched, refused=3)
+            for _ in range(8):
                 with pytest.raises(Retryable):
                     writer.recover(payload)
-        assert limits_s == ["2", "2", "4", "10", "10"]
+        # What was refused at once has cost no time, and what comes next can be swallowed all the same.
+        assert limits_s == ["2"] * 3 + ["2", "2", "4", "10", "10"]
         assert writer.recover(payload) is False
         assert writer.send(payload) == 5
 
@@ -80,10 +89,33 @@ def test_a_reader_is_patient_by_and_by(
     with pytest.raises(Retryable):
         observer.count()
     with monkeypatch.context() as patched:
-        limits_s = swallow_connections(patched)
-        for _ in range(4):
-            with pytest.raises(SimulatorError, match="timeout expired"):
+        limits_s = swallow_connections(patched, refused=1)
+        for _ in range(5):
+            with pytest.raises(SimulatorError, match=r"timeout expired|refused"):
                 observer.count()
-    assert limits_s == ["2", "2", "4", "10"]
+    assert limits_s == ["2", "2", "2", "4", "10"]
+    assert observer.count() == 0
+    observer.close()
+
+
+def test_a_reader_that_waited_in_vain_connects_again_as_quickly(
+    postgres: PostgresUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod that vanishes hangs up on nobody: the reader's own limit ends the query."""
+    observer = postgres.module(
+        as_observer(new_job(Temperature().schema)), options={"query_timeout_s": 0.3}
+    )
+    observer.open()
+    observer.prepare()
+    with postgres.another_connection() as other, other.cursor() as cursor:
+        cursor.execute("BEGIN; LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(Retryable, match="no answer within"):
+            observer.count()
+        cursor.execute("ROLLBACK")
+    with monkeypatch.context() as patched:
+        limits_s = swallow_connections(patched)
+        with pytest.raises(SimulatorError, match="timeout expired"):
+            observer.count()
+    assert limits_s == ["2"]
     assert observer.count() == 0
     observer.close()

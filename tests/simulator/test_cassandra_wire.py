@@ -6,6 +6,7 @@ import io
 import socket
 import ssl
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +17,13 @@ import trustme
 from cassandra import OperationTimedOut, WriteTimeout
 from cassandra.segment import Segment, SegmentCodec
 
+from simulator.modules.cassandra import wire
 from simulator.modules.cassandra.pool import ConnectionPool
 from simulator.modules.cassandra.wire import Connection, Node, Pending
 from simulator.modules.sending import Outcome
+from simulator.modules.shared import http_connection
 
-from ..helpers import eventually
+from ..helpers import eventually, swallowing
 
 _HEADER = struct.Struct("!BBhBi")
 _EXECUTE, _RESULT, _ERROR, _EVENT = 0x0A, 0x08, 0x00, 0x0C
@@ -237,6 +240,29 @@ def test_late_answers_are_nobodys(server: Server) -> None:
     assert received(connection) == [("third", None), ("fourth", None)]
     connection.send(_EXECUTE, b"", asked("fifth", 5))
     assert server.request()[0] in (first, second, third, fourth)
+
+
+# --- connecting -----------------------------------------------------------------------------------
+
+
+def test_what_is_swallowed_is_tried_again_by_a_new_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The kernel repeats what it sends after a second: a test that takes less sees only what is here.
+    monkeypatch.setattr(http_connection, "_FIRST_CONNECT_S", 0.1)
+    with swallowing() as listener:
+
+        def hang_up_on_all() -> None:
+            for _ in range(3):
+                listener.accept()[0].close()
+
+        accepting = threading.Timer(0.2, hang_up_on_all)
+        began_s = time.monotonic()
+        accepting.daemon = True
+        accepting.start()
+        with pytest.raises(OSError, match=r"closed|reset"):
+            wire.connect("node", listener.getsockname(), None, 4, 10.0, "test", None, [])
+        took_s = time.monotonic() - began_s
+        accepting.join(5)
+    assert 0.2 < took_s < 0.95
 
 
 # --- pools ----------------------------------------------------------------------------------------

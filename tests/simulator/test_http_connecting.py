@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from simulator.modules.shared import http_connection
 from simulator.modules.shared.http_connection import NotConnected, open_stream
 
-
-@contextlib.contextmanager
-def swallowing() -> Iterator[socket.socket]:
-    """A listener that drops what comes, as its queue of connections is full."""
-    with contextlib.ExitStack() as opened:
-        listener = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        for _ in range(2):
-            waiting = opened.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(listener.getsockname())
-        yield listener
+from ..helpers import swallowing
 
 
 def address_of(listener: socket.socket) -> tuple[str, int]:

@@ -35,7 +35,7 @@ from cassandra.protocol import (
 from cassandra.segment import compute_crc24
 
 from ..shared.arrival import find_arrival, receive_stamped, stamp_arrivals
-from ..shared.http import SOCKET_OPTIONS
+from ..shared.http_connection import SOCKET_OPTIONS, connect_socket
 from .encoding import Prepared
 
 _HEADER = struct.Struct("!BBhBi")
@@ -308,7 +308,7 @@ def connect(
     `name`: by which an administrator knows it (`system_views.clients`); `timeout_s`: for each step.
     Raises what the driver does: AuthenticationFailed, InvalidRequest, OSError, …
     """
-    stream = socket.create_connection(address, timeout_s)
+    stream = connect_socket(*address, timeout_s)
     try:
         for option in SOCKET_OPTIONS:
             stream.setsockopt(*option)

@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import repeat
 from typing import Any, ClassVar
 
 import psycopg2
@@ -22,7 +21,7 @@ from ..shared.sql import quote_name
 from .dialects import Connection, Dialect
 from .options import ServerOptions
 from .protocol import ServerError
-from .server import connect, connect_plainly, is_lost_connection, limit_reconnects, translate
+from .server import ConnectLimits, connect, connect_plainly, is_lost_connection, translate
 from .watchdog import Watchdog
 from .wire import Wire
 
@@ -60,8 +59,7 @@ class Link:
         """The one that may still be at work on requests in doubt."""
         self._lost_at = 0.0
         """When it was given up, by the monotonic clock."""
-        self._limits_s: Iterator[int | None] = repeat(None)
-        """Of the next attempts to connect."""
+        self._limits = ConnectLimits()
         self._in_doubt: dict[int, Payload] = {}
         """Id -> payload that may have been committed without our knowing."""
         self._stored: dict[int, bool] = {}
@@ -105,7 +103,7 @@ class Link:
         """Give the connection up; what became of these requests on it is in doubt."""
         self.close()
         self._lost_backend, self._lost_at = self._backend, time.monotonic()
-        self._limits_s = limit_reconnects()
+        self._limits.shorten()
         self._in_doubt.update((id(payload), payload) for payload in payloads)
 
     def was_stored(self, payload: Payload) -> bool:
@@ -147,7 +145,8 @@ class Link:
         return translate(code or "", text, is_lost, self._dialect, self._job)
 
     def _connect(self) -> Connection:
-        self._connection = connect(self._options.dsn, self._job.run_id, next(self._limits_s))
+        with self._limits.attempt() as limit_s:
+            self._connection = connect(self._options.dsn, self._job.run_id, limit_s)
         return self._connection
 
     @contextmanager

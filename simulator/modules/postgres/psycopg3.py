@@ -28,11 +28,12 @@ class Psycopg3Link(DriverLink):
         try:
             # What this package asks has its parameters in the text, as psycopg2 puts them there: not every
             # statement of a dialect can be prepared.
-            made: Any = psycopg.connect(
-                autocommit=True,
-                cursor_factory=psycopg.ClientCursor,
-                **list_parameters(dsn, self._job.run_id, next(self._limits_s)),
-            )
+            with self._limits.attempt() as limit_s:
+                made: Any = psycopg.connect(
+                    autocommit=True,
+                    cursor_factory=psycopg.ClientCursor,
+                    **list_parameters(dsn, self._job.run_id, limit_s),
+                )
         except psycopg.Error as error:
             raise SimulatorError(explain_refusal(dsn, str(error).strip())) from error
         # It has what this package uses of psycopg2's connections.

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, repeat
 from typing import Any, TypeVar
 
 import psycopg2
@@ -52,14 +51,34 @@ _LOCK_TIMEOUT = "30s"
 _RECONNECT_S = (2, 2, 4)
 
 
-def limit_reconnects() -> Iterator[int | None]:
-    """How long each attempt to connect again may take after a connection was lost, in libpq's whole seconds,
-    of which 2 is the fewest; None: as the connection string says.
+class ConnectLimits:
+    """How long each attempt to connect may take: as long as the connection string says, but less for the
+    first ones after a connection was lost.
 
     What goes to a Kubernetes service while the pod behind it is replaced can go to where that was, for good
     (conntrack keeps the way of each connection by its ports). A new attempt finds the new pod.
     """
-    return chain(_RECONNECT_S, repeat(None))
+
+    def __init__(self) -> None:
+        self._left_s: Sequence[int] = ()
+
+    def shorten(self) -> None:
+        """A connection was lost: begin with the shortest limit."""
+        self._left_s = _RECONNECT_S
+
+    @contextmanager
+    def attempt(self) -> Iterator[int | None]:
+        """One attempt, and its limit in libpq's whole seconds, of which 2 is the fewest; None: as the
+        connection string says. The next has a longer limit only if this one was waited for."""
+        limit_s = self._left_s[0] if self._left_s else None
+        began_s = time.monotonic()
+        try:
+            yield limit_s
+        finally:
+            # A refusal takes no time, and the next attempt can be swallowed all the same.
+            # Before version 17 libpq rounds times down to whole seconds, so that 2 can be little more than 1.
+            if limit_s is not None and time.monotonic() - began_s >= limit_s / 2:
+                self._left_s = self._left_s[1:]
 
 
 class Session:
@@ -72,12 +91,12 @@ class Session:
         self._max_retries = options.max_retries
         self._watchdog = Watchdog(options.query_timeout_s)
         self._connection: Connection | None = None
-        self._limits_s: Iterator[int | None] = repeat(None)
-        """Of the next attempts to connect."""
+        self._limits = ConnectLimits()
 
     def open(self) -> None:
         """Connect; SimulatorError if it is another kind of server than the dialect says."""
-        connection = connect(self._dsn, self._job.run_id, next(self._limits_s))
+        with self._limits.attempt() as limit_s:
+            connection = connect(self._dsn, self._job.run_id, limit_s)
         self._connection = connection
         self._watchdog.watch(connection)
         try:
@@ -145,12 +164,13 @@ class Session:
 
     def _translate(self, error: psycopg2.Error) -> Retryable | SimulatorError:
         if (complaint := self._watchdog.complaint) is not None:
+            self._limits.shorten()
             return connection_lost(complaint)
         assert self._connection is not None
         is_lost = is_lost_connection(self._connection, error)
         if is_lost:
             self.close()
-            self._limits_s = limit_reconnects()
+            self._limits.shorten()
         return translate(error.pgcode or "", error, is_lost, self._dialect, self._job)
 
     @contextmanager

@@ -104,7 +104,7 @@ def open_stream(
     that hangs up in the handshake is one that ends, or one that doesn't speak TLS (`HungUpInTls`).
     """
     try:
-        stream = _connect(host, port, timeout_s)
+        stream = connect_socket(host, port, timeout_s)
     except OSError as error:
         raise NotConnected(one_line(error)) from error
     for option in SOCKET_OPTIONS:
@@ -124,8 +124,9 @@ def open_stream(
         raise NotConnected(f"in the TLS handshake: {one_line(error)}") from error
 
 
-def _connect(host: str, port: int, timeout_s: float) -> socket.socket:
-    """A connected socket, by several attempts within the limit; OSError if none came through."""
+def connect_socket(host: str, port: int, timeout_s: float) -> socket.socket:
+    """A connected socket, by several attempts within the limit, which is then that of its calls; OSError if
+    none came through."""
     deadline = time.monotonic() + timeout_s
     limit_s, left_s = _FIRST_CONNECT_S, timeout_s
     while True:
