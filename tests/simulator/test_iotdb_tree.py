@@ -14,8 +14,10 @@ from simulator.contract import Load, Tables
 from simulator.errors import OptionError
 from simulator.modules import load_module
 from simulator.modules.base import Job
+from simulator.modules.iotdb import tree_columns
 from simulator.modules.iotdb.paths import name_table, quote, split_path, write_node
 from simulator.modules.iotdb.thrift import END_CALL, Fields, put_i64, read_answer
+from simulator.modules.iotdb.tree_columns import find_runs
 from simulator.modules.iotdb.tree_encoding import TreeEncoder
 from simulator.modules.iotdb.tree_queries import compile_question
 from simulator.modules.options import parse_options
@@ -181,6 +183,100 @@ def test_devices_that_take_turns_and_others(names: Sequence[str], batch: int) ->
         assert len(tablets) == len(set(part.devices.tolist()))
         assert all(rows == sorted(rows) for _, _, rows in tablets)
         begun += batch
+
+
+def count_turns(block: EventBlock, batch: int) -> int:
+    return find_runs(block, block.schema.time, batch, 1).turns
+
+
+def encode_sorted(block: EventBlock, batch: int, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The calls of a block whose devices aren't found to take turns."""
+    with monkeypatch.context() as patch:
+        patch.setattr(tree_columns, "_count_turns", lambda devices, batch: 0)
+        assert count_turns(block, batch) == 0
+        return encode(block, batch)
+
+
+@pytest.mark.parametrize(
+    ("devices", "first", "count", "batch", "turns"),
+    [
+        (1, 0, 3000, 100, 0),
+        (2, 0, 3000, 100, 2),
+        (10, 0, 6000, 100, 10),
+        (10, 7, 6000, 100, 10),
+        (10, 0, 6000, 20, 10),
+        (10, 0, 200, 100, 10),
+        (60, 0, 3000, 60, 60),
+        (10, 0, 6003, 100, 0),
+        (10, 0, 5975, 25, 0),
+        (7, 0, 6000, 100, 0),
+    ],
+    ids=[
+        "one", "two", "ten", "begun within a turn", "few events of each", "few requests", "an event of each",
+        "a smaller request", "requests that end within a turn", "turns of other lengths",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("gaps", [[], [2], [2, 5, 1999]])
+@pytest.mark.parametrize("kind", [Cpu, Temperature])
+def test_turns_give_the_bytes_that_sorting_gives(
+    kind: type[Workload],
+    gaps: list[int],
+    devices: int,
+    first: int,
+    count: int,
+    batch: int,
+    turns: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With texts of several lengths and without any, with gaps in these rows and without; what isn't whole
+    turns is sorted."""
+    made = kind(seed=3, device_spread=devices).block(1, first, count)
+    missing = {made.schema.columns[-1].name: np.isin(np.arange(count), gaps)}
+    block = EventBlock(made.schema, 1, first, made.columns, made.devices, missing)
+    assert count_turns(block, batch) == turns
+    assert encode(block, batch) == encode_sorted(block, batch, monkeypatch)
+
+
+def test_what_only_begins_as_turns_is_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two devices change places in the last request; and in another block they keep their places, but the
+    text that describes one of them gets longer."""
+    rows = np.arange(3000)
+    rows[[2995, 2996]] = 2996, 2995
+    made = Cpu(device_spread=10).block(0, 0, 3000)
+    columns = {**made.columns, "tags": made.columns["tags"][rows]}
+    block = EventBlock(made.schema, 0, 0, columns, made.devices[rows])
+    assert count_turns(block.part(0, 2900), 100) == 10
+    assert count_turns(block, 100) == 0
+    assert encode(block, 100) == encode_sorted(block, 100, monkeypatch)
+    assert sorted(all_rows(encode(block, 100))) == sorted(expected_rows(block, 1))
+
+    schema = schema_of(Column("tag", ColumnType.TEXT, tag=True))
+    texts = np.array([b"a", b"bb"] * 1500, dtype="S4")
+    texts[2901::2] = b"cccc"
+    columns = {"at": np.arange(3000), "device": made.devices, "tag": texts}
+    longer = EventBlock(schema, 0, 0, columns, np.array([b"y", b"x"] * 1500))
+    assert count_turns(longer, 100) == 2
+    assert encode(longer, 100) == encode_sorted(longer, 100, monkeypatch)
+    assert sorted(all_rows(encode(longer, 100))) == sorted(expected_rows(longer, 1))
+
+
+@pytest.mark.parametrize("width", [1, 12])
+def test_turns_in_any_order_give_the_bytes_that_sorting_gives(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of names that differ in few places or in many, and of which one may begin as another."""
+    names = [
+        *(letter * width for letter in "cab\N{LATIN SMALL LETTER U WITH DIAERESIS}"),
+        "aa",
+        "ba",
+    ]
+    made = Cpu(device_spread=len(names)).block(0, 0, 600 * len(names))
+    devices = np.array([name.encode() for name in names] * 600)
+    block = EventBlock(made.schema, 0, 0, made.columns, devices)
+    for events in (1, 40):
+        batch = events * len(names)
+        assert count_turns(block, batch) == len(names)
+        assert encode(block, batch) == encode_sorted(block, batch, monkeypatch)
 
 
 def test_devices_whose_names_differ_everywhere() -> None:

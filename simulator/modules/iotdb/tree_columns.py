@@ -24,6 +24,8 @@ class Rows(NamedTuple):
     """The runs' numbers."""
     places: NDArray[np.intp] | slice
     size: int
+    turns: int = 0
+    """Of a whole block whose devices take turns in the order of their names, how many do; else 0."""
 
     @property
     def runs(self) -> int:
@@ -31,6 +33,9 @@ class Rows(NamedTuple):
 
     def pick(self, values: NDArray[Any]) -> NDArray[Any]:
         """Their values, in a row for each run."""
+        if self.turns:
+            values = values.reshape(-1, self.size, self.turns).transpose(0, 2, 1)
+            return values.reshape(self.runs, self.size)
         return values[self.places].reshape(self.runs, self.size)
 
 
@@ -48,6 +53,9 @@ class Runs(NamedTuple):
     """The number of each run's request; they rise."""
     tables: NDArray[np.intp]
     devices: NDArray[np.bytes_]
+    turns: int = 0
+    """How many devices take turns throughout, so that each request has a run of each of them, all of one
+    size; 0: that isn't known."""
 
     def find_rows(self, chosen: NDArray[np.intp], size: int) -> Rows:
         """The rows of these runs, which have so many events."""
@@ -56,7 +64,18 @@ class Runs(NamedTuple):
         places: NDArray[np.intp] | slice = slice(first, end)
         if end - first != starts.size * size:
             places = (starts[:, None] + np.arange(size)).reshape(-1)
-        return Rows(chosen, places if self.order is None else self.order[places], size)
+        if self.order is None:
+            return Rows(chosen, places, size)
+        is_whole = chosen.size == self.starts.size
+        is_named = bool((np.diff(self.firsts[: self.turns]) == 1).all())
+        turns = self.turns if is_whole and is_named else 0
+        return Rows(chosen, self.order[places], size, turns)
+
+    def find_turns(self, run: int) -> Rows:
+        """Where devices take turns: the rows of this run of the first request, and of its device's in all
+        others."""
+        chosen = np.arange(run, self.starts.size, self.turns)
+        return Rows(chosen, slice(int(self.firsts[run]), None, self.turns), int(self.sizes[run]))
 
     def find_all(self, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Of each run whether any of its events is among these rows."""
@@ -112,10 +131,14 @@ def _count_turns(devices: NDArray[np.bytes_], batch: int) -> int:
 
 
 def _take_turns(block: EventBlock, batch: int, turns: int) -> Runs:
-    """The tablets of one table's requests, in which so many devices take turns."""
+    """The tablets of one table's requests, in which so many devices take turns. They are in the order that
+    sorting gives."""
     requests, size = len(block) // batch, batch // turns
-    rows = np.arange(len(block)).reshape(requests, size, turns)
-    order = np.ascontiguousarray(rows.transpose(0, 2, 1)).reshape(-1)
+    rows = np.arange(len(block)).reshape(requests, size, turns).transpose(0, 2, 1)
+    names = block.devices[:turns]
+    if (names[1:] < names[:-1]).any():
+        rows = rows[:, np.argsort(names)]
+    order = np.ascontiguousarray(rows).reshape(-1)
     starts = np.arange(0, len(block), size)
     firsts = order[starts]
     return Runs(
@@ -126,6 +149,7 @@ def _take_turns(block: EventBlock, batch: int, turns: int) -> Runs:
         np.repeat(np.arange(requests), turns),
         np.zeros(len(starts), np.intp),
         block.devices[firsts],
+        turns,
     )
 
 
@@ -165,6 +189,10 @@ class Measured(NamedTuple):
         if is_constant(self.values):
             return self.values[0]
         return self.values[rows.chosen, None] if self.per_run else rows.pick(self.values)
+
+    def length_of(self, run: int) -> int:
+        """Of the texts of a run, if they have one length there: of numbers 0."""
+        return self.length if self.lengths is None else int(self.lengths[run])
 
     def spell_rows(self, rows: Rows) -> list[bytes]:
         """The values of these rows as bytes, each on its own; of a missing one something."""

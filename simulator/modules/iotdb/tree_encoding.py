@@ -47,6 +47,8 @@ class TreeEncoder(Encoder):
         self._time = job.schema.time
         self._names = [write_node(column.name) for column in self._columns]
         self._codes = [CODES[column.type] for column in self._columns]
+        self._written_names = write_texts(self._names)
+        self._written_codes = write_i32s(self._codes)
         self._paths = [Paths(name_table(database, table)) for table in job.table_names]
         self._records: dict[bytes, bytes] = {}
 
@@ -83,13 +85,13 @@ class TreeEncoder(Encoder):
         return [
             b"".join((begin_call("insertTablets"), begin_texts(2, count), *paths)),
             begin_lists(3, count),
-            write_texts(self._names) * count,
+            self._written_names * count,
             begin_texts(4, count),
             *chain.from_iterable(part.values for part in parts),
             begin_texts(5, count),
             *(part.stamps for part in parts),
             begin_lists(6, count),
-            write_i32s(self._codes) * count,
+            self._written_codes * count,
             b"".join((begin_i32s(7, count), *sizes, put_bool(8, True))),
         ]
 

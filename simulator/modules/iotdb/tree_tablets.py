@@ -1,8 +1,9 @@
 """Tablets of single devices, many at once.
 
 Those of the same number of events, whose texts have the same lengths, too, are rows of one array of bytes,
-which numpy fills column by column. Where texts of one device differ in length, or hardly another tablet has
-such lengths, each tablet is put together on its own.
+which numpy fills column by column. Where devices take turns, such a row is all tablets of a request, and the
+values of one device are a slice with steps. Where texts of one device differ in length, or hardly another
+tablet has such lengths, each tablet is put together on its own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from .tree_columns import Measured, Rows, Runs, pack_bits
 
 _FEW = 8
 """For so many events of a request an array of their own takes as long as each tablet on its own."""
+
+_MANY = 512
+"""So many rows of a device are copied on their own at least as fast as they are picked one by one."""
 
 _Octets = NDArray[np.uint8]
 """Bytes, a row of the array for each tablet."""
@@ -44,24 +48,36 @@ class Group:
         stamps: _Octets,
     ) -> None:
         self.runs = runs
-        """Their numbers; they rise."""
+        """Their numbers, request by request."""
         self._size, self._paths = size, [paths[run] for run in runs.tolist()]
-        self._values, self._stamps = values, stamps
+        self._values = _flatten(values) if isinstance(values, np.ndarray) else values
+        self._stamps = _flatten(stamps)
 
     def cut(self, begin: int, end: int) -> Tablets:
-        """Those of the runs [begin, end) of this group."""
-        values = self._values[begin:end]
-        pieces = [_flatten(values)] if isinstance(values, np.ndarray) else values
-        stamps = _flatten(self._stamps[begin:end])
+        """Those of the runs [begin, end) of this group, which are all that it has of some requests."""
+        values = self._values
+        pieces = (
+            [self._cut(values, begin, end)] if isinstance(values, memoryview) else values[begin:end]
+        )
+        stamps = self._cut(self._stamps, begin, end)
         return Tablets(self._size, self._paths[begin:end], pieces, stamps)
+
+    def _cut(self, octets: memoryview, begin: int, end: int) -> memoryview:
+        """Either all runs take as many bytes, or all requests do and have as many runs."""
+        runs = len(self._paths)
+        return octets[len(octets) * begin // runs : len(octets) * end // runs]
 
 
 def make_groups(
     runs: Runs, requests: int, columns: Sequence[Measured], stamps: Measured, paths: Sequence[bytes]
 ) -> list[Group]:
     """The tablets of so many requests. `paths`: of each run the device's."""
+    kinds = list(_sort(runs, requests, columns))
+    if len(kinds) > 1 and _can_take_turns(runs, requests, columns):
+        order = np.concatenate([chosen[chosen < runs.turns] for chosen, _ in kinds])
+        return [_take_turns(runs, order, columns, stamps, paths)]
     groups = []
-    for chosen, lengths in _sort(runs, requests, columns):
+    for chosen, lengths in kinds:
         size = int(runs.sizes[chosen[0]])
         rows = runs.find_rows(chosen, size)
         bits = pack_bits(columns, rows)
@@ -71,6 +87,45 @@ def make_groups(
         times = _fill([stamps], [0], rows, bits[:, :0])
         groups.append(Group(chosen, size, paths, values, times))
     return groups
+
+
+def _can_take_turns(runs: Runs, requests: int, columns: Sequence[Measured]) -> bool:
+    """Whether devices take turns, the tablets of each take as many bytes in all requests, and it has enough
+    rows."""
+    if not runs.turns or int(runs.sizes[0]) * requests < _MANY:
+        return False
+    for one in columns:
+        if one.missing is not None:
+            return False
+        if one.lengths is not None:
+            after = one.lengths[runs.turns :]
+            if not one.per_run or not np.array_equal(after, one.lengths[: -runs.turns]):
+                return False
+    return True
+
+
+def _take_turns(
+    runs: Runs,
+    order: NDArray[np.intp],
+    columns: Sequence[Measured],
+    stamps: Measured,
+    paths: Sequence[bytes],
+) -> Group:
+    """The tablets of devices that take turns, as one row of bytes for each request, in which they stand in
+    this order of the first request's runs. So each column of a device is copied for all requests at once."""
+    requests, size = runs.sizes.size // runs.turns, int(runs.sizes[0])
+    taken = [
+        (runs.find_turns(run), [one.length_of(run) for one in columns]) for run in order.tolist()
+    ]
+    width = sum(_measure(columns, lengths, size) for _, lengths in taken)
+    values = np.empty((requests, width), np.uint8)
+    times = np.empty((requests, len(taken) * _measure([stamps], [0], size)), np.uint8)
+    end, end_of_times = 0, 0
+    for rows, lengths in taken:
+        end = _put(values, end, columns, lengths, rows)
+        end_of_times = _put(times, end_of_times, [stamps], [0], rows)
+    chosen = np.arange(0, runs.sizes.size, runs.turns)[:, None] + order
+    return Group(chosen.reshape(-1), size, paths, values, times)
 
 
 def _sort(
@@ -112,15 +167,39 @@ def _fill(
 ) -> _Octets:
     """The values of tablets, column by column, and the bits of missing ones, all with their length before
     them. `lengths`: that of each column's texts."""
-    size = rows.size
-    widths = [
+    end = _measure(columns, lengths, rows.size)
+    octets = np.empty((rows.runs, end + bits.shape[1]), np.uint8)
+    _put(octets, 0, columns, lengths, rows, bits.shape[1])
+    octets[:, end:] = bits
+    return octets
+
+
+def _find_widths(columns: Sequence[Measured], lengths: Sequence[int]) -> list[int]:
+    """How many bytes a value of each column takes."""
+    return [
         np.dtype(one.kind).itemsize if one.kind else 4 + length
         for one, length in zip(columns, lengths, strict=True)
     ]
-    end = 4 + size * sum(widths)
-    octets = np.empty((rows.runs, end + bits.shape[1]), np.uint8)
-    _view(octets, 0, ">i4", 1, 4)[:] = octets.shape[1] - 4
-    at = 4
+
+
+def _measure(columns: Sequence[Measured], lengths: Sequence[int], size: int) -> int:
+    """How many bytes the values of so many events take, with their length before them."""
+    return 4 + size * sum(_find_widths(columns, lengths))
+
+
+def _put(
+    octets: _Octets,
+    at: int,
+    columns: Sequence[Measured],
+    lengths: Sequence[int],
+    rows: Rows,
+    more: int = 0,
+) -> int:
+    """Puts the values of a run of these into each row of `octets`, from there on. The length before them says
+    that so many bytes more follow. Returns where the values end."""
+    size, widths = rows.size, _find_widths(columns, lengths)
+    _view(octets, at, ">i4", 1, 4)[:] = size * sum(widths) + more
+    at += 4
     for one, length, width in zip(columns, lengths, widths, strict=True):
         if one.kind:
             _view(octets, at, one.kind, size, width)[:] = one.pick(rows)
@@ -129,8 +208,7 @@ def _fill(
             if length:
                 _view(octets, at + 4, f"S{length}", size, width)[:] = one.pick(rows)
         at += size * width
-    octets[:, end:] = bits
-    return octets
+    return at
 
 
 def _view(octets: _Octets, at: int, kind: str, count: int, step: int) -> NDArray[Any]:
