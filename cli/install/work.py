@@ -129,9 +129,9 @@ def install_database(
     config = load_config(where.config_file)
     place = where.place(config)
     database = Database(config, target_name, place, timeout_s)
-    database.check()
     recipe = database.recipe
     choice = choose(recipe, wanted.variant, wanted.nodes, wanted.size, wanted.image)
+    database.check()
     before = database.read_state()
     if before.pods and before.choice and not before.choice.is_like(choice):
         raise ConfigError(
