@@ -9,7 +9,9 @@ BIN := $(VENV)/bin
 
 # An insert sweep and the five queries, against a PostgreSQL that comes with the Python packages.
 demo: $(VENV)/demo
+	@echo "== Inserting: nine runs of 2 s, by 1, 2 and 4 workers"
 	$(BIN)/python run.py insert --target embedded --workers 1,2,4 --runs 3 --batch 1000 --duration 2s
+	@echo "== Asking: five queries, five times each"
 	$(BIN)/python run.py query --target embedded --runs 5
 
 # Everything that run.py can do: all databases, Kubernetes, figures.

@@ -188,7 +188,7 @@ def percentiles(times_s: Times) -> list[float]:
 
 
 def _shown(latency: LatencyMs | None) -> list[float]:
-    assert latency is not None
+    assert latency is not None and latency.p99 is not None and latency.p99_9 is not None
     return [latency.p50, latency.p90, latency.p99, latency.p99_9]
 
 

@@ -41,7 +41,6 @@ import yaml
 from psycopg2.extensions import make_dsn, parse_dsn
 
 from cli.results.store import read_result
-from simulator.contract import InsertRun
 from simulator.workloads.cpu import METRICS
 from simulator.workloads.tags import Tags
 
@@ -141,10 +140,10 @@ class Bench:
             f"tags={tags}", "--workers", "1", "--runs", "1", "--batch", str(batch), "--num-inserts",
             str(self.events), "--output", self.folder / "results", "--json", file,
         )  # fmt: skip
-        [run] = read_result(file).runs
-        assert isinstance(run, InsertRun)
-        assert run.inserts_per_s and run.storage and run.storage.bytes_per_event
-        return Turn(run.inserts_per_s, run.storage.bytes_per_event)
+        [run] = read_result(file).insert_runs
+        assert run.inserts_per_s and run.storage and run.storage.total_bytes
+        # As of the other loader: both have the same number of events.
+        return Turn(run.inserts_per_s, run.storage.total_bytes / self.events)
 
 
 def _run(*command: Any) -> None:

@@ -21,7 +21,7 @@ from .results.model import Result
 from .running import Running, describe_failure
 from .session import Request, Session, open_session
 from .show.clients import describe_clients, tabulate_clients
-from .show.notes import list_notes
+from .show.notes import summarize_notes
 from .show.progress import Display
 from .signals import Interrupts
 from .tuning.halving import plan_final
@@ -55,12 +55,7 @@ def run_clients(question: Question, request: Request, interrupts: Interrupts) ->
 
 def _choose_ways(question: Question, session: Session) -> dict[str, str]:
     """Client -> how it inserts; ConfigError if there is nothing to compare the lean path with."""
-    module, options = session.module, session.options
-    if options is None:
-        raise ConfigError(
-            "clients needs to know the module's options: take them out of the Secret (existingSecret),"
-            " but for the password"
-        )
+    module, options = session.module, session.assume_options()
     mode = options.mode(question.load.batch)
     offered = module.CAPABILITIES.clients
     if not offered:
@@ -94,6 +89,7 @@ class _Clients(Making):
 
     def __init__(self, question: Question, comparison: ClientComparison, session: Session) -> None:
         self._question = question
+        self.prefill = question.data.prefill
         self._comparison = comparison
         self._session = session
         self._runs: list[InsertRun] = []
@@ -110,7 +106,7 @@ class _Clients(Making):
             question.load, question.data, [question.load.workers], given=frozenset(question.given)
         )
         for client in self._comparison.ways:
-            values = {**session.values, "client": client}
+            values = {**session.complete_values(), "client": client}
             options = session.module.options_model.model_validate(values)
             check_capabilities(sweep, session.module, options)
 
@@ -172,7 +168,7 @@ class _Clients(Making):
             "runs": question.runs,
             **public_load(question.load),
             **public_data(question.data),
-            "insert_mode": session.options and session.options.mode(question.load.batch),
+            "insert_mode": session.assume_options().mode(question.load.batch),
         }
         return running.make_result(
             "clients",
@@ -187,6 +183,6 @@ class _Clients(Making):
 
     def show(self, result: Result) -> None:
         say(tabulate_clients(result).text(width=terminal_width()))
-        lines = [*describe_clients(result), *list_notes(result, sys.stdout.isatty())]
+        lines = [*describe_clients(result), *summarize_notes(result, sys.stdout.isatty())]
         for line in ["", *lines]:
             say_prose(line)

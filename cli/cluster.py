@@ -16,7 +16,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
+from simulator.documents import DocumentError, read_yaml
 
 from .config import merge_values
 from .errors import ConfigError, RunFailed
@@ -85,11 +85,11 @@ class Place:
             return self.context
         for path in self.files:
             try:
-                document = yaml.safe_load(path.read_text())
+                _, document = read_yaml(path)
             except FileNotFoundError:
                 continue
-            except (OSError, yaml.YAMLError) as error:
-                raise ConfigError(f"can't read kubeconfig {path}: {error}") from error
+            except DocumentError as error:
+                raise ConfigError(f"kubeconfig {error.at(path)}") from error
             if isinstance(document, dict) and document.get("current-context"):
                 return str(document["current-context"])
         names = ", ".join(map(str, self.files))
@@ -212,7 +212,7 @@ def is_allowed(
 
 def merge_chart_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """The chart's own values with these on top, as helm sees them."""
-    return merge_values(yaml.safe_load((CHART / "values.yaml").read_text()), values)
+    return merge_values(read_yaml(CHART / "values.yaml")[1], values)
 
 
 class Helm:

@@ -16,9 +16,11 @@ from typing import Any
 
 import yaml
 
+from simulator.documents import DocumentError, read_yaml
 from simulator.errors import OptionError, did_you_mean, unknown_option
 from simulator.workloads import workload_names
 
+from .disturbances import Disturbance, read_disturbance
 from .errors import ConfigError
 from .installation import program, shipped
 
@@ -62,8 +64,10 @@ class Target:
     """What the database costs, in a currency of the user's choice."""
     database_pids: tuple[int, ...] = ()
     """The database's processes on this machine, if they can't be told by the port that they listen at."""
-    disturbances: tuple[str, ...] = ()
+    disturbances: tuple[Disturbance, ...] = ()
     """What is done to the database in each run that inserts, as `--disturb` has it."""
+    written: Mapping[str, str] = field(default_factory=dict)
+    """Options with values of the environment -> as they stand in the file."""
     recipe: str | None = None
     """The folder in dbinstall/ that installs this database."""
     kubernetes: Mapping[str, Any] = field(default_factory=dict)
@@ -215,6 +219,11 @@ class Config:
             recipe=values.pop("recipe", None),
             kubernetes=self._merge_chart_values(name, values.pop("kubernetes", None) or {}),
             options=values,
+            written={
+                key: raw
+                for key, raw in self._section(name).items()
+                if key in values and isinstance(raw, str) and list_values(raw)
+            },
         )
 
     def _read_executor(self, target: str, value: object) -> ExecutorName:
@@ -250,11 +259,18 @@ class Config:
         where = self.where("targets", target, "database_pids")
         raise ConfigError(f"{where}: {value!r}: write the processes' numbers, as in [4711, 4712]")
 
-    def _read_disturbances(self, target: str, value: object) -> tuple[str, ...]:
+    def _read_disturbances(self, target: str, value: object) -> tuple[Disturbance, ...]:
         found = [] if value is None else value
-        if isinstance(found, list) and all(isinstance(one, str) for one in found):
-            return tuple(found)
         where = self.where("targets", target, "disturbances")
+        if isinstance(found, list) and all(isinstance(one, str) for one in found):
+            written = self._section(target).get("disturbances") or []
+            try:
+                return tuple(
+                    read_disturbance(raw, text, tuple(list_values(raw).values()))
+                    for raw, text in zip(written, found, strict=True)
+                )
+            except ConfigError as error:
+                raise ConfigError(f"{where}: {error.message}") from error
         raise ConfigError(f"{where}: write a list of texts, as in ['30s restart-server']")
 
     def chart_values(self) -> Mapping[str, Any]:
@@ -292,11 +308,30 @@ class Config:
         return _VARIABLE.sub(lookup, value)
 
 
+def list_values(text: str) -> dict[str, str]:
+    """Variable -> value, of those that the environment puts into a text."""
+    names = [match[1] for match in _VARIABLE.finditer(text)]
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
+def hide_values(shown: str, written: str) -> str:
+    """What is shown of an option, with the names of variables instead of their values."""
+    if (whole := _VARIABLE.fullmatch(written)) is not None:
+        return f"${{{whole[1]}}}"
+    values = list_values(written)
+    for name in sorted(values, key=lambda one: len(values[one]), reverse=True):
+        if len(values[name]) >= _SHORTEST_VALUE:
+            shown = shown.replace(values[name], f"${{{name}}}")
+    return shown
+
+
+_SHORTEST_VALUE = 3
+"""A shorter one is no secret, and a part of many words."""
+
+
 def chart_keys() -> list[str]:
     """The keys of the chart's values that a config file may set: all but `run`."""
-    from simulator.workloads.yaml_source import load_yaml
-
-    _, values = load_yaml((shipped("deployment") / "values.yaml").read_text())
+    _, values = read_yaml(shipped("deployment") / "values.yaml")
     return [key for key in values if key != "run"]
 
 
@@ -313,25 +348,15 @@ def merge_values(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str
 
 def load_config(path: Path) -> Config:
     """Read a config file; ConfigError with file, line and key if it can't be used."""
-    from simulator.workloads.yaml_source import load_yaml
-
     try:
-        text = path.read_text(encoding="utf-8")
+        root, document = read_yaml(path)
     except FileNotFoundError:
         raise ConfigError(
             f"there is no config file {path}: run from the folder that has it, name it with -c, or make"
             f" one: {program()} targets --example > config.yaml"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"can't read config file {path}: {error}") from error
-    try:
-        root, document = load_yaml(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        problem = error.problem or "can't be read"
-        raise ConfigError(f"{path}:{line}: not valid YAML: {problem}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    except DocumentError as error:
+        raise ConfigError(error.at(path)) from error
     if document is None:
         raise ConfigError(f"{path} is empty: it needs `targets:` with at least one target")
     if not isinstance(document, dict):

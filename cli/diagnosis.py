@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.contract import DataSet, Load, Role
+from simulator.documents import read_yaml
 from simulator.errors import OptionError, one_line
 from simulator.machine import Reading, read_machine
 
@@ -181,9 +182,7 @@ def _check_permissions(place: Place, client: KubeClient) -> Iterator[Finding]:
 
 def name_image(values: Any) -> str:
     """`name:tag` as the chart would use it."""
-    import yaml
-
-    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    version = read_yaml(CHART / "Chart.yaml")[1]["appVersion"]
     image = merge_chart_values(values)["image"]
     return f"{image['name']}:{image['tag'] or version}"
 
@@ -238,7 +237,7 @@ def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
                 settings = make_settings("doctor", "blackhole", {}, DataSet(), CHECK)
                 with executor.open_series([settings], Path(folder)) as series:
                     series.run(settings, _PODS_PATIENCE_S, lambda status: None)
-        except RunFailed as error:
+        except CliError as error:
             return _report_failure(name, error)
     return Finding(name, True, "a collector and a worker found each other")
 
@@ -264,7 +263,7 @@ def check_database(request: Request, interrupts: Interrupts) -> Finding:
     return Finding("database", True, f"answers collector and worker: {version}")
 
 
-def _report_failure(name: str, error: RunFailed) -> Finding:
+def _report_failure(name: str, error: CliError) -> Finding:
     """A failed check. If the error has a second line, that is the remedy."""
     text, _, remedy = error.message.partition("\n")
     return Finding(name, False, text, remedy or "when this is solved, run doctor again")

@@ -1,4 +1,4 @@
-"""What is done to the database in mid-run: how it is written, and when it is done."""
+"""What is done to the database during the run: how it is written, and when it is done."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from tempfile import NamedTemporaryFile
 
 from simulator.contract import Mark, Phase, Status, Undone
 from simulator.errors import did_you_mean, one_line
+from simulator.logs import Redactor
 
 from .errors import ConfigError, RunFailed
 from .output import note
@@ -70,9 +71,15 @@ class Disturbance:
     at_s: float
     action: Action
     argument: str
+    written: str | None = None
+    """How it is shown, where that isn't all: with the names of variables instead of their values."""
+    secrets: tuple[str, ...] = ()
+    """These values, which aren't shown in what a command says either."""
 
     def __str__(self) -> str:
-        return " ".join(filter(None, [f"{self.at_s:g}s", self.action, self.argument]))
+        return self.written or " ".join(
+            filter(None, [f"{self.at_s:g}s", self.action, self.argument])
+        )
 
 
 @dataclass(frozen=True)
@@ -142,6 +149,23 @@ def parse_disturbance(text: str) -> Disturbance:
         except ConfigError as error:
             raise ConfigError(f"{text!r}: {error.message}") from error
     return Disturbance(float(number) * _UNITS_S[unit or "s"], action, argument)
+
+
+def read_disturbance(written: str, resolved: str, values: Collection[str]) -> Disturbance:
+    """One of a config file, in which variables had these values: it is shown as it was written. ConfigError,
+    which shows none of them, if it isn't understood."""
+    if not values:
+        return parse_disturbance(resolved)
+    shown, problem = written, None
+    try:
+        shown = str(parse_disturbance(written))
+    except ConfigError as error:
+        problem = error
+    try:
+        found = parse_disturbance(resolved)
+    except ConfigError as error:
+        raise problem or ConfigError(f"{written!r} is no disturbance") from error
+    return replace(found, written=shown, secrets=tuple(values))
 
 
 def _guess(text: str) -> str | None:
@@ -252,7 +276,7 @@ class Disturber:
             else:
                 self._doers[one.action](one.argument)
         except RunFailed as error:
-            return error.message
+            return Redactor(one.secrets)(error.message)
         except Exception as error:  # noqa: BLE001 - those that follow are done, whatever it is
             return f"{type(error).__name__}: {one_line(str(error)) or 'nothing said'}"
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,11 +17,6 @@ EXIT_USAGE = 2
 
 class CliError(click.ClickException):
     """An error shown as `error: TEXT` without a traceback."""
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        from .output import note
-
-        note(f"error: {self.format_message()}")
 
 
 class ConfigError(CliError):

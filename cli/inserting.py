@@ -25,7 +25,7 @@ from .results.place import format_workers
 from .results.statistics import summarize_inserts
 from .running import Running, describe_failure, new_token
 from .session import Request, Session, open_session
-from .show.notes import list_notes, tell_outages
+from .show.notes import summarize_notes, tell_outages
 from .show.progress import Display
 from .show.stored import tabulate_figures
 from .show.tables import describe_load
@@ -47,6 +47,7 @@ class _InsertRuns(Making):
 
     def __init__(self, sweep: Sweep, plan: Sequence[PlannedRun], session: Session) -> None:
         self._sweep = sweep
+        self.prefill = sweep.data.prefill
         self._plan = plan
         self._session = session
         self._runs: list[InsertRun] = []
@@ -146,11 +147,8 @@ class _InsertRuns(Making):
         if not result.by_fill_level:
             say("Inserts per second")
         say(tabulate_figures(result, terminal).text(width=terminal_width()))
-        said = describe_load(sweep.load)
-        if said:
-            say_prose(said)
-        for note in list_notes(result, terminal):
-            say_prose(note)
+        for line in summarize_notes(result, terminal, describe_load(sweep.load)):
+            say_prose(line)
 
 
 def join_environments(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simulator.modules.base import AnyModule
 
 PACKAGES = Path(__file__).resolve().parents[1]
 """The folder of `cli` and `simulator`: a checkout, or site-packages."""
@@ -48,12 +52,35 @@ def missing_package(error: ModuleNotFoundError) -> str | None:
     name = (error.name or "").partition(".")[0]
     if not name or name in _OWN_PACKAGES:
         return None
+    return f"the Python package {name} is needed for this and not installed: {_advise_install()}"
+
+
+def load_if_installed(name: str) -> type[AnyModule] | None:
+    """A module of that name; None if it lacks a package. OptionError if there is none."""
+    from simulator.modules import load_module
+
+    try:
+        return load_module(name)
+    except ModuleNotFoundError as error:
+        if missing_package(error) is None:
+            raise
+        return None
+
+
+def load_installed(names: Iterable[str]) -> tuple[list[type[AnyModule]], str | None]:
+    """The modules of these names whose packages are installed, and a line about the others."""
+    found = {name: load_if_installed(name) for name in names}
+    absent = ", ".join(name for name, module in found.items() if module is None)
+    about = f"left out, since their packages are not installed: {absent}; {_advise_install()}"
+    return [module for module in found.values() if module], about if absent else None
+
+
+def _advise_install() -> str:
+    """The command that installs all packages of the tool."""
     pip = f"{_shortest(Path(sys.executable))} -m pip install"
     if IS_CHECKOUT:
-        remedy = f"{pip} -r {_shortest(PACKAGES / 'requirements.txt')}"
-    else:
-        remedy = f"{pip} --upgrade --force-reinstall iot-database-benchmark"
-    return f"the Python package {name} is needed for this and not installed: {remedy}"
+        return f"{pip} -r {_shortest(PACKAGES / 'requirements.txt')}"
+    return f"{pip} --upgrade --force-reinstall iot-database-benchmark"
 
 
 def _shortest(path: Path) -> Path:

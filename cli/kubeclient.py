@@ -110,9 +110,11 @@ class KubeClient(ApiClient):
         items: list[Item] = found.get("items") or []
         return items
 
-    def get(self, kind: Kind, namespace: str | None, name: str) -> Item:
+    def get(
+        self, kind: Kind, namespace: str | None, name: str, timeout_s: Timeout | None = None
+    ) -> Item:
         """One object."""
-        return self.read_json(kind.locate(namespace, name))
+        return _decode(self._ask("GET", kind.locate(namespace, name), timeout_s=timeout_s))
 
     def create(self, kind: Kind, namespace: str | None, body: Item) -> Item:
         """Make an object; what became of it."""
@@ -162,13 +164,17 @@ class KubeClient(ApiClient):
         """The API server's version, such as `v1.34.0`."""
         return str(self.read_json("/version")["gitVersion"])
 
-    def read_log(self, namespace: str, pod: str) -> bytes:
-        """A pod's log so far."""
-        return _read(self._ask("GET", POD.locate(namespace, pod, "log"), accept=_ANY))
+    def read_log(self, namespace: str, pod: str, container: str) -> bytes:
+        """A container's log so far."""
+        query = {"container": container}
+        return _read(self._ask("GET", POD.locate(namespace, pod, "log"), query=query, accept=_ANY))
 
-    def follow_log(self, namespace: str, pod: str, timeout_s: Timeout) -> Generator[str]:
-        """The lines of a pod's log, until it ends."""
-        return self._stream(POD.locate(namespace, pod, "log"), {"follow": "true"}, timeout_s)
+    def follow_log(
+        self, namespace: str, pod: str, container: str, timeout_s: Timeout
+    ) -> Generator[str]:
+        """The lines of a container's log, until it ends."""
+        query = {"container": container, "follow": "true"}
+        return self._stream(POD.locate(namespace, pod, "log"), query, timeout_s)
 
     def ask_service(
         self,

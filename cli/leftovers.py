@@ -10,6 +10,7 @@ from datetime import datetime
 from kubernetes.client.exceptions import ApiException
 
 from .cluster import RELEASE_PREFIX, RUN_LABEL, STARTED_BY, Helm, Place, explain_errors
+from .installation import program
 from .kubeclient import (
     DISRUPTION_BUDGET,
     JOB,
@@ -17,9 +18,11 @@ from .kubeclient import (
     POD,
     SECRET,
     SERVICE,
+    UNREACHABLE,
     Item,
     KubeClient,
 )
+from .pods import has_ended
 from .results.store import now
 
 _KINDS = (JOB, POD, SERVICE, SECRET, NETWORK_POLICY, DISRUPTION_BUDGET)
@@ -81,6 +84,31 @@ class LeftRun:
         return ", ".join(release + left + hanging)
 
 
+def describe_others(client: KubeClient, place: Place, own: str) -> str | None:
+    """Which other runs are at work in the namespace, and how each is removed; None: none, or nobody may know.
+
+    One whose tool was killed goes on, and inserts into the tables that the next run has dropped."""
+    try:
+        labelled = [
+            (kind.name, item)
+            for kind in (JOB, POD)
+            for item in client.find(kind, place.namespace, labels=f"{RUN_LABEL},{RUN_LABEL}!={own}")
+        ]
+    except (ApiException, *UNREACHABLE):
+        return None
+    found = [run for run in sort_by_run([], labelled, now()) if run.at_work]
+    if not found:
+        return None
+    options = " ".join(place.list_options())
+    lines = [
+        f"run {run.run_id}, started by {run.started_by} {run.age} ago, is at work in namespace"
+        f" {place.namespace}, too: if nobody waits for it, remove it by {program()} clean"
+        f" {run.run_id} --running {options}"
+        for run in found
+    ]
+    return "\n".join(lines)
+
+
 def find_runs(place: Place) -> list[LeftRun]:
     """All runs of which anything is there that isn't just being deleted, oldest first; RunFailed if the
     cluster can't be asked."""
@@ -119,7 +147,7 @@ def sort_by_run(
             run.hanging.setdefault(kind, []).append(meta["name"])
         elif going_since is None:
             run.kinds.setdefault(kind, []).append(meta["name"])
-        if kind == "pod" and not hangs and item["status"].get("phase") in ("Pending", "Running"):
+        if kind == "pod" and not hangs and not has_ended(item):
             run.pods_at_work += 1
     there = [run for run in runs.values() if run.removable or run.hanging]
     return sorted(there, key=lambda run: run.created or at)

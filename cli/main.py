@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from simulator import __version__
-from simulator.errors import did_you_mean
+from simulator.errors import SimulatorError, did_you_mean
 
 from .errors import EXIT_FAILED, EXIT_USAGE, CliError
 from .installation import CONFIG_FILE, missing_package, program
@@ -115,11 +115,11 @@ def _status(arguments: list[str]) -> int:
     except click.UsageError as error:
         note(f"error: {_one_line(error)}")
         return error.exit_code
-    except CliError as error:
+    except (CliError, SimulatorError) as error:
         if debug:
             raise
-        error.show()
-        return error.exit_code
+        note(f"error: {error}")
+        return error.exit_code if isinstance(error, CliError) else EXIT_USAGE
     except Interrupted as end:
         note(f"ended by {end}: {end.left}")
         return end.exit_code
@@ -139,6 +139,10 @@ def _status(arguments: list[str]) -> int:
         return EXIT_FAILED
 
 
+_ELSEWHERE = {"--limit": "`capacity --limit` finds the highest rate that keeps to limits"}
+"""Options that other commands have, and what these are for."""
+
+
 def _one_line(error: click.UsageError) -> str:
     command = error.ctx.command_path if error.ctx else program()
     parameter = error.param if isinstance(error, click.MissingParameter) else None
@@ -146,6 +150,8 @@ def _one_line(error: click.UsageError) -> str:
         file = Path(error.ctx.params.get("config_file") or CONFIG_FILE)
         how = "--target NAME" if isinstance(parameter, click.Option) else "its name"
         text = f"which target? Give {how}; {_targets_of(file)}"
+    elif isinstance(error, click.NoSuchOption) and error.option_name in _ELSEWHERE:
+        text = f"no such option here: {error.option_name}; {_ELSEWHERE[error.option_name]}"
     else:
         text = error.format_message().rstrip(".")
         text = text[:1].lower() + text[1:]

@@ -28,6 +28,9 @@ _MOST_SHARE = 0.02
 class Making(ABC):
     """The runs that a command makes, and what they have given so far."""
 
+    prefill = 0
+    """Events that are inserted before each run."""
+
     @property
     @abstractmethod
     def count(self) -> int:
@@ -53,6 +56,8 @@ class Prepared:
     session: Session
     lengths: Sequence[Load]
     """For each run that it would make the load that says how long it goes on."""
+    prefill: int = 0
+    """Events that are inserted before each."""
 
 
 _prepared: ContextVar[list[Prepared] | None] = ContextVar("prepared", default=None)
@@ -70,11 +75,11 @@ def only_prepare() -> Iterator[list[Prepared]]:
         _prepared.reset(before)
 
 
-def ends_prepared(session: Session, lengths: Sequence[Load]) -> bool:
+def ends_prepared(session: Session, lengths: Sequence[Load], prefill: int = 0) -> bool:
     """Whether a command is to end here, with all checked; see `only_prepare`."""
     if (found := _prepared.get()) is None:
         return False
-    found.append(Prepared(session, lengths))
+    found.append(Prepared(session, lengths, prefill))
     return True
 
 
@@ -112,7 +117,7 @@ def make_all(
         # A target's own are for runs of any length; what was asked for now is meant to be done.
         for load in lengths:
             check_times(session.disturbances, load.duration_s)
-    if ends_prepared(session, lengths):
+    if ends_prepared(session, lengths, making.prefill):
         return 0
     stopped: RunFailed | Interrupted | None = None
     with session.start(command, interrupts) as running, make_display(lengths) as display:

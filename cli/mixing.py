@@ -31,7 +31,7 @@ from .results.statistics import summarize_inserts
 from .running import Running, describe_failure, new_token
 from .session import Request, Session, open_session
 from .show.answers import describe_answers
-from .show.notes import list_notes
+from .show.notes import summarize_notes
 from .show.progress import Display
 from .show.stored import tabulate_figures, tabulate_readers
 from .signals import Interrupts
@@ -57,6 +57,7 @@ class _MixedRuns(Making):
 
     def __init__(self, mix: Mix, plan: Sequence[PlannedMix], session: Session) -> None:
         self._mix = mix
+        self.prefill = mix.data.prefill
         self._plan = plan
         self._session = session
         self._runs: dict[Arm, list[InsertRun]] = {arm: [] for arm in Arm}
@@ -72,7 +73,10 @@ class _MixedRuns(Making):
         mix, plan = self._mix, self._plan
         running.executor.check_capacity([mix.workers])
         token = new_token()
-        settings = [running.make_settings(mix.data, *one.loads, token=token) for one in plan]
+        settings = [
+            running.make_settings(mix.data, *one.loads, token=token, loads_by_prefill=True)
+            for one in plan
+        ]
         display.begin(_label(plan[0], mix))
         with running.series("mixed", settings) as series:
             for planned, one in zip(plan, settings, strict=True):
@@ -151,10 +155,8 @@ class _MixedRuns(Making):
             if table.rows:
                 say(f"\n{title}\n{table.text(width=terminal_width())}")
         say("")
-        if checked := describe_answers(result):
-            say_prose(checked)
-        for note in list_notes(result, terminal):
-            say_prose(note)
+        for line in summarize_notes(result, terminal, describe_answers(result)):
+            say_prose(line)
 
 
 def _label(planned: PlannedMix, mix: Mix) -> str:

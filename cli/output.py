@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import sys
 import threading
@@ -14,6 +15,10 @@ from pathlib import Path
 from textwrap import TextWrapper
 from typing import TextIO
 
+import click
+
+from simulator.texts import printable
+
 from .errors import RunFailed
 
 # Nobody reads the pipe any more; the terminal is gone.
@@ -22,7 +27,7 @@ _NOBODY_READS = (errno.EPIPE, errno.EIO)
 
 def say(text: str = "") -> None:
     """Print to standard output, unless nobody reads it any more."""
-    _print(text, sys.stdout)
+    _print(_make_safe(text), sys.stdout)
 
 
 def say_prose(text: str) -> None:
@@ -50,12 +55,33 @@ def terminal_width() -> int | None:
 
 
 def note(text: str) -> None:
-    """Print progress and errors to standard error, unless nobody reads it any more. A block that is
-    drawn there stays below."""
+    """Print progress and errors to standard error, unless nobody reads it any more. On a terminal lines end
+    between words; a block that is drawn there stays below."""
+    if sys.stderr.isatty():
+        text = wrap_lines(text, terminal_size()[0])
     if _blocks:
         _blocks[-1].print_above(text)
     else:
-        _print(text, sys.stderr)
+        _print(_make_safe(text), sys.stderr)
+
+
+STRIKE, STRIKE_END = "\x1b[9m", "\x1b[29m"
+"""Struck through by a terminal: the only escape sequences that a text may have."""
+_STRUCK = re.compile(f"({re.escape(STRIKE)}|{re.escape(STRIKE_END)})")
+
+
+def _make_safe(text: str) -> str:
+    parts = _STRUCK.split(text)
+    return "".join(part if place % 2 else printable(part) for place, part in enumerate(parts))
+
+
+def warn_once(text: str) -> None:
+    """Note a warning, unless this command has noted the same."""
+    context = click.get_current_context(silent=True)
+    noted: set[str] = context.meta.setdefault(f"{__name__}.noted", set()) if context else set()
+    if text not in noted:
+        noted.add(text)
+        note(f"warning: {text}")
 
 
 def _print(text: str, stream: TextIO, end: str = "\n") -> None:
@@ -100,13 +126,13 @@ class Block:
         """Draw these lines in place of those before; each must be narrower than the terminal."""
         with self._lock:
             up = _UP.format(len(lines) - 1) if len(lines) > 1 else ""
-            self._text = "\n".join(lines) + up + "\r"
+            self._text = _make_safe("\n".join(lines)) + up + "\r"
             _print(f"\r{_ERASE_BELOW}{self._text}", sys.stderr, end="")
 
     def print_above(self, text: str) -> None:
         """Print lines that stay, above the block."""
         with self._lock:
-            _print(f"\r{_ERASE_BELOW}{text}\n{self._text}", sys.stderr, end="")
+            _print(f"\r{_ERASE_BELOW}{_make_safe(text)}\n{self._text}", sys.stderr, end="")
 
 
 _blocks: list[Block] = []
@@ -186,7 +212,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 def _say_content(content: str | bytes) -> None:
     if isinstance(content, str):
-        say(content)
+        _print(content, sys.stdout)
     else:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()

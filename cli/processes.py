@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 _POLL_S = 0.2
 
@@ -36,11 +38,14 @@ def run_program(
         env=environment, cwd=folder, start_new_session=True,
     ) as process:  # fmt: skip
         try:
+            if process.stdin is not None:
+                # By a thread: after a timeout, `communicate` would never send the rest.
+                threading.Thread(target=_feed, args=(process.stdin, text), daemon=True).start()
+                process.stdin = None
             while True:
                 with suppress(subprocess.TimeoutExpired):
-                    out, err = process.communicate(text, _POLL_S)
+                    out, err = process.communicate(timeout=_POLL_S)
                     return subprocess.CompletedProcess(command, process.returncode, out, err)
-                text = None  # the rest of it is on its way
                 passed_s = time.monotonic() - began
                 if in_a_hurry() and limit_s == timeout_s:
                     limit_s = min(passed_s + hurried_timeout_s, timeout_s or float("inf"))
@@ -49,6 +54,12 @@ def run_program(
         except BaseException:
             kill_group(process.pid)
             raise
+
+
+def _feed(stdin: IO[str], text: str) -> None:
+    """Write all of it, unless the program ends before; then close."""
+    with suppress(BrokenPipeError), stdin:
+        stdin.write(text)
 
 
 def kill_group(leader: int) -> None:

@@ -16,7 +16,7 @@ from .results.reads import summarize_reads
 from .results.statistics import summarize_queries
 from .session import Request, Session, open_session
 from .show.answers import describe_answers
-from .show.notes import list_notes
+from .show.notes import summarize_notes
 from .show.progress import make_display
 from .show.stored import tabulate_figures, tabulate_readers
 from .show.tables import describe_durations
@@ -71,6 +71,8 @@ def run_queries(
                 phases_s=report.phases_s,
                 queries_per_s=report.queries_per_s,
                 answers=report.answers,
+                long_windows=report.long_windows,
+                index_build_s=report.index_build_s,
                 **_list_measured(report),
             )
             unwritten = running.write(result)
@@ -78,10 +80,8 @@ def run_queries(
     for title, table in tabulate_readers(result, terminal).items():
         say(f"{title}\n{table.text(width=terminal_width())}\n")
     say(tabulate_figures(result, terminal).text(width=terminal_width()))
-    say_prose(describe_durations(result))
-    if checked := describe_answers(result):
-        say_prose(checked)
-    for line in list_notes(result, terminal):
+    above = describe_durations(result), describe_answers(result)
+    for line in summarize_notes(result, terminal, *above):
         say_prose(line)
     if unwritten:
         raise unwritten

@@ -88,14 +88,21 @@ class Running:
         end = self.describe_end()
         return f"{failure}; {end}" if end else failure
 
-    def make_settings(self, data: DataSet, *loads: Load, token: str | None = None) -> RunSettings:
+    def make_settings(
+        self,
+        data: DataSet,
+        *loads: Load,
+        token: str | None = None,
+        loads_by_prefill: bool = False,
+    ) -> RunSettings:
         """What collector and workers are told of a run: a group of workers for each load.
 
-        Runs that one collector makes one after the other share its `token`.
+        Runs that one collector makes one after the other share its `token`. `loads_by_prefill`: see there.
         """
         name, module = self.target.name, self.target.module
         settings = make_settings(name, module, self.values, data, *loads, token=token)
-        return settings.model_copy(update={"look_up": self.look_up})
+        own = {"look_up": self.look_up, "loads_by_prefill": loads_by_prefill}
+        return settings.model_copy(update=own)
 
     def make_result(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -12,21 +13,23 @@ from typing import Any
 from pydantic import ValidationError
 
 from simulator.contract import DataSet, Load
-from simulator.errors import OptionError
+from simulator.errors import OptionError, unknown_option
 from simulator.logs import SHORTEST_WORD
 from simulator.modules import load_module
 from simulator.modules.base import AnyModule
-from simulator.modules.options import Options, parse_options
+from simulator.modules.options import HIDDEN, Options, parse_options
 from simulator.workloads.base import WorkloadOptions
 
 from .cluster import Place
-from .config import Config, ExecutorName, Target, load_config
+from .config import Config, ExecutorName, Target, hide_values, load_config
 from .disturbances import Action, Disturbance, Disturber, check_disturbances, parse_disturbance
 from .embedded import EmbeddedPostgres
 from .errors import ConfigError
+from .exclusion.addresses import list_claims
+from .exclusion.claims import claim_databases
 from .executors import make_executor
 from .live.serving import LiveWish, serve_live
-from .output import note
+from .output import warn_once
 from .plan import QUERIES, merge_options, option_names, split_options
 from .results.store import ResultFolder, now
 from .running import Running, say_nothing
@@ -35,7 +38,8 @@ from .workloads import Chosen, choose_workload, complete_data, read_options
 
 # Stands for the connection string of a server that is not started yet.
 _NOT_STARTED = "host=/not-started"
-_STAND_IN = "known-in-the-cluster"
+_STAND_INS = ("known-in-the-cluster", "https://known-in-the-cluster", "host=known-in-the-cluster")
+"""For an option that only a Secret of the cluster holds: a text, a URL, or a connection string."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ class Session:
     """The same, validated; None if a Secret of the cluster holds some of them."""
     disturbances: Sequence[Disturbance] = ()
     """What is done to the database in each run."""
+    written: Mapping[str, str] = field(default_factory=dict)
+    """Options with values of the environment -> as they stand in the config file."""
 
     def complete(self, data: DataSet, existing: bool = False) -> DataSet:
         """The data set with the session's workload; `existing`: of events that are there already."""
@@ -89,23 +95,31 @@ class Session:
         return completed
 
     def complete_values(self) -> dict[str, Any]:
-        """The module's options as given, with stand-ins for the passwords that a Secret of the cluster holds:
-        all that can be known here of what else it holds is that the module has it."""
+        """The module's options as given, with stand-ins for those that only a Secret of the cluster holds."""
         if self.options is not None:
             return self.values
-        fields = self.module.options_model.model_fields.items()
-        secret = {name: _STAND_IN for name, field in fields if not field.repr}
-        needed = {
-            name: _STAND_IN for name, field in fields if name in secret and field.is_required()
-        }
-        for stand_ins in (needed, secret):
+        model = self.module.options_model
+        fields = model.model_fields
+        secret = {name: _choose_stand_in(model, name) for name in fields if name not in self.values}
+        needed = {name: text for name, text in secret.items() if fields[name].is_required()}
+        mapped = {name: secret[name] for name in self._mapped & secret.keys()}
+        hidden = {name: text for name, text in secret.items() if not fields[name].repr}
+        # A user name without its password is refused by some modules.
+        passwords = {name: text for name, text in hidden.items() if "password" in name}
+        for more in (mapped, {}, passwords, hidden):
+            stand_ins = needed | more
             with suppress(ValidationError):
-                self.module.options_model.model_validate(stand_ins | self.values)
+                model.model_validate(stand_ins | self.values)
                 return stand_ins | self.values
         raise ConfigError(
             f"target {self.target.name}: this command needs to know the module's options: write them into"
             " the config file, all but the passwords in the Secret (existingSecret)"
         )
+
+    @property
+    def _mapped(self) -> set[str]:
+        """The options that keys of the target's Secret are said to be."""
+        return set(self.target.kubernetes.get("secretKeys") or ())
 
     def assume_options(self) -> Options:
         """The module's options, with those stand-ins; ConfigError if too few are known."""
@@ -115,6 +129,11 @@ class Session:
         """The options of module and workload as they may be shown, for the result."""
         own = self.workload_options.model_dump(mode="json")
         shown = {**own, **self._public_module_options()}
+        for name, written in self.written.items():
+            # Figures and choices are conditions of the measurement, and no secrets.
+            given = getattr(self.options, name, shown.get(name))
+            if type(given) is str and shown[name] != HIDDEN:
+                shown[name] = hide_values(shown[name], written)
         return shown if self.queries is None else shown | {QUERIES: self.queries}
 
     def result_options(self, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +154,7 @@ class Session:
             secret = {
                 name for name, f in self.module.options_model.model_fields.items() if not f.repr
             }
-            given = {name: "***" if name in secret else v for name, v in self.values.items()}
+            given = {name: HIDDEN if name in secret else v for name, v in self.values.items()}
             return given | {"existingSecret": self.target.kubernetes["existingSecret"]}
         shown = self.options.public()
         if self.target.start_server:
@@ -144,7 +163,8 @@ class Session:
 
     @contextmanager
     def start(self, command: str, interrupts: Interrupts) -> Iterator[Running]:
-        """Everything up: result folder, live page, the target's server if the tool starts it, executor."""
+        """Everything up: result folder, live page, the target's server if the tool starts it, executor. The
+        database is this command's alone, unless it is `doctor`, which changes nothing."""
         started = now()
         folder = ResultFolder(self.request.output, started, command, self.target.name)
         with ExitStack() as stack:
@@ -162,6 +182,9 @@ class Session:
                 )
             )
             executor.check_disturbances(self.disturbances)
+            if command != "doctor":
+                who = f"{command} (process {os.getpid()})"
+                stack.enter_context(claim_databases(list_claims([self]), who))
             values = dict(self.values)
             doers = dict(executor.find_doers())
             server = None
@@ -189,6 +212,19 @@ class Session:
             )
 
 
+def _choose_stand_in(model: type[Options], name: str) -> str:
+    """A text that the option can have."""
+
+    def is_refused(text: str) -> bool:
+        try:
+            model.model_validate({name: text})
+        except ValidationError as error:
+            return any(one["loc"][:1] == (name,) for one in error.errors())
+        return False
+
+    return next((text for text in _STAND_INS if not is_refused(text)), _STAND_INS[0])
+
+
 def find_module(config: Config, target: Target) -> type[AnyModule]:
     """A target's module; ConfigError, which says where it is named, if there is none of that name."""
     try:
@@ -204,6 +240,10 @@ def open_session(request: Request) -> Session:
     module = find_module(config, target)
     for unknown in config.unknown_keys(target.name, partial(option_names, module)):
         raise ConfigError(unknown)
+    for option in target.kubernetes.get("secretKeys") or {}:
+        if option not in (known := module.options_model.option_names(target.options)):
+            named = config.where("targets", target.name, "kubernetes", "secretKeys", option)
+            raise ConfigError(f"{named}: {unknown_option(option, known)}")
     executor = ExecutorName(request.executor) if request.executor else target.executor
     if target.start_server and executor is not ExecutorName.LOCAL:
         raise ConfigError(
@@ -256,13 +296,14 @@ def open_session(request: Request) -> Session:
         split.queries,
         options,
         _read_disturbances(request, target, executor),
+        {key: text for key, text in target.written.items() if key not in from_command_line},
     )
 
 
 def _read_disturbances(
     request: Request, target: Target, executor: ExecutorName
 ) -> Sequence[Disturbance]:
-    found = [parse_disturbance(text) for text in request.disturb or target.disturbances]
+    found = list(map(parse_disturbance, request.disturb)) or target.disturbances
     actions = [Action.RUN]
     if executor is ExecutorName.KUBERNETES:
         actions += [Action.DELETE_PODS, Action.RESTART, Action.SCALE]
@@ -274,8 +315,8 @@ def _read_disturbances(
 
 def _warn_of_short_secrets(target: Target, options: Options) -> None:
     if any(0 < len(secret) < SHORTEST_WORD for secret in options.secrets()):
-        note(
-            f"warning: target {target.name} has a password or token of fewer than {SHORTEST_WORD}"
+        warn_once(
+            f"target {target.name} has a password or token of fewer than {SHORTEST_WORD}"
             " characters: in messages and logs it is only starred out where one is meant to stand"
         )
 

@@ -80,6 +80,8 @@ begin() {
   if [ "$NODE_COUNT" = 1 ]; then TOPOLOGY=single-node.yaml; else TOPOLOGY=multi-node.yaml; fi
   if [ "$VARIANT" = local ]; then
     IMAGE=${IMAGE:-$LOCAL_IMAGE}
+    # What else it had would become a part of the manifest.
+    case $IMAGE in *[!A-Za-z0-9._/:@-]*) fail "--image: that is no name of an image" ;; esac
     VOLUMES=$LABEL=$DATABASE
   elif [ "$IMAGE" ]; then
     fail "$DATABASE: an image can be chosen for --variant local only; else it is in $TOPOLOGY"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import math
+import zlib
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from hdrh import codec
 from hdrh.histogram import HdrHistogram
 
 from .contract import LatencyMs
+from .errors import SimulatorError
 
 if TYPE_CHECKING:
     from numpy import signedinteger
@@ -25,6 +29,20 @@ _PENDING = 512
 
 _COARSE_PARTS = 16
 """Parts of each power of two in coarse counts. A percentile from them is at most 3 % off."""
+
+LEAST_REQUESTS = {99.0: 100, 99.9: 1_000}
+"""Percentile -> requests without which it isn't known: of fewer, the slowest one decides alone."""
+
+
+class HistogramError(SimulatorError):
+    """A text is no histogram of this tool."""
+
+
+_DAMAGED = (
+    ValueError, LookupError, ArithmeticError, zlib.error, HistogramError, codec.HdrCookieException,
+    codec.HdrLengthException, codec.HdrHistogramSettingsException,
+)  # fmt: skip
+"""What the library says of a text that is no histogram."""
 
 _SHOWN = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9, "max": 100.0}
 
@@ -83,11 +101,37 @@ class LatencyRecorder:
 
 
 def merge_histograms(encoded: Iterable[str]) -> HdrHistogram:
-    """The sum of encoded histograms (percentiles can't be averaged, counts can be added)."""
+    """The sum of encoded histograms (percentiles can't be averaged, counts can be added). HistogramError if
+    one is damaged, or isn't laid out as `new_histogram`."""
     merged = new_histogram()
     for text in encoded:
-        merged.decode_and_add(text)
+        try:
+            _check_payload(text)
+            merged.decode_and_add(text)
+        except _DAMAGED as error:
+            raise HistogramError(
+                "a histogram is damaged, or not of this tool: leave its result out, or measure again"
+            ) from error
     return merged
+
+
+def _check_payload(text: str) -> None:
+    """Inflate no more than a histogram can have: a few bytes may inflate to gigabytes. HistogramError if
+    there is more, or if its header says that it is laid out in another way."""
+    packed = base64.b64decode(text, validate=True)
+    inflater = zlib.decompressobj()
+    most = codec.payload_header_size + _layout().counts_len * codec.V2_MAX_WORD_SIZE_IN_BYTES
+    payload = inflater.decompress(packed[codec.ext_header_size :], most)
+    if not inflater.eof:
+        raise HistogramError("too long")
+    header = codec.PayloadHeader.from_buffer_copy(payload)
+    own = (
+        header.significant_figures,
+        header.lowest_trackable_value,
+        header.highest_trackable_value,
+    )
+    if own != (_DIGITS, _LOWEST_US, _HIGHEST_US):
+        raise HistogramError("laid out in another way")
 
 
 def encode_histogram(histogram: HdrHistogram) -> str:
@@ -117,11 +161,19 @@ def values_at(histogram: HdrHistogram, percents: Sequence[float]) -> list[float]
 
 
 def latency_ms(histogram: HdrHistogram) -> LatencyMs | None:
-    """The percentiles that a table shows, or None if nothing was recorded."""
-    if not histogram.get_total_count():
+    """The percentiles that a table shows, without those that so few requests don't have; None if nothing
+    was recorded."""
+    count = histogram.get_total_count()
+    if not count:
         return None
-    found = values_at(histogram, list(_SHOWN.values()))
-    return LatencyMs(**{name: us / 1000 for name, us in zip(_SHOWN, found, strict=True)})
+    known = {name: percent for name, percent in _SHOWN.items() if has_percentile(percent, count)}
+    found = values_at(histogram, list(known.values()))
+    return LatencyMs(**{name: us / 1000 for name, us in zip(known, found, strict=True)})
+
+
+def has_percentile(percent: float, requests: int) -> bool:
+    """Whether so many requests are enough for a percentile to be shown."""
+    return requests >= LEAST_REQUESTS.get(percent, 1)
 
 
 def coarsen_histogram(histogram: HdrHistogram, pending_s: Sequence[float] = ()) -> CoarseCounts:
@@ -144,7 +196,7 @@ def coarsen_histogram(histogram: HdrHistogram, pending_s: Sequence[float] = ()) 
 
 
 def find_percentile_ms(coarse: Iterable[CoarseCounts], percentile: float) -> float | None:
-    """A percentile of all requests in these together, in ms; None if there are none."""
+    """A percentile of all requests in these together, in ms; None if there are too few."""
     return find_percentiles_ms(coarse, [percentile])[0]
 
 
@@ -153,17 +205,20 @@ def find_percentiles_ms(
     percentiles: Sequence[float],
     before: Iterable[CoarseCounts] = (),
 ) -> list[float | None]:
-    """Percentiles of all requests in these together, in ms; None if there are none. `before`: what was in
+    """Percentiles of all requests in these together, in ms; None if there are too few. `before`: what was in
     them earlier, and is left out."""
     import numpy as np
 
     _, middle_us = _make_parts()
     # What was counted while it was being recorded may be missing, or be there twice.
     up_to = np.maximum(_add_up(coarse) - _add_up(before), 0).cumsum()
-    if not up_to[-1]:
-        return [None] * len(percentiles)
-    wanted = [max(1, int(up_to[-1] * percentile / 100 + 0.5)) for percentile in percentiles]
-    return [float(us) / 1000 for us in middle_us[up_to.searchsorted(wanted)]]
+    count = int(up_to[-1])
+    return [
+        float(middle_us[up_to.searchsorted(max(1, int(count * percentile / 100 + 0.5)))]) / 1000
+        if count and has_percentile(percentile, count)
+        else None
+        for percentile in percentiles
+    ]
 
 
 def _add_up(coarse: Iterable[CoarseCounts]) -> IntArray:
@@ -171,7 +226,8 @@ def _add_up(coarse: Iterable[CoarseCounts]) -> IntArray:
 
     counts = np.zeros(len(_make_parts()[0]), np.int64)
     for number, requests in coarse:
-        counts[number : number + len(requests)] += np.array(requests, np.int64)
+        own = counts[number : number + len(requests)]
+        own += np.array(requests[: len(own)], np.int64)
     return counts
 
 

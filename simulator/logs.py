@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import re
@@ -28,14 +29,29 @@ _IN_HEADER = re.compile(
 )
 
 
+# A part of base64, in either alphabet; and one that stands as a login.
+_ENCODED = re.compile(r"[\w+/-]{8,}={0,2}", re.ASCII)
+_LOGIN = re.compile(r"(\bbasic\W{1,4})([\w+/-]{8,}={0,2})", re.ASCII | re.IGNORECASE)
+_GRAM = 4
+"""So many characters of a secret in a row within base64 are no accident."""
+
+
 class Redactor:
     """Stars secrets out of texts: where secrets stand, and long ones wherever they are a word."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    def __init__(self, secrets: Iterable[str], public: str = "") -> None:
+        """`public`: what everybody may see. A secret that is a word of it, such as the password `postgres`
+        beside the host `postgres`, can't be told from that word, and is treated as a short one."""
+        words = set(re.findall(r"\w+", public))
         known = [secret for secret in secrets if secret]
+        self._grams = {
+            octets[at : at + _GRAM]
+            for octets in (one.encode() for one in known if len(one) >= SHORTEST_WORD)
+            for at in range(len(octets) - _GRAM + 1)
+        }
         # The longest first: one may be the beginning of another.
         every = sorted({form for one in known for form in _forms(one)}, key=len, reverse=True)
-        long = [form for form in every if len(form) >= SHORTEST_WORD]
+        long = [form for form in every if len(form) >= SHORTEST_WORD and form not in words]
         self._in_place: re.Pattern[str] | None = None
         self._as_word: re.Pattern[str] | None = None
         if every:
@@ -51,7 +67,30 @@ class Redactor:
             text = self._in_place.sub(r"\1\2***", text)
         if self._as_word is not None:
             text = self._as_word.sub("***", text)
+        if self._grams:
+            text = _ENCODED.sub(self._hide_encoded, text)
+        text = _LOGIN.sub(_hide_login, text)
         return _IN_HEADER.sub(r"\1***", _IN_URL.sub(r"\1***@", text))
+
+    def _hide_encoded(self, found: re.Match[str]) -> str:
+        """Base64 with a part of a secret in it, of a login that a server echoes, say: even cut off."""
+        for start in range(4):
+            octets = _decode(found[0][start:])
+            if any(octets[at : at + _GRAM] in self._grams for at in range(len(octets))):
+                return "***"
+        return found[0]
+
+
+def _hide_login(found: re.Match[str]) -> str:
+    """A login that isn't known: what decodes to a text. Words after `basic` don't."""
+    octets = _decode(found[2])
+    return f"{found[1]}***" if octets.isascii() and octets.decode().isprintable() else found[0]
+
+
+def _decode(text: str) -> bytes:
+    """What whole groups of base64 say, in either alphabet."""
+    whole = text.rstrip("=").replace("-", "+").replace("_", "/")
+    return base64.b64decode(whole[: len(whole) // 4 * 4])
 
 
 def _forms(secret: str) -> Iterable[str]:
@@ -94,10 +133,10 @@ def configure_logging() -> None:
 _known = Redactor(())
 
 
-def hide(secrets: Sequence[str]) -> None:
-    """From now on, no log line and no text from `redact` shows one of these."""
+def hide(secrets: Sequence[str], public: str = "") -> None:
+    """From now on, no log line and no text from `redact` shows one of these; see `Redactor`."""
     global _known  # noqa: PLW0603 - a process has one run, and one set of secrets
-    _known = Redactor(secrets)
+    _known = Redactor(secrets, public)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(RedactingFormatter(_known))
 

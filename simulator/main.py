@@ -45,7 +45,8 @@ def _arguments() -> argparse.Namespace:
         role.add_argument("--settings", type=Path, required=True, metavar="FILE")
         role.add_argument(
             "--credentials", type=Path, metavar="FOLDER",
-            help="each file in it is an option of the database module, over those of the settings",
+            help="each file in it that is called like an option of the database module is one, over those of"
+            " the settings",
         )  # fmt: skip
     roles.add_parser("launcher", help="start collector and workers of the local executor")
     arguments = parser.parse_args()
@@ -57,7 +58,7 @@ def _arguments() -> argparse.Namespace:
 def credentials(folder: Path) -> dict[str, str]:
     """A mounted Secret: file name -> content. Kubernetes' own links in it begin with a dot."""
     return {
-        path.name: path.read_text().strip()
+        path.name: path.read_text(errors="replace").strip()
         for path in folder.iterdir()
         if path.is_file() and not path.name.startswith(".")
     }
@@ -87,7 +88,7 @@ def main() -> int:
     series = read_settings(arguments.settings)
     if arguments.credentials:
         for settings in series:
-            settings.options |= credentials(arguments.credentials)
+            settings.secret = credentials(arguments.credentials)
     if arguments.role == "worker":
         from .worker import run_worker
 

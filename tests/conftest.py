@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import shutil
 import tempfile
-from collections.abc import Generator, Iterator
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
 import psycopg2
@@ -24,6 +25,30 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+MOST_LINES = 10
+"""Of the summary of skipped tests."""
+
+
+def summarize_skips(reasons: Iterable[str]) -> list[str]:
+    """How many tests each reason has skipped, the most first; the last line sums up what is left."""
+    counts = Counter(reason.removeprefix("Skipped: ") for reason in reasons).most_common()
+    shown = counts if len(counts) <= MOST_LINES else counts[: MOST_LINES - 1]
+    lines = [f"{count:,} {'test' if count == 1 else 'tests'}: {reason}" for reason, count in shown]
+    if rest := counts[len(shown) :]:
+        others = f"{sum(count for _, count in rest):,} tests"
+        lines.append(f"{others}: {len(rest)} other reasons; pytest -rs lists them all")
+    return lines
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why tests were skipped, in a few lines; each for itself only with -rs."""
+    skipped = terminalreporter.getreports("skipped")
+    if skipped and "s" not in terminalreporter.reportchars:
+        terminalreporter.section("skipped")
+        for line in summarize_skips(report.longrepr[2] for report in skipped):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

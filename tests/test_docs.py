@@ -13,6 +13,8 @@ import yaml
 from click.testing import CliRunner
 
 from cli.main import commands
+from cli.results.store import read_result
+from cli.show.notes import summarize_notes
 from simulator.workloads.definition import Definition
 from simulator.workloads.queries import Query
 from simulator.workloads.yaml_source import parse_definition
@@ -103,6 +105,13 @@ def test_tables_printed_are_those_of_the_stored_results(document: str, result: s
     titles = ("Inserts per second", "Durations, seconds")
     table = next(part for title in titles for part in shown.split(f"\n{title}\n")[1:])
     assert table.split("\n\n")[0].strip("\n") in (ROOT / document).read_text()
+
+
+@pytest.mark.parametrize("result", ["demo-insert", "demo-query"])
+def test_the_lines_below_the_readmes_tables_are_those_of_the_stored_results(result: str) -> None:
+    readme = (ROOT / "README.md").read_text()
+    for line in summarize_notes(read_result(ROOT / "img" / "results" / f"{result}.json"), False):
+        assert f"\n{line}\n" in readme
 
 
 @pytest.mark.parametrize("result", ["example-disturbed", "example-rolling"])

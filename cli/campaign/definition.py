@@ -21,8 +21,9 @@ from pydantic import (
     model_validator,
 )
 
-from simulator.errors import OptionError, did_you_mean, one_line
-from simulator.workloads.yaml_source import check_tree, find_place, load_yaml
+from simulator.documents import DocumentError, read_yaml
+from simulator.errors import OptionError, did_you_mean
+from simulator.workloads.yaml_source import check_tree, find_place
 
 from ..commands.options import Duration
 from ..errors import ConfigError
@@ -230,9 +231,13 @@ class Definition(_Part):
         return self
 
     def find_installation(self, label: str) -> Installation | None:
-        """How a target is installed; None if it is there already."""
+        """How a target is installed: as it says itself, and otherwise as the campaign says; None if it is
+        there already."""
         own = self.targets[label]
-        return own.install if "install" in own.model_fields_set else self.install
+        if "install" not in own.model_fields_set or own.install is None or self.install is None:
+            return own.install if "install" in own.model_fields_set else self.install
+        said = {name: getattr(own.install, name) for name in own.install.model_fields_set}
+        return self.install.model_copy(update=said)
 
     def list_nodes(self, label: str) -> list[int | None]:
         """The numbers of nodes that a target is tried with; None: as it is, or as its recipe has it."""
@@ -285,20 +290,14 @@ def _check_name(name: str) -> None:
 def load_definition(path: Path) -> Definition:
     """Read a campaign's file; ConfigError with file, line and key if it can't be used."""
     try:
-        root, document = load_yaml(path.read_text(encoding="utf-8"))
+        root, document = read_yaml(path)
         check_tree(root, str(path))
     except FileNotFoundError:
         raise ConfigError(
             f"there is no file {path}; to begin with one: {program()} campaign --example > {path}"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"can't read {path}: {one_line(error)}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        said = one_line(getattr(error, "problem", None) or error)
-        raise ConfigError(
-            f"{path}:{mark.line + 1 if mark else 1}: no valid YAML: {said}"
-        ) from error
+    except DocumentError as error:
+        raise ConfigError(error.at(path)) from error
     except OptionError as error:
         raise ConfigError(str(error)) from error
     if not isinstance(document, dict):

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from simulator import __version__
+from simulator.documents import DocumentError, read_json
+from simulator.texts import printable_line
 
 from ..errors import ConfigError, RunFailed
 from ..output import explain, write_whole
 from ..results.store import FILE_NAME, StoredResult, list_results, now
 from .definition import Definition
-from .plan import Turn, describe_change
+from .plan import Turn, describe_change, join_definitions, keep_common, match_name
 
 
 class CampaignFolder:
@@ -32,6 +34,7 @@ class CampaignFolder:
         self._replaced = path / "replaced"
         self._plan = path / "plan.json"
         self._failed = path / "failed.json"
+        self._times = path / "times.json"
         self._log = path / "campaign.log"
 
     @contextmanager
@@ -58,33 +61,44 @@ class CampaignFolder:
     def keep_plan(
         self, file: Path, definition: Definition, targets: Mapping[str, str], turns: list[Turn]
     ) -> None:
-        """Write the plan, with a copy of the file, if there is none yet. `targets`: target -> digest of
-        what the config file says of it."""
-        if self._plan.exists():
-            return
+        """Write the plan, with a copy of the file; candidates that an earlier one had stay in it. `targets`:
+        target -> digest of what the config file says of it."""
+        before = self._read(self._plan) if self._plan.exists() else {}
+        jobs = {one["name"]: one for one in before.get("jobs", [])}
+        jobs |= {
+            job.name: {
+                "name": job.name, "candidate": str(job.candidate), "command": job.command,
+                "arguments": list(job.arguments),
+            }
+            for turn in turns
+            for job in turn
+        }  # fmt: skip
         plan = {
             "version": __version__,
             "made_at": now().isoformat(timespec="seconds"),
-            "definition": definition.model_dump(mode="json", exclude_unset=True),
-            "targets": dict(targets),
-            "jobs": [
-                {"name": job.name, "command": job.command, "arguments": list(job.arguments)}
-                for turn in turns
-                for job in turn
-            ],
+            **before,
+            "definition": join_definitions(
+                before.get("definition", {}), definition.model_dump(mode="json", exclude_unset=True)
+            ),
+            "targets": before.get("targets", {}) | dict(targets),
+            "jobs": list(jobs.values()),
         }
         write_whole(self.path / "campaign.yaml", file.read_bytes())
         write_whole(self._plan, json.dumps(plan, indent=1))
 
+    def list_candidates(self) -> list[str]:
+        """All candidates that the campaign has had, in order."""
+        jobs = self._read(self._plan)["jobs"] if self._plan.exists() else []
+        return list(dict.fromkeys(one.get("candidate", one["name"]) for one in jobs))
+
     def check_plan(self, file: Path, definition: Definition, targets: Mapping[str, str]) -> None:
-        """ConfigError, which says what has changed, if the folder was begun with another plan."""
+        """ConfigError, which says what has changed, if the folder was begun with another plan. Candidates may
+        come and go, and repetitions be added."""
         if not self._plan.exists():
             return
         before = self._read(self._plan)
         now_ = definition.model_dump(mode="json", exclude_unset=True)
-        changes = describe_change(before["definition"], now_)
-        if not changes and json.dumps(before["definition"]) != json.dumps(now_):
-            changes = ["the order of its keys"]
+        changes = describe_change(*keep_common(before["definition"], now_))
         changes += [
             f"target {name} in the config file"
             for name, digest in targets.items()
@@ -94,7 +108,8 @@ class CampaignFolder:
             more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
             raise ConfigError(
                 f"{file} is not what {self.path} was begun with: {'; '.join(changes[:3])}{more}\n"
-                "Undo that to go on, or begin anew in another folder with --output."
+                "Undo that to go on, or begin anew in another folder with --output. Targets, variants and"
+                " repeats may be added, and targets and variants be left out."
             )
 
     def find_done(self, names: Collection[str]) -> dict[str, StoredResult]:
@@ -102,14 +117,36 @@ class CampaignFolder:
         if not self.results.is_dir():
             return {}
         return {
-            str(one.result.label): one
+            name: one
             for one in list_results(self.results)
-            if one.result.complete and one.result.label in names
+            if one.result.complete and (name := match_name(one.result.label, names))
         }
 
-    def find_failed(self) -> dict[str, str]:
+    def find_others(self, names: Collection[str]) -> list[str]:
+        """Folders with whole results of candidates that aren't in the plan any more."""
+        jobs = self._read(self._plan)["jobs"] if self._plan.exists() else []
+        earlier = {one["name"] for one in jobs} - set(names)
+        return [
+            one.id
+            for one in list_results(self.results)
+            if one.result.complete
+            and one.result.label in earlier
+            and not match_name(one.result.label, names)
+        ]
+
+    def find_failed(self, names: Collection[str]) -> dict[str, str]:
         """Job -> why it failed."""
-        return self._read(self._failed) if self._failed.exists() else {}
+        kept = self._read(self._failed) if self._failed.exists() else {}
+        return {name: why for label, why in kept.items() if (name := match_name(label, names))}
+
+    def find_times(self) -> dict[str, float]:
+        """Job -> seconds that it took."""
+        return self._read(self._times) if self._times.exists() else {}
+
+    def keep_time(self, name: str, took_s: float) -> None:
+        """Note how long a job took."""
+        times = self.find_times() | {name: round(took_s, 3)}
+        write_whole(self._times, json.dumps(times, indent=1))
 
     def keep_failed(self, failed: Mapping[str, str]) -> None:
         """Replace what is kept of failures."""
@@ -134,15 +171,16 @@ class CampaignFolder:
         """Add a line, with the time in UTC."""
         try:
             with self._log.open("a") as file:
-                file.write(f"{now():%Y-%m-%dT%H:%M:%SZ} {text}\n")
+                file.write(f"{now():%Y-%m-%dT%H:%M:%SZ} {printable_line(text)}\n")
         except OSError as error:
             raise RunFailed(f"can't write {self._log}: {explain(error)}") from error
 
     @staticmethod
     def _read(file: Path) -> dict[str, Any]:
         try:
-            found = json.loads(file.read_bytes())
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{file} can't be read: begin anew in another folder") from error
-        assert isinstance(found, dict)
+            found = read_json(file)
+            if not isinstance(found, dict):
+                raise DocumentError("is damaged")
+        except (FileNotFoundError, DocumentError) as error:
+            raise ConfigError(f"{file} {error}: begin anew in another folder") from error
         return found

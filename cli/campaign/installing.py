@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from simulator.documents import DocumentError, read_json
 from simulator.errors import one_line
 
 from ..cluster import Place
@@ -206,8 +207,8 @@ class Installer:
 
     def _read_note(self) -> dict[str, str]:
         try:
-            found = json.loads(self._note_file.read_bytes())
-        except (OSError, ValueError):
+            found = read_json(self._note_file)
+        except (FileNotFoundError, DocumentError):
             return {}
         return found if isinstance(found, dict) else {}
 

@@ -282,6 +282,35 @@ def describe_change(before: Any, now: Any, place: str = "") -> list[str]:
     return [f"{place}: {before} is now {now}"]
 
 
+def keep_common(
+    before: Mapping[str, Any], now: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two definitions as plain values without what may change under way: targets and variants that only one
+    of them has, and more repetitions."""
+    kept_before, kept_now = dict(before), dict(now)
+    for key in ("targets", "variants"):
+        old, new = before.get(key) or {}, now.get(key) or {}
+        kept_before[key] = {name: one for name, one in old.items() if name in new}
+        kept_now[key] = {name: one for name, one in new.items() if name in old}
+    if now.get("repeats", 1) >= before.get("repeats", 1):
+        kept_before["repeats"] = kept_now["repeats"] = None
+    return kept_before, kept_now
+
+
+def join_definitions(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """A definition with the targets and variants of an earlier one, too, which have results."""
+    joined = dict(now)
+    for key in ("targets", "variants"):
+        if before.get(key) or now.get(key):
+            joined[key] = {**(before.get(key) or {}), **(now.get(key) or {})}
+    return joined
+
+
+def match_name(label: str | None, names: Collection[str]) -> str | None:
+    """The job that a result belongs to: of a campaign that had one repetition at first, the first one."""
+    return next((name for name in (label, f"{label} 1") if name in names), None)
+
+
 def list_left(turns: Sequence[Turn], done: Collection[str], failed: Collection[str]) -> list[Turn]:
     """What is still to do, in order, by the names of the jobs that are done or have failed.
 

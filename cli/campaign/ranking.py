@@ -1,22 +1,36 @@
-"""Who is first, by how much, and who can't be told apart. Pure."""
+"""Who is first, by how much, and between whom it is undecided. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
-from statistics import geometric_mean
+from math import inf
+from statistics import fmean
 
-from ..results.comparison import Compared, collect_samples, compare, compare_samples
+from ..results.comparison import compare_samples
 from ..results.model import Result
 from ..results.naming import format_options
 from ..results.place import Place
+from ..results.statistics import Ratio
 from ..show.clients import describe_client_costs
-from ..show.ratios import MOST_PLACES, lead_comparison
+from ..show.ratios import MOST_PLACES, format_factor, format_speed_interval, lead_comparison
 from ..show.tables import format_ms, format_rate
+from .samples import (
+    CAPACITY,
+    Measured,
+    collect_measured,
+    estimate_speed,
+    list_common,
+    take_best_workers,
+)
 
 MOST_UNEQUAL = 1.05
 """How many times as many events some queries may meet as others."""
+
+RANKING_ERROR = 0.001
+"""How often a ranking of equals may call any of them faster: shared out over all pairs (Bonferroni). So rare
+since a decision rests on it, and since neighbouring runs on a busy machine vary alike."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +42,8 @@ class Ranking:
 
 
 _ONE_REPETITION = (
-    "One repetition: what changed on the machine between the candidates is among their differences. Give"
-    " repeats: 6, and runs: 1 for the same time."
+    "One repetition ranks nobody: what changed on the machine between the candidates is among their"
+    " differences. Give repeats: 6, and runs: 1 for the same time."
 )
 """Of equals measured in blocks `benchmarks/false_alarms` finds a quarter and more called different."""
 
@@ -42,49 +56,39 @@ _ALL_KEPT_UP = (
     " only times rank them."
 )
 
-Samples = Mapping[Place, Sequence[float]]
-"""What a result has measured: where -> a figure for each run."""
 
+def rank_candidates(
+    step: str,
+    measured: Mapping[str, Sequence[Result]],
+    repeats: int,
+    failed: Mapping[str, int] | None = None,
+) -> Ranking:
+    """The candidates of a step with their figures, the fastest first where it is decided who that is.
+    `measured`: candidate -> its results, one for each repetition that gave one; `failed`: candidate -> number
+    of repetitions that gave none.
 
-@dataclass(frozen=True)
-class _Measured:
-    """What a candidate has measured in a step."""
-
-    results: Sequence[Result]
-    """One for each repetition that gave one."""
-    samples: Sequence[Samples]
-    """Of each of them."""
-
-    @property
-    def known(self) -> bool:
-        """Whether there is a figure."""
-        return any(self.samples)
-
-
-def rank_candidates(step: str, measured: Mapping[str, Sequence[Result]], repeats: int) -> Ranking:
-    """The candidates of a step by their speed, the best first. `measured`: candidate -> its results, one
-    for each repetition that gave one; who has none is named last.
-
-    Each repetition is one sample: runs within it share the moment at which they were made. With a single
-    one, its runs are the samples. Where the candidates have other worker counts, each stands with
-    the one at which it is fastest.
+    Each repetition is one sample: runs within it share the moment at which they were made. Where the
+    candidates have other worker counts, each stands with the one at which it is fastest.
     """
-    known, chosen = _take_best_workers(_collect_known(measured))
-    given = _tell_given(measured)
+    given = _describe_given(measured)
     lines = [given] if given else []
-    if known:
-        base = next(iter(known.values()))
-        by_speed = sorted(known, key=lambda name: -_score(base, known[name]))
-        lines += _tell(by_speed, known)
+    collected = {
+        name: collect_measured(results, (failed or {}).get(name, 0), given is not None)
+        for name, results in measured.items()
+    }
+    known = {name: own for name, own in collected.items() if own.samples}
+    known, chosen = take_best_workers(known)
+    alone = max((own.repetitions for own in collected.values()), default=0) < 2
+    lines += _list_figures(known) if alone else _list_ranks(known)
     if chosen:
-        said = ", ".join(f"{name} {count:,}" for name, count in chosen.items())
-        lines.append(f"Inserts of each at its best number of workers: {said}.")
+        told = ", ".join(f"{name} {count:,}" for name, count in chosen.items())
+        lines.append(f"Inserts of each at its best number of workers: {told}.")
     lines += _name_best_settings(measured)
-    for name, results in measured.items():
-        if name not in known:
-            lines.append(f"{name}: nothing to rank.")
-        elif len(results) < repeats:
-            lines.append(f"{name}: from {len(results)} of {repeats} repetitions only.")
+    for name, own in collected.items():
+        if not own.samples:
+            lines.append(f"{name}: no figure: {_describe_missing(own) or 'not measured yet'}.")
+        elif own.repetitions < repeats:
+            lines.append(f"{name}: from {own.repetitions} of {repeats} repetitions so far.")
     if repeats == 1 and len(known) > 1:
         lines.append(_ONE_REPETITION)
     return Ranking(
@@ -107,38 +111,173 @@ def pool_samples(
 ) -> dict[str, dict[Place, list[float]]]:
     """Candidate -> what it has measured, a sample for each repetition; with other worker counts, at its best
     one. Of a single repetition its runs are the samples."""
-    chosen, _ = _take_best_workers(_collect_known(measured))
-    return {name: _list_samples(one) for name, one in chosen.items()}
-
-
-def _list_samples(measured: _Measured) -> dict[Place, list[float]]:
-    """Of each repetition one; of a single repetition its runs."""
-    if len(measured.samples) == 1:
-        return {place: list(values) for place, values in measured.samples[0].items()}
-    return _pool(measured)
-
-
-def _collect_known(measured: Mapping[str, Sequence[Result]]) -> dict[str, _Measured]:
-    """Candidate -> what it has measured, of those that have a figure by which they can be ranked."""
-    given = _tell_given(measured) is not None
-    own = {
-        name: _Measured(
-            results,
-            [
-                {
-                    place: values
-                    for place, values in _collect(one).items()
-                    if place.has_times or not given
-                }
-                for one in results
-            ],
-        )
-        for name, results in measured.items()
+    given = _describe_given(measured) is not None
+    collected = {
+        name: collect_measured(results, only_times=given) for name, results in measured.items()
     }
-    return {name: one for name, one in own.items() if one.known}
+    chosen, _ = take_best_workers({name: own for name, own in collected.items() if own.samples})
+    return {name: own.pool() for name, own in chosen.items()}
 
 
-def _tell_given(measured: Mapping[str, Sequence[Result]]) -> str | None:
+def describe_doubts(measured: Mapping[str, Sequence[Result]]) -> dict[str, str]:
+    """Candidate -> what must stand beside the mean of its searches: a bound, or how many found a rate."""
+    found = {}
+    for name, results in measured.items():
+        own = collect_measured(results)
+        if own.none_below:
+            found[name] = f" ({len(own.samples)} of {own.repetitions})"
+        elif inf in own.bounds:
+            found[name] = " (at least)"
+    return found
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Where a candidate stands: with pairs undecided, somewhere between two ranks."""
+
+    name: str
+    best: int
+    """One more than those that are shown to be faster."""
+    worst: int
+    """And than those against which it is undecided, too."""
+
+    def __str__(self) -> str:
+        return f"{self.best}." if self.best == self.worst else f"{self.best} to {self.worst}."
+
+
+def find_ranks(measured: Mapping[str, Measured]) -> list[Rank]:
+    """The ranks of candidates that have figures, the fastest first. A pair is decided by the interval of the
+    ratio of their speeds, over all that both have measured; those that are alike share a rank."""
+    error = _share_error(len(measured))
+    ranks = []
+    for name, own in measured.items():
+        ratios = [
+            estimate_speed(one, own, error) for other, one in measured.items() if other != name
+        ]
+        faster = sum(_is_faster(ratio) for ratio in ratios)
+        open_pairs = sum(
+            ratio is None or ratio.interval is None or not (ratio.differs or ratio.alike)
+            for ratio in ratios
+        )
+        ranks.append(Rank(name, 1 + faster, 1 + faster + open_pairs))
+    base = next(iter(measured.values()), None)
+    speeds = {
+        name: ratio.value if base and (ratio := estimate_speed(own, base, error)) else 0.0
+        for name, own in measured.items()
+    }
+    return sorted(ranks, key=lambda rank: (rank.best, -speeds[rank.name]))
+
+
+def _share_error(candidates: int) -> float:
+    return RANKING_ERROR / max(1, candidates * (candidates - 1) // 2)
+
+
+def _is_faster(ratio: Ratio | None) -> bool:
+    return (
+        ratio is not None
+        and bool(ratio.differs)
+        and ratio.interval is not None
+        and ratio.interval[0] > 1
+    )
+
+
+def _list_ranks(measured: Mapping[str, Measured]) -> list[str]:
+    """A line for each candidate: rank, figure, and how it compares with the first."""
+    ranks = find_ranks(measured)
+    lines = []
+    for rank in ranks:
+        head, own = ranks[0].name, measured[rank.name]
+        line = f"{rank} {rank.name}: {_describe_figures(own)}"
+        if rank.name != head:
+            line += f"; {_compare_with(head, measured[head], own, len(ranks))}"
+        lines.append(f"{line}.")
+    return lines
+
+
+def _list_figures(measured: Mapping[str, Measured]) -> list[str]:
+    """The same of a single repetition, in the file's order."""
+    return [f"{name}: {_describe_figures(own)}." for name, own in measured.items()]
+
+
+def _compare_with(head: str, base: Measured, own: Measured, candidates: int) -> str:
+    error = _share_error(candidates)
+    ratio = estimate_speed(own, base, error)
+    if ratio is None:
+        return f"nothing measured that {head} has, too"
+    places = list_common(own, base)
+    over = f" over {_count_places(places)}" if len(places) > 1 else ""
+    if ratio.differs and ratio.interval:
+        factor = format_factor(max(ratio.value, 1 / ratio.value))
+        side = "faster" if ratio.value > 1 else "slower"
+        text = f"{factor}× {side} than {head}{over} ({format_speed_interval(*ratio.interval)})"
+    elif ratio.alike:
+        text = f"no difference from {head} shown{over}"
+    else:
+        text = f"undecided against {head}{over}: {_describe_doubt(own, base, ratio)}"
+    if len(places) > 1 and min(len(own.samples), len(base.samples)) > 1:
+        compared = compare_samples([base.pool(), own.pool()], error / len(places))
+        if len({(one.speed.differs, one.speed.alike, one.speed.value > 1) for one in compared}) > 1:
+            # Without the name, which stands at the beginning of the line.
+            detail = lead_comparison([head, ""], compared)[0].removeprefix(": ").removesuffix(".")
+            text += f"; {detail}"
+    return text
+
+
+def _count_places(places: Sequence[Place]) -> str:
+    queries = all(place.query is not None for place in places)
+    return f"{len(places)} {'queries' if queries else 'figures'}"
+
+
+def _describe_doubt(own: Measured, base: Measured, ratio: Ratio) -> str:
+    """Why it is undecided."""
+    apart = f"{format_factor(max(ratio.value, 1 / ratio.value))} times apart"
+    counts = sorted({len(own.samples), len(base.samples)})
+    number = " and ".join(f"{count}" for count in counts)
+    parts = [f"{number} repetition{'' if counts == [1] else 's'}, {apart}"]
+    if inf in (*own.bounds, *base.bounds):
+        parts.append("what was found is a lower bound")
+    if not (own.complete and base.complete):
+        parts.append("not all repetitions gave a figure")
+    return ", ".join(parts)
+
+
+def _describe_figures(measured: Measured) -> str:
+    """The highest rate, or else the first few times: means over the samples; and what gave none."""
+    means = {place: fmean(values) for place, values in measured.pool().items()}
+    rates = {place: mean for place, mean in means.items() if not place.has_times}
+    if CAPACITY in rates:
+        least = "at least " if inf in measured.bounds and measured.complete else ""
+        text = f"holds {least}{format_rate(rates[CAPACITY])} events/s"
+    elif rates:
+        place = max(rates, key=lambda one: rates[one])
+        where = f" ({place})" if len(rates) > 1 else ""
+        text = f"{format_rate(rates[place])} inserts/s{where}"
+    else:
+        told = [
+            f"{place} {format_ms(mean)} {'ms' if place.response else 's'}"
+            for place, mean in list(means.items())[:MOST_PLACES]
+        ]
+        more = len(means) - len(told)
+        text = ", ".join(told) + (f" and {more} more" if more else "")
+    if measured.complete:
+        return text
+    missing = _describe_missing(measured)
+    return f"{text} in {len(measured.samples)} of {measured.repetitions} repetitions ({missing})"
+
+
+def _describe_missing(measured: Measured) -> str:
+    """The repetitions that gave no figure, and why."""
+    parts = []
+    if measured.failed:
+        parts.append(f"{measured.failed} failed")
+    if measured.none_found:
+        lowest = min(measured.none_below)
+        down_to = "" if lowest == inf else f", not even {format_rate(lowest)} events/s"
+        parts.append(f"{measured.none_found} found no rate that holds{down_to}")
+    return ", ".join(parts)
+
+
+def _describe_given(measured: Mapping[str, Sequence[Result]]) -> str | None:
     """Why inserts per second are what the candidates were asked for; None if they are how fast they are."""
     inserted = [one for results in measured.values() for one in results if one.insert_summary]
     rates = {one.settings.load.rate_per_s for one in inserted}
@@ -151,15 +290,6 @@ def _kept_up(result: Result) -> bool:
     """Whether there was a rate, and every run that counts was as fast."""
     runs = [run for run in result.insert_runs if run.valid]
     return all(run.offered is not None and not run.offered.saturated for run in runs)
-
-
-def _collect(result: Result) -> Samples:
-    found: dict[Place, Sequence[float]] = dict(collect_samples(result))
-    if result.capacity is not None and result.capacity.events_per_s is not None:
-        found[Place(capacity=True)] = [result.capacity.events_per_s]
-    if result.tuning is not None and (best := result.tuning.rank_finalists()):
-        found[Place(tuned=True)] = result.tuning.find_rates(best[0], result.tuning.stages)
-    return found
 
 
 def _name_best_settings(measured: Mapping[str, Sequence[Result]]) -> list[str]:
@@ -176,45 +306,6 @@ def _name_best_settings(measured: Mapping[str, Sequence[Result]]) -> list[str]:
     return lines
 
 
-def _take_best_workers(
-    measured: Mapping[str, _Measured],
-) -> tuple[dict[str, _Measured], dict[str, int]]:
-    """If not all have inserted by the same worker counts: of each only its fastest, all at one place, so that
-    they compare; and which that is."""
-    speeds = {name: _find_speeds(one) for name, one in measured.items()}
-    if len({frozenset(counts) for counts in speeds.values()}) < 2:
-        return dict(measured), {}
-    best = {name: max(counts, key=lambda n: counts[n]) for name, counts in speeds.items() if counts}
-    common = next(iter(best.values()))
-
-    def move(name: str, samples: Samples) -> Samples:
-        return {
-            place if place.workers is None else replace(place, workers=common): values
-            for place, values in samples.items()
-            if place.workers in (None, best.get(name))
-        }
-
-    moved = {
-        name: replace(one, samples=[move(name, samples) for samples in one.samples])
-        for name, one in measured.items()
-    }
-    return moved, best
-
-
-def _find_speeds(measured: _Measured) -> dict[int, float]:
-    """Worker count -> mean rate, or where rates were given how fast it responds."""
-    rates: dict[int, list[float]] = {}
-    responses: dict[int, list[float]] = {}
-    for samples in measured.samples:
-        for place, values in samples.items():
-            if place.workers is not None:
-                found = rates if place.response is None else responses
-                found.setdefault(place.workers, []).extend(values)
-    if rates:
-        return {workers: geometric_mean(values) for workers, values in rates.items()}
-    return {workers: 1 / geometric_mean(values) for workers, values in responses.items()}
-
-
 def _warn_of_levels(results: Iterable[Result]) -> list[str]:
     """Queries take longer on more events: they must all have met as many."""
     levels = [one.fill_level for one in results if one.command == "query" and one.fill_level]
@@ -222,62 +313,3 @@ def _warn_of_levels(results: Iterable[Result]) -> list[str]:
         return []
     text = f"Not alike: the queries met between {min(levels):,} and {max(levels):,} events."
     return [f"{text} Insert the same number for all (num-inserts instead of duration)."]
-
-
-def _tell(by_speed: Sequence[str], measured: Mapping[str, _Measured]) -> list[str]:
-    best = head = by_speed[0]
-    rank, lines = 1, [f"1. {best}: {_tell_figures(_list_samples(measured[best]))}."]
-    for place, name in enumerate(by_speed[1:], 2):
-        if not _is_tie(_compare(measured[head], measured[name])):
-            rank, head = place, name
-        said = lead_comparison([best, name], _compare(measured[best], measured[name]))
-        text = said[0] if said else f"{name}: measured nothing that {best} has, too."
-        if head not in (best, name):
-            text += f" A tie with {head}."
-        lines.append(f"{rank}. {text}")
-    return lines
-
-
-def _tell_figures(samples: Samples) -> str:
-    """The highest rate, or else the first few times: means over the samples."""
-    means = {place: sum(values) / len(values) for place, values in samples.items()}
-    rates = {place: mean for place, mean in means.items() if not place.has_times}
-    if rates:
-        place = max(rates, key=lambda one: rates[one])
-        where = f" ({place})" if len(rates) > 1 else ""
-        unit = "events per second hold" if place.capacity else "inserts per second"
-        return f"{format_rate(rates[place])} {unit}{where}"
-    told = [
-        f"{place} {format_ms(mean)} ms" if place.response else f"{place} {format_ms(mean)} s"
-        for place, mean in list(means.items())[:MOST_PLACES]
-    ]
-    more = len(means) - len(told)
-    return ", ".join(told) + (f" and {more} more" if more else "")
-
-
-def _score(base: _Measured, other: _Measured) -> float:
-    """How many times as fast, all in all; 0 if there is nothing to compare."""
-    found = _compare(base, other)
-    return geometric_mean([one.speed.value for one in found]) if found else 0.0
-
-
-def _is_tie(found: Sequence[Compared]) -> bool:
-    return bool(found) and all(one.speed.differs is False for one in found)
-
-
-def _compare(base: _Measured, other: _Measured) -> list[Compared]:
-    if len(base.results) == len(other.results) == 1:
-        # The interval of a search's answer says more than the answer as a single sample.
-        capacities = compare([base.results[0], other.results[0]])
-        found = [one for one in capacities if one.place.capacity]
-        return found or compare_samples([base.samples[0], other.samples[0]])
-    return compare_samples([_pool(base), _pool(other)])
-
-
-def _pool(measured: _Measured) -> dict[Place, list[float]]:
-    """A sample for each repetition: the geometric mean of its runs, since speeds are compared as ratios."""
-    found: dict[Place, list[float]] = {}
-    for samples in measured.samples:
-        for place, values in samples.items():
-            found.setdefault(place, []).append(geometric_mean(values))
-    return found

@@ -9,7 +9,7 @@ from ..results.model import Result
 from ..results.statistics import summarize
 from ..show.bars import RATE, SECONDS, WITHIN_LIMITS, Bar, count_fitting, draw_bars, rank
 from ..show.figure import Figure
-from .ranking import pool_samples
+from .ranking import describe_doubts, pool_samples
 
 
 def draw_ranking(step: str, measured: Mapping[str, Sequence[Result]]) -> Figure | None:
@@ -29,11 +29,12 @@ def draw_ranking(step: str, measured: Mapping[str, Sequence[Result]]) -> Figure 
         if (own := {place: v for place, v in places.items() if not place.has_times})
     }
     queries = dict.fromkeys(place for own in pooled.values() for place in own if place.has_times)
+    doubts = describe_doubts(measured)
     if len(rates) > 1:
         alike = len({place for place, _ in rates.values()}) == 1
         bars = rank(
             [
-                _make_bar(name if alike else f"{name}, {place}", values)
+                _make_bar((name if alike else f"{name}, {place}") + doubts.get(name, ""), values)
                 for name, (place, values) in rates.items()
             ]
         )

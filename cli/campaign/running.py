@@ -12,25 +12,24 @@ import click
 
 from simulator.errors import one_line
 
-from ..config import ExecutorName
 from ..errors import CliError, ConfigError, RunFailed
+from ..exclusion.addresses import list_claims
+from ..exclusion.claims import Holding, claim_databases
 from ..install.work import Consent
-from ..live.serving import LiveWish, note_job, plan_jobs, serve_live
+from ..live.serving import LiveWish, note_job, note_time_left, plan_jobs, serve_live
 from ..live.state import JobState
 from ..making import Prepared, only_prepare
-from ..output import note, say, say_prose
+from ..output import note, say, say_prose, terminal_width
 from ..show.status import format_span
 from ..show.tables import Table
 from ..signals import Interrupted
-from .addresses import list_claims
+from .allowing import allow_commands, list_commands
 from .asked import Campaign
-from .claims import Holding, claim_databases
 from .installing import Installer
 from .plan import Job, Turn, list_left
-from .reporting import report_campaign
-
-AROUND_RUN_S = {ExecutorName.LOCAL: 1.5, ExecutorName.KUBERNETES: 4.0}
-"""What a run takes before and after its window at most, with a database that is empty."""
+from .reporting import report_campaign, write_report
+from .schemas import check_schemas
+from .timing import Estimate, estimate_left, model_job
 
 _SEARCHES = ("capacity", "tune")
 """Steps that end when they have found what they look for."""
@@ -53,7 +52,12 @@ def prepare(campaign: Campaign) -> dict[str, Prepared]:
             raise ConfigError(f"{campaign.file}: {job.name}: {text}") from error
         (found[key],) = prepared
         _refuse_secrets(campaign, job, found[key])
-    return {job.name: found[(job.command, *job.arguments)] for job in campaign.jobs}
+    jobs = {job.name: found[(job.command, *job.arguments)] for job in campaign.jobs}
+    try:
+        check_schemas(campaign.turns, jobs)
+    except ConfigError as error:
+        raise ConfigError(f"{campaign.file}: {error.message}") from error
+    return jobs
 
 
 def _refuse_secrets(campaign: Campaign, job: Job, prepared: Prepared) -> None:
@@ -75,7 +79,7 @@ def show_plan(campaign: Campaign) -> None:
     prepared = prepare(campaign)
     folder = campaign.folder
     folder.check_plan(campaign.file, campaign.definition, campaign.digest_targets())
-    done, failed = folder.find_done(campaign.names), folder.find_failed()
+    done, failed = folder.find_done(campaign.names), folder.find_failed(campaign.names)
     left = list(chain.from_iterable(list_left(campaign.turns, done, failed)))
     again = {job.name for job in left}
     rows: list[list[object]] = []
@@ -90,30 +94,37 @@ def show_plan(campaign: Campaign) -> None:
         state = "failed" if job.name in failed else "to do" if job.name in again else "done"
         rows.append([number, job.name, state, " ".join([job.command, *job.arguments])])
     left_of = ("Job", "State", "Command")
-    say(Table(["No.", *left_of], rows, left_of).text())
+    say(Table(["No.", *left_of], rows, left_of).text(width=terminal_width()))
+    for command in list_commands(one.session for one in prepared.values()):
+        say(f"runs on this machine: {command}")
     say_prose(describe_time(left, prepared, campaign))
 
 
 def describe_time(jobs: Sequence[Job], prepared: Mapping[str, Prepared], campaign: Campaign) -> str:
     """How long these jobs take, as far as that can be said before them."""
-    settle_s = campaign.definition.settle
-    known_s, open_runs = settle_s * max(0, len(jobs) - 1), 0
-    for job in jobs:
-        one = prepared[job.name]
-        for load in one.lengths:
-            known_s += (load.duration_s or 0.0) + AROUND_RUN_S[one.session.executor]
-            open_runs += load.duration_s is None
+    found = estimate_campaign(jobs, prepared, campaign)
     most = " at most" if any(job.command in _SEARCHES for job in jobs) else ""
     count = f"{len(jobs)} job{'' if len(jobs) == 1 else 's'}"
-    text = f"{count} to do: about {format_span(known_s)}{most}"
-    if open_runs:
-        runs = f"{open_runs} run{'' if open_runs == 1 else 's'}"
-        text += f", and {runs} until the last event or query"
-    installs = any(job.name in campaign.sites for job in jobs)
-    on_top = "filling tables comes"
-    if installs:
-        on_top = "installing databases and filling tables come"
-    return f"{text}; {on_top} on top"
+    text = f"{count} to do: about {format_span(found.known_s)}{most}"
+    if found.open_runs:
+        runs = f"{found.open_runs} run{'' if found.open_runs == 1 else 's'}"
+        text += f", and {runs} until the last event or query, of which nothing is known yet"
+    if any(job.name in campaign.sites for job in jobs):
+        text += "; installing databases comes on top"
+    return text
+
+
+def estimate_campaign(
+    left: Sequence[Job], prepared: Mapping[str, Prepared], campaign: Campaign
+) -> Estimate:
+    """How long these jobs still take, by those that were measured where there are such."""
+    modelled = {
+        name: model_job(one.lengths, one.prefill, one.session.executor)
+        for name, one in prepared.items()
+    }
+    times = campaign.folder.find_times()
+    measured_s = {job: times[job.name] for job in campaign.jobs if job.name in times}
+    return estimate_left(left, modelled, measured_s, campaign.definition.settle)
 
 
 def run_campaign(
@@ -122,18 +133,23 @@ def run_campaign(
     stop_on_error: bool,
     debug: bool,
     live: LiveWish | None = None,
+    allow_run: bool = False,
 ) -> int:
-    """Run what is left, and report; the exit status."""
+    """Run what is left, and report; the exit status. `allow_run`: the file's commands may be run unasked."""
     _need_packages_of_report()
     prepared = prepare(campaign)
+    commands = list_commands(one.session for one in prepared.values())
+    if not allow_commands(campaign.file, commands, allow_run):
+        return 0
     folder, targets = campaign.folder, campaign.digest_targets()
     title = campaign.definition.title
     with folder.lock(), serve_live(live, "campaign", title, campaign.interrupts):
         folder.check_plan(campaign.file, campaign.definition, targets)
-        done, failed = folder.find_done(campaign.names), folder.find_failed()
+        done, failed = folder.find_done(campaign.names), folder.find_failed(campaign.names)
         left = list(chain.from_iterable(list_left(campaign.turns, done, failed)))
         sessions = [prepared[job.name].session for job in left]
-        with claim_databases(list_claims(sessions), folder.path) as holding:
+        who = f"campaign {folder.path.resolve()}"
+        with claim_databases(list_claims(sessions), who) as holding:
             installer = Installer(
                 campaign.config, folder.installed, campaign.sites, prepared, campaign.interrupts
             )
@@ -141,11 +157,14 @@ def run_campaign(
             if (to_install or installer.present) and not installer.check(consent, campaign.jobs):
                 return 0
             folder.keep_plan(campaign.file, campaign.definition, targets, campaign.turns)
-            course = _Course(campaign, installer, holding, stop_on_error, debug)
+            course = _Course(campaign, installer, holding, stop_on_error, debug, prepared)
             try:
-                course.run(prepared)
+                course.run()
             except (Interrupted, RunFailed) as end:
                 _tell_left(end, installer)
+                if isinstance(end, Interrupted):
+                    with campaign.interrupts.shield():
+                        write_report(campaign)
                 raise
         return report_campaign(campaign, installer.left)
 
@@ -154,7 +173,7 @@ def _tell_left(end: Interrupted | RunFailed, installer: Installer) -> None:
     """What is still there, and how to go on."""
     left = f"; {installer.present} is left installed" if installer.present else ""
     if isinstance(end, Interrupted):
-        end.left += f"{left}; the same command goes on behind the last whole run"
+        end.left += f"{left}; the same command resumes after the last completed run"
     elif left:
         note(f"{left.removeprefix('; ')}: the same command goes on with it")
 
@@ -169,29 +188,34 @@ class _Course:
         holding: Holding,
         stop_on_error: bool,
         debug: bool,
+        prepared: Mapping[str, Prepared],
     ) -> None:
         self._campaign = campaign
+        self._prepared = prepared
+        self._left: list[Job] = []
         self._installer = installer
         self._holding = holding
         self._stop_on_error = stop_on_error
         self._debug = debug
         self._folder = campaign.folder
-        self._failed = self._folder.find_failed()
+        self._failed = self._folder.find_failed(campaign.names)
 
-    def run(self, prepared: Mapping[str, Prepared]) -> None:
+    def run(self) -> None:
         """Make all jobs that are left."""
         names = self._campaign.names
         done = self._folder.find_done(names)
         turns = self._list_turns(done)
         jobs = list(chain.from_iterable(turns))
         again = {job.name for job in jobs}
-        self._folder.set_aside([one.id for name, one in done.items() if name not in again])
+        kept = [one.id for name, one in done.items() if name not in again]
+        self._folder.set_aside([*kept, *self._folder.find_others(names)])
+        self._left = jobs
         if not jobs:
             note(f"all {len(names)} jobs are done: only the report is made anew")
         elif len(jobs) < len(names):
             note(f"{len(names) - len(jobs)} of {len(names)} jobs are done: the others follow")
         if jobs:
-            note(describe_time(jobs, prepared, self._campaign))
+            note(describe_time(jobs, self._prepared, self._campaign))
         plan_jobs(names, set(names) - again)
         number = len(names) - len(jobs)
         for turn in turns:
@@ -214,17 +238,29 @@ class _Course:
             self._holding.check()
             if place or not first:
                 time.sleep(self._campaign.definition.settle)
-            note(f"job {number + place + 1} of {len(self._campaign.names)}: {job.name}")
+            self._tell_time(f"job {number + place + 1} of {len(self._campaign.names)}: {job.name}")
             note_job(job.name, JobState.RUNNING)
             why = self._installer.provide(job)
+            began = time.monotonic()
             if why is None and self._make(job):
+                self._folder.keep_time(job.name, time.monotonic() - began)
+                self._left = [one for one in self._left if one is not job]
                 continue
+            self._left = [one for one in self._left if one not in turn[place:]]
             if why is not None:
                 self._keep_failure(job, why)
             for other in turn[place + 1 :]:
                 self._tell(f"{other.name}: left out, since its data would be another's")
             return False
         return True
+
+    def _tell_time(self, text: str) -> None:
+        """Say what comes, and how long all that is left takes, as far as it is known by now."""
+        found = estimate_campaign(self._left, self._prepared, self._campaign)
+        open_runs = " and what takes until its last event or query" if found.open_runs else ""
+        left = f"about {format_span(found.known_s)}{open_runs} left of the campaign"
+        note_time_left(left)
+        note(f"{text}; {left}")
 
     def _forget_failures(self, turn: Turn) -> None:
         """They are tried again."""
@@ -246,7 +282,7 @@ class _Course:
             if _is_full(error):
                 raise RunFailed(
                     f"{job.name}: {error.format_message()}\n"
-                    "With room made, the same command goes on behind the last whole run."
+                    "With room made, the same command resumes after the last completed run."
                 ) from error
             return self._keep_failure(job, error.format_message())
         except Exception as error:

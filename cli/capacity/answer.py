@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from simulator.contract import DataSet, InsertRun
 from simulator.workloads import load_workload
 
 from ..results.bottleneck import Limit, find_bottleneck
 from ..results.capacity import Capacity, CapacityBottleneck, CapacityStep
+from ..results.growth import find_bytes_per_day
 from ..results.statistics import count_events_per_cost
 from .course import Course
-from .search import Interval, find_contradicting, find_interval
-
-DAY_S = 86_400
+from .search import LOWEST_SHARE, Goal, Interval, find_contradicting, find_interval
 
 
 def find_answer(course: Course, cost_per_hour: float | None = None) -> Capacity:
@@ -22,7 +22,8 @@ def find_answer(course: Course, cost_per_hour: float | None = None) -> Capacity:
     found = Interval(None, None, sure=False, because="no rate was tried")
     if goal is not None:
         found = find_interval(goal, course.tried)
-    offered = [step for step in course.steps if step.rate_per_s is not None]
+        found = _bound_below(found, goal)
+    judged = [step for step in course.offered if step.holds is not None]
     contradicting = find_contradicting(course.tried, found)
     answer = Capacity(
         limits=list(quest.limits),
@@ -32,11 +33,22 @@ def find_answer(course: Course, cost_per_hour: float | None = None) -> Capacity:
         sure=found.sure,
         unsure_because=found.because,
         client_bound=_is_client_bound(course.steps, found),
-        contradicting=[offered[place].run for place in contradicting],
+        contradicting=[judged[place].run for place in contradicting],
         bottleneck=_find_bottleneck(course, found),
         steps=course.steps,
     )
     return answer if found.low is None else _add_figures(answer, course, found.low, cost_per_hour)
+
+
+def _bound_below(found: Interval, goal: Goal) -> Interval:
+    """An interval without a rate that holds, of a search that couldn't try lower ones."""
+    if not found.sure or found.low or goal.lowest_per_s <= goal.closed_loop_per_s * LOWEST_SHARE:
+        return found
+    because = (
+        "lower rates have too few requests in a step for a verdict: longer steps, or a smaller batch, let"
+        " them be tried"
+    )
+    return replace(found, sure=False, because=because)
 
 
 def _add_figures(
@@ -45,14 +57,13 @@ def _add_figures(
     """The answer with what the rate comes to in devices, on disk, per CPU and per money."""
     numbers = {step.run for step in answer.steps_at_answer}
     runs = [run for run in course.runs if run.run in numbers]
-    sizes = [size for run in runs if run.storage and (size := run.storage.bytes_per_event)]
     cpus = [cpus for run in runs if run.resources and (cpus := run.resources.cpus)]
     interval_s = find_device_interval(course.quest.data)
     return answer.model_copy(
         update={
             "devices": rate * interval_s,
             "device_interval_s": interval_s,
-            "bytes_per_day": _mean(sizes) * rate * DAY_S if sizes else None,
+            "bytes_per_day": find_bytes_per_day(course.runs, numbers, rate),
             "database_cpus": _mean(cpus) if cpus else None,
             "events_per_s_per_cpu": rate / _mean(cpus) if cpus else None,
             "events_per_cost": count_events_per_cost(rate, cost_per_hour)
@@ -71,7 +82,7 @@ def find_device_interval(data: DataSet) -> float:
 def _is_client_bound(steps: Sequence[CapacityStep], found: Interval) -> bool:
     """Whether most of the runs that missed at the interval's upper end show the client's speed."""
     missed = [
-        step.client_bound for step in steps if step.rate_per_s == found.high and not step.holds
+        step.client_bound for step in steps if step.rate_per_s == found.high and step.holds is False
     ]
     return 2 * sum(missed) > len(missed)
 

@@ -9,6 +9,7 @@ from typing import Any
 from simulator.contract import DataSet, InsertRun, Load, ReadRun
 
 from ..results.capacity import CapacityLimit, CapacityStep
+from .limits import count_needed
 from .search import Goal, Tried, find_lowest
 
 CLOSED_LOOP_SHARE = 3
@@ -71,6 +72,11 @@ class Course:
         ]
 
     @property
+    def offered(self) -> list[CapacityStep]:
+        """The steps at a rate, with a verdict or without."""
+        return [step for step in self.steps if step.rate_per_s is not None]
+
+    @property
     def goal(self) -> Goal | None:
         """What is searched for; None before the closed loop has shown where."""
         reached = self.runs[0].inserts_per_s if self.runs else None
@@ -79,5 +85,6 @@ class Course:
         quest, load = self.quest, self.quest.writers
         assert load.duration_s is not None
         window_s = load.duration_s - load.warm_up_s
-        lowest = find_lowest(reached, load.events_per_request, window_s)
+        needed = count_needed(quest.limits)
+        lowest = find_lowest(reached, load.events_per_request, window_s, needed)
         return Goal(reached, lowest, quest.precision, quest.max_steps)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from hashlib import blake2b
+from math import ceil
 
 from simulator.contract import InsertRun, Load, ReadRun, Report, Role
 
@@ -10,12 +13,13 @@ from ..errors import RunFailed
 from ..inserting import join_environments
 from ..plan import share_devices
 from ..results.capacity import Capacity, CapacityStep
+from ..results.rules import DURATION_OPTIONS
 from ..running import Running
 from ..show.progress import Display
 from .answer import find_answer
 from .course import Course
-from .limits import judge_run
-from .search import choose_next
+from .limits import count_needed, judge_run
+from .search import FIRST_SHARE, choose_next
 
 MOST_FAILURES = 2
 """A rate may be too much for a database; if so many runs in a row give no figures, it is something else."""
@@ -41,6 +45,13 @@ def find_capacity(
     return find_answer(course, running.target.cost_per_hour)
 
 
+def derive_seed(*names: object) -> int:
+    """A seed that follows from these: of its own for each step of each search, so that chance in when
+    requests are due meets no two of them alike. Below 2^48, so that every JSON reader has it whole."""
+    text = json.dumps([str(name) for name in names])
+    return int.from_bytes(blake2b(text.encode(), digest_size=6).digest())
+
+
 class _Searching:
     """One search."""
 
@@ -56,9 +67,11 @@ class _Searching:
 
     def choose(self) -> float | None:
         """The rate of the next step; None: there is none."""
-        goal = self._course.goal
+        goal, course = self._course.goal, self._course
         assert goal is not None
-        return choose_next(goal, self._course.tried)
+        if len(course.offered) >= goal.max_steps:  # some may have no verdict
+            return None
+        return choose_next(goal, course.tried)
 
     def measure_closed_loop(self) -> None:
         """Find out what the workers reach without a rate. RunFailed if that gives no figure."""
@@ -71,12 +84,33 @@ class _Searching:
             raise RunFailed(f"the closed loop at the beginning gave no rate to go by: {reasons}")
         self._course.steps.append(CapacityStep(run=run.run))
         self._display.end(f"{run.inserts_per_s:,.0f} inserts/s")
+        self._require_requests()
+
+    def _require_requests(self) -> None:
+        """RunFailed if steps at the first rate to try have too few requests for a verdict."""
+        goal, quest = self._course.goal, self._course.quest
+        assert goal is not None
+        first = FIRST_SHARE * goal.closed_loop_per_s
+        if goal.lowest_per_s <= first:
+            return
+        load = quest.writers
+        assert load.duration_s is not None
+        window_s, batch = load.duration_s - load.warm_up_s, load.events_per_request
+        option = DURATION_OPTIONS.get(self._running.command, "--duration")
+        # Twice that of the first rate, so that there are lower ones to try.
+        enough_s = ceil(2 * load.duration_s * goal.lowest_per_s / first)
+        raise RunFailed(
+            f"at {first:,.0f} events/s, the first rate to try, a step measures"
+            f" {first * window_s / batch:,.0f} requests in {window_s:g} s: too few for a verdict, which needs"
+            f" {count_needed(quest.limits):,} and some for chance\n"
+            f"Give {option} {enough_s}s or longer, a smaller --batch (now {batch:,}), or more --workers."
+        )
 
     def measure(self, rate: float) -> None:
         """Find out whether a rate holds."""
         quest = self._course.quest
         load = quest.writers.model_copy(update={"rate_per_s": rate})
-        number = len(self._course.tried) + 1
+        number = len(self._course.offered) + 1
         label = f"step {number} of at most {quest.max_steps}, {rate:,.10g} events/s"
         try:
             report = self._run(load, label, rate)
@@ -86,36 +120,42 @@ class _Searching:
                 raise
             self._display.end(f"failed: {error.message}")
             return
-        self._failures = 0
         assert report.insert is not None
         verdict = judge_run(report.insert, report.read, quest.limits, load.events_per_request)
         self._course.steps.append(
             CapacityStep(
                 run=report.insert.run,
                 rate_per_s=rate,
+                seed=self._find_seed(report.insert.run),
                 holds=verdict.holds,
                 reasons=list(verdict.reasons),
                 figures=dict(verdict.figures),
                 client_bound=verdict.client_bound,
             )
         )
-        self._display.end(
-            "holds" if verdict.holds else f"doesn't hold: {'; '.join(verdict.reasons)}"
-        )
+        reasons = "; ".join(verdict.reasons)
+        self._failures = self._failures + 1 if verdict.holds is None else 0
+        if verdict.holds is None:
+            self._display.end(f"no verdict: {reasons}")
+        else:
+            self._display.end("holds" if verdict.holds else f"doesn't hold: {reasons}")
+        if self._failures >= MOST_FAILURES:
+            option = DURATION_OPTIONS.get(self._running.command, "--duration")
+            more = ", or a higher --query-rate" if quest.readers else ", or a smaller --batch"
+            raise RunFailed(f"{reasons}\nGive a longer {option}{more}.")
 
     def _run(self, load: Load, label: str, rate: float | None = None) -> Report:
         """One run, kept in the course, even if it fails."""
         course, quest = self._course, self._course.quest
         number = len(course.runs) + 1
-        begun = len(course.tried) + (rate is not None)
+        begun = len(course.offered) + (rate is not None)
         coming = [quest.writers] * (quest.max_steps - begun)
         self._display.expect([load, *coming, *self._after], at_most=True)
         self._display.begin(f"{self._name}, {label}" if self._name else label)
         loads = [load] if quest.readers is None else [load, self._make_readers(load, quest.readers)]
-        # Seeds of their own, so that chance in when requests are due meets no two steps alike.
-        seed = (quest.data.seed + number) % 2**64
         data = share_devices(quest.data, quest.writers.workers)
-        settings = self._running.make_settings(data.model_copy(update={"seed": seed}), *loads)
+        data = data.model_copy(update={"seed": self._find_seed(number)})
+        settings = self._running.make_settings(data, *loads, loads_by_prefill=True)
         prefix = f"{self._name.replace(' ', '-')}-" if self._name else ""
         try:
             with self._running.series(f"{prefix}step-{number:02d}", [settings]) as series:
@@ -131,6 +171,11 @@ class _Searching:
             report.read.run, report.read.phases_s = number, report.phases_s
             course.reads.append(report.read)
         return report
+
+    def _find_seed(self, number: int) -> int:
+        """That of a run: searches of other targets, labels or combinations of settings have others."""
+        running, seed = self._running, self._course.quest.data.seed
+        return derive_seed(seed, running.target.name, running.request.label, self._name, number)
 
     def _make_readers(self, load: Load, readers: Load) -> Load:
         """The readers beside writers with this load: for as long."""

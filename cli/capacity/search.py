@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 
 FIRST_SHARE = 0.7
 """The first rate, as a share of what a closed loop reaches: response times grow well before that."""
-LOWEST_SHARE, LOWEST_REQUESTS = 1 / 1024, 100
-"""The lowest rate that is tried: this share, or with so many requests in a window, without which a p99 is
-that of a single request; but never more than an eighth of what a closed loop reaches."""
+LOWEST_SHARE = 1 / 1024
+"""The lowest rate that is tried, if it has requests enough."""
+CHANCE_DEVIATIONS = 3
+"""How many requests are due varies by chance as their root: with so many times as much on top, it is hardly
+ever too few."""
 HIGHEST_SHARE = 16.0
 """The highest. An open loop of the same workers hardly gets beyond 1; a database that grows faster may."""
 _GROWTH = 1.3
@@ -60,10 +62,12 @@ class Interval:
     """Why it isn't sure."""
 
 
-def find_lowest(closed_loop_per_s: float, events_per_request: int, window_s: float) -> float:
-    """The lowest rate to try, in events per second."""
-    counted = LOWEST_REQUESTS * events_per_request / window_s
-    return min(closed_loop_per_s / 8, max(closed_loop_per_s * LOWEST_SHARE, counted))
+def find_lowest(
+    closed_loop_per_s: float, events_per_request: int, window_s: float, needed: int
+) -> float:
+    """The lowest rate to try, in events per second: in a window there are the requests `needed`."""
+    planned = needed + CHANCE_DEVIATIONS * math.sqrt(needed)
+    return max(closed_loop_per_s * LOWEST_SHARE, planned * events_per_request / window_s)
 
 
 def judge(holds: int, misses: int) -> bool | None:

@@ -28,7 +28,7 @@ from ..running import Running
 from ..session import Request, Session, open_session
 from ..show.answers import describe_answers
 from ..show.capacity import describe_capacity, describe_steps, tabulate_capacity
-from ..show.notes import list_notes
+from ..show.notes import summarize_notes
 from ..show.progress import Display
 from ..show.status import format_span
 from ..signals import Interrupts
@@ -68,7 +68,7 @@ def check_quest(quest: Quest, given: Collection[str], session: Session) -> Quest
             )
     quest = replace(quest, data=data, readers=readers)
     try:
-        check_limits(quest.limits, _list_asked(quest, session))
+        check_limits(quest.limits, _list_asked(quest, session), quest.readers)
     except OptionError as error:
         raise ConfigError(str(error)) from error
     return quest
@@ -87,6 +87,7 @@ class _Capacity(Making):
 
     def __init__(self, quest: Quest, session: Session) -> None:
         self._course = Course(quest)
+        self.prefill = quest.data.prefill
         self._session = session
 
     @property
@@ -121,9 +122,7 @@ class _Capacity(Making):
         say_prose(f"{describe_steps(result)}\n")
         for line in describe_capacity(result):
             say_prose(line)
-        if checked := describe_answers(result):
-            say_prose(checked)
-        for line in list_notes(result, terminal):
+        for line in summarize_notes(result, terminal, describe_answers(result)):
             say_prose(line)
 
 

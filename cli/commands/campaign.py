@@ -32,6 +32,11 @@ from .options import config_option, debug_option, live_options, take_live
     metavar="NAME",
     help="Don't ask if the context has this name; do nothing if it has another.",
 )
+@click.option(
+    "--allow-run",
+    is_flag=True,
+    help="Run the commands that FILE has without asking; they are listed.",
+)
 @click.option("--example", is_flag=True, help="Print a file to begin with, and nothing else.")
 @live_options
 @debug_option
@@ -46,13 +51,14 @@ def campaign(
     stop_on_error: bool,
     yes: bool,
     confirm_context: str | None,
+    allow_run: bool,
     example: bool,
     debug: bool,
     **given: Any,
 ) -> None:
     """Run what FILE says: targets, variants of options, steps; then one report with a ranking.
 
-    Killed at any moment, the same command goes on behind the last whole run. A job that fails is
+    Killed at any moment, the same command resumes after the last completed run. A job that fails is
     noted, and the others go on.
     """  # fmt: skip
     from ..campaign.asked import open_campaign
@@ -71,4 +77,4 @@ def campaign(
         show_plan(found)
         return
     consent = Consent(yes, confirm_context)
-    ctx.exit(run_campaign(found, consent, stop_on_error, debug, take_live(given)))
+    ctx.exit(run_campaign(found, consent, stop_on_error, debug, take_live(given), allow_run))

@@ -123,7 +123,7 @@ limit_option = click.option(
 @option_of(
     Load, "arrivals", help="How requests follow each other: at equal intervals, or independently."
 )
-@options_of((DataSet, "seed"), (Load, "redraw"), (Load, "check"))
+@options_of((DataSet, "seed"), (DataSet, "compact"), (Load, "redraw"), (Load, "check"))
 @click.pass_context
 def capacity(ctx: click.Context, /, **given: Any) -> None:
     """Find the highest rate that holds: valid, not saturated, within all limits.

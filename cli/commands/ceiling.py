@@ -60,11 +60,15 @@ def ceiling(
     from simulator.modules.options import parse_options
 
     from ..errors import ConfigError
-    from ..output import say
+    from ..installation import load_installed
+    from ..output import note, say
     from ..workloads import find_config, make_workload
 
     try:
-        modules = [load_module(name) for name in ([chosen] if chosen else module_names())]
+        if chosen:
+            modules, left_out = [load_module(chosen)], None
+        else:
+            modules, left_out = load_installed(module_names())
     except OptionError as error:
         raise ConfigError(f"--module: {error}") from error
     made = make_workload(workload, find_config(config_file), workload_pairs, seed=0)
@@ -101,6 +105,8 @@ def ceiling(
     headers = ["Module", "Mode", "Batch", "Events/s", *costs]
     align = ["left", "left", *["right"] * 6]
     say(tabulate(rows, headers, tablefmt="plain", colalign=align, disable_numparse=True))
+    if left_out:
+        note(left_out)
 
 
 def measure_encoder(

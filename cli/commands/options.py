@@ -159,7 +159,7 @@ def set_warm_up(given: dict[str, Any], flag: str, what: str) -> None:
 
 disturb_option = click.option(
     "--disturb", "disturb", multiple=True, metavar="'WHEN ACTION …'",
-    help="Do something to the database in mid-run: '30s restart-server', '30s kill-server',"
+    help="Do something to the database during the run: '30s restart-server', '30s kill-server',"
     " '30s delete-pods app=db', '30s restart statefulset/db', '30s scale statefulset/db 0',"
     " '30s run COMMAND'; may be repeated. Default: the target's disturbances.",
 )  # fmt: skip

@@ -24,7 +24,7 @@ def report(
     results_folder: Path,
     debug: bool,
 ) -> None:
-    """Write one HTML file: what was measured, the answer, what weakens it, figures, tables.
+    """Write one HTML file: what was measured, the answer, its limitations, figures, tables.
 
     RESULT is an ID or its beginning, a result's folder, or its JSON file. The file needs no network
     and no other file.

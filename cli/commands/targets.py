@@ -72,18 +72,13 @@ def _wrong_keys(config: Config, names: Sequence[str]) -> list[str]:
 def _load(module: str) -> type[AnyModule] | str:
     """The module's class, or in a word why it can't be had."""
     from simulator.errors import OptionError
-    from simulator.modules import load_module
 
-    from ..installation import missing_package
+    from ..installation import load_if_installed
 
     try:
-        return load_module(module)
+        return load_if_installed(module) or "not installed"
     except OptionError:
         return "missing"
-    except ModuleNotFoundError as error:
-        if missing_package(error) is None:
-            raise
-        return "not installed"
 
 
 def _overview(config: Config) -> str:

@@ -37,7 +37,7 @@ class Executor(ABC):
     def __exit__(self, *_: object) -> None: ...
 
     def check_capacity(self, worker_counts: Sequence[int]) -> None:  # noqa: B027 - not all need it
-        """Before the first run: RunFailed if runs with so many workers can't be placed."""
+        """Before the first run: ConfigError if runs with so many workers can't be placed."""
 
     def find_doers(self) -> Mapping[Action, Doer]:
         """What can be done to the database where it runs, by this executor alone."""

@@ -253,7 +253,7 @@ class _Run(RunUnderWay):
             if status < 0
             else f"ended with status {status}"
         )
-        return f"{name} {how} in mid-run (log: {self._log_of(name)})"
+        return f"{name} {how} during the run (log: {self._log_of(name)})"
 
     def _log_of(self, name: str) -> Path:
         return self._logs / f"{name.replace(' ', '-')}.log"

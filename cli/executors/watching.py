@@ -82,6 +82,11 @@ class Problems:
         if due:
             raise RunFailed(min(due)[2])
 
+    def find_lasting(self, seconds: float) -> str | None:
+        """The first that has lasted for so long, due or not."""
+        until = time.monotonic() - seconds
+        return next((one.text for since, one in self._found.values() if since <= until), None)
+
     def first_text(self) -> str | None:
         """The most telling problem, due or not."""
         found = [(one.rank, since, one.text) for since, one in self._found.values()]

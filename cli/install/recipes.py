@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,10 @@ SIZES = ("default", "small")
 
 DATABASE_LABEL = "iot-database-benchmark/database"
 """On a database's pods and on the Secret of its target; its value is the recipe's name."""
+
+
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
+"""What a name, a tag and a digest may have: a line break would add lines to the manifest."""
 
 
 @dataclass(frozen=True)
@@ -141,4 +146,6 @@ def choose(
         )
     if image and variant != LOCAL:
         raise ConfigError(f"--image is for --variant {LOCAL}; else edit dbinstall/{recipe.name}/")
+    if image and not _IMAGE.fullmatch(image):
+        raise ConfigError(f"--image {image!r} is no name of an image, as in registry/name:tag")
     return Choice(variant, nodes, size, image)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..cluster import explain_errors
-from ..kubeclient import POD, SECRET, VOLUME_CLAIM, KubeClient
 from .recipes import DATABASE_LABEL, VENDOR, Choice, Recipe
+
+if TYPE_CHECKING:
+    from ..kubeclient import KubeClient
 
 _NOTED = "iot-database-benchmark/"
 
@@ -31,6 +34,9 @@ class Installed:
 
 def read_state(client: KubeClient, namespace: str, recipe: Recipe) -> Installed:
     """What is there of a recipe; RunFailed if the cluster can't be asked."""
+    # Late: a campaign that installs nothing does without the Kubernetes client.
+    from ..kubeclient import POD, SECRET, VOLUME_CLAIM
+
     found = Installed()
     selector = f"{DATABASE_LABEL}={recipe.name}"
     with explain_errors(f"can't see what is in namespace {namespace}"):

@@ -103,7 +103,7 @@ def _list_totals(figures: Figures) -> Iterator[_Family]:
         [_Sample({}, figures.runs_ended)],
     )  # fmt: skip
     yield _Family(
-        "disturbances_total", "counter", "What was done to the database in mid-run.",
+        "disturbances_total", "counter", "What was done to the database during the run.",
         [_Sample({}, figures.marks)],
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ import secrets
 import socket
 import threading
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -85,6 +86,8 @@ class _Server(TCPServer):
         self.token = token
         self._lock = threading.Lock()
         self._open: dict[threading.Thread, socket.socket] = {}
+        self._silent: dict[threading.Thread, socket.socket] = {}
+        """Those of them that haven't shown the token, the oldest first."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread, unless there are too many."""
@@ -92,11 +95,26 @@ class _Server(TCPServer):
             target=self._answer, args=[request, client_address], name="live request", daemon=True
         )
         with self._lock:
-            if len(self._open) >= _MOST_CONNECTIONS:
+            if len(self._open) >= _MOST_CONNECTIONS and not self._drop_silent():
                 self.shutdown_request(request)
                 return
             self._open[thread] = request
+            self._silent[thread] = request
         thread.start()
+
+    def _drop_silent(self) -> bool:
+        """Break off the oldest connection that has not shown the token; whether there was one."""
+        for thread, one in self._silent.items():
+            del self._silent[thread]
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            return True
+        return False
+
+    def note_allowed(self) -> None:
+        """The connection of this thread has shown the token."""
+        with self._lock:
+            self._silent.pop(threading.current_thread(), None)
 
     def _answer(self, request: socket.socket, client_address: Any) -> None:
         try:
@@ -106,7 +124,8 @@ class _Server(TCPServer):
         finally:
             self.shutdown_request(request)
             with self._lock:
-                del self._open[threading.current_thread()]
+                self._open.pop(threading.current_thread(), None)
+                self._silent.pop(threading.current_thread(), None)
 
     def end_connections(self) -> None:
         """Wait a moment for those that are about to end, and break off the others."""
@@ -141,10 +160,15 @@ class _Handler(BaseHTTPRequestHandler):
             "/events": self._send_events,
             "/metrics": self._send_metrics,
         }
-        parts = urlsplit(self.path)
+        try:
+            parts = urlsplit(self.path)
+        except ValueError:
+            self._send(HTTPStatus.BAD_REQUEST, "text/plain", b"not an address\n")
+            return
         if not self._is_allowed(parse_qs(parts.query).get("token", [""])[0]):
             self._send(HTTPStatus.FORBIDDEN, "text/plain", b"wrong or no token\n")
         elif parts.path in answers:
+            self.server.note_allowed()
             answers[parts.path]()
         else:
             self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there is no such page\n")

@@ -49,6 +49,12 @@ def note_job(name: str, state: JobState, said: str | None = None) -> None:
         live.note_job(name, state, said)
 
 
+def note_time_left(text: str) -> None:
+    """Show how long the whole campaign still takes, if there is a page."""
+    if (live := _current.get()) is not None:
+        live.note_time_left(text)
+
+
 def tell_end(error: BaseException) -> None:
     """Show on the page why its command will end, if it has one and isn't a campaign, which goes on."""
     live = _current.get()

@@ -107,6 +107,7 @@ class LiveState:
         self._runs = _Section(deque(maxlen=MOST_LISTED))
         self._marks: _Section = _Section({})
         self._jobs = _Section({})
+        self._jobs_left: str | None = None
 
     # --- what happens -----------------------------------------------------------------------------
 
@@ -188,6 +189,12 @@ class LiveState:
             self._jobs.content[name] = {"state": state, "said": said}
             self._jobs.serial = self._serial
 
+    def note_time_left(self, text: str) -> None:
+        """How long all jobs still take, in words."""
+        with self._change():
+            self._jobs_left = text
+            self._jobs.serial = self._serial
+
     def end(self, outcome: str) -> None:
         """The command ends; the first outcome that is told counts."""
         with self._change():
@@ -242,6 +249,7 @@ class LiveState:
                 told["marks"] = list(self._marks.content.values())
             if self._jobs.serial > after:
                 told["jobs"] = [{"name": name} | job for name, job in self._jobs.content.items()]
+                told["jobs_left"] = self._jobs_left
             return told
 
     def read_figures(self) -> Figures:

@@ -117,8 +117,21 @@ def _find_machine(run: InsertRun) -> Bottleneck | None:
     if shares[0] < BUSY_MACHINE:
         return None
     return Bottleneck(
-        Limit.MACHINE, f"{shares[0]:.0%} of it was in use, by all together; {_describe_use(run)}"
+        Limit.MACHINE, f"{shares[0]:.0%} busy{_list_shares(run)}; {_describe_use(run)}"
     )
+
+
+def _list_shares(run: InsertRun) -> str:
+    """Who used the only machine's CPUs, as far as that is known."""
+    machine, client = run.machines[0], run.client
+    assert run.resources is not None and run.resources.cpu_s is not None and client is not None
+    if not (machine.cpus and run.window_s):
+        return ""
+    all_s = machine.cpus * run.window_s
+    shares = {"database": run.resources.cpu_s / all_s, "workers": client.cpu_s / all_s}
+    if machine.others_share is not None:
+        shares["others"] = machine.others_share
+    return f" ({', '.join(f'{who} {share:.0%}' for who, share in shares.items())})"
 
 
 def _find_waiting(run: InsertRun) -> Bottleneck | None:
@@ -140,7 +153,7 @@ def _describe_use(run: InsertRun) -> str:
     """How busy both sides were."""
     assert run.client is not None
     database = describe_database(run.resources, run.window_s)
-    return f"{database}; the workers {run.client.cpu_share:.0%} of a CPU each"
+    return f"{database}; the busiest worker {run.client.cpu_share:.0%} of a CPU"
 
 
 def describe_database(used: Resources | None, window_s: float | None = None) -> str:

@@ -6,6 +6,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel
 
+from simulator.contract import Bounded
+
 
 class Measure(StrEnum):
     """What of a run a limit is about."""
@@ -26,7 +28,7 @@ class Measure(StrEnum):
         return self is not Measure.ERROR_SHARE
 
 
-class CapacityLimit(BaseModel):
+class CapacityLimit(Bounded, BaseModel):
     """What a step must not exceed."""
 
     measure: Measure
@@ -55,24 +57,27 @@ class CapacityLimit(BaseModel):
         return f"{100 * value:.3g}%"
 
 
-class CapacityStep(BaseModel):
+class CapacityStep(Bounded, BaseModel):
     """One run of a search."""
 
     run: int
     """Its number among `runs`, and among `reads` if there are readers."""
     rate_per_s: float | None = None
-    """Events per second that were offered; None of the closed loop at the beginning."""
+    """Events per second that were asked for; None of the closed loop at the beginning. What was due by the
+    step's seed is `offered.due` of its run."""
+    seed: int | None = None
+    """What its events and arrivals follow from."""
     holds: bool | None = None
-    """None of the closed loop."""
+    """None of the closed loop, and of a step with too few requests for a verdict."""
     reasons: list[str] = []
-    """Why it doesn't."""
+    """Why it doesn't, or why there is no verdict."""
     figures: dict[str, float] = {}
     """What each limit is about, by its name: milliseconds, or a share."""
     client_bound: bool = False
     """It shows the client's speed."""
 
 
-class CapacityBottleneck(BaseModel):
+class CapacityBottleneck(Bounded, BaseModel):
     """What held back the run nearest above the capacity that was at its limit."""
 
     limit: str
@@ -81,7 +86,7 @@ class CapacityBottleneck(BaseModel):
     """What was offered in that run; None: it was the closed loop."""
 
 
-class Capacity(BaseModel):
+class Capacity(Bounded, BaseModel):
     """The highest rate that holds, in events per second. A rate holds if a run at it is valid, not
     saturated and within all limits."""
 

@@ -53,7 +53,7 @@ def collect_figures(
                 [run.inserts_per_s for run in own if run.inserts_per_s],
                 [cpu for run in own if (cpu := find_cpu_us(run)) is not None],
                 [run.latency_ms.p50 for run in own if run.latency_ms],
-                [run.latency_ms.p99 for run in own if run.latency_ms],
+                [p99 for run in own if run.latency_ms and (p99 := run.latency_ms.p99) is not None],
             )
     return found
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
+from simulator.contract import Bounded
 
-class ClientTurn(BaseModel):
+
+class ClientTurn(Bounded, BaseModel):
     """A run, and what it inserted by."""
 
     client: str
@@ -13,7 +15,7 @@ class ClientTurn(BaseModel):
     """Its number."""
 
 
-class ClientComparison(BaseModel):
+class ClientComparison(Bounded, BaseModel):
     """What official clients cost beside the lean path."""
 
     ways: dict[str, str]

@@ -49,7 +49,7 @@ class Compared:
         if self.speed.differs is None:
             return "not known: needs 2 runs"
         if not self.speed.differs:
-            return "no difference shown"
+            return "no difference shown" if self.speed.alike else "undecided"
         return "faster" if self.speed.value > 1 else "slower"
 
 
@@ -66,8 +66,9 @@ def collect_samples(result: Result) -> dict[Place, list[float]]:
             found.setdefault(place, []).append(run.inserts_per_s)
             if run.offered and run.latency_ms:
                 for percentile in RESPONSES:
-                    response = replace(place, response=percentile)
-                    found.setdefault(response, []).append(getattr(run.latency_ms, percentile))
+                    if (value := getattr(run.latency_ms, percentile)) is not None:
+                        response = replace(place, response=percentile)
+                        found.setdefault(response, []).append(value)
     for query in list_queries(result.reads):
         found[Place(query=query)] = collect_query_samples(result.reads, query)
     for query, executions in group_executions(result.query_runs).items():
@@ -119,8 +120,11 @@ def _list_runs(result: Result, place: Place) -> list[InsertRun]:
     return [run for run in runs if run.workers == place.workers]
 
 
-def compare_samples(samples: Sequence[Mapping[Place, Sequence[float]]]) -> list[Compared]:
-    """The figures of independent runs beside the first one's, wherever both have some, in its order."""
+def compare_samples(
+    samples: Sequence[Mapping[Place, Sequence[float]]], error: float = 0.05
+) -> list[Compared]:
+    """The figures of independent runs beside the first one's, wherever both have some, in its order.
+    `error`: of each interval, see `estimate_ratio`."""
     base, *others = samples
     found = []
     for place, base_values in base.items():
@@ -129,9 +133,9 @@ def compare_samples(samples: Sequence[Mapping[Place, Sequence[float]]]) -> list[
                 continue
             values = other[place]
             speed = (
-                estimate_ratio(values, base_values)
+                estimate_ratio(values, base_values, error)
                 if not place.has_times
-                else estimate_ratio(base_values, values)
+                else estimate_ratio(base_values, values, error)
             )
             cv = combine_cv(base_values, values)
             found.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -24,7 +24,7 @@ WARNED = (
     Condition.REPLICATION,
     Condition.LOAD,
     Condition.BATCH,
-    Condition.KEY,
+    Condition.SCHEMA,
     Condition.CLIENT,
     Condition.HARDWARE,
 )
@@ -36,6 +36,9 @@ _COMMAND = {
     for model in (Load, DataSet, Settings)
     for name, condition in find_conditions(model).items()
 }
+_WORKLOAD = find_conditions(WorkloadOptions)
+_INDEXES = "indexes"
+"""The indexes that tables were found to have: a setting that results of older versions don't tell."""
 _HARDWARE = ("cpu_model", "cpus", "cpus_usable", "memory_mb")
 
 
@@ -91,6 +94,8 @@ class Declared:
     """All options that it has."""
     in_flight: str | None = None
     """The one that stands for `--in-flight`."""
+    modernize: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    """Options of an older result in today's words."""
 
 
 def find_declared(result: Result) -> Declared:
@@ -102,7 +107,9 @@ def find_declared(result: Result) -> Declared:
         return Declared({}, {}, frozenset())
     model = found.options_model
     names = frozenset(model.option_names(result.settings.module))
-    return Declared(find_conditions(model), found.CONDITIONS, names, model.IN_FLIGHT)
+    return Declared(
+        find_conditions(model), found.CONDITIONS, names, model.IN_FLIGHT, model.modernize
+    )
 
 
 def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
@@ -119,23 +126,28 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, Stated]:
                 add(Condition.WORKLOAD, part, Origin.COMMAND, text)
         elif name != "module":
             add(_COMMAND.get(name, Condition.WORKLOAD), name, Origin.COMMAND, value)
-    for name, value in result.settings.module.items():
+    for name, value in declared.modernize(result.settings.module).items():
         # Options that a target has and its module doesn't are the workload's.
         own = not declared.option_names or name in declared.option_names
         otherwise = Condition.DATABASE if own else Condition.WORKLOAD
         origin = Origin.OPTION if own else Origin.COMMAND
-        add(declared.options.get(name, otherwise), name, origin, value)
+        known = declared.options if own else _WORKLOAD
+        add(known.get(name, otherwise), name, origin, value)
     if result.command != "query":
         # A result from before there was the option.
         found.setdefault(Setting("client", Origin.OPTION), Stated(Condition.CLIENT, LEAN))
     for name, value in WorkloadOptions().model_dump(mode="json").items():
         # A result from before there was the option.
-        found.setdefault(Setting(name, Origin.COMMAND), Stated(Condition.WORKLOAD, value))
+        condition = _WORKLOAD.get(name, Condition.WORKLOAD)
+        found.setdefault(Setting(name, Origin.COMMAND), Stated(condition, value))
     database = _mapping(result.environment.get("database"))
     if "version" in database:
         add(Condition.DATABASE, "version", Origin.ENVIRONMENT, database["version"])
     for name, value in _flatten(database.get("settings")):
         add(declared.server.get(name, Condition.DATABASE), name, Origin.SERVER, value)
+    indexes = _mapping(database.get("schema")).get("indexes")
+    if indexes is not None:
+        add(Condition.SCHEMA, _INDEXES, Origin.SERVER, indexes)
     client = _mapping(result.environment.get("client"))
     for name, value in _flatten(client.get("packages")):
         add(Condition.CLIENT, name, Origin.PACKAGE, value)
@@ -209,6 +221,14 @@ def _state_in_flight(
         own[Setting("in_flight", Origin.COMMAND)] = Stated(Condition.CLIENT, number)
 
 
+def _leave_out_indexes(results: Sequence[Result], found: Sequence[dict[Setting, Stated]]) -> None:
+    """Leave out the indexes of tables unless all results tell them, in the words of one database."""
+    indexes = Setting(_INDEXES, Origin.SERVER)
+    if len({result.module for result in results}) > 1 or any(indexes not in own for own in found):
+        for own in found:
+            own.pop(indexes, None)
+
+
 @dataclass(frozen=True)
 class Conditions:
     """What several results have in common, and in what they differ."""
@@ -231,6 +251,7 @@ def compare_conditions(results: Sequence[Result]) -> Conditions:
             for own in found
         ]
     _state_in_flight(results, declared, found)
+    _leave_out_indexes(results, found)
     known: dict[str, set[Setting]] = {}
     for result, said, own in zip(results, declared, found, strict=True):
         of_module = known.setdefault(result.module, set())

@@ -25,6 +25,7 @@ from simulator.contract import (
 )
 
 from ..errors import ConfigError
+from .growth import Weight, weigh_runs
 from .model import Baseline, Result
 from .statistics import count_events_per_cost
 from .store import StoredResult
@@ -69,6 +70,7 @@ COLUMNS: dict[str, str] = {
     "busy_share": "DOUBLE", "steal_share": "DOUBLE", "others_share": "DOUBLE",
     "retries": "BIGINT", "errors": "VARCHAR", "stored": "BIGINT",
     "queryable_lag_s": "DOUBLE", "queryable_events_per_s": "DOUBLE",
+    "index_build_s": "DOUBLE",
     "storage_bytes": "BIGINT", "storage_index_bytes": "BIGINT", "storage_copies": "BIGINT",
     "storage_compacted_bytes": "BIGINT", "bytes_per_event": "DOUBLE",
     "insert_mode": "VARCHAR", **OPTION_COLUMNS, "cost_per_hour": "DOUBLE",
@@ -105,6 +107,7 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
         "tool_commit": _look_up(environment, "tool", "commit"),
         "database_version": _look_up(environment, "database", "version"),
         "cpu_model": _look_up(environment, "client", "cpu_model"),
+        "index_build_s": result.index_build_s,
         **{name: options.get(name) for name in ("insert_mode", *OPTION_COLUMNS)},
         "options": json.dumps(options, sort_keys=True),
     }  # fmt: skip
@@ -113,12 +116,12 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
     steps = _list_step_cells(result)
     rows = [
         shared
-        | _list_insert_cells(run, result.cost_per_hour)
+        | _list_insert_cells(run, weight, result.cost_per_hour)
         | _list_tuned_cells(result, run)
         | {"group": group if mixed else None}
         | steps.get(run.run, {})
         for group, runs in (("writers", result.insert_runs), ("writers alone", baseline.runs))
-        for run in runs
+        for run, weight in zip(runs, weigh_runs(runs), strict=True)
     ]
     rows += [
         shared
@@ -155,14 +158,16 @@ def _list_tuned_cells(result: Result, run: InsertRun) -> dict[str, Any]:
     }
 
 
-def _list_insert_cells(run: InsertRun, cost_per_hour: float | None) -> dict[str, Any]:
+def _list_insert_cells(
+    run: InsertRun, weight: Weight, cost_per_hour: float | None
+) -> dict[str, Any]:
     client = run.client
     rate = run.inserts_per_s
     return {
         **{name: getattr(run, name) for name in (
             "workers", "run", "valid", "fill_level", "events", "window_s", "inserts_per_s",
             "inserts_per_s_mean_duration", "metrics_per_s", "overlap", "retries", "began_at",
-            "ended_at")},
+            "ended_at", "index_build_s")},
         **_list_machine_cells(run.machines),
         "invalid_reasons": "; ".join(run.invalid_reasons),
         **_list_percentiles("latency", run.latency_ms),
@@ -179,7 +184,7 @@ def _list_insert_cells(run: InsertRun, cost_per_hour: float | None) -> dict[str,
         "storage_index_bytes": run.storage and run.storage.index_bytes,
         "storage_copies": run.storage and run.storage.copies,
         "storage_compacted_bytes": run.storage_compacted and run.storage_compacted.total_bytes,
-        "bytes_per_event": run.storage and run.storage.bytes_per_event,
+        "bytes_per_event": weight.bytes_per_event,
         "events_per_cost": count_events_per_cost(rate, cost_per_hour) if rate and cost_per_hour else None,
     }  # fmt: skip
 
@@ -251,7 +256,7 @@ def export_runs(stored: Sequence[StoredResult], form: str) -> bytes:
     import duckdb
 
     lines = [
-        json.dumps({name: row.get(name) for name in COLUMNS})
+        json.dumps({name: _fit(row.get(name), kind, form) for name, kind in COLUMNS.items()})
         for one in stored
         for row in list_rows(one)
     ]
@@ -264,6 +269,22 @@ def export_runs(stored: Sequence[StoredResult], form: str) -> bytes:
             f" columns = {columns})) TO {_quote(target)} ({form})"
         )
         return target.read_bytes()
+
+
+def _fit(value: Any, kind: str, form: str) -> Any:
+    """A cell that its column takes: a count beyond 64 bits is none. In CSV a text that a spreadsheet would
+    take for a formula is quoted as spreadsheets do it; negative numbers are in columns of numbers.
+
+    https://owasp.org/www-community/attacks/CSV_Injection
+    """
+    if kind == "BIGINT" and isinstance(value, int | float) and abs(value) >= 2**63:
+        return None
+    if kind == "VARCHAR" and form == FORMATS[".csv"] and str(value).startswith(_FORMULA):
+        return f"'{value}"
+    return value
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def _quote(path: Path) -> str:

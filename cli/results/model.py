@@ -10,9 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from simulator.conditions import Condition
 from simulator.contract import (
     Answers,
+    Bounded,
     DataSet,
     InsertRun,
     Load,
+    LongWindows,
     Machine,
     QueryRun,
     ReadRun,
@@ -31,7 +33,7 @@ MATCHED = frozenset({"workers", "runs", "steps"})
 """The options by which figures of several results are matched: no conditions, but what was asked for."""
 
 
-class Settings(BaseModel):
+class Settings(Bounded, BaseModel):
     """The options of a command as its result keeps them. Those of `Load` and `DataSet` declare there
     what they change, the others here.
 
@@ -88,7 +90,7 @@ def _pick(model: type[_Model], options: Mapping[str, Any]) -> _Model:
     return model.model_validate(given)
 
 
-class InsertSummary(BaseModel):
+class InsertSummary(Bounded, BaseModel):
     """The valid runs of one worker count (with `--steps`: of one fill level), in events per second."""
 
     workers: int
@@ -104,7 +106,7 @@ class InsertSummary(BaseModel):
     stable: bool | None
 
 
-class QuerySummary(BaseModel):
+class QuerySummary(Bounded, BaseModel):
     """The executions of one query that were answered, in seconds: without each worker's first, unless
     there are no others."""
 
@@ -125,7 +127,7 @@ class QuerySummary(BaseModel):
     an older version."""
 
 
-class Baseline(BaseModel):
+class Baseline(Bounded, BaseModel):
     """The same runs as those of a `mixed` command, with one group at a time."""
 
     runs: list[InsertRun] = []
@@ -140,7 +142,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-class Result(BaseModel):
+class Result(Bounded, BaseModel):
     """One command's result, as in result.json."""
 
     model_config = ConfigDict(extra="forbid")
@@ -186,6 +188,11 @@ class Result(BaseModel):
     answers: Answers | None = None
     """A query command's that counts executions; None if they weren't to be checked. Runs of readers that
     are ended by the clock have their own."""
+    long_windows: LongWindows | None = None
+    """As `answers`."""
+    index_build_s: float | None = None
+    """A query command's: how long it took to build, before the queries, the indexes that the tables had not.
+    Inserts' runs have their own."""
     runs: list[InsertRun] | list[QueryRun]
     """Of `mixed`: those of the writers. Of `capacity`: one for each step."""
     reads: list[ReadRun] = []

@@ -15,7 +15,9 @@ BACK = 0.9
 """The share of it that counts as back."""
 _STEADY_S = 3
 """Seconds whose median must be."""
-
+LATEST_S = 60.0
+"""Seconds after a mark until which an outage that begins is put down to it: failure detectors and leases of
+databases take up to half a minute."""
 
 _LONGEST_NAME = 60
 """Characters of a command in a sentence; all of it stands in the result."""
@@ -29,12 +31,7 @@ def find_outages(run: InsertRun) -> list[Outage]:
 def _find_outage(place: int, run: InsertRun) -> Outage:
     """What happened from a mark to the next, and what later is put down to it."""
     mark = run.marks[place]
-    until_s = _find_next_mark(run, mark.at_s)
-    gaps = [
-        gap
-        for gap in run.gaps
-        if gap[1] > mark.at_s and (gap[0] < until_s or _find_cause(gap, run) == place)
-    ]
+    gaps = [gap for gap in _list_gaps_after(place, run) if gap[0] <= mark.at_s + LATEST_S]
     longest = max(gaps, key=lambda gap: gap[1] - max(gap[0], mark.at_s), default=None)
     if longest is None:
         recovery_s = _find_recovery(mark, mark, None, run)
@@ -48,6 +45,17 @@ def _find_outage(place: int, run: InsertRun) -> Outage:
         recovered_after_s=_find_recovery(mark, first, ended, run),
         shared_with=None if cause == place else cause,
     )
+
+
+def _list_gaps_after(place: int, run: InsertRun) -> list[tuple[float, float]]:
+    """Those before the next mark, and later ones of which this mark is the last before them."""
+    at_s = run.marks[place].at_s
+    until_s = _find_next_mark(run, at_s)
+    return [
+        gap
+        for gap in run.gaps
+        if gap[1] > at_s and (gap[0] < until_s or _find_cause(gap, run) == place)
+    ]
 
 
 def _find_next_mark(run: InsertRun, after_s: float) -> float:
@@ -113,18 +121,20 @@ def _list_rates(seconds: Mapping[int, int], begin: int, end: int) -> list[int]:
 
 def describe_outages(run: InsertRun) -> list[str]:
     """A sentence for each mark."""
-    return [
-        _describe(mark, outage, run) for mark, outage in zip(run.marks, run.outages, strict=False)
-    ]
+    return [_describe(place, outage, run) for place, outage in enumerate(run.outages)]
 
 
-def _describe(mark: Mark, outage: Outage, run: InsertRun) -> str:
+def _describe(place: int, outage: Outage, run: InsertRun) -> str:
+    mark = run.marks[place]
     what = name_mark(mark)
     text = f"After {what} at {mark.at_s:.1f} s "
     if not mark.ok:
         text = f"After {what} at {mark.at_s:.1f} s, which failed, "
     if outage.gap_s:
         text += f"nothing was acknowledged for {outage.gap_s:.1f} s"
+        delay_s = outage.gap_began_s - mark.at_s
+        if delay_s > GAP_S:
+            text += f", from {delay_s:.1f} s after it on"
         if outage.shared_with is not None:
             other = run.marks[outage.shared_with]
             text += f" (shared with {name_mark(other)} at {other.at_s:.1f} s)"
@@ -134,6 +144,13 @@ def _describe(mark: Mark, outage: Outage, run: InsertRun) -> str:
         text += _explain_no_recovery(mark, outage, run)
     elif outage.recovered_after_s:
         text += f"; after {outage.recovered_after_s:.1f} s the rate was back"
+    late = [gap for gap in _list_gaps_after(place, run) if gap[0] > mark.at_s + LATEST_S]
+    if late:
+        began, ended = max(late, key=lambda gap: gap[1] - gap[0])
+        text += (
+            f"; an outage of {ended - began:.1f} s that began {began - mark.at_s:.1f} s after it is not put"
+            " down to it"
+        )
     return f"{text}; {_describe_loss(run)}."
 
 
@@ -176,6 +193,14 @@ def _describe_loss(run: InsertRun) -> str:
         return _count_events(found.expected - found.stored, "missing")
     if found.stored > found.expected:
         return _count_events(found.stored - found.expected, "stored twice")
+    if looked_up is None or looked_up.events is None:
+        why = f" ({looked_up.reason})" if looked_up and looked_up.reason else ""
+        return (
+            f"as many events are stored as were acknowledged, but they were not looked up one by one{why}, so"
+            " one lost and another stored twice would not show"
+        )
+    if (looked_up.per_group or 1) > 1:
+        return f"nothing was lost or stored twice, as counted by {looked_up.per_group:,} events of a device"
     return "nothing was lost or stored twice"
 
 

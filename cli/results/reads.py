@@ -10,7 +10,7 @@ from simulator.contract import InsertRun, LatencyMs, QueryFigures, ReadRun
 from simulator.histograms import merge_histograms, value_at
 
 from .model import Baseline, QuerySummary
-from .statistics import Ratio, estimate_ratio, summarize
+from .statistics import Ratio, estimate_ratio, summarize_times
 
 Run = TypeVar("Run", InsertRun, ReadRun)
 
@@ -43,7 +43,7 @@ def summarize_reads(reads: Sequence[ReadRun]) -> list[QuerySummary]:
         if not executions:
             continue
         cold = [one.cold_s for one in own if one.cold_s is not None]
-        means = summarize(samples or cold)
+        means = summarize_times(samples or cold)
         rows = [one.rows_max for one in own if one.rows_max is not None]
         summaries.append(
             QuerySummary(
@@ -139,4 +139,5 @@ def _compare_group(
 
 
 def _percentile(latency: LatencyMs | None, name: str) -> float | None:
-    return None if latency is None else float(getattr(latency, name))
+    found: float | None = getattr(latency, name, None)
+    return found

@@ -8,6 +8,8 @@ from math import ceil, inf
 
 from simulator.contract import InsertRun, Machine, Offered, ReadRun
 
+from .caveats import Caveat, Kind
+from .growth import Weight, weigh_each
 from .model import Baseline, InsertSummary, Result
 from .place import Place
 from .statistics import (
@@ -19,7 +21,6 @@ from .statistics import (
     group_executions,
     summarize,
 )
-from .weakness import Kind, Weakness
 
 SHORT_WINDOW_S = 10.0
 """Below this, starting and ending are a noticeable part of a run."""
@@ -35,6 +36,10 @@ CLIENTS_PART = 0.15
 """Share of a request's time from which on the client's own is said."""
 
 
+THROTTLED_SHARE = 0.01
+"""Share of the periods of a worker's CPU limit from which on it is said that it was stopped."""
+
+
 BUSY_SHARE = 0.1
 """Share of a machine's CPU from which on it is said that others took it."""
 
@@ -43,36 +48,36 @@ MIN_OVERLAP_OF_READERS = 0.8
 """Share of the time below which it is said that not all workers asked at once."""
 
 
-def find_in_whole(result: Result) -> Iterator[Weakness]:
+def find_in_whole(result: Result) -> Iterator[Caveat]:
     """Of every command."""
     if result.source:
-        yield Weakness(Kind.NOT_MEASURED, f"by this tool: {result.source}")
+        yield Caveat(Kind.NOT_MEASURED, f"by this tool: {result.source}")
     if not result.complete:
         how = f"ended by {result.ended_by}" if result.ended_by else "ended, or is still at work"
-        yield Weakness(Kind.INCOMPLETE, f"not all runs were made: the command was {how}")
+        yield Caveat(Kind.INCOMPLETE, f"not all runs were made: the command was {how}")
 
 
-def find_in_inserts(result: Result) -> Iterator[Weakness]:
+def find_in_inserts(result: Result) -> Iterator[Caveat]:
     """In the runs of writers."""
     runs = result.insert_runs
     for run in runs:
         if not run.valid:
             place = _locate(result, run)
             reasons = "; ".join(run.invalid_reasons)
-            yield Weakness(Kind.INVALID, reasons, place, run.inserts_per_s)
+            yield Caveat(Kind.INVALID, reasons, place, run.inserts_per_s)
     for run in runs:
         if run.valid and run.client and run.client.bound:
-            yield Weakness(Kind.CLIENT_BOUND, _describe_bound(run), _locate(result, run))
+            yield Caveat(Kind.CLIENT_BOUND, _describe_bound(run), _locate(result, run))
     for run in runs:
         if run.valid and run.offered and run.offered.saturated:
-            yield Weakness(Kind.SATURATED, _describe_saturation(run.offered), _locate(result, run))
+            yield Caveat(Kind.SATURATED, _describe_saturation(run.offered), _locate(result, run))
     yield from _find_clients_part(result)
     yield from find_busy(result)
     for run in runs:
         if run.retries:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in run.errors.items())
             text = f"{run.retries:,} ({kinds})"
-            yield Weakness(Kind.RETRIES, text, _locate(result, run))
+            yield Caveat(Kind.RETRIES, text, _locate(result, run))
     yield from find_short(result)
     yield from _find_unstable(result.insert_summary)
     yield from _find_few(result)
@@ -89,15 +94,51 @@ def _describe_bound(run: InsertRun | ReadRun) -> str:
     return f"{run.client.bound_reason}: this is your client's speed{where}, not your database's"
 
 
-def find_unknown_sizes(runs: Sequence[InsertRun]) -> Iterator[Weakness]:
-    """Each reason once: it is the same in all runs."""
+def find_unknown_sizes(
+    runs: Sequence[InsertRun], weigh: Callable[[Sequence[InsertRun]], Weight] = weigh_each
+) -> Iterator[Caveat]:
+    """Each reason once: it is the same in all runs. `weigh`: by what the result tells what an event takes."""
     sizes = [(run.storage, "what is on disk") for run in runs]
     sizes += [(run.storage_compacted, "what is on disk once compacted") for run in runs]
     said = {f"{what}: {size.reason}" for size, what in sizes if size and size.reason}
-    yield from (Weakness(Kind.NOT_KNOWN, text) for text in sorted(said))
+    if reason := weigh(runs).reason:
+        said.add(f"bytes per event: {reason}")
+    yield from (Caveat(Kind.NOT_KNOWN, text) for text in sorted(said))
 
 
-def find_unknown_use(result: Result) -> Iterator[Weakness]:
+def find_not_as_asked(result: Result) -> Iterator[Caveat]:
+    """What was asked for, and was not given for want of data or time: each once."""
+    late = [run.lateness for run in result.insert_runs if run.lateness]
+    if late:
+        least = min(late, key=lambda lateness: lateness.came)
+        text = (
+            f"{100 * least.asked:.2g}% of the events were to come late, and {100 * least.came:.2g}% did: the"
+            " others would have come after the run; make it longer, or the delays shorter"
+        )
+        yield Caveat(Kind.NOT_AS_ASKED, text)
+    asked = [result.long_windows, *(read.long_windows for read in result.reads)]
+    found = next((windows for windows in asked if windows), None)
+    if found:
+        named = [f"{name} ({_format_span(ms)})" for name, ms in found.queries.items()]
+        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+        text = (
+            f"the stored events span {_format_span(found.stored_ms)}, less than the windows of"
+            f" {', '.join(named[:_MOST_NAMED])}{more}: store more"
+        )
+        yield Caveat(Kind.NOT_AS_ASKED, text)
+
+
+_MOST_NAMED = 3
+
+
+def _format_span(span_ms: float) -> str:
+    """In the largest unit of which it has one at least."""
+    units = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000}
+    unit = next((name for name, ms in units.items() if span_ms >= ms), "s")
+    return f"{span_ms / units[unit]:.3g} {unit}"
+
+
+def find_unknown_use(result: Result) -> Iterator[Caveat]:
     """Each reason once, unless some runs tell what the database used, or nothing is stored anywhere."""
     if any(run.verification and run.verification.stored is None for run in result.insert_runs):
         return
@@ -106,7 +147,7 @@ def find_unknown_use(result: Result) -> Iterator[Weakness]:
     found = [used for used in parts if used is not None]
     if all(used.cpu_s is None for used in found):
         said = {f"what the database used: {used.reason}" for used in found if used.reason}
-        yield from (Weakness(Kind.NOT_KNOWN, text) for text in sorted(said))
+        yield from (Caveat(Kind.NOT_KNOWN, text) for text in sorted(said))
 
 
 def _describe_saturation(offered: Offered, unit: str = "events") -> str:
@@ -137,7 +178,7 @@ def limit_of_clients_part(run: InsertRun) -> float | None:
     return 1 / (1 - share) if CLIENTS_PART <= share < 1 else None
 
 
-def _find_clients_part(result: Result) -> Iterator[Weakness]:
+def _find_clients_part(result: Result) -> Iterator[Caveat]:
     limits: dict[Place, float] = {}
     for run in result.insert_runs:
         place = _locate_together(result, run)
@@ -148,10 +189,23 @@ def _find_clients_part(result: Result) -> Iterator[Weakness]:
                 f"{1 - 1 / limit:.0%} of each request's time is the client's own CPU; with an ideal"
                 f" client the rate could be up to {limit:.2f} times as high"
             )
-            yield Weakness(Kind.CLIENTS_PART, text, place)
+            yield Caveat(Kind.CLIENTS_PART, text, place)
+    throttled: dict[Place, float] = {}
+    for run in result.insert_runs:
+        if run.valid and run.client and not run.client.bound:
+            place = _locate_together(result, run)
+            share = run.client.throttled_share or 0.0
+            throttled[place] = max(throttled.get(place, 0.0), share)
+    for place, share in throttled.items():
+        if share >= THROTTLED_SHARE:
+            text = (
+                f"a worker was stopped by its CPU limit in {share:.0%} of the periods, which may be what the"
+                " slowest requests waited for"
+            )
+            yield Caveat(Kind.CLIENTS_PART, text, place)
 
 
-def find_busy(result: Result) -> Iterator[Weakness]:
+def find_busy(result: Result) -> Iterator[Caveat]:
     """What others took of the machines. Readers beside writers were on the same at the same time."""
     machines: dict[Place | None, list[Sequence[Machine]]] = {}
     for run in result.insert_runs:
@@ -167,7 +221,7 @@ def find_busy(result: Result) -> Iterator[Weakness]:
         yield from _find_taken(runs, where)
 
 
-def _find_taken(runs: Sequence[Sequence[Machine]], where: Place | None) -> Iterator[Weakness]:
+def _find_taken(runs: Sequence[Sequence[Machine]], where: Place | None) -> Iterator[Caveat]:
     """What others took in runs that measured the same: by each cause, the worst of them."""
 
     def worst(share: Callable[[Machine], float]) -> tuple[Machine, str, str] | None:
@@ -186,7 +240,7 @@ def _find_taken(runs: Sequence[Sequence[Machine]], where: Place | None) -> Itera
         named = ", ".join(f"{name} {share:.0%}" for name, share in machine.others.items())
         who = f" ({named})" if named else ""
         text = f"others took {how_much}{often}{who}: stop them, or measure where there are none"
-        yield Weakness(Kind.BUSY, text, where)
+        yield Caveat(Kind.BUSY, text, where)
     found = worst(lambda machine: machine.steal_share or 0.0)
     if found:
         _, how_much, often = found
@@ -194,7 +248,7 @@ def _find_taken(runs: Sequence[Sequence[Machine]], where: Place | None) -> Itera
             f"the hypervisor gave {how_much} to other machines (steal){often}: measure on CPUs of"
             " your own"
         )
-        yield Weakness(Kind.BUSY, text, where)
+        yield Caveat(Kind.BUSY, text, where)
 
 
 def _locate_together(result: Result, run: InsertRun) -> Place:
@@ -210,7 +264,7 @@ def _locate(result: Result, run: InsertRun) -> Place:
     return Place(workers=run.workers, run=run.run)
 
 
-def find_short(result: Result) -> Iterator[Weakness]:
+def find_short(result: Result) -> Iterator[Caveat]:
     """Runs of which starting and ending are a noticeable part."""
     # A search begins with a short closed loop, which only says where to look.
     runs = [run for run in result.insert_runs if run.offered or result.command != "capacity"]
@@ -237,25 +291,25 @@ def find_short_window(runs: Sequence[InsertRun]) -> float | None:
     return found if found is not None and found < SHORT_WINDOW_S - _ROUNDED_S else None
 
 
-def describe_short(window_s: float, remedy: str) -> Weakness:
+def describe_short(window_s: float, remedy: str) -> Caveat:
     """Of runs that take no longer, with what makes them longer."""
     text = f"runs of {window_s:.1f} s measure much of their own start and end; {remedy}"
-    return Weakness(Kind.SHORT, text)
+    return Caveat(Kind.SHORT, text)
 
 
-def _find_unstable(summary: Sequence[InsertSummary]) -> Iterator[Weakness]:
+def _find_unstable(summary: Sequence[InsertSummary]) -> Iterator[Caveat]:
     for entry in summary:
         if entry.stable is False and entry.cv is not None:
             text = (
                 f"the runs differ by {entry.cv:.0%} (CV; {UNSTABLE_CV:.0%} is much): find out why"
                 " before you use this number"
             )
-            yield Weakness(Kind.UNSTABLE, text, Place(entry.workers, entry.fill_level))
+            yield Caveat(Kind.UNSTABLE, text, Place(entry.workers, entry.fill_level), cv=entry.cv)
 
 
-def _find_few(result: Result) -> Iterator[Weakness]:
+def _find_few(result: Result) -> Iterator[Caveat]:
     if result.by_fill_level:
-        yield Weakness(Kind.FEW_RUNS, "each level is a single run, so its spread is not known")
+        yield Caveat(Kind.FEW_RUNS, "each level is a single run, so its spread is not known")
         return
     summary = result.insert_summary
     few = [e for e in summary if e.cv is not None and 2 <= e.runs < ENOUGH_RUNS]
@@ -265,7 +319,7 @@ def _find_few(result: Result) -> Iterator[Weakness]:
         # Runs at a rate of their own hardly vary: less than a percent is not "0% or more".
         least = f"differences of {max(0.01, difference):.0%} or more"
         shown = "no difference" if difference == inf else least
-        yield Weakness(
+        yield Caveat(
             Kind.FEW_RUNS,
             f"{widest.runs} runs that vary like these show {shown} between two results;"
             f" {ENOUGH_RUNS_TEXT} or more show smaller ones",
@@ -275,18 +329,18 @@ def _find_few(result: Result) -> Iterator[Weakness]:
         *others, last = [f"{count:,}" for count in single]
         counts = f"{', '.join(others)} and {last}" if others else last
         word = "worker" if single == [1] else "workers"
-        yield Weakness(
+        yield Caveat(
             Kind.FEW_RUNS, f"a single valid run with {counts} {word} says nothing of its spread"
         )
 
 
-def find_in_queries(result: Result) -> Iterator[Weakness]:
+def find_in_queries(result: Result) -> Iterator[Caveat]:
     """In the executions of a query command."""
     for reason in result.invalid_reasons:
-        yield Weakness(Kind.INVALID, reason)
+        yield Caveat(Kind.INVALID, reason)
     yield from find_busy(result)
     if result.overlap is not None and result.overlap < MIN_OVERLAP_OF_READERS:
-        yield Weakness(
+        yield Caveat(
             Kind.APART,
             f"all workers asked at once for only {result.overlap:.0%} of the time; the others'"
             " executions were disturbed less: ask more often, by --runs",
@@ -295,12 +349,12 @@ def find_in_queries(result: Result) -> Iterator[Weakness]:
     for query, found in spreads.items():
         if found.stable is False and found.cv is not None:
             text = f"the {_sample_word(result)} differ by {found.cv:.0%} (CV; {UNSTABLE_CV:.0%} is much)"
-            yield Weakness(Kind.UNSTABLE, text, Place(query=query))
+            yield Caveat(Kind.UNSTABLE, text, Place(query=query), cv=found.cv)
     if result.reads:
         return
     executions = group_executions(result.query_runs).values()
     if any(not found.warm for found in executions):
-        yield Weakness(
+        yield Caveat(
             Kind.FEW_RUNS,
             "a query was asked once only, so its times are those of first executions;"
             f" with more --runs these are shown apart, and {ENOUGH_RUNS_TEXT} further ones or"
@@ -309,27 +363,27 @@ def find_in_queries(result: Result) -> Iterator[Weakness]:
         return
     fewest = min((found.runs for found in spreads.values()), default=ENOUGH_RUNS)
     if fewest < ENOUGH_RUNS:
-        yield Weakness(
+        yield Caveat(
             Kind.FEW_RUNS,
             f"{_count_samples(result, fewest)}; {ENOUGH_RUNS_TEXT} or more show smaller differences",
         )
 
 
-def find_in_reads(result: Result) -> Iterator[Weakness]:
+def find_in_reads(result: Result) -> Iterator[Caveat]:
     """In readers whose run was ended by the clock."""
     baseline = result.baseline or Baseline()
     alone: list[InsertRun | ReadRun] = [*baseline.runs, *baseline.reads]
     beside = result.reads if result.command == "mixed" else []
     for run in (*beside, *alone):
         if not run.valid:
-            yield Weakness(Kind.INVALID, "; ".join(run.invalid_reasons), _locate_group(result, run))
+            yield Caveat(Kind.INVALID, "; ".join(run.invalid_reasons), _locate_group(result, run))
     for run in (*result.reads, *alone):
         place = _locate_group(result, run)
         unit = "queries" if isinstance(run, ReadRun) else "events"
         if run.valid and run.offered and run.offered.saturated:
-            yield Weakness(Kind.SATURATED, _describe_saturation(run.offered, unit), place)
+            yield Caveat(Kind.SATURATED, _describe_saturation(run.offered, unit), place)
         if run.valid and run.client and run.client.bound:
-            yield Weakness(Kind.CLIENT_BOUND, _describe_bound(run), place)
+            yield Caveat(Kind.CLIENT_BOUND, _describe_bound(run), place)
 
 
 def locate_run(result: Result, run: InsertRun | ReadRun) -> Place:

@@ -10,7 +10,9 @@ from simulator.contract import InsertRun
 from simulator.modules.options import LEAN
 
 from .capacity import Capacity, Measure
+from .caveats import Caveat, Kind
 from .client_costs import ClientFigures, collect_figures
+from .growth import weigh_together
 from .model import Result
 from .rules import (
     DURATION_OPTIONS,
@@ -23,10 +25,9 @@ from .rules import (
 )
 from .statistics import ENOUGH_RUNS
 from .tuning import Tuning
-from .weakness import Kind, Weakness
 
 
-def find_in_capacity(result: Result) -> Iterator[Weakness]:
+def find_in_capacity(result: Result) -> Iterator[Caveat]:
     """In the answer, and in the steps that it rests on: others may be as bad as they like."""
     found = result.capacity
     if found is None:
@@ -34,20 +35,20 @@ def find_in_capacity(result: Result) -> Iterator[Weakness]:
     if found.client_bound:
         rate = f"{found.above_per_s or 0:,.10g} events/s"
         text = f"what doesn't hold at {rate} is your client, not your database"
-        yield Weakness(Kind.CLIENT_BOUND, text)
+        yield Caveat(Kind.CLIENT_BOUND, text)
     if not found.sure and found.unsure_because:
-        yield Weakness(Kind.UNSURE, found.unsure_because)
+        yield Caveat(Kind.UNSURE, found.unsure_because)
     if found.contradicting:
-        yield Weakness(Kind.UNSTABLE, _describe_contradictions(found))
+        yield Caveat(Kind.UNSTABLE, _describe_contradictions(found))
     runs = {run.run: run for run in result.insert_runs}
     holding = [runs[step.run] for step in found.steps_at_answer]
     yield from _find_few_requests(found, holding, result.settings.load.events_per_request)
     yield from find_busy(result)
     yield from find_short(result)
-    yield from find_unknown_sizes(result.insert_runs)
+    yield from find_unknown_sizes(result.insert_runs, weigh_together)
 
 
-def find_in_tuning(result: Result) -> Iterator[Weakness]:
+def find_in_tuning(result: Result) -> Iterator[Caveat]:
     """In the runs that the answer rests on: those of the best in the last stage."""
     tuning = result.tuning
     ranked = tuning.rank_finalists() if tuning else []
@@ -59,20 +60,20 @@ def find_in_tuning(result: Result) -> Iterator[Weakness]:
     bound = [run for run in runs if run.client and run.client.bound]
     if bound and not tuning.limits:
         text = f"{len(bound)} of {len(runs)} runs of the best show your client's speed: its CPUs, not the"
-        yield Weakness(Kind.CLIENT_BOUND, f"{text} database, choose between settings then")
+        yield Caveat(Kind.CLIENT_BOUND, f"{text} database, choose between settings then")
     failed = sum(trial.rate_per_s is None for trial in tuning.trials)
     if failed:
         text = f"{failed:,} of {len(tuning.trials):,} measurements gave no figure and don't count"
-        yield Weakness(Kind.INVALID, text)
+        yield Caveat(Kind.INVALID, text)
     if len(best) < ENOUGH_RUNS:
         times = "once" if len(best) == 1 else f"{len(best)} times"
         text = f"the best was measured {times} in the comparison; {ENOUGH_RUNS} or more --runs"
-        yield Weakness(Kind.FEW_RUNS, f"{text} show smaller differences")
+        yield Caveat(Kind.FEW_RUNS, f"{text} show smaller differences")
     yield from find_busy(result)
     yield from _find_short_comparison(result, tuning)
 
 
-def _find_short_comparison(result: Result, tuning: Tuning) -> Iterator[Weakness]:
+def _find_short_comparison(result: Result, tuning: Tuning) -> Iterator[Caveat]:
     """Of the last stage, which alone counts: the search before may be as short as it likes."""
     compared = {n for trial in tuning.trials if trial.stage == tuning.stages for n in trial.runs}
     # With limits each search begins with a short closed loop.
@@ -89,7 +90,7 @@ def _find_short_comparison(result: Result, tuning: Tuning) -> Iterator[Weakness]
         yield describe_short(window_s, f"with {option} those of the comparison measure less of it")
 
 
-def find_in_clients(result: Result) -> Iterator[Weakness]:
+def find_in_clients(result: Result) -> Iterator[Caveat]:
     """In the runs of a comparison of clients."""
     comparison = result.clients
     if comparison is None:
@@ -97,21 +98,19 @@ def find_in_clients(result: Result) -> Iterator[Weakness]:
     for run in result.insert_runs:
         if not run.valid:
             text = "; ".join(run.invalid_reasons)
-            yield Weakness(
-                Kind.INVALID, f"run {run.run} ({comparison.find_client(run.run)}): {text}"
-            )
+            yield Caveat(Kind.INVALID, f"run {run.run} ({comparison.find_client(run.run)}): {text}")
     lean = [one for one in result.insert_runs if comparison.find_client(one.run) == LEAN]
     bound = [run for run in lean if run.valid and run.client and run.client.bound]
     if bound:
         text = f"{len(bound)} of {len(lean)} runs by the lean path show your client's speed: beside a faster"
-        yield Weakness(Kind.CLIENT_BOUND, f"{text} database, or more CPU, clients differ by more")
+        yield Caveat(Kind.CLIENT_BOUND, f"{text} database, or more CPU, clients differ by more")
     yield from find_busy(result)
     yield from find_short(result)
     if min((len(own.rates) for own in _figures_of(result)), default=0) < ENOUGH_RUNS:
         text = (
             f"fewer than {ENOUGH_RUNS} valid runs of a client; more --runs show smaller differences"
         )
-        yield Weakness(Kind.FEW_RUNS, text)
+        yield Caveat(Kind.FEW_RUNS, text)
 
 
 def _figures_of(result: Result) -> Iterable[ClientFigures]:
@@ -130,18 +129,18 @@ def _describe_contradictions(found: Capacity) -> str:
         change = "the database seems to have become slower meanwhile"
     elif early and not any(step.holds for step in against):
         change = "the database seems to have become faster meanwhile"
-    steps = "1 step says" if len(against) == 1 else f"{len(against)} steps say"
+    steps = "1 step contradicts" if len(against) == 1 else f"{len(against)} steps contradict"
     told = ", ".join(
         f"{step.rate_per_s:,.10g} {'held' if step.holds else 'did not hold'}"
         for step in against[:4]
     )
     more = ", …" if len(against) > 4 else ""
-    return f"{steps} otherwise ({told}{more}): {change}"
+    return f"{steps} this ({told}{more}): {change}"
 
 
 def _find_few_requests(
     found: Capacity, runs: Sequence[InsertRun], per_request: int
-) -> Iterator[Weakness]:
+) -> Iterator[Caveat]:
     """Percentiles that are those of a handful of requests."""
     needed = max(
         (_REQUESTS.get(limit.measure, 0) for limit in found.limits if not limit.query), default=0
@@ -152,7 +151,7 @@ def _find_few_requests(
             f"a step at this rate has {min(requests):,.0f} requests, of which the slowest are few: a longer"
             " --step-duration shows more of them"
         )
-        yield Weakness(Kind.FEW_RUNS, text)
+        yield Caveat(Kind.FEW_RUNS, text)
 
 
 _REQUESTS = {Measure.P99: 1_000, Measure.SERVICE_P99: 1_000, Measure.P99_9: 10_000}

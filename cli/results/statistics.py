@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simulator.contract import InsertRun, QueryRun
@@ -20,6 +20,10 @@ ENOUGH_RUNS = 6
 
 ENOUGH_RUNS_TEXT = "six"
 
+ALIKE_FACTOR = 1.1
+"""Two figures are called alike only if the interval of their ratio is within this factor of 1 on both sides;
+a wider one that holds 1 leaves it undecided."""
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -31,7 +35,7 @@ class Summary:
     avg: float
     median: float
     ci95: tuple[float, float] | None
-    """95 % interval of the mean (Student's t), not below 0; None with a single run."""
+    """95 % interval of the mean; None with a single run, and of two times."""
     cv: float | None
     """Coefficient of variation: sample standard deviation ÷ mean; None with a single run."""
     stable: bool | None
@@ -60,6 +64,22 @@ def summarize(values: Sequence[float]) -> Summary:
     return Summary(
         len(values), min(values), max(values), mean, float(np.median(values)), ci95, cv, stable
     )
+
+
+def summarize_times(values: Sequence[float]) -> Summary:
+    """Figures over times, whose interval is on logarithms; ValueError without any.
+
+    Interval: mean · exp(± t(n−1; 0.975) · s/(mean·√n)), by the delta method for the logarithm of the mean.
+    Times are above 0 and skewed, so that an interval of the mean itself could begin below 0. Where they vary
+    little it is the same. Of two times there is none: it would span orders of magnitude (t = 12.7).
+    """
+    found = summarize(values)
+    if found.runs < 3 or not found.cv:
+        ci95 = found.ci95 if found.runs > 2 else None
+    else:
+        half = t_quantile(0.975, found.runs - 1) * found.cv / math.sqrt(found.runs)
+        ci95 = (found.avg * math.exp(-half), found.avg * math.exp(half))
+    return replace(found, ci95=ci95)
 
 
 def find_percentile(values: Sequence[float], percent: float) -> float:
@@ -136,7 +156,7 @@ def summarize_queries(runs: Sequence[QueryRun]) -> list[QuerySummary]:
     summaries = []
     for name, executions in group_executions(runs).items():
         counted = executions.counted
-        whole, independent = summarize(counted), summarize(executions.samples)
+        whole, independent = summarize(counted), summarize_times(executions.samples)
         summaries.append(
             QuerySummary(
                 query=name,
@@ -193,18 +213,35 @@ class Ratio:
 
     value: float
     """Quotient of the geometric means."""
-    ci95: tuple[float, float] | None
-    """None if one side has a single run."""
+    interval: tuple[float, float] | None
+    """Confidence interval; None if one side has a single run."""
 
     @property
     def differs(self) -> bool | None:
         """Whether the interval leaves 1 out; None without an interval."""
-        return None if self.ci95 is None else not self.ci95[0] <= 1 <= self.ci95[1]
+        return None if self.interval is None else not self.interval[0] <= 1 <= self.interval[1]
+
+    @property
+    def alike(self) -> bool:
+        """Whether the interval holds 1 and is so narrow that a difference worth naming is ruled out."""
+        if self.interval is None or self.differs:
+            return False
+        return self.interval[0] >= 1 / ALIKE_FACTOR and self.interval[1] <= ALIKE_FACTOR
 
 
-def estimate_ratio(values: Sequence[float], base: Sequence[float]) -> Ratio:
+_LARGEST_LOG = 300.0
+"""An interval that reaches further says nothing, and its ends would be no floats."""
+
+
+def estimate_ratio(
+    values: Sequence[float], base: Sequence[float], error: float = 0.05, step: float = 0.0
+) -> Ratio:
     """`values` ÷ `base`, which may differ in their number of runs and in their spread. ValueError without
     values, or if one isn't above 0.
+
+    `error`: how often the interval may miss the true ratio; of several comparisons each gets its share.
+    `step`: the relative distance of neighbouring values where only rounded ones are possible. What all
+    repetitions round to the same value is known no better than that.
 
     Welch's t interval for the difference of the means of the logarithms, taken back by exp: Welch,
     The generalization of 'Student's' problem when several different population variances are
@@ -221,14 +258,15 @@ def estimate_ratio(values: Sequence[float], base: Sequence[float]) -> Ratio:
     quotient = math.exp(float(logs[0].mean() - logs[1].mean()))
     if min(len(values), len(base)) < 2:
         return Ratio(quotient, None)
-    if not any(np.ptp(side) for side in logs):
+    if not step and not any(np.ptp(side) for side in logs):
         return Ratio(quotient, (quotient, quotient))
     # Squared standard errors of the means; their degrees of freedom by Welch and Satterthwaite.
-    errors = [float(side.var(ddof=1)) / len(side) for side in logs]
+    least = math.log1p(step) ** 2 / 12
+    errors = [max(least, float(side.var(ddof=1))) / len(side) for side in logs]
     freedom = sum(errors) ** 2 / sum(
         error**2 / (len(side) - 1) for error, side in zip(errors, logs, strict=True)
     )
-    half = t_quantile(0.975, freedom) * math.sqrt(sum(errors))
+    half = min(_LARGEST_LOG, t_quantile(1 - error / 2, freedom) * math.sqrt(sum(errors)))
     return Ratio(quotient, (quotient * math.exp(-half), quotient * math.exp(half)))
 
 

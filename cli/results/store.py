@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,15 +15,24 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from simulator.documents import MOST_BYTES_JSON, DocumentError, parse_json, read_file
+from simulator.errors import SimulatorError
+from simulator.modules import load_module
+from simulator.texts import make_printable
+
 from ..errors import ConfigError, RunFailed
 from ..installation import program
 from ..output import explain, note, write_whole
+from .growth import find_bytes_per_day
 from .model import FORMAT, Result
 from .statistics import summarize_queries
 
 FILE_NAME = "result.json"
 LATEST = "latest"
 """Names the newest result."""
+
+_UNUSUAL = re.compile(rb"\\[^\"/\\]|[\x7f-\xff]")
+"""What a JSON text must have somewhere for one of its texts not to be a printable line."""
 
 
 def now() -> datetime:
@@ -107,13 +117,14 @@ def read_result(path: Path) -> Result:
     """A stored result; `path` is its folder or its file. UnreadableResult if it isn't one."""
     file = path / FILE_NAME if path.is_dir() else path
     try:
-        document = json.loads(file.read_bytes())
-    except OSError as error:
+        content = read_file(file, MOST_BYTES_JSON)
+        document = parse_json(content)
+    except FileNotFoundError as error:
         raise UnreadableResult(f"can't read {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UnreadableResult(f"{file} is no result: it is not text") from error
-    except (ValueError, RecursionError) as error:
-        raise UnreadableResult(f"{file} is damaged or no result: {error}") from error
+    except DocumentError as error:
+        raise UnreadableResult(f"{file} is damaged or no result: it {error}") from error
+    if _UNUSUAL.search(content):
+        document = make_printable(document)
     if not isinstance(document, dict) or "format" not in document:
         raise UnreadableResult(f"{file} is no result: it does not say its `format`")
     if document["format"] != FORMAT:
@@ -131,7 +142,27 @@ def _bring_up_to_date(result: Result) -> Result:
     the others, which could be compared with no newer result."""
     if all(entry.cold is None for entry in result.query_summary):
         result.summary = summarize_queries(result.query_runs) or result.summary
+    _judge_sizes(result)
     return result
+
+
+def _judge_sizes(result: Result) -> None:
+    """Sizes on disk with the database's unit of allocation, which older versions didn't keep: what a day
+    takes is told anew by it."""
+    runs = [run for run in result.insert_runs if run.storage and run.storage.allocation is None]
+    if not runs:
+        return
+    try:
+        allocation = load_module(result.module).CAPABILITIES.allocation
+    except (SimulatorError, ModuleNotFoundError):
+        return
+    for run in runs:
+        if run.storage is not None:
+            run.storage.allocation = allocation
+    found = result.capacity
+    if found is not None and found.events_per_s is not None:
+        at_answer = [step.run for step in found.steps_at_answer]
+        found.bytes_per_day = find_bytes_per_day(result.insert_runs, at_answer, found.events_per_s)
 
 
 def _describe_other_format(document: dict[str, Any]) -> str:
@@ -229,8 +260,8 @@ def _find_labelled(label: str, folder: Path) -> StoredResult | None:
     text = json.dumps(label, ensure_ascii=False).encode()
     found = []
     for path in _list_entries(folder, missing_ok=True):
-        with suppress(UnreadableResult, OSError):
-            if text in (path / FILE_NAME).read_bytes():
+        with suppress(UnreadableResult, DocumentError, FileNotFoundError):
+            if text in read_file(path / FILE_NAME, MOST_BYTES_JSON):
                 result = read_result(path)
                 if result.label == label:
                     found.append(StoredResult(path.name, path / FILE_NAME, result))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import ConfigError
 from .comparison import Compared, collect_samples, compare
+from .growth import weigh_runs
 from .model import Result
 from .place import Place
 
@@ -116,10 +117,11 @@ def collect_values(result: Result, metric: str) -> dict[Place, float]:
         }
     found: dict[Place, float] = {}
     of_service = metric.startswith("service_")
-    for run in result.insert_runs:
+    runs = result.insert_runs
+    for run, weight in zip(runs, weigh_runs(runs), strict=True):
         value: float | None
         if metric == "bytes_per_event":
-            value = run.storage.bytes_per_event if run.storage else None
+            value = weight.bytes_per_event
         else:
             latency = run.service_ms if of_service else run.latency_ms
             value = getattr(latency, metric.removeprefix("service_")) if latency else None

@@ -8,10 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from simulator.contract import Bounded
+
 from .capacity import CapacityLimit
 
 
-class TunedSetting(BaseModel):
+class TunedSetting(Bounded, BaseModel):
     """A setting that was varied."""
 
     name: str
@@ -22,7 +24,7 @@ class TunedSetting(BaseModel):
     """What it is without being varied: as given otherwise, or by default."""
 
 
-class Trial(BaseModel):
+class Trial(Bounded, BaseModel):
     """One measurement of a combination."""
 
     candidate: int
@@ -37,7 +39,7 @@ class Trial(BaseModel):
     """Why there is no figure."""
 
 
-class Tuning(BaseModel):
+class Tuning(Bounded, BaseModel):
     """Which settings suit."""
 
     over: list[TunedSetting]

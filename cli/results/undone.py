@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from simulator.contract import InsertRun, ReadRun
 
+from .caveats import Caveat, Kind
 from .model import Baseline, Result
 from .rules import locate_run
-from .weakness import Kind, Weakness
 
 
-def find_undone(result: Result) -> Iterator[Weakness]:
+def find_undone(result: Result) -> Iterator[Caveat]:
     """What became of disturbances that weren't done as they were asked for: each once, with the runs of which
     it is true."""
     runs = _list_runs(result)
@@ -26,7 +26,7 @@ def find_undone(result: Result) -> Iterator[Weakness]:
         (run, reason), *others = told
         often = f" in {len(told)} of {len(runs)} runs" if len(runs) > 1 else ""
         place = None if others else locate_run(result, run)
-        yield Weakness(Kind.DISTURBANCE, f"'{action}' {what}{often}: {reason}", place)
+        yield Caveat(Kind.DISTURBANCE, f"'{action}' {what}{often}: {reason}", place)
 
 
 def _list_runs(result: Result) -> Sequence[InsertRun | ReadRun]:

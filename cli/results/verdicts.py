@@ -1,23 +1,24 @@
-"""What weakens a result: where all rules come together by which a figure is doubted. Pure."""
+"""The caveats of a result: where all rules come together. Pure."""
 
 from __future__ import annotations
 
+from .caveats import Caveat, Kind
 from .model import Result
 from .rules import (
     find_in_inserts,
     find_in_queries,
     find_in_reads,
     find_in_whole,
+    find_not_as_asked,
     find_unknown_use,
     spread_queries,
 )
 from .searches import find_in_capacity, find_in_clients, find_in_tuning
 from .undone import find_undone
-from .weakness import Kind, Weakness
 
 
-def find_weaknesses(result: Result) -> list[Weakness]:
-    """All that weakens the result, the gravest first."""
+def find_caveats(result: Result) -> list[Caveat]:
+    """All caveats of the result, the gravest first."""
     rules = [find_in_queries] if result.command == "query" else [find_in_inserts]
     rules += [find_in_reads]
     if result.command == "capacity":
@@ -26,8 +27,8 @@ def find_weaknesses(result: Result) -> list[Weakness]:
         rules = [find_in_tuning]
     if result.command == "clients":
         rules = [find_in_clients]
-    rules += [find_unknown_use]
-    return [weakness for rule in (find_in_whole, find_undone, *rules) for weakness in rule(result)]
+    rules += [find_not_as_asked, find_unknown_use]
+    return [caveat for rule in (find_in_whole, find_undone, *rules) for caveat in rule(result)]
 
 
 def is_stable(result: Result) -> bool | None:
@@ -43,21 +44,21 @@ def is_stable(result: Result) -> bool | None:
 
 
 _NAMED = (
-    Kind.INCOMPLETE, Kind.DISTURBANCE, Kind.INVALID, Kind.CLIENT_BOUND, Kind.SATURATED, Kind.BUSY,
-    Kind.SHORT, Kind.UNSTABLE,
+    Kind.INCOMPLETE, Kind.DISTURBANCE, Kind.INVALID, Kind.CLIENT_BOUND, Kind.SATURATED,
+    Kind.NOT_AS_ASKED, Kind.BUSY, Kind.SHORT, Kind.UNSTABLE,
 )  # fmt: skip
 
 
 def list_kinds(result: Result) -> list[str]:
     """Why the result is to be doubted, a word each, the gravest first: what would make its figures
     others, not how sure they are, which an interval shows."""
-    found = {weakness.kind for weakness in find_weaknesses(result)}
+    found = {caveat.kind for caveat in find_caveats(result)}
     return [str(kind) for kind in _NAMED if kind in found]
 
 
 def summarize_doubts(result: Result) -> list[str]:
     """What makes the result unfit to be compared, a few words each."""
-    found = find_weaknesses(result)
+    found = find_caveats(result)
     runs = len(result.insert_runs)
     whole = (Kind.NOT_MEASURED, Kind.INCOMPLETE, Kind.DISTURBANCE)
     texts = [w.text for w in found if w.kind in whole]
@@ -65,19 +66,16 @@ def summarize_doubts(result: Result) -> list[str]:
     if result.command == "capacity":
         return texts + [w.text for w in found if w.kind in (Kind.UNSURE, Kind.CLIENT_BOUND)]
     if result.command in ("query", "tune", "clients"):
-        return texts + [weakness.text for weakness in invalid]
+        return texts + [caveat.text for caveat in invalid]
     if invalid:
         are = "is" if len(invalid) == 1 else "are"
         texts.append(f"{len(invalid)} of {runs} runs {are} invalid and left out")
-    bound = sum(weakness.kind is Kind.CLIENT_BOUND for weakness in found)
+    bound = sum(caveat.kind is Kind.CLIENT_BOUND for caveat in found)
     if bound:
         verb = "shows" if bound == 1 else "show"
         texts.append(f"{bound} of {runs} runs {verb} the client's speed, not the database's")
-    saturated = sum(weakness.kind is Kind.SATURATED for weakness in found)
+    saturated = sum(caveat.kind is Kind.SATURATED for caveat in found)
     if saturated:
         are = "is" if saturated == 1 else "are"
         texts.append(f"{saturated} of {runs} runs {are} saturated")
     return texts
-
-
-# --- the rules ------------------------------------------------------------------------------------

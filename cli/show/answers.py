@@ -20,7 +20,7 @@ def describe_answers(result: Result) -> str | None:
     if checked:
         said.append(f"{checked:,} checked, {f'{wrong:,} of them wrong' if wrong else 'all right'}")
     if unchecked:
-        said.append(f"{unchecked:,} unchecked: {_list_reasons(result)}")
+        said.append(f"{unchecked:,} not checked: {_list_reasons(result)}")
     return f"Answers: {'; '.join(said)}."
 
 

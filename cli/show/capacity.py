@@ -10,7 +10,16 @@ from simulator.contract import InsertRun
 from ..results.capacity import Capacity, CapacityLimit, CapacityStep, Measure
 from ..results.model import Result
 from ..results.place import format_workers
-from .tables import COST_HEADER, Table, format_ms, format_rate, strike
+from .tables import (
+    COST_HEADER,
+    Table,
+    find_offered_rate,
+    format_cost,
+    format_ms,
+    format_offered,
+    format_rate,
+    strike,
+)
 
 
 def tabulate_capacities(names: Sequence[str], results: Sequence[Result]) -> Table:
@@ -30,12 +39,12 @@ def tabulate_capacities(names: Sequence[str], results: Sequence[Result]) -> Tabl
                 _format_whole(found.devices),
                 "-" if found.bytes_per_day is None else _format_bytes(found.bytes_per_day),
                 _format_whole(found.events_per_s_per_cpu),
-                _format_whole(found.events_per_cost),
+                "-" if found.events_per_cost is None else format_cost(found.events_per_cost),
             ]
         )
     headers = [
-        "Database (version)", "Capacity", "Not any more", "Sure", "Limits", "Devices", "Disk/day", "Per CPU",
-        COST_HEADER,
+        "Database (version)", "Capacity", "Lowest that failed", "Sure", "Limits", "Devices", "Disk/day",
+        "Per CPU", COST_HEADER,
     ]  # fmt: skip
     known = [n < 5 or any(row[n] != "-" for row in rows) for n in range(len(headers))]
     return Table(
@@ -73,8 +82,8 @@ def tabulate_capacity(result: Result, terminal: bool) -> Table:
         for number, step in enumerate(steps)
     ]
     headers = [
-        "Step", "Offered/s", "Achieved/s", "p50 ms", "p99 ms", "p99.9 ms", "Service p99", "Client CPU",
-        *(limit.name for limit in others), "Verdict",
+        "Step", "Rate", "Offered/s", "Achieved/s", "p50 ms", "p99 ms", "p99.9 ms", "Service p99",
+        "Client CPU", *(limit.name for limit in others), "Verdict",
     ]  # fmt: skip
     return Table(headers, rows, left=("Verdict",))
 
@@ -91,6 +100,7 @@ def _list_cells(run: InsertRun, step: CapacityStep, terminal: bool) -> list[str]
         shown = [text if text == "-" else strike(text, terminal) for text in shown]
     return [
         "closed loop" if step.rate_per_s is None else f"{step.rate_per_s:,.10g}",
+        format_offered([run]),
         *shown,
         "-" if client is None else f"{client.cpu_share:.0%}" + (" bound" if client.bound else ""),
     ]
@@ -103,7 +113,7 @@ def _show_figure(limit: CapacityLimit, step: CapacityStep) -> str:
 
 def _describe_verdict(step: CapacityStep) -> str:
     if step.holds is None:
-        return "-"
+        return "; ".join(["no verdict", *step.reasons]) if step.reasons else "-"
     return "holds" if step.holds else "; ".join(step.reasons)
 
 
@@ -122,6 +132,7 @@ def describe_capacity(result: Result) -> list[str]:
     lines = [_describe_rate(found)]
     if found.events_per_s is not None:
         lines.append(_describe_meaning(found, result.cost_per_hour))
+        lines += _describe_offer(found, result)
     if found.bottleneck is not None:
         rate = found.bottleneck.rate_per_s
         where = "in the closed loop" if rate is None else f"at {rate:,.10g} events/s"
@@ -129,6 +140,24 @@ def describe_capacity(result: Result) -> list[str]:
         above = "" if found.events_per_s is None else " above it"
         lines.append(f"Bottleneck{above} ({where}): {limit}.")
     return lines
+
+
+UNEVEN_SHARE = 0.01
+"""From this on it is said by how much chance made what was due another rate than was asked for."""
+
+
+def _describe_offer(found: Capacity, result: Result) -> list[str]:
+    """What was due in the steps that the answer rests on, if chance made it more or less."""
+    numbers = {step.run for step in found.steps_at_answer}
+    runs = [run for run in result.insert_runs if run.run in numbers]
+    offered = find_offered_rate(runs)
+    rate = found.events_per_s or 0.0
+    if offered is None or abs(offered / rate - 1) < UNEVEN_SHARE:
+        return []
+    steps = f"{len(runs)} step{'' if len(runs) == 1 else 's'}"
+    return [
+        f"By the chance of their arrivals {offered:,.0f} events/s were due in the {steps} at this rate."
+    ]
 
 
 def write_capacity_headline(found: Capacity | None) -> str:
@@ -165,11 +194,11 @@ def _describe_rate(found: Capacity) -> str:
     if high is None:
         return f"Capacity: at least {low:,.10g} events/s{limits}: each rate that was tried holds{because}."
     if found.client_bound:
-        text = f"Capacity: at least {low:,.10g} events/s{limits}. {high:,.10g} don't hold"
+        text = f"Capacity: at least {low:,.10g} events/s{limits}. {high:,.10g} doesn't hold"
         return f"{text}{_BUT_CLIENT}{because}."
     if not found.sure:
         return f"Capacity: between {low:,.10g} and {high:,.10g} events/s{limits}{because}."
-    return f"Capacity: {low:,.10g} events/s{limits}; {high:,.10g} don't hold."
+    return f"Capacity: {low:,.10g} events/s{limits}; {high:,.10g} doesn't hold."
 
 
 _BUT_CLIENT = ", but there the client was the limit: more workers or CPUs may show more"
@@ -189,7 +218,7 @@ def _describe_meaning(found: Capacity, cost_per_hour: float | None) -> str:
         )
     if found.events_per_cost is not None:
         parts.append(
-            f"{found.events_per_cost:,.0f} events for one unit of money ({cost_per_hour:g} an hour)"
+            f"{format_cost(found.events_per_cost)} per million events (at {cost_per_hour:g} an hour)"
         )
     return f"{found.events_per_s:,.10g} events/s are {'; '.join(parts)}."
 

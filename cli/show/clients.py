@@ -81,25 +81,29 @@ def _describe_cost(cost: ClientCost, way: str, lean: ClientFigures) -> str:
 
 
 def _describe_rate(rate: Ratio) -> str:
-    if rate.ci95 is None:
+    if rate.interval is None:
         return f"{format_speed(rate.value)} than the lean path, from single runs"
-    interval = f"95 % interval {format_speed_interval(*rate.ci95)}"
+    interval = f"95 % interval {format_speed_interval(*rate.interval)}"
     if not rate.differs:
         return f"no difference in throughput shown ({interval})"
     return f"{format_speed(rate.value)} than the lean path ({interval})"
 
 
 def _format_times(ratio: Ratio) -> str:
-    if ratio.ci95 is None:
+    if ratio.interval is None:
         return f"{format_factor(ratio.value)} times"
-    low, high = map(format_factor, ratio.ci95)
+    low, high = map(format_factor, ratio.interval)
     return f"{format_factor(ratio.value)} times; {low} to {high}"
 
 
 def _format_factor(ratio: Ratio) -> str:
     """`2.8× (0.9 to 8.9)`."""
     text = f"{format_factor(ratio.value)}×"
-    return text if ratio.ci95 is None else f"{text} ({' to '.join(map(format_factor, ratio.ci95))})"
+    return (
+        text
+        if ratio.interval is None
+        else f"{text} ({' to '.join(map(format_factor, ratio.interval))})"
+    )
 
 
 def _format_mean(values: Sequence[float]) -> str:

@@ -27,10 +27,11 @@ from .tables import (
     COST_HEADER,
     Table,
     format_bytes_per_event,
+    format_cost,
     format_duration,
     format_ms,
     format_rate,
-    weigh_event,
+    weigh_valid,
 )
 from .words import choose_slowest, name_database
 
@@ -43,7 +44,7 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
         own = [_name_with_version(*pair) for pair in zip(names, results, strict=True)]
         return tabulate_capacities(own, results)
     costs = any(result.cost_per_hour for result in results)
-    sizes = any(weigh_event(run) for result in results for run in result.insert_runs)
+    sizes = any(weigh_valid(runs, runs) for result in results if (runs := result.insert_runs))
     doubts = [list_kinds(result) for result in results]
     doubts = doubts if any(doubts) else []
     rows: list[list[object]] = []
@@ -72,14 +73,14 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
             rows[-1].append(", ".join(doubts[len(rows) - 1]) or "-")
         if costs:
             cost = result.cost_per_hour
-            paid = f"{count_events_per_cost(best.avg, cost):,.0f}" if best and cost else "-"
+            paid = format_cost(count_events_per_cost(best.avg, cost)) if best and cost else "-"
             rows[-1].append(paid)
     headers = [
         "Database (version)", "Inserts/s", "95% interval", "p50 ms", "p99 ms", "Workers", "Runs",
-        "Insert mode", "Primary-key mode", *(["B/event"] if sizes else []), *(["To know"] if doubts else []),
+        "Insert mode", "Primary-key mode", *(["B/event"] if sizes else []), *(["Caveats"] if doubts else []),
         *([COST_HEADER] if costs else []),
     ]  # fmt: skip
-    left = ("Database (version)", "Insert mode", "Primary-key mode", "To know")
+    left = ("Database (version)", "Insert mode", "Primary-key mode", "Caveats")
     return Table(headers, rows, left)
 
 
@@ -93,13 +94,9 @@ def _list_latencies(result: Result) -> list[str]:
 
 def _format_size(result: Result) -> str:
     """Mean bytes on disk per event, and after compaction if that was asked for."""
-    runs = [run for run in result.insert_runs if run.valid]
-    now = [size for run in runs if (size := weigh_event(run)) is not None]
-    later = [
-        size
-        for run in runs
-        if run.storage_compacted and (size := run.storage_compacted.bytes_per_event) is not None
-    ]
+    found = weigh_valid(result.insert_runs, result.insert_runs)
+    now = [one.bytes_per_event for one in found if one.bytes_per_event is not None]
+    later = [one.compacted_bytes for one in found if one.compacted_bytes is not None]
     text = format_bytes_per_event(sum(now) / len(now)) if now else "-"
     return (
         f"{text} ({format_bytes_per_event(sum(later) / len(later))} compacted)" if later else text
@@ -135,7 +132,7 @@ def tabulate_ratios(names: Sequence[str], found: Sequence[Compared]) -> Table:
         form = _FORMS[_name_unit(one)]
         if not rows or rows[-1][0] != place:
             rows.append([place, names[0], form(one.base_figure), one.base_runs, *"----"])
-        interval = one.speed.ci95
+        interval = one.speed.interval
         needed = one.runs_for_five_percent
         rows.append(
             [
@@ -170,7 +167,7 @@ def _name_unit(one: Compared) -> str:
 def _format_runs_needed(one: Compared, needed: int | None) -> str:
     if needed is not None:
         return f"{needed:,}"
-    return "-" if one.speed.ci95 is None else f"> {MOST_RUNS:,}"
+    return "-" if one.speed.interval is None else f"> {MOST_RUNS:,}"
 
 
 def list_differences(names: Sequence[str], results: Sequence[Result]) -> list[str]:
@@ -233,7 +230,7 @@ def _state(result: Result, condition: Condition) -> str:
     )
 
 
-_KIND_WORDS = {Condition.KEY: "keys", Condition.BATCH: "batches"}
+_KIND_WORDS = {Condition.SCHEMA: "schemas", Condition.BATCH: "batches"}
 
 
 def _shorten(text: str, most: int = 60) -> str:
@@ -257,13 +254,12 @@ def describe_comparison(
     elif results[0].by_fill_level:
         unit = "Inserts per second of the best level, and its latencies."
     ratios = tabulate_ratios(names, found)
-    parts = [
-        f"{tabulate_overview(names, results).text(markdown)}\n{chr(10) * markdown}{wrap_lines(unit, width)}"
-    ]
+    overview = tabulate_overview(names, results).text(markdown, width)
+    parts = [f"{overview}\n{chr(10) * markdown}{wrap_lines(unit, width)}"]
     if found:
         answer = lead_comparison(names, found)
         parts.insert(0, _list_lines(answer, markdown, width))
-        parts.append(ratios.text(markdown))
+        parts.append(ratios.text(markdown, width))
     lines = list_remarks(names, results)
     if lines:
         parts.append(_list_lines(lines, markdown, width))

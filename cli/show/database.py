@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simulator.contract import InsertRun, Resources, Storage
 
 from ..results.bottleneck import find_bottleneck, format_time_us
-from ..results.growth import measure_growth
+from ..results.growth import weigh_runs
 from ..results.model import Result
 from .tables import Table, format_bytes_per_event, locate
 
@@ -15,33 +15,30 @@ from .tables import Table, format_bytes_per_event, locate
 def tabulate_storage(runs: Sequence[InsertRun]) -> Table:
     """What the tables took after each run, in all copies, and after they were compacted."""
     compacted = any(run.storage_compacted for run in runs)
-    growth = measure_growth(runs)
-    grown = any(size is not None for size in growth)
     rows = []
-    for run, size in zip(runs, growth, strict=True):
+    for run, weight in zip(runs, weigh_runs(runs), strict=True):
         if run.storage is None:
             continue
-        cells = [*locate(run), *_list_sizes(run.storage)]
-        if grown:
-            cells.append("-" if size is None else format_bytes_per_event(size))
+        sizes = (weight.bytes_per_event, weight.index_bytes)
+        cells = [*locate(run), _format_total(run.storage), *map(_format_size, sizes)]
         if compacted:
-            cells += _list_sizes(run.storage_compacted or Storage())[:2]
+            cells.append(_format_total(run.storage_compacted or Storage()))
+            cells.append(_format_size(weight.compacted_bytes))
         rows.append([*cells, f"{run.storage.copies:,}", run.storage.source or "-"])
     after = ["Compacted MB", "Compacted B/event"] if compacted else []
     headers = [
         "Workers", "Run", "Level", "MB", "B/event", "of it indexes",
-        *(["Step's B/event"] if grown else []), *after, "Copies", "By",
+        *after, "Copies", "By",
     ]  # fmt: skip
     return Table(headers, rows, left=("By",))
 
 
-def _list_sizes(storage: Storage) -> list[str]:
-    size, index = storage.bytes_per_event, storage.index_bytes_per_event
-    return [
-        "-" if storage.total_bytes is None else f"{storage.total_bytes / 1e6:,.1f}",
-        "-" if size is None else format_bytes_per_event(size),
-        "-" if index is None else format_bytes_per_event(index),
-    ]
+def _format_total(storage: Storage) -> str:
+    return "-" if storage.total_bytes is None else f"{storage.total_bytes / 1e6:,.1f}"
+
+
+def _format_size(size: float | None) -> str:
+    return "-" if size is None else format_bytes_per_event(size)
 
 
 def tabulate_resources(result: Result) -> Table:

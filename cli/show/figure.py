@@ -84,7 +84,7 @@ def describe_places(results: Sequence[Named]) -> str:
 
 
 def find_p99(run: InsertRun) -> float:
-    return run.latency_ms.p99 if run.latency_ms else 0.0
+    return run.latency_ms.tail if run.latency_ms else 0.0
 
 
 def _name_run(named: Named, run: InsertRun, alone: bool) -> str:

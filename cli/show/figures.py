@@ -19,6 +19,7 @@ from .figure import Figure, Named, describe_run
 from .latency_figure import draw_latencies, draw_query_latencies
 from .rate_figure import draw_over_rate
 from .storage_figure import draw_storage
+from .tables import format_cost
 from .theme import INK, PAPER, PHASES
 from .time_figure import draw_over_time
 from .tuning_figure import draw_tuning
@@ -327,7 +328,7 @@ def _make_row(named: Named, entry: InsertSummary) -> Row:
         lines.append(f"{entry.runs} runs, median {entry.median:,.1f}")
     cost = named.result.cost_per_hour
     if cost:
-        lines.append(f"{count_events_per_cost(entry.avg, cost):,.0f} events per unit of money")
+        lines.append(f"{format_cost(count_events_per_cost(entry.avg, cost))} per million events")
     low, high = entry.ci95 or (entry.avg, entry.avg)
     return {
         "series": named.name, "workers": entry.workers, "level": entry.fill_level,

@@ -62,7 +62,7 @@ def draw_query_latencies(results: Sequence[Named]) -> Figure | None:
             if latency is not None:
                 name = query if len(results) == 1 else f"{query}, {named.name}"
                 timed.append(_Timed(name, latency, found))
-    timed.sort(key=lambda one: -one.latency_ms.p99)
+    timed.sort(key=lambda one: -one.latency_ms.tail)
     note = "All valid runs together."
     if len(timed) > MOST_QUERIES:
         note += f" The {MOST_QUERIES} with the highest p99 of {len(timed)}."
@@ -118,6 +118,8 @@ def _list_percentiles(timed: _Timed) -> list[Row]:
     name, rows = timed.name, []
     for field, percentile in PERCENTILES.items():
         value = getattr(timed.latency_ms, field)
+        if value is None:
+            continue
         text = f"{name}\n{percentile}: {format_ms(value)} ms"
         rank = 1 / (1 - _PERCENTS.get(field, 0) / 100)
         rows.append(

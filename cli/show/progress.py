@@ -26,6 +26,8 @@ from .status import (
 )
 
 PLAIN_INTERVAL_S = 10.0
+"""Until the first line within a phase; each further one takes twice as long."""
+_LONGEST_INTERVAL_S = 300.0
 
 _LONGEST_BAR, _SHORTEST_BAR = 24, 8
 _BAR = "━─"
@@ -95,23 +97,35 @@ def make_display(plan: Sequence[Load]) -> Iterator[Display]:
 
 
 class PlainDisplay(Display):
-    """A line for each new phase, and every ten seconds within one."""
+    """A line for each run that has ended, and for each phase of the first one. Between them there are lines
+    at intervals that grow, however many runs there are."""
 
     def __init__(self, plan: Sequence[Load]) -> None:
         super().__init__(plan)
-        self._shown: tuple[Phase, bool, bool] | None = None
+        self._shown: tuple[Phase | None, bool, bool] | None = None
         self._last_s = 0.0
+        self._interval_s = PLAIN_INTERVAL_S
+        self._is_first = True
 
     def begin(self, label: str) -> None:
         super().begin(label)
-        self._shown = None
+        self._shown = None if self._is_first else (None, False, False)
         self._last_s = time.monotonic()
+
+    def end(self, outcome: str) -> None:
+        super().end(outcome)
+        self._is_first = False
 
     def _show(self, status: Status, left: list[str]) -> None:
         now = time.monotonic()
-        shown = status.phase, is_warming_up(status), status.quiet_s >= QUIET_S
-        if shown == self._shown and now - self._last_s < PLAIN_INTERVAL_S:
-            return
+        is_quiet = status.quiet_s >= QUIET_S
+        shown: tuple[Phase | None, bool, bool] = None, False, is_quiet
+        if self._is_first:
+            shown = status.phase, is_warming_up(status), is_quiet
+        if shown == self._shown:
+            if now - self._last_s < self._interval_s:
+                return
+            self._interval_s = min(_LONGEST_INTERVAL_S, 2 * self._interval_s)
         self._shown, self._last_s = shown, now
         figures = [part for group in describe_groups(status) for part in group]
         said = [describe_phase(status), *describe_extent(status), *figures, *left]

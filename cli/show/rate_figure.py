@@ -96,6 +96,8 @@ def _list_rows(named: Named) -> list[Row]:
         about = f"{named.name}\n{step.rate_per_s:,.10g} events/s: {_describe(step)}"
         for part, title in PERCENTILES.items():
             value = getattr(run.latency_ms, part)
+            if value is None:
+                continue
             text = f"{about}\nresponse time {title}: {format_ms(value)} ms"
             rows.append({**shared, "part": part, "value": value, "text": text})
         share = _find_share(run)

@@ -41,35 +41,38 @@ def format_speed_interval(low: float, high: float) -> str:
 
 
 def describe_ratios(names: Sequence[str], found: Sequence[Compared]) -> list[str]:
-    """What each comparison shows, a sentence each; several ties are one sentence, whose intervals are in
-    the table."""
+    """What each comparison shows, a sentence each; several without a difference are one sentence, whose
+    intervals are in the table."""
     sentences = []
     found = [one for one in found if not one.rate_given]
-    ties = [one for one in found if _judge(one) == "tie"]
+    folded = [kind for kind in _UNDIFFERENT if sum(_judge(one) == kind for one in found) > 1]
     for one in found:
-        if len(ties) > 1 and one in ties:
+        outcome = _judge(one)
+        if outcome in folded:
             continue
         what, base = names[one.position], names[0]
-        if one.speed.ci95 is None:
+        if one.speed.interval is None:
             text = f"{what} is {format_speed(one.speed.value)} than {base}, from single runs"
         else:
-            interval = f"95 % interval {format_speed_interval(*one.speed.ci95)}"
+            interval = f"95 % interval {format_speed_interval(*one.speed.interval)}"
             if one.speed.differs:
                 text = f"{what} is {format_speed(one.speed.value)} than {base} ({interval})"
             else:
-                text = f"no difference shown between {what} and {base} ({interval})"
+                text = f"{_UNDIFFERENT[outcome]} between {what} and {base} ({interval})"
         sentences.append(f"{one.place}: {text}.")
-    if len(ties) > 1:
+    for kind in folded:
         places: dict[str, list[str]] = {}
-        for one in ties:
-            places.setdefault(names[one.position], []).append(str(one.place))
+        for one in found:
+            if _judge(one) == kind:
+                places.setdefault(names[one.position], []).append(str(one.place))
         told = "; ".join(f"{name} ({', '.join(own)})" for name, own in places.items())
-        sentences.append(f"No difference shown from {names[0]}: {told}.")
+        side = "from" if kind == _ALIKE else "against"
+        sentences.append(f"{_UNDIFFERENT[kind].capitalize()} {side} {names[0]}: {told}.")
     return sentences
 
 
 def lead_comparison(names: Sequence[str], found: Sequence[Compared]) -> list[str]:
-    """The answer: each result against the first, in a sentence; those that only tie with it share one."""
+    """The answer: each result against the first, in a sentence; those of which the same is said share one."""
     told: dict[tuple[int, str], list[str]] = {}
     for position in range(1, len(names)):
         given = [one for one in found if one.position == position and one.rate_given]
@@ -80,37 +83,45 @@ def lead_comparison(names: Sequence[str], found: Sequence[Compared]) -> list[str
             for outcome in dict.fromkeys(map(_judge, of_kind)):
                 such = [one for one in of_kind if _judge(one) == outcome]
                 where = "" if len(such) == len(of_kind) else f" ({_list_places(such)})"
-                parts.append(_tell_outcome(outcome, such, kind, names[0]) + where)
+                parts.append(_describe_outcome(outcome, such, kind, names[0]) + where)
         if given:
             parts.append(
                 f"not to be compared with {names[0]} in {_name_kind(given[0])}, since a --rate was given"
             )
         if parts:
-            only_ties = not given and all(_judge(one) == "tie" for one in own)
-            key = (0 if only_ties else position, ", ".join(parts))
+            undifferent = not given and all(_judge(one) in _UNDIFFERENT for one in own)
+            key = (0 if undifferent else position, ", ".join(parts))
             told.setdefault(key, []).append(names[position])
     return [
-        f"{_join(own)}: {text}{' each' if len(own) > 1 else ''}." for (_, text), own in told.items()
+        f"{join_words(own)}: {text}{' each' if len(own) > 1 else ''}."
+        for (_, text), own in told.items()
     ]
 
 
-def _join(names: Sequence[str]) -> str:
+def join_words(names: Sequence[str]) -> str:
     """`a, b and c`."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+_ALIKE, _UNDECIDED = "alike", "undecided"
+_UNDIFFERENT = {_ALIKE: "no difference shown", _UNDECIDED: "undecided"}
+"""Outcomes by which neither is faster, in words."""
 
 
 def _judge(one: Compared) -> str:
     if one.speed.differs is False:
-        return "tie"
+        return _ALIKE if one.speed.alike else _UNDECIDED
     side = "faster" if one.speed.value >= 1 else "slower"
     return side if one.speed.differs else f"{side}, from single runs"
 
 
-def _tell_outcome(outcome: str, such: Sequence[Compared], kind: str, base: str) -> str:
-    if outcome == "tie":
-        return f"{len(such)} tie{'s' if len(such) != 1 else ''} with {base} in {kind}"
+def _describe_outcome(outcome: str, such: Sequence[Compared], kind: str, base: str) -> str:
+    if outcome == _ALIKE:
+        return f"no difference from {base} shown in {kind}"
+    if outcome == _UNDECIDED:
+        return f"undecided against {base} in {kind}"
     side, comma, single = outcome.partition(",")
-    interval = such[0].speed.ci95
+    interval = such[0].speed.interval
     # One place has an interval, several have a range.
     ends: Sequence[float] = [one.speed.value for one in such]
     if len(such) == 1 and interval and interval[0] > 0 and interval[1] < inf:

@@ -36,7 +36,9 @@ def tabulate_reads(reads: Sequence[ReadRun], terminal: bool) -> Table:
         if not any(read.valid for read in own):
             figures = [text if text == "-" else strike(text, terminal) for text in figures]
         measured = [read for read in counted if read.latency_ms]
-        worst = max(measured, key=lambda r: r.latency_ms.p99 if r.latency_ms else 0.0, default=None)
+        worst = max(
+            measured, key=lambda r: r.latency_ms.tail if r.latency_ms else 0.0, default=None
+        )
         ms = worst.latency_ms if worst else None
         share = max((read.client.cpu_share for read in counted if read.client), default=0.0)
         rows.append(
@@ -90,7 +92,7 @@ def tabulate_costs(costs: Sequence[Cost]) -> Table:
             _format_figure(cost.beside, cost.unit),
             cost.unit,
             f"{cost.ratio.value:.2f}",
-            format_interval(cost.ratio.ci95, "{:.2f}"),
+            format_interval(cost.ratio.interval, "{:.2f}"),
         ]
         for cost in costs
     ]

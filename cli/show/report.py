@@ -20,7 +20,7 @@ from .drawing import embed, to_svg
 from .figure import Figure, Named
 from .figures import draw_all, name_sources
 from .narrow import draw_narrow
-from .notes import describe_weaknesses, tell_outages
+from .notes import describe_caveats, describe_index_builds, tell_outages
 from .ratios import describe_ratios, lead_comparison
 from .stored import describe_name, tabulate_result
 from .tables import Table
@@ -54,7 +54,7 @@ class _Section:
     answer: str
     outages: Sequence[str]
     """What was done to the database, and what came of it."""
-    weaknesses: Sequence[tuple[str, str]]
+    caveats: Sequence[tuple[str, str]]
     """(kind, text)."""
     tables: dict[str, Table]
 
@@ -119,8 +119,8 @@ def _make_section(stored: StoredResult, name: str) -> _Section:
         describe_name(result).strip(),
         words.describe_measurement(result),
         " ".join(filter(None, [words.give_answer(result), describe_answers(result)])),
-        tell_outages(result),
-        describe_weaknesses(result),
+        [*tell_outages(result), *describe_index_builds(result)],
+        describe_caveats(result),
         tabulate_result(result, terminal=False),
     )
 

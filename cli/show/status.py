@@ -13,6 +13,7 @@ _WORDS = {
     Phase.PREPARE: "preparing the database",
     Phase.PREFILL: "prefilling",
     Phase.BARRIER: "waiting for workers",
+    Phase.INDEX: "building the indexes",
     Phase.RUN: "running",
     Phase.VERIFY: "counting",
     Phase.CHECK: "checking answers",

@@ -175,7 +175,7 @@ def _tabulate_percentiles(
     rows = [
         locate(run)
         + [
-            format_ms(value) if run.valid else strike(format_ms(value), terminal)
+            format_ms(value) if run.valid or value is None else strike(format_ms(value), terminal)
             for value in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)
         ]
         for run, ms in found

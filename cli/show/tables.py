@@ -9,8 +9,10 @@ from math import floor, log10
 
 from tabulate import tabulate
 
-from simulator.contract import InsertRun, Load
+from simulator.contract import InsertRun, LatencyMs, Load
 
+from ..output import STRIKE, STRIKE_END, wrap_lines
+from ..results.growth import Weight, weigh_runs
 from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.rules import limit_of_clients_part
 from ..results.statistics import count_events_per_cost
@@ -31,9 +33,7 @@ class Table:
         if not self.rows:
             return "no runs"
         if width is not None and not markdown:
-            parts = self._fold(width)
-            if len(parts) > 1:
-                return "\n\n".join(part.text() for part in parts)
+            return "\n\n".join(part._wrap(width).text() for part in self._fold(width))
         align = ["left" if header in self.left else "right" for header in self.headers]
         rows = self.rows
         if markdown:
@@ -46,11 +46,9 @@ class Table:
     def _fold(self, width: int) -> list[Table]:
         """Tables of as many columns as fit; of two at least, since the first names the row."""
         cells = list(zip(self.headers, *self.rows, strict=True))
-        columns = [Table([name], [[cell] for cell in own], self.left) for name, *own in cells]
-        # Escape sequences take no room.
-        widths = [max(map(len, _ESCAPES.sub("", one.text()).split("\n"))) for one in columns]
+        widths = self._measure()
         parts: list[list[int]] = [[0]]
-        for place in range(1, len(columns)):
+        for place in range(1, len(widths)):
             used = sum(widths[one] + _BETWEEN for one in parts[-1])
             if len(parts[-1]) > 1 and used + widths[place] > width:
                 parts.append([0])
@@ -64,7 +62,34 @@ class Table:
             for part in parts
         ]
 
+    def _measure(self) -> list[int]:
+        """How wide each column is."""
+        cells = zip(self.headers, *self.rows, strict=True)
+        columns = [Table([name], [[cell] for cell in own], self.left) for name, *own in cells]
+        # Escape sequences take no room.
+        return [max(map(len, _ESCAPES.sub("", one.text()).split("\n"))) for one in columns]
 
+    def _wrap(self, width: int) -> Table:
+        """With texts in the widest column on several lines, if the table is too wide all the same."""
+        widths = self._measure()
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        room = max(
+            _LEAST_TEXT, widths[widest] - (sum(widths) + _BETWEEN * (len(widths) - 1) - width)
+        )
+        if self.headers[widest] not in self.left or room >= widths[widest]:
+            return self
+        rows = [
+            [
+                wrap_lines(str(cell), room) if place == widest else cell
+                for place, cell in enumerate(row)
+            ]
+            for row in self.rows
+        ]
+        return Table(self.headers, rows, self.left)
+
+
+_LEAST_TEXT = 20
+"""Characters of a text in a line."""
 _BETWEEN = 2
 """Spaces between two columns."""
 _ESCAPES = re.compile(r"\x1b\[\d+m")
@@ -72,7 +97,7 @@ _ESCAPES = re.compile(r"\x1b\[\d+m")
 
 def strike(text: str, terminal: bool) -> str:
     """Struck through: by the terminal, or in a pipe by ~~ as in Markdown."""
-    return f"\x1b[9m{text}\x1b[29m" if terminal else f"~~{text}~~"
+    return f"{STRIKE}{text}{STRIKE_END}" if terminal else f"~~{text}~~"
 
 
 def tabulate_inserts(
@@ -90,7 +115,7 @@ def tabulate_inserts(
         own = [run for run in runs if run.workers == workers]
         found = [entry for entry in summary if entry.workers == workers]
         if found:
-            cost = [_format_events_per_cost(found[0].avg, cost_per_hour)] if cost_per_hour else []
+            cost = [_format_cost_at(found[0].avg, cost_per_hour)] if cost_per_hour else []
             rows.append(
                 [
                     f"{workers:,}",
@@ -108,7 +133,7 @@ def tabulate_inserts(
             rows.append(
                 [
                     f"{workers:,}",
-                    *([_format_offered(own), shown[-1]] if is_open else shown + ["-"] * 3),
+                    *([format_offered(own), shown[-1]] if is_open else shown + ["-"] * 3),
                     *_list_details(own, is_open),
                     *_list_more(own, runs),
                     *none,
@@ -130,9 +155,9 @@ def tabulate_steps(
         rate = "-" if run.inserts_per_s is None else format_rate(round(run.inserts_per_s, -1))
         cost = ["-" for _ in more]
         if cost_per_hour and run.valid and run.inserts_per_s:
-            cost = [_format_events_per_cost(run.inserts_per_s, cost_per_hour)]
+            cost = [_format_cost_at(run.inserts_per_s, cost_per_hour)]
         shown = rate if run.valid or run.inserts_per_s is None else strike(rate, terminal)
-        rates = [_format_offered([run]), _flag_saturated(shown, [run])] if is_open else [shown]
+        rates = [format_offered([run]), _flag_saturated(shown, [run])] if is_open else [shown]
         rows.append(
             [
                 f"{run.fill_level:,}",
@@ -222,27 +247,39 @@ def describe_load(load: Load) -> str | None:
     return " ".join(parts) or None
 
 
-COST_HEADER = "Events/money"
-"""Events that one unit of the currency of `cost_per_hour` pays for."""
+COST_HEADER = "Cost/million"
+"""Of a million events, in the currency of `cost_per_hour`."""
 
 
-def _format_events_per_cost(rate: float, cost_per_hour: float) -> str:
-    return f"{count_events_per_cost(rate, cost_per_hour):,.0f}"
+def format_cost(events_per_cost: float) -> str:
+    """What a million events cost: two digits behind the point, or of small amounts two that aren't 0."""
+    cost = 1e6 / events_per_cost
+    return f"{cost:,.{max(2, 1 - floor(log10(cost)))}f}"
+
+
+def _format_cost_at(rate: float, cost_per_hour: float) -> str:
+    return format_cost(count_events_per_cost(rate, cost_per_hour))
 
 
 _OFFERED = ["Offered/s", "Achieved/s"]
 
 
-def _format_offered(runs: Sequence[InsertRun]) -> str:
+def format_offered(runs: Sequence[InsertRun]) -> str:
+    """What was due per second, see `find_offered_rate`."""
+    rate = find_offered_rate(runs)
+    return "-" if rate is None else format_rate(rate)
+
+
+def find_offered_rate(runs: Sequence[InsertRun]) -> float | None:
     """What was due per second, the mean of the valid runs; of runs that gave no figure, of all."""
     counted = [run for run in runs if run.valid] or runs
     offers = [(run.offered, run.window_s) for run in counted if run.offered and run.window_s]
     rates = [offered.due / (offered.due_s or window_s) for offered, window_s in offers]
-    return format_rate(sum(rates) / len(rates)) if rates else "-"
+    return sum(rates) / len(rates) if rates else None
 
 
 def _list_achieved(entry: InsertSummary, runs: Sequence[InsertRun]) -> list[str]:
-    return [_format_offered(runs), _flag_saturated(format_rate(entry.avg), runs)]
+    return [format_offered(runs), _flag_saturated(format_rate(entry.avg), runs)]
 
 
 def _flag_saturated(rate: str, runs: Sequence[InsertRun]) -> str:
@@ -261,7 +298,7 @@ def _list_details(runs: Sequence[InsertRun], is_open: bool) -> list[str]:
     measured = [run for run in runs if run.valid and run.latency_ms and run.client]
     if not measured:
         return ["-" for _ in _list_detail_headers(is_open)]
-    worst = max(measured, key=lambda run: run.latency_ms.p99 if run.latency_ms else 0.0)
+    worst = max(measured, key=lambda run: run.latency_ms.tail if run.latency_ms else 0.0)
     assert worst.latency_ms is not None
     share = max(run.client.cpu_share for run in measured if run.client)
     bound = any(run.client.bound for run in measured if run.client)
@@ -282,20 +319,23 @@ def _limit_text(runs: Sequence[InsertRun]) -> str:
 
 def _list_more_headers(all_runs: Sequence[InsertRun]) -> list[str]:
     """Columns that only some tables need: for events with several metrics, for databases that
-    acknowledge events before they can be queried, and for those that tell what they take on disk."""
+    acknowledge events before they can be queried, for indexes that were built after loading, and for
+    databases that tell what they take on disk."""
     metrics = any(run.metrics_per_s != run.inserts_per_s for run in all_runs if run.metrics_per_s)
     queryable = any(run.queryable for run in all_runs)
     return [
         *(["Metrics/s"] if metrics else []),
         *(["Queryable/s", "Lag s"] if queryable else []),
-        *(["B/event"] if any(weigh_event(run) for run in all_runs) else []),
+        *(["Index s"] if any(run.index_build_s is not None for run in all_runs) else []),
+        *(["B/event"] if weigh_valid(all_runs, all_runs) else []),
     ]
 
 
 def _list_more(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list[str]:
     """The cells of these columns over some runs: the mean of the valid runs' metrics and bytes, and the
     valid run whose events took longest to appear."""
-    shown = {"Metrics/s": "-", "Queryable/s": "-", "Lag s": "-", "B/event": "-"}
+    names = ("Metrics/s", "Queryable/s", "Lag s", "Index s", "B/event")
+    shown = dict.fromkeys(names, "-")
     metrics = [run.metrics_per_s for run in runs if run.valid and run.metrics_per_s]
     if metrics:
         shown["Metrics/s"] = format_rate(sum(metrics) / len(metrics))
@@ -303,15 +343,23 @@ def _list_more(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list
     if found:
         slowest = max(found, key=lambda queryable: queryable.lag_s)
         shown |= {"Queryable/s": format_rate(slowest.events_per_s), "Lag s": f"{slowest.lag_s:.1f}"}
-    sizes = [size for run in runs if run.valid and (size := weigh_event(run)) is not None]
+    builds = [run.index_build_s for run in runs if run.valid and run.index_build_s is not None]
+    if builds:
+        shown["Index s"] = f"{sum(builds) / len(builds):,.3g}"
+    sizes = [one.bytes_per_event or 0.0 for one in weigh_valid(runs, all_runs)]
     if sizes:
         shown["B/event"] = format_bytes_per_event(sum(sizes) / len(sizes))
     return [shown[header] for header in _list_more_headers(all_runs)]
 
 
-def weigh_event(run: InsertRun) -> float | None:
-    """Bytes on disk per event after a run."""
-    return run.storage.bytes_per_event if run.storage else None
+def weigh_valid(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list[Weight]:
+    """What an event takes on disk in the valid ones of some runs, as far as that is known."""
+    weights = zip(all_runs, weigh_runs(all_runs), strict=True)
+    return [
+        one
+        for run, one in weights
+        if one.bytes_per_event is not None and run.valid and any(run is other for other in runs)
+    ]
 
 
 def format_bytes_per_event(value: float) -> str:
@@ -337,9 +385,16 @@ def format_rate(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def format_ms(value: float) -> str:
-    """Three digits, but never as 1.23e+03."""
+def format_ms(value: float | None) -> str:
+    """Three digits, but never as 1.23e+03; `-` for what isn't known."""
+    if value is None:
+        return "-"
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+
+
+def format_tail(latency: LatencyMs) -> str:
+    """`p99 12 ms`, or of too few requests for that the slowest: `maximum 12 ms`."""
+    return f"{'maximum' if latency.p99 is None else 'p99'} {format_ms(latency.tail)} ms"
 
 
 def format_interval(interval: tuple[float, float] | None, form: str) -> str:

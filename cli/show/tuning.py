@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
+from simulator.workloads.base import WorkloadOptions
+
 from ..installation import program
 from ..results.model import Result
-from ..results.naming import format_options, format_value
+from ..results.naming import find_changed_options, format_options, format_value
 from ..results.statistics import Ratio, estimate_ratio
 from ..results.tuning import Tuning, mean
 from .ratios import format_factor, format_speed_interval
@@ -57,7 +59,8 @@ def _reach(tuning: Tuning, candidate: int) -> float:
 def _describe_place(tuning: Tuning, ranked: list[int], candidate: int) -> str:
     words = []
     if candidate in ranked:
-        words.append("best" if candidate == ranked[0] else f"{ranked.index(candidate) + 1}.")
+        first = "best" if is_best_shown(tuning, ranked) else "highest"
+        words.append(first if candidate == ranked[0] else f"{ranked.index(candidate) + 1}.")
     elif candidate in tuning.finalists:
         words.append("compared")
     if tuning.candidates[candidate] == tuning.defaults:
@@ -72,6 +75,14 @@ def compare_candidates(tuning: Tuning, candidate: int, base: int, stage: int) ->
     """How many times as fast the first is in a stage; None without figures of both."""
     own, other = (tuning.find_rates(one, stage) for one in (candidate, base))
     return estimate_ratio(own, other) if own and other else None
+
+
+def is_best_shown(tuning: Tuning, ranked: Sequence[int]) -> bool:
+    """Whether the first is shown to be faster than the next."""
+    if len(ranked) < 2:
+        return True
+    ratio = compare_candidates(tuning, ranked[0], ranked[1], tuning.stages)
+    return ratio is not None and bool(ratio.differs)
 
 
 def describe_trials(result: Result) -> str:
@@ -95,7 +106,10 @@ def describe_tuning(result: Result) -> list[str]:
     best = ranked[0]
     rate = format_rate(mean(tuning.find_rates(best, tuning.stages)))
     unit = "events/s within " + ", ".join(map(str, tuning.limits)) if tuning.limits else "inserts/s"
-    lines = [f"Best: {format_options(tuning.candidates[best])}: {rate} {unit}."]
+    name = format_options(tuning.candidates[best])
+    lines = [f"Best: {name}: {rate} {unit}."]
+    if not is_best_shown(tuning, ranked):
+        lines = [f"No best is shown; {name} measured highest: {rate} {unit}."]
     if len(ranked) > 1:
         second = format_options(tuning.candidates[ranked[1]])
         lines.append(f"Beside the next, {second}: {_tell(tuning, best, ranked[1])}.")
@@ -131,11 +145,12 @@ def _tell(tuning: Tuning, candidate: int, base: int) -> str:
     ratio = compare_candidates(tuning, candidate, base, tuning.stages)
     if ratio is None:
         return "not known, there is no figure of it"
-    if ratio.ci95 is None:
+    if ratio.interval is None:
         return f"{format_factor(ratio.value)} times as fast, from single runs"
     if not ratio.differs:
-        return f"no difference shown (95 % interval {format_speed_interval(*ratio.ci95)})"
-    return f"{format_speed_interval(*ratio.ci95)} (95 % interval)"
+        word = "no difference shown" if ratio.alike else "undecided"
+        return f"{word} (95 % interval {format_speed_interval(*ratio.interval)})"
+    return f"{format_speed_interval(*ratio.interval)} (95 % interval)"
 
 
 def _tell_cost(tuning: Tuning, best: int, settings: Mapping[str, Any]) -> str:
@@ -151,13 +166,13 @@ def _tell_cost(tuning: Tuning, best: int, settings: Mapping[str, Any]) -> str:
     if ratio is None:
         return "it gave no figure"
     if ratio.differs is False:
-        return "no difference shown"
+        return "no difference shown" if ratio.alike else "undecided"
     share = 1 - 1 / ratio.value
     if share <= 0:
         lost = "costs nothing"
     else:
         lost = f"costs {'more than 99%' if share > 0.99 else f'{share:.0%}'} of the rate"
-    if ratio.ci95:
+    if ratio.interval:
         return lost
     return f"{lost}, from single runs{'' if compared else ' of the search'}"
 
@@ -176,7 +191,15 @@ def advise(result: Result) -> str:
         if not one.option
     ]
     flags += [f"--extra-option {shlex.quote(f'{k}={format_value(v)}')}" for k, v in options.items()]
-    lines = ["", f"To use it: {program()} insert --target {result.target} {' '.join(flags)}"]
+    command = " ".join(
+        [f"{program()} insert --target {result.target}", *_list_given(result), *flags]
+    )
+    lines = ["", f"To use it: {command}"]
+    default = _find(tuning, tuning.defaults)
+    if default in ranked[1:]:
+        ratio = compare_candidates(tuning, ranked[0], default, tuning.stages)
+        if ratio is not None and ratio.differs is False:
+            lines.insert(1, "It isn't shown to be faster than the defaults, so these may stay.")
     if options:
         text = yaml.safe_dump({"targets": {result.target: options}}, sort_keys=False)
         lines += [
@@ -184,6 +207,31 @@ def advise(result: Result) -> str:
             *(f"  {line}" for line in text.splitlines()),
         ]
     return "\n".join(lines)
+
+
+_GIVEN = ("workload", "batch", "in_flight", "primary_key", "tables", "prefill")
+"""Options of `tune` that change what is inserted and how, besides those that are varied."""
+
+
+def _list_given(result: Result) -> list[str]:
+    """Those that aren't at their defaults, as `insert` has them."""
+    varied = {setting.name for setting in result.tuning.over} if result.tuning else set()
+    changed = {
+        name: value for name, value in find_changed_options(result).items() if name not in varied
+    }
+    workers = result.settings.workers or 1
+    count = workers if isinstance(workers, int) else workers[0]
+    flags = [f"--workers {count}"] if count > 1 and "workers" not in varied else []
+    flags += [
+        f"--{name.replace('_', '-')} {shlex.quote(format_value(changed[name]))}"
+        for name in _GIVEN
+        if name in changed
+    ]
+    return flags + [
+        f"--workload-option {shlex.quote(f'{name}={format_value(changed[name])}')}"
+        for name in WorkloadOptions.model_fields
+        if name in changed
+    ]
 
 
 def write_tuning_headline(result: Result) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..results.caveats import Kind
 from ..results.comparison import compare
 from ..results.model import Result
 from ..results.verdicts import list_kinds
@@ -58,9 +59,24 @@ def tell_doubts(results: Sequence[Named]) -> str:
     if not doubts:
         return ""
     if len(results) == 1:
-        return f"To know: {', '.join(doubts)}."
-    told = [f"{kind}: {_name_some(names, len(results))}" for kind, names in doubts.items()]
-    return f"To know: {'; '.join(told)}."
+        return f"Treat with care: {', '.join(doubts)}."
+    told = [
+        f"{_DOUBTS[Kind(kind)]} {_name_some(names, len(results))}" for kind, names in doubts.items()
+    ]
+    return f"Treat with care: {'; '.join(told)}."
+
+
+_DOUBTS = {
+    Kind.INCOMPLETE: "not all runs were made in",
+    Kind.DISTURBANCE: "a disturbance failed or was not done in",
+    Kind.INVALID: "runs were invalid in",
+    Kind.CLIENT_BOUND: "the client was the limit in",
+    Kind.SATURATED: "the offered rate was not kept up with in",
+    Kind.NOT_AS_ASKED: "what was measured is not all that was asked for in",
+    Kind.BUSY: "other programs were busy during",
+    Kind.SHORT: "runs were short in",
+    Kind.UNSTABLE: "runs differed much in",
+}
 
 
 def describe_hardware(results: Sequence[Named]) -> list[str]:
@@ -134,7 +150,7 @@ def _list_machines(result: Result) -> list[str]:
 
 def _name_some(names: Sequence[str], of: int) -> str:
     if len(names) == of:
-        return "all"
+        return f"all {of:,} results"
     text = ", ".join(names)
     return text if len(text) <= _MOST_CHARACTERS else f"{len(names):,} of {of:,}"
 

@@ -1,9 +1,8 @@
-"""A result in plain words: what was measured, what the answer is, and what weakens it."""
+"""A result in plain words: what was measured, what the answer is, and its limitations."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from simulator.contract import InsertRun, Load
 
@@ -13,7 +12,8 @@ from ..results.statistics import count_events_per_cost
 from ..results.verdicts import is_stable
 from .capacity import describe_capacity, describe_search, write_capacity_headline
 from .clients import describe_clients, write_clients_headline
-from .tables import format_ms
+from .ratios import join_words
+from .tables import format_cost, format_ms, format_tail
 from .tuning import describe_trials, describe_tuning, write_tuning_headline
 
 
@@ -49,7 +49,7 @@ def write_headline(result: Result) -> str:
             achieved += f" of {run.offered.rate_per_s:,.10g}"
         return (
             f"{achieved} inserts/s with {format_workers(result.best.workers)},"
-            f" response p99 {format_ms(run.latency_ms.p99)} ms"
+            f" response {format_tail(run.latency_ms)}"
         )
     return f"{result.best.median:,.0f} inserts/s with {format_workers(result.best.workers)}"
 
@@ -106,7 +106,7 @@ def describe_measurement(result: Result) -> str:
         )
         return f"{what} of {where}: {tried(result)}, {place} on {day}."
     counts = list(dict.fromkeys(run.workers for run in result.insert_runs))
-    spelled = _join([f"{count:,}" for count in counts]) or "0"
+    spelled = join_words([f"{count:,}" for count in counts]) or "0"
     parts = [f"Inserts into {where} by {spelled} worker{'s' if counts != [1] else ''} at once"]
     load = settings.load
     said = load.model_fields_set
@@ -146,7 +146,7 @@ def _describe_load(load: Load) -> list[str]:
         is_part = load.duration_s is not None
         parts.append(f"of which {first} don't count" if is_part else f"not counting {first}")
     if load.in_flight is not None:
-        parts.append(f"up to {_count(load.in_flight, 'request', 'requests')} of each in flight")
+        parts.append(f"{_count(load.in_flight, 'request', 'requests')} in flight each")
     return parts
 
 
@@ -201,7 +201,7 @@ def _describe_offers(result: Result) -> str:
         said.append(
             f"with {format_workers(entry.workers)} {run.offered.rate_per_s:,.10g} events/s were"
             f" {kept_up}: {entry.avg:,.0f} inserts/s, response time p50"
-            f" {format_ms(run.latency_ms.p50)} ms, p99 {format_ms(run.latency_ms.p99)} ms"
+            f" {format_ms(run.latency_ms.p50)} ms, {format_tail(run.latency_ms)}"
         )
     text = "; ".join(said)
     return (
@@ -221,7 +221,7 @@ def _list_counted(result: Result, entry: InsertSummary) -> list[InsertRun]:
 def choose_slowest(result: Result, entry: InsertSummary) -> InsertRun | None:
     """Of these the one with the highest p99, as in the tables."""
     timed = [run for run in _list_counted(result, entry) if run.latency_ms]
-    return max(timed, key=lambda run: run.latency_ms.p99 if run.latency_ms else 0.0, default=None)
+    return max(timed, key=lambda run: run.latency_ms.tail if run.latency_ms else 0.0, default=None)
 
 
 def _format_seconds(entry: QuerySummary) -> str:
@@ -245,19 +245,11 @@ def _describe_rate(entry: InsertSummary) -> str:
 def _describe_cost(result: Result, entry: InsertSummary) -> str:
     if not result.cost_per_hour:
         return ""
-    events = count_events_per_cost(entry.avg, result.cost_per_hour)
-    return (
-        f"; at a cost of {result.cost_per_hour:g} an hour, one unit of money pays for"
-        f" {events:,.0f} events"
-    )
+    cost = format_cost(count_events_per_cost(entry.avg, result.cost_per_hour))
+    return f"; at {result.cost_per_hour:g} an hour, {cost} per million events"
 
 
 def _count(number: int | None, one: str, many: str) -> str:
     if number is None:
         return f"an unknown number of {many}"
     return f"{number:,} {one if number == 1 else many}"
-
-
-def _join(words: Sequence[str]) -> str:
-    """`1, 2 and 4`."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

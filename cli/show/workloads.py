@@ -9,7 +9,7 @@ from typing import Any
 from tabulate import tabulate
 
 from simulator.contract import Load
-from simulator.modules import load_module, module_names
+from simulator.modules import module_names
 from simulator.modules.base import AnyModule, Capabilities, Encoding, Job, Support
 from simulator.modules.options import parse_options
 from simulator.workloads import workload_names
@@ -19,6 +19,7 @@ from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.tags import Tags
 
 from ..config import Config
+from ..installation import load_installed
 from ..workloads import choose_workload
 
 EVENTS = 3
@@ -46,13 +47,16 @@ def describe_workload(workload: Workload) -> str:
     """All that there is to say of one, with its first events."""
     block = workload.block(0, 0, BATCH)
     schema = workload.schema
+    installed, left_out = load_installed(module_names())
+    modules = [module for module in installed if module.ENCODINGS]
     parts = {
         f"Workload {workload.name}, table {schema.table}": _tabulate_columns(block),
-        "Types": _tabulate_types(schema),
-        f"Bytes per event, in requests of {BATCH:,}": _tabulate_bytes(workload),
+        "Types": _tabulate_types(schema, modules),
+        f"Bytes per event, in requests of {BATCH:,}": _tabulate_bytes(workload, modules),
         "Queries": ", ".join(schema.queries) or "none",
     }
-    return "\n\n".join(f"{title}\n{text}" for title, text in parts.items())
+    text = "\n\n".join(f"{title}\n{text}" for title, text in parts.items())
+    return f"{text}\n\n{left_out}" if left_out else text
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: Sequence[str]) -> str:
@@ -99,15 +103,10 @@ def _values(block: EventBlock, column: Column) -> Iterator[str]:
             yield str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _modules() -> Iterator[type[AnyModule]]:
-    """Those that encode something themselves."""
-    return (module for name in module_names() if (module := load_module(name)).ENCODINGS)
-
-
-def _tabulate_types(schema: Schema) -> str:
+def _tabulate_types(schema: Schema, modules: Sequence[type[AnyModule]]) -> str:
     used = [kind for kind in ColumnType if any(column.type is kind for column in schema.columns)]
     rows = []
-    for module in _modules():
+    for module in modules:
         can = module.CAPABILITIES
         rows.append([module.name, *(_type_name(can, kind) for kind in used)])
     return _table(["Module", *map(str, used)], rows, ["left"] * (len(used) + 1))
@@ -122,7 +121,7 @@ def _type_name(can: Capabilities, kind: ColumnType) -> str:
     return types[kind] if isinstance(types, Mapping) else "yes"
 
 
-def _tabulate_bytes(workload: Workload) -> str:
+def _tabulate_bytes(workload: Workload, modules: Sequence[type[AnyModule]]) -> str:
     options, schema = workload.options.model_dump(), workload.schema
     blocks = {
         tags: type(workload)(workload.seed, **(options | {"tags": tags})).block(0, 0, BATCH)
@@ -131,7 +130,7 @@ def _tabulate_bytes(workload: Workload) -> str:
     columns = blocks[Tags.ROW].columns
     own = sum(columns[column.name].dtype.itemsize for column in schema.columns)
     rows = [["as generated", "", f"{own:,}", ""]]
-    for module in _modules():
+    for module in modules:
         can = module.CAPABILITIES
         if can.workload(blocks[Tags.ROW].schema) is not Support.FULL:
             continue

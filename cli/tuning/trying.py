@@ -22,7 +22,7 @@ from ..results.naming import format_options
 from ..results.tuning import Trial, Tuning
 from ..running import Running
 from ..session import Request, Session, open_session
-from ..show.notes import list_notes
+from ..show.notes import summarize_notes
 from ..show.progress import Display
 from ..show.status import format_span
 from ..show.tuning import advise, describe_tuning, tabulate_tuning
@@ -115,6 +115,7 @@ class _Tuning(Making):
 
     def __init__(self, wish: Wish, tuning: Tuning, session: Session) -> None:
         self._wish = wish
+        self.prefill = wish.data.prefill
         self._tuning = tuning
         self._session = session
         self._runs: list[InsertRun] = []
@@ -199,7 +200,9 @@ class _Tuning(Making):
         number = len(self._runs) + 1
         display.begin(label)
         settings = running.make_settings(self._make_data(load, number), load)
-        with running.series(f"run-{number:03d}", [settings]) as series:
+        # By the trial: one that failed has made a folder and kept no run.
+        logs = f"trial-{len(self._tuning.trials):03d}"
+        with running.series(logs, [settings]) as series:
             report = running.run(series, settings, display.update)
         run = report.insert
         assert run is not None
@@ -265,7 +268,7 @@ class _Tuning(Making):
 
     def show(self, result: Result) -> None:
         say(tabulate_tuning(result).text(width=terminal_width()))
-        for line in ["", *describe_tuning(result), *list_notes(result, sys.stdout.isatty())]:
+        for line in ["", *describe_tuning(result), *summarize_notes(result, sys.stdout.isatty())]:
             say_prose(line)
         say(advise(result))
 

@@ -25,6 +25,8 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
+    # Beside what a service mesh or a log collector injects.
+    kubectl.kubernetes.io/default-container: {{ .component }}
     # So that neither autoscaler moves a pod in mid-run.
     cluster-autoscaler.kubernetes.io/safe-to-evict: "false"
     karpenter.sh/do-not-disrupt: "true"
@@ -146,6 +148,13 @@ spec:
       secret:
         secretName: {{ $values.existingSecret }}
         defaultMode: 0440
+        {{- with $values.secretKeys }}
+        items:
+          {{- range $option, $key := . }}
+          - key: {{ $key | quote }}
+            path: {{ $option | quote }}
+          {{- end }}
+        {{- end }}
     {{- end }}
     - name: tmp
       emptyDir:

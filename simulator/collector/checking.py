@@ -154,7 +154,7 @@ class Checker:
             if frontier_ms is not None and (
                 one.bound.end_ms is None or one.bound.end_ms > frontier_ms
             ):
-                self._leave(one.query, "what they ask about grew meanwhile", len(one.workers))
+                self._leave(one.query, "rows were being added during the query", len(one.workers))
                 continue
             needed = find_needed([one.bound], stored)
             costs.append((sum(each.stop - each.start for each in needed), one))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from queue import SimpleQueue
@@ -18,13 +17,11 @@ from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count
 from ..workloads.base import Workload
 from ..workloads.stored import Stored, StoredPart
+from .indexing import Indexing
 from .survey import Known, OtherEvents, UnknownEvents, find_frontier, find_stored
 
 _log = logging.getLogger(__name__)
 _RESULT = TypeVar("_RESULT")
-
-_TRIES = 5
-"""Before the last."""
 
 _CLOSE_PATIENCE_S = 5.0
 """How long the end of a run waits for a call that is under way."""
@@ -76,18 +73,6 @@ class CallThread:
         return not self._thread.is_alive()
 
 
-def ask(question: Callable[[], _RESULT]) -> _RESULT:
-    """The answer of a database whose connections may have broken since it was asked last: then it is asked
-    again."""
-    for attempt in range(_TRIES):
-        try:
-            return question()
-        except Retryable as error:
-            _log.warning("asking failed: %s", error)
-            time.sleep(0.1 * 2**attempt)
-    return question()
-
-
 class Preparation:
     """The database of a run, made ready: what it held before, and where the run's events begin."""
 
@@ -96,6 +81,7 @@ class Preparation:
         self.module = module
         self.workload = workload
         self._held = ExitStack()
+        self.indexing = Indexing(settings, module)
         self.baseline = 0
         """Events stored before this run."""
         self.first_event = 0
@@ -123,11 +109,14 @@ class Preparation:
             self._held.enter_context(module.lock())
         if writers:
             module.prepare()
+            self.indexing.prepare_inserts()
             if not settings.data.clean:
                 self._continue(settings.after)
             self._check_times()
         if readers:
             module.prepare_queries()
+            if not writers:
+                self.indexing.prepare_queries()
             self.drawn = list(module.drawn_queries())
             self.queries = len(module.queries()) + len(self.drawn)
             if self.drawn or writers:
@@ -137,7 +126,7 @@ class Preparation:
                     "queries with drawn parameters need events that the same seed and workload options"
                     f" give: {self.known}, or insert anew"
                 )
-        self.server = module.server_info()
+        self.server = {**module.server_info(), "schema": self.indexing.describe_schema()}
 
     @property
     def checks(self) -> bool:
@@ -176,6 +165,11 @@ class Preparation:
         stored = await_count(module.count, expected, module.settle_s)
         if stored is not None and stored < expected:
             _log.warning("of %d events that are stored, %d can be seen", expected, stored)
+
+    def build_indexes(self) -> None:
+        """Build the indexes that were left for when the events are loaded, before the run's start."""
+        self.indexing.build()
+        self.server["schema"] = self.indexing.describe_schema()
 
     def _continue(self, after: Carried | None) -> None:
         """Find out how many events are stored, and the first number that none of them can have.

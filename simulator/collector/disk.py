@@ -1,14 +1,61 @@
-"""What a run's tables take on disk. A database that doesn't say is no failure."""
+"""What a run's tables take on disk, amid it and after it. A database that doesn't say is no failure."""
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Collection, Sequence
+from itertools import takewhile
 
-from ..contract import InsertRun, Storage
+from ..contract import InsertRun, Level, Load, Progress, Storage
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule
 
 _log = logging.getLogger(__name__)
+
+_AMID_SHARE = 0.4
+"""Of a run, from which on the size amid it is asked: workers tell once a second how far they are."""
+_LONGEST_S = 1.0
+"""Of which instant a size is that took longer isn't known."""
+_VALUE_BYTES = 8
+
+
+def is_amid(load: Load, reports: Collection[Progress]) -> bool:
+    """Whether writers of this load are about in the middle of their run, by their last reports."""
+    running = [one for one in reports if one.stage == "run"]
+    if load.duration_s is not None:
+        longest_s = max((one.elapsed_s for one in running), default=0.0)
+        return longest_s >= _AMID_SHARE * load.duration_s
+    return sum(one.done for one in running) >= _AMID_SHARE * load.workers * load.events
+
+
+def ask_amid(module: AnyModule, start_at: float) -> tuple[float, Storage] | None:
+    """The size while workers write, and when that was, in seconds since the common start."""
+    began = time.monotonic()
+    try:
+        found = module.storage_amid()
+    except (SimulatorError, Retryable) as error:
+        _log.warning("the size amid the run is not known: %s", error)
+        return None
+    ended = time.monotonic()
+    if ended - began > _LONGEST_S and found.level is None:
+        return None
+    return (began + ended) / 2 - start_at, found
+
+
+def place_amid(run: InsertRun, at_s: float, found: Storage) -> Storage:
+    """The size amid a run with the events that were in it: those acknowledged by then, unless the database
+    has counted them."""
+    if found.reason or found.level or found.total_bytes is None:
+        return found
+    events = (run.fill_level or 0) + count_acknowledged(run.timeline, at_s)
+    return found.model_copy(update={"level": Level(size_bytes=found.total_bytes, events=events)})
+
+
+def count_acknowledged(timeline: Sequence[tuple[int, int]], at_s: float) -> int:
+    """Events of whole seconds that were acknowledged until an instant: evenly within its second."""
+    whole = takewhile(lambda second: second[0] < at_s, timeline)
+    return round(sum(events * min(1.0, at_s - second) for second, events in whole))
 
 
 def measure_storage(module: AnyModule, run: InsertRun, compact: bool) -> dict[str, Storage]:
@@ -34,7 +81,24 @@ def _ask_compacted(module: AnyModule, stored: int) -> Storage:
 
 def _ask(module: AnyModule, stored: int) -> Storage:
     try:
-        return module.storage().model_copy(update={"events": stored})
+        return _complete(module, module.storage(), stored)
     except (SimulatorError, Retryable) as error:
         _log.warning("the size on disk is not known: %s", error)
         return Storage(reason=str(error))
+
+
+def _complete(module: AnyModule, storage: Storage, stored: int) -> Storage:
+    """The size with what growth is told by."""
+    job = module.job
+    allocation = storage.allocation
+    if allocation is None:
+        static = module.CAPABILITIES.allocation
+        units = len(job.table_names) * storage.copies
+        allocation = static.model_copy(update={"unit_bytes": static.unit_bytes * units})
+    return storage.model_copy(
+        update={
+            "events": stored,
+            "allocation": allocation,
+            "event_bytes": _VALUE_BYTES * len(job.schema.row),
+        }
+    )

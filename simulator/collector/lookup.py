@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 
-from ..contract import Lookup, Role, RunSettings, Timestamps
+from ..contract import Lookup, Role, RunSettings, Tables, Timestamps
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule
 from ..workloads.answers import answer, describe_answer
@@ -13,8 +15,9 @@ from ..workloads.base import Workload
 from ..workloads.comparing import Malformed, normalize
 from ..workloads.queries import Aggregate, Every, Function, Query, bind
 from ..workloads.stored import Stored, StoredPart
+from .asking import ask
 from .barrier import Barrier
-from .database import Preparation, ask
+from .database import Preparation
 
 MOST_ROWS = 200_000
 """So many rows the database is asked for at most: of more events, some are counted together."""
@@ -43,7 +46,7 @@ def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrie
 
 
 def look_up(module: AnyModule, workload: Workload, parts: list[StoredPart]) -> Lookup:
-    """How many of these events are missing, and how many are there too often.
+    """How many of these events are missing, and how many are there too often, in all tables together.
 
     They are counted for each device and time. A device's events are as far apart as the workload has
     them, so that each is alone in its place unless there are more than `MOST_ROWS`: then an event that is
@@ -53,7 +56,8 @@ def look_up(module: AnyModule, workload: Workload, parts: list[StoredPart]) -> L
     events = sum(part.count for part in parts)
     if not events:
         return Lookup(reason="nothing was stored")
-    apart_ms = max(1, int(workload.device_interval_ms)) * math.ceil(events / MOST_ROWS)
+    per_group = math.ceil(events / MOST_ROWS)
+    apart_ms = max(1, int(workload.device_interval_ms)) * per_group
     query = Query(
         name="look-up",
         compute=(Aggregate(function=Function.COUNT),),
@@ -65,13 +69,33 @@ def look_up(module: AnyModule, workload: Workload, parts: list[StoredPart]) -> L
         return Lookup(reason=f"module {module.name} compiles no queries with {names}")
     bound = bind(query, schema.epoch_ms)
     kinds = [kind for _, kind in describe_answer(query, schema)]
-    found = _count(normalize(kinds, module.compile(bound)()))
+    found: Counter[tuple[object, object]] = Counter()
+    for part in _open_tables(module):
+        found += _count(normalize(kinds, part.compile(bound)()))
     expected = _count(normalize(kinds, answer(bound, Stored(workload, parts)).rows))
     return Lookup(
         events=events,
         missing=(expected - found).total(),
         doubled=(found - expected).total(),
+        per_group=per_group,
     )
+
+
+def _open_tables(module: AnyModule) -> Iterator[AnyModule]:
+    """The module, whose queries are of a single table; of several, connected to one after the other."""
+    job = module.job
+    if job.load.tables is Tables.SINGLE:
+        yield module
+        return
+    load = job.load.model_copy(update={"tables": Tables.SINGLE})
+    for name in job.table_names:
+        schema = replace(job.schema, table=name, tags_of=job.schema.table)
+        own = type(module)(module.options, replace(job, schema=schema, load=load))
+        own.open()
+        try:
+            yield own
+        finally:
+            own.close()
 
 
 def describe_wrong(found: Lookup) -> list[str]:

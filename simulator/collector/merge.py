@@ -34,10 +34,11 @@ time all are together for 88 to 99 % of it, even on a busy machine (runs of 1 to
 
 BOUND_CPU_SHARE = 0.8
 BOUND_CPU_SHARE_ONE_IN_FLIGHT = 0.5
-BOUND_THROTTLED_SHARE = 0.01
+BOUND_THROTTLED_SHARE = 0.1
 BOUND_CEILING_SHARE = 0.5
 """From these on, the figure is the client's, not the database's. With one request in flight the database
-waits while the client works, so half of the time is enough."""
+waits while the client works, so half of the time is enough. A CPU limit that cuts in in a tenth of its
+periods can have cost a tenth of the time."""
 
 MAX_CLOCK_OFFSET_SHARE = 0.05
 MIN_CLOCK_OFFSET_S = 0.25
@@ -113,7 +114,7 @@ def merge_inserts(
         histogram=encode_histogram(histogram),
         **merge_service([part.service for part in parts.values()]),
         offered=offered,
-        client=client_cost(list(parts.values()), window, offered, latency_ms(histogram)),
+        client=client_cost(list(parts.values()), offered, latency_ms(histogram)),
         retries=sum(part.retries for part in parts.values()),
         errors=dict(sorted(errors.items())),
         verification=verification,
@@ -248,7 +249,6 @@ def find_late_starts(clock_offsets_s: Mapping[int, float], window_s: float) -> l
 
 def client_cost(
     parts: Sequence[WorkerInsert],
-    window_s: float,
     offered: Offered | None = None,
     latency: LatencyMs | None = None,
 ) -> Client:
@@ -281,8 +281,8 @@ def client_cost(
         reason = f"a worker's CPU was busy {busiest:.0%} of the time"
         if busiest < BOUND_CPU_SHARE:
             reason += ", while the database waited for its next request"
-    elif worst_throttled is not None and worst_throttled > BOUND_THROTTLED_SHARE:
-        reason = f"a worker's CPU limit cut in in {worst_throttled:.0%} of the periods"
+    elif worst_throttled is not None and worst_throttled >= BOUND_THROTTLED_SHARE:
+        reason = f"a worker was stopped by its CPU limit in {worst_throttled:.0%} of the periods"
     elif at_leisure:
         # What it sends is given, however fast it could be.
         pass
@@ -293,7 +293,7 @@ def client_cost(
         reason = f"a worker ran at {ceiling_share:.0%} of what building payloads alone allows"
     return Client(
         cpu_s=cpu,
-        cpu_share=cpu / (len(parts) * window_s) if window_s > 0 else 0.0,
+        cpu_share=busiest,
         generate_s=sum(part.generate_s for part in parts),
         encode_s=sum(part.encode_s for part in parts),
         ceiling_share=ceiling_share,

@@ -146,6 +146,6 @@ def find_own_delay(offered: Offered, latency: LatencyMs | None) -> str | None:
     late_ms = offered.own_delay_p99_ms
     if late_ms is None or latency is None or late_ms < BOUND_OWN_DELAY_MS:
         return None
-    if late_ms < BOUND_OWN_DELAY_SHARE * latency.p99:
+    if late_ms < BOUND_OWN_DELAY_SHARE * latency.tail:
         return None
     return f"a worker sent requests up to {late_ms:,.0f} ms (p99) late though it had places in flight free"

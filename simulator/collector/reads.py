@@ -75,7 +75,7 @@ def merge_reads(
         histogram=encode_histogram(histogram),
         **merge_service([part.service for part in asked.values()]),
         offered=offered,
-        client=_cost(list(asked.values()), window),
+        client=_cost(list(asked.values())),
         timeline=sorted(seconds.items()),
     )
 
@@ -122,7 +122,7 @@ def _merge_query(parts: Sequence[WorkerQuery]) -> QueryFigures:
     )
 
 
-def _cost(parts: Sequence[WorkerReads], window_s: float) -> Client:
+def _cost(parts: Sequence[WorkerReads]) -> Client:
     """What asking cost the readers. Answers are unpacked by the database's own client."""
     cpu = sum(part.cpu_s for part in parts)
     spans = [part.end_s - part.start_s for part in parts]
@@ -130,7 +130,7 @@ def _cost(parts: Sequence[WorkerReads], window_s: float) -> Client:
     bound = busiest >= BOUND_CPU_SHARE
     return Client(
         cpu_s=cpu,
-        cpu_share=cpu / (len(parts) * window_s) if window_s > 0 else 0.0,
+        cpu_share=busiest,
         generate_s=0.0,
         encode_s=0.0,
         ceiling_share=0.0,

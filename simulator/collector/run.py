@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -31,8 +32,9 @@ from ..logs import redact
 from .barrier import HOLD_S, Barrier
 from .checking import Checker, add_answers
 from .database import CallThread, Preparation
-from .disk import measure_storage
+from .disk import ask_amid, is_amid, measure_storage, place_amid
 from .lookup import describe_wrong, look_up_events
+from .shortfalls import add_shortfalls
 from .status import Course
 from .verification import make_early_report, make_report
 
@@ -53,13 +55,16 @@ class Collector:
         self._database = CallThread("database")
         self._preparation: Preparation | None = None
         self._prepared = False
+        self._closing = threading.Lock()
         self._changed = asyncio.Event()
         self._answers: Checker | None = None
         """There when readers may hand in their answers."""
         self.failure: str | None = None
         self.given_up: str | None = None
-        """Why a worker gave up in mid-run: what all have measured is being collected."""
+        """Why a worker gave up during the run: what all have measured is being collected."""
         self.report: Report | None = None
+        self._amid: asyncio.Task[tuple[float, Storage] | None] | None = None
+        """What the tables take amid the run: asked once."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- the run ---------------------------------------------------------------------------------
@@ -138,9 +143,12 @@ class Collector:
                 "counting the events",
             )
             await self._look_up(report)
+            await self._build_indexes(report)
             await self._measure_storage(report)
             if prepared.checks:
                 await self._database.call(prepared.survey)
+            if self.settings.groups_of(Role.READ):
+                add_shortfalls(report, prepared)
         except SimulatorError as error:
             self.fail(str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, the executor must be told
@@ -193,6 +201,25 @@ class Collector:
         report.insert = run.model_copy(update=changes)
         report.invalid_reasons += wrong
 
+    async def _build_indexes(self, report: Report) -> None:
+        """Build those that were to wait for the run's own events. What was measured is kept if that fails."""
+        prepared, run = self._preparation, report.insert
+        if prepared is None or run is None or not prepared.indexing.builds_after_run:
+            return
+        self._course.enter(Phase.INDEX)
+        try:
+            await self._database.call(
+                prepared.indexing.build,
+                prepared.module.options.database_timeout_s,
+                "building the indexes",
+            )
+        except (SimulatorError, Retryable) as error:
+            reason = f"the indexes could not be built: {error}"
+            run.invalid_reasons = [*run.invalid_reasons, reason]
+            run.valid = False
+            report.invalid_reasons = [*report.invalid_reasons, reason]
+        run.index_build_s = prepared.indexing.build_s
+
     async def _measure_storage(self, report: Report) -> None:
         prepared, run = self._preparation, report.insert
         if prepared is None or run is None or self.failure is not None:
@@ -206,7 +233,28 @@ class Collector:
             )
         except SimulatorError as error:
             found = {"storage": Storage(reason=str(error))}
+        amid = await self._amid if self._amid is not None else None
+        if prepared.indexing.builds_after_run:
+            found["storage_amid"] = Storage(reason="its indexes are built after the run")
+        elif amid is not None:
+            found["storage_amid"] = place_amid(run, *amid)
         report.insert = run.model_copy(update=found)
+
+    def _ask_amid(self) -> None:
+        """Ask what the tables take, once, when writers are about in the middle of their run. Not where
+        something is done to the database, which may not answer."""
+        writers, prepared = self.settings.groups_of(Role.WRITE), self._preparation
+        start_at = self.barrier.start_at
+        if self._amid is not None or not writers or self.settings.look_up or start_at is None:
+            return
+        [group] = writers
+        workers = range(group.first, group.end)
+        reports = [one for one in map(self.barrier.progress.get, workers) if one is not None]
+        if prepared is not None and is_amid(group.load, reports):
+            module = prepared.module
+            self._amid = asyncio.create_task(
+                self._database.call(lambda: ask_amid(module, start_at))
+            )
 
     async def _check(self, prepared: Preparation) -> Answers:
         """Collect the readers' answers, and compare them with the right ones."""
@@ -229,9 +277,10 @@ class Collector:
             return checker.give_up(f"unexpected {type(error).__name__}: {error}")
 
     def close(self) -> None:
-        """Disconnect from the database."""
-        if self._database.end() and self._preparation is not None:
-            self._preparation.close()
+        """Disconnect from the database. May be called again, and by several threads."""
+        with self._closing:
+            if self._database.end() and self._preparation is not None:
+                self._preparation.close()
 
     def _notify(self) -> None:
         self._changed.set()
@@ -274,6 +323,13 @@ class Collector:
 
     @property
     def _must_settle(self) -> bool:
+        """Whether something is left to do between the prefill and the start."""
+        prepared = self._preparation
+        assert prepared is not None
+        return self._asks_prefill or prepared.indexing.builds_before_run
+
+    @property
+    def _asks_prefill(self) -> bool:
         """Whether readers may ask at once for what was prefilled right before."""
         settings = self.settings
         return bool(settings.data.prefill and settings.groups_of(Role.READ))
@@ -281,14 +337,17 @@ class Collector:
     async def _settle(self) -> None:
         prepared = self._preparation
         assert prepared is not None
+        timeout_s = prepared.module.options.database_timeout_s
+        what = "counting the prefill"
         try:
-            await self._database.call(
-                prepared.await_prefill,
-                prepared.module.options.database_timeout_s,
-                "counting the prefill",
-            )
+            if self._asks_prefill:
+                await self._database.call(prepared.await_prefill, timeout_s, what)
+            if prepared.indexing.builds_before_run:
+                what = "building the indexes"
+                self._course.enter(Phase.INDEX)
+                await self._database.call(prepared.build_indexes, timeout_s, what)
         except (SimulatorError, Retryable) as error:
-            self.fail(f"the prefill could not be counted: {error}")
+            self.fail(f"{what} failed: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it is, the executor must be told
             self._fail_unexpectedly(error)
         else:
@@ -308,6 +367,7 @@ class Collector:
         """Note how far a worker is."""
         self.barrier.hear(message.worker)
         self._course.take_report(message, self.barrier.advance(message))
+        self._ask_amid()
 
     def result(self, message: WorkerResult) -> None:
         """Take a worker's result, once."""

@@ -18,6 +18,7 @@ from ..contract import (
 )
 from .barrier import HOLD_S
 from .http import application
+from .limits import LimitedProtocol
 from .run import Collector
 
 _ANNOUNCE_INTERVAL_S = 2.0
@@ -32,6 +33,14 @@ async def announce(collector: Collector) -> None:
         _print(REPORT_PREFIX + collector.report.model_dump_json())
     else:
         _print(FAILURE_PREFIX + json.dumps(collector.failure))
+
+
+async def leave_database(collector: Collector) -> None:
+    """Disconnect when the run has ended. If its tool was killed, nobody will ask for the report, and the next
+    run must not find the database locked."""
+    while collector.report is None and collector.failure is None:
+        await collector.await_end(HOLD_S)
+    await asyncio.to_thread(collector.close)
 
 
 def _print(line: str) -> None:
@@ -57,6 +66,7 @@ def run_collector(
         server = uvicorn.Server(
             uvicorn.Config(
                 application(collector, end),
+                http=LimitedProtocol,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -69,8 +79,7 @@ def run_collector(
         )
 
         async def end_unasked() -> None:
-            while collector.report is None and collector.failure is None:
-                await collector.await_end(HOLD_S)
+            await leave_database(collector)
             await asyncio.sleep(settings.linger_s)
             end()
 

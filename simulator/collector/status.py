@@ -145,6 +145,7 @@ class Course:
             done=done,
             total=self._total(group),
             rate_per_s=self._rate(own),
+            is_open=group.load.rate_per_s is not None,
             recent_p50_ms=p50_ms,
             recent_p99_ms=p99_ms,
             p99_ms=find_percentile_ms((message.latency for message in messages), 99),

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..advice import name_events
+from ..build import list_ignored_keys
 from ..contract import (
     Carried,
     Group,
@@ -21,11 +22,14 @@ from ..contract import (
 from ..environment import client_environment
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count
+from ..workloads.stored import StoredPart
+from .asking import ask
 from .barrier import Barrier
-from .database import Preparation, ask
+from .database import Preparation
 from .merge import find_query_rate, merge_inserts, merge_queries, queryable
 from .offered import extend_offers
 from .reads import merge_reads
+from .shortfalls import find_lateness
 from .surroundings import add_surroundings
 
 _log = logging.getLogger(__name__)
@@ -37,8 +41,9 @@ def make_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) 
     Raises SimulatorError if there is nothing that a report could be about.
     """
     report = Report(
+        index_build_s=prepared.indexing.build_s,
         phases_s={},
-        environment=_describe_environment(prepared),
+        environment=_describe_environment(settings, prepared),
         carried=Carried(next_event=prepared.first_event, stored=None),
     )
     for group in settings.groups_of(Role.READ):
@@ -72,7 +77,7 @@ def make_early_report(
         changes["metrics_per_s"] = run.inserts_per_s * prepared.module.job.schema.metrics
     report = Report(
         phases_s={},
-        environment=_describe_environment(prepared),
+        environment=_describe_environment(settings, prepared),
         carried=Carried(next_event=prepared.first_event, stored=None),
         insert=run.model_copy(update=changes),
         invalid_reasons=[reason],
@@ -82,9 +87,11 @@ def make_early_report(
     return report
 
 
-def _describe_environment(prepared: Preparation) -> dict[str, Any]:
-    packages = prepared.module.packages
-    return {"client": client_environment(packages), "database": prepared.server}
+def _describe_environment(settings: RunSettings, prepared: Preparation) -> dict[str, Any]:
+    module = prepared.module
+    found = {"client": client_environment(module.packages), "database": prepared.server}
+    ignored = list_ignored_keys(settings, type(module.options))
+    return found | {"ignored_secret_keys": ignored} if ignored else found
 
 
 def _collect_parts(barrier: Barrier) -> tuple[dict[int, WorkerInsert], dict[int, str]]:
@@ -142,6 +149,14 @@ def _verify(load: Load, prepared: Preparation, barrier: Barrier) -> tuple[Insert
         stored,
     )
     run.invalid_reasons += lost_devices
+    run.lateness = find_lateness(
+        prepared.workload,
+        [
+            StoredPart(w, prepared.first_event + barrier.ready[w].prefilled, part.events)
+            for w, part in parts.items()
+        ],
+    )
+    run.index_build_s = prepared.indexing.build_s
     if run.inserts_per_s is not None:
         run.metrics_per_s = run.inserts_per_s * module.job.schema.metrics
     if module.settle_s:

@@ -9,7 +9,7 @@ measured: the models of `result.json`.
 
 from __future__ import annotations
 
-from .message import Message
+from .message import Bounded, Message
 from .messages import (
     FAILURE_PREFIX,
     GAP_S,
@@ -43,6 +43,8 @@ from .report import (
     Client,
     InsertRun,
     LatencyMs,
+    Lateness,
+    LongWindows,
     Lookup,
     Machine,
     Offered,
@@ -76,21 +78,33 @@ from .settings import (
     share,
     split_list,
 )
-from .storage import Storage
+from .storage import (
+    ANY_ALLOCATION,
+    MIB,
+    Allocation,
+    Level,
+    Storage,
+    estimate_events,
+    measure_growth,
+)
 
 __all__ = [
+    "ANY_ALLOCATION",
     "FAILURE_PREFIX",
     "GAP_S",
     "MAX_IN_FLIGHT",
     "MAX_WORKERS",
+    "MIB",
     "QUIET_S",
     "REPORT_PREFIX",
     "RUN_HEADER",
     "STATUS_PREFIX",
     "TOKEN_HEADER",
     "TOO_EARLY",
+    "Allocation",
     "Answers",
     "Arrivals",
+    "Bounded",
     "Carried",
     "Client",
     "CommaList",
@@ -103,7 +117,10 @@ __all__ = [
     "GroupStatus",
     "InsertRun",
     "LatencyMs",
+    "Lateness",
+    "Level",
     "Load",
+    "LongWindows",
     "Lookup",
     "Machine",
     "Mark",
@@ -140,8 +157,10 @@ __all__ = [
     "WorkerSpan",
     "WorkerTimeline",
     "WrongAnswer",
+    "estimate_events",
     "fields_of",
     "make_groups",
+    "measure_growth",
     "share",
     "split_list",
 ]

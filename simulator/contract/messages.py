@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from .message import Message
+from .message import Count, Instant, Message, Seconds
 from .report import Machine, QueryRun
 from .resources import Mark
 from .settings import Role
@@ -35,29 +35,29 @@ class Stage(StrEnum):
 class Ready(Message):
     """POST /ready: held open until the stage begins, or some seconds (then ask again)."""
 
-    worker: int
+    worker: Count
     stage: Stage
-    prefilled: int = 0
+    prefilled: Count = 0
     """Events that the worker's prefill stored (stage RUN)."""
 
 
 class StoredEvents(Message):
     """Events of one worker that are in the database: numbered from `first` on."""
 
-    worker: int
-    first: int
-    count: int
+    worker: Count
+    first: Count
+    count: Count
 
 
 class Go(Message):
     """Answer to `Ready`. `go` false and no `failure`: ask again."""
 
     go: bool
-    start_in_s: float = 0.0
-    first_event: int = 0
+    start_in_s: Instant = 0.0
+    first_event: Count = 0
     stored: list[StoredEvents] = Field(default_factory=list)
     """What queries with drawn parameters can be drawn for, if there are such queries (stage PREPARED)."""
-    sharing_workers: int | None = None
+    sharing_workers: Count | None = None
     """How many workers shared the devices of these events, if the workload has devices in all."""
     before_ms: int | None = None
     """Drawn times lie before this one, in ms since 1970: of later ones, events are added meanwhile."""
@@ -67,30 +67,30 @@ class Go(Message):
 class Progress(Message):
     """POST /progress, once a second while a worker inserts or queries."""
 
-    worker: int
+    worker: Count
     stage: Literal["prefill", "run"]
-    elapsed_s: float
+    elapsed_s: Instant
     """Since the common start on the worker's clock (stage run)."""
-    done: int
+    done: Count
     """Events acknowledged, or queries answered, in this stage."""
-    retries: int = 0
-    failed: int = 0
+    retries: Count = 0
+    failed: Count = 0
     """Queries without an answer."""
-    backlog: int | None = None
+    backlog: Count | None = None
     """Events or queries that are due and not done; None of a closed loop."""
-    latency: tuple[int, list[int]] = (0, [])
+    latency: tuple[Count, Annotated[list[Count], Field(max_length=1_000)]] = (0, [])
     """Of the requests of the window so far: `CoarseCounts` of `simulator.histograms`."""
 
 
 class WorkerOffer(Message):
     """An open loop as one worker kept to it: in its window, in events or queries."""
 
-    due: int
-    unsent: int
+    due: Count
+    unsent: Count
     """Due, but not sent until the run's end."""
-    failed: int = 0
+    failed: Count = 0
     """Due, and given up: a query that the database didn't answer."""
-    due_timeline: list[tuple[int, int]]
+    due_timeline: list[tuple[Count, Count]]
     """(second since the common start, due in it)."""
     own_delay: str
     """How late each request left though a place in flight was free, in µs: as `histogram`."""
@@ -103,20 +103,20 @@ GAP_S = 0.5
 class WorkerInsert(Message):
     """What one worker measured while inserting. Times count from the common start."""
 
-    start_s: float
+    start_s: Instant
     """Of its window: after the warm-up."""
-    end_s: float
-    events: int
+    end_s: Instant
+    events: Count
     """Acknowledged by the database, warm-up and all."""
-    measured: int | None = None
+    measured: Count | None = None
     """Of these, within the window. None: all."""
-    cpu_s: float
+    cpu_s: Seconds
     """CPU of the whole process in [start_s, end_s]."""
-    generate_s: float
-    encode_s: float
+    generate_s: Seconds
+    encode_s: Seconds
     """CPU spent making the events and payloads that were sent in the window. The first of them are
     made before it opens, so that this is no part of `cpu_s`."""
-    ceiling_per_s: float
+    ceiling_per_s: float = Field(ge=0)
     """Events per CPU second that generating and encoding alone would reach in this worker."""
     histogram: str
     """Latency of each request of the window in µs, from when it was due (open loop) or sent: base64 of
@@ -125,24 +125,24 @@ class WorkerInsert(Message):
     """Of an open loop, the same from when it was sent."""
     offer: WorkerOffer | None = None
     """Of an open loop."""
-    timeline: list[tuple[int, int]]
+    timeline: list[tuple[Count, Count]]
     """(second, events acknowledged in it)."""
-    gaps: list[tuple[float, float]] = Field(default_factory=list)
+    gaps: list[tuple[Instant, Instant]] = Field(default_factory=list)
     """From when to when nothing was acknowledged, where that took half a second or more."""
-    retries: int
-    errors: dict[str, int]
+    retries: Count
+    errors: dict[str, Count]
     """Errors met by kind, those that a retry cured included."""
-    in_flight: int = 1
+    in_flight: Count = 1
     """Requests that could be under way at once."""
-    throttled_share: float | None
+    throttled_share: Seconds | None
     """Share of the container's scheduling periods that its CPU limit cut short, if known."""
 
 
 class WorkerQueries(Message):
     """What one worker asked. Times count from the common start."""
 
-    start_s: float
-    end_s: float
+    start_s: Instant
+    end_s: Instant
     executions: list[QueryRun]
 
 
@@ -151,18 +151,18 @@ class WorkerQuery(Message):
     loop: asked) in the window."""
 
     query: str
-    executions: int
+    executions: Count
     """Answered."""
-    errors: int = 0
+    errors: Count = 0
     error: str | None = None
     """What the first that failed said."""
-    rows_min: int | None = None
-    rows_max: int | None = None
-    cold_s: float | None = None
+    rows_min: Count | None = None
+    rows_max: Count | None = None
+    cold_s: Seconds | None = None
     """How long this reader's first execution took, from when it was due, even in the warm-up."""
-    warm_s: float = 0.0
+    warm_s: Seconds = 0.0
     """How long all others of the window took together."""
-    warm: int = 0
+    warm: Count = 0
     """How many these were."""
     histogram: str
     """As in `WorkerInsert`."""
@@ -172,17 +172,17 @@ class WorkerQuery(Message):
 class WorkerReads(Message):
     """What one reader asked in a run that is ended by the clock. Times count from the common start."""
 
-    start_s: float
-    end_s: float
-    measured: int
+    start_s: Instant
+    end_s: Instant
+    measured: Count
     """Answered within the window."""
-    cpu_s: float
+    cpu_s: Seconds
     queries: list[WorkerQuery]
     histogram: str
     """Of all queries, with those that were due and never sent."""
     service: str | None = None
     offer: WorkerOffer | None = None
-    timeline: list[tuple[int, int]]
+    timeline: list[tuple[Count, Count]]
     """(second, queries answered in it)."""
 
 
@@ -206,7 +206,7 @@ class GivenAnswer(Message):
 class WorkerAnswers(Message):
     """POST /answers, once of each reader that said that it will."""
 
-    worker: int
+    worker: Count
     answers: list[GivenAnswer]
     unchecked: dict[str, str] = Field(default_factory=dict)
     """Query whose answer isn't handed in -> why."""
@@ -215,11 +215,11 @@ class WorkerAnswers(Message):
 class WorkerResult(Message):
     """POST /result, once per worker."""
 
-    worker: int
+    worker: Count
     node: str
-    elapsed_s: float
+    elapsed_s: Instant
     """Since the common start, when this was sent: shows how far the worker's clock is off."""
-    late_at_most_s: float | None = None
+    late_at_most_s: Instant | None = None
     """How late the worker can have started at most, by the round trip in which it was told when; None
     if it was told too late to ask again."""
     machine: Machine | None = None
@@ -228,7 +228,7 @@ class WorkerResult(Message):
     queries: WorkerQueries | None = None
     reads: WorkerReads | None = None
     failure: str | None = None
-    """Why the worker gave up in mid-run; what it had measured by then is here."""
+    """Why the worker gave up during the run; what it had measured by then is here."""
     answers_follow: bool = False
     """Whether the worker will hand in `WorkerAnswers`."""
 
@@ -243,7 +243,7 @@ class WorkerResult(Message):
 class Failure(Message):
     """POST /failure: a worker, or the executor for a worker that died, gives the run up."""
 
-    worker: int | None
+    worker: Count | None
     reason: str
 
 
@@ -261,6 +261,8 @@ class Phase(StrEnum):
     PREPARE = "prepare"
     PREFILL = "prefill"
     BARRIER = "barrier"
+    INDEX = "index"
+    """Before what is measured, or behind it."""
     RUN = "run"
     VERIFY = "verify"
     CHECK = "check"
@@ -285,6 +287,8 @@ class GroupStatus(Message):
     """Over the last seconds; None as long as nothing is known."""
     p99_ms: float | None = None
     """Of all requests of the window so far."""
+    is_open: bool = False
+    """Whether there is a schedule, so that times are response times and not service times."""
     recent_p50_ms: float | None = None
     recent_p99_ms: float | None = None
     """Of those that were answered in the last seconds."""

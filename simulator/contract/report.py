@@ -29,9 +29,15 @@ class LatencyMs(Message):
 
     p50: float
     p90: float
-    p99: float
-    p99_9: float
+    p99: float | None = None
+    """None of fewer than 100 requests, as is p99.9 of fewer than 1,000: see `simulator.histograms`."""
+    p99_9: float | None = None
     max: float
+
+    @property
+    def tail(self) -> float:
+        """By which the slowest of several runs is chosen: p99, or the maximum where there is none."""
+        return self.max if self.p99 is None else self.p99
 
 
 class Offered(Message):
@@ -91,12 +97,13 @@ class Client(Message):
 
     cpu_s: float
     cpu_share: float
-    """CPU seconds ÷ (workers × window): 1.0 is a worker that never waited for the database."""
+    """Of the busiest worker: CPU seconds ÷ its time; 1.0 never waited for the database."""
     generate_s: float
     encode_s: float
     ceiling_share: float
     """Rate ÷ the rate that generating and encoding alone would reach."""
     throttled_share: float | None
+    """Of the periods of its CPU limit, those in which it was stopped: the worker's that was most often."""
     in_flight: int | None = None
     """Requests that each worker could have under way at once. With one, the client's CPU time is a part
     of every request's time."""
@@ -121,8 +128,17 @@ class Lookup(Message):
     missing: int | None = None
     doubled: int | None = None
     """Stored twice, or by nobody that was acknowledged."""
+    per_group: int | None = None
+    """So many consecutive events of a device were counted together: of a large run not each by itself."""
     reason: str | None = None
     """Why they couldn't be."""
+
+
+class Lateness(Message):
+    """Shares of late events, where fewer came than were to: the others would have come after the run."""
+
+    asked: float
+    came: float
 
 
 class Queryable(Message):
@@ -212,12 +228,19 @@ class InsertRun(Message):
     """What was to be done to the database, and wasn't."""
     lookup: Lookup | None = None
     """Of a run in which something was done to the database."""
+    lateness: Lateness | None = None
+    """Only if fewer events came late than were to."""
     storage: Storage | None = None
     """What the tables take on disk after the run."""
+    storage_amid: Storage | None = None
+    """The same about the middle of it, when nothing is flushed; None if it was too short for that."""
     storage_compacted: Storage | None = None
     """The same after `--compact`."""
     queryable: Queryable | None = None
     """Only for a database in which events can be queried later than they are acknowledged."""
+    index_build_s: float | None = None
+    """How long it took to build the indexes once the events were loaded, outside of the measured window:
+    after the run, or between prefill and start."""
     timeline: list[tuple[int, int]] = Field(default_factory=list)
     """(second since the common start, events acknowledged in it) of all workers together."""
     slowest_worker: WorkerTimeline | None = None
@@ -247,6 +270,14 @@ class Answers(Message):
     reasons: dict[str, list[str]] = Field(default_factory=dict)
     """Why answers weren't checked -> to which queries."""
     wrong: list[WrongAnswer] = Field(default_factory=list)
+
+
+class LongWindows(Message):
+    """Queries whose windows are longer than the time of the stored events: they get these only."""
+
+    stored_ms: int
+    queries: dict[str, int]
+    """Query -> its window in ms."""
 
 
 class QueryFigures(Message):
@@ -302,6 +333,7 @@ class ReadRun(Message):
     """(second since the common start, queries answered in it)."""
     answers: Answers | None = None
     """None if they weren't to be checked."""
+    long_windows: LongWindows | None = None
     marks: list[Mark] = Field(default_factory=list)
     undone: list[Undone] = Field(default_factory=list)
     """These two as in `InsertRun`, of readers alone; of those beside writers they are there."""
@@ -329,8 +361,12 @@ class Report(Message):
     """Of `queries`: answered ÷ the time from the first reader's start to the last one's end."""
     answers: Answers | None = None
     """Of queries, as in `ReadRun`."""
+    long_windows: LongWindows | None = None
+    """The same."""
     fill_level: int | None = None
     """Events in the database, counted after the queries. None if they could not be counted."""
+    index_build_s: float | None = None
+    """Of queries: how long it took to build, before them, the indexes that the tables had not."""
     invalid_reasons: list[str] = Field(default_factory=list)
     phases_s: dict[str, float]
     environment: dict[str, Any]

@@ -47,7 +47,7 @@ class Resources(Message):
 
 
 class Mark(Message):
-    """Something that was done to the database in mid-run."""
+    """Something that was done to the database during the run."""
 
     at_s: float
     """When it began, since the common start."""
@@ -61,7 +61,7 @@ class Mark(Message):
 
 
 class Undone(Message):
-    """Something that was to be done to the database in mid-run, and wasn't."""
+    """Something that was to be done to the database during the run, and wasn't."""
 
     due_s: float
     """Since the common start."""

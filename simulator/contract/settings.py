@@ -104,13 +104,13 @@ class Load(Message):
     role: Role = Role.WRITE
     workers: int = Field(1, ge=1, le=MAX_WORKERS)
     """How many take part."""
-    primary_key: Annotated[PrimaryKey, Condition.KEY] = _option(
+    primary_key: Annotated[PrimaryKey, Condition.SCHEMA] = _option(
         PrimaryKey.DB,
         "Who makes the primary key: the database by an identity column (sql), in its own older way"
         " (db: serial) or as a UUID (uuid), the worker from the event (client), or nobody (none).",
         Role.WRITE,
     )
-    tables: Annotated[Tables, Condition.KEY] = _option(
+    tables: Annotated[Tables, Condition.SCHEMA] = _option(
         Tables.SINGLE, "Insert into one table, or into four in turn.", Role.WRITE
     )
     events: int = _option(10_000, "Events per worker.", Role.WRITE, ge=1, alias="num_inserts")
@@ -142,8 +142,8 @@ class Load(Message):
     )
     patience_s: Annotated[float | None, Condition.NONE] = _option(
         None,
-        "How long one request may be tried again, for a database that is away for a while (30s, 5m);"
-        " default: so often as the target's max_retries says.",
+        "How long one request may take, retries included, for a database that is away for a while (30s, 5m);"
+        " default: no limit but the target's max_retries.",
         Role.WRITE,
         gt=0,
     )
@@ -234,6 +234,8 @@ class RunSettings(Message):
     """How the user calls the tool, for messages that advise another command."""
     module: str
     options: dict[str, Any] = Field(repr=False)
+    secret: dict[str, str] = Field(default_factory=dict, repr=False)
+    """What a Secret of the cluster holds, by its keys. Those that are options go over `options`."""
     data: DataSet = DataSet()
     groups: list[Group] = Field(min_length=1)
     after: Carried | None = None
@@ -243,6 +245,9 @@ class RunSettings(Message):
     """How long all workers may take to become ready."""
     silence_timeout_s: float = 60
     """After how long without progress from a worker the run is given up."""
+    loads_by_prefill: bool = False
+    """Whether the prefill is the loading after which indexes may be built (`create_indices=after`), and what
+    is measured the database at work; else the measured inserts are the loading."""
     look_up: bool = False
     """Whether each acknowledged event is looked up afterwards, as something is done to the database."""
     linger_s: float = 600

@@ -272,6 +272,11 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         database doesn't say."""
         return Storage(reason=f"module {self.name} doesn't tell yet")
 
+    def storage_amid(self) -> Storage:
+        """The same as it stands while others write, without anything that would disturb them, such as a
+        flush. `level` is filled in by the caller unless the database counts the events in the figures."""
+        return Storage(reason="this database's size can't be asked during the run without a flush")
+
     def compact(self) -> bool:
         """Have the database do what a night would do for the job's tables, and wait for it; False if
         there is nothing of the kind."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..contract import PrimaryKey
+from ..contract import ANY_ALLOCATION, Allocation, PrimaryKey
 from ..errors import OptionError
 from ..workloads import WORKLOADS
 from ..workloads.queries import Function, Shape
@@ -79,6 +79,8 @@ class Capabilities:
     no wrong answer."""
     impossible_shapes: Collection[Shape] = ()
     """Those that the database itself can't answer."""
+    allocation: Allocation = ANY_ALLOCATION
+    """What the database allocates at a time for a table, unless `Module.storage` knows it better."""
     shapes: Collection[Shape] = ()
     """What described queries may be made of, so that `Module.compile` can put them into the database's
     language. None: only the module's own queries can be asked."""

@@ -18,6 +18,10 @@ LEAN = "lean"
 AnyOptions = TypeVar("AnyOptions", bound=BaseModel)
 
 
+HIDDEN = "***"
+"""Stands for a secret."""
+
+
 class Options(BaseModel):
     """Keys of a target and of `--extra-option`. A module's own options extend this class."""
 
@@ -29,7 +33,7 @@ class Options(BaseModel):
 
     ADDRESSES: ClassVar[str] = "endpoint"
     """The option that says where the servers are: URLs, `host:port`, host names, or a libpq connection
-    string. Two campaigns must not be at work on one of them."""
+    string. Two commands must not be at work on one of them."""
 
     client: Annotated[str, Condition.CLIENT] = Field(
         LEAN,
@@ -49,6 +53,11 @@ class Options(BaseModel):
     def option_names(cls, values: Mapping[str, Any]) -> list[str]:
         """Names of all options that go with these values, which may be wrong."""
         return list(cls.model_fields)
+
+    @classmethod
+    def modernize(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Options as an older result keeps them, in today's words."""
+        return stored
 
     def secrets(self) -> list[str]:
         """Texts that must never be shown: what fields with `repr=False` hold."""
@@ -86,7 +95,7 @@ class Options(BaseModel):
     def public(self) -> dict[str, Any]:
         """The options as they may be shown and stored: secrets starred out."""
         shown = self.model_dump(mode="json", exclude_none=True)
-        return shown | {name: "***" for name in self._hidden() if name in shown}
+        return shown | {name: HIDDEN for name in self._hidden() if name in shown}
 
     @classmethod
     def _hidden(cls) -> list[str]:

@@ -16,6 +16,10 @@ from typing import Any, NamedTuple
 
 from ..workloads.events import EventBlock
 from .shared.arrival import find_arrival, find_sending
+from .shared.deadline import read_deadline, set_deadline
+
+LAST_ANSWERS_S = 5.0
+"""How long a writer waits for what is under way when no more is to be sent."""
 
 
 @dataclass(slots=True)
@@ -69,7 +73,7 @@ class Writer(ABC):
         self.encoder = encoder
         self._threads: list[threading.Thread] = []
         self._under_way = 0
-        self._submitted: SimpleQueue[tuple[Payload, object] | None] = SimpleQueue()
+        self._submitted: SimpleQueue[tuple[Payload, object, float] | None] = SimpleQueue()
         self._ended: SimpleQueue[Outcome] = SimpleQueue()
 
     @abstractmethod
@@ -105,7 +109,7 @@ class Writer(ABC):
             thread = threading.Thread(target=self._send_all, name="send", daemon=True)
             thread.start()
             self._threads.append(thread)
-        self._submitted.put((payload, request))
+        self._submitted.put((payload, request, read_deadline()))
 
     def _send_all(self) -> None:
         while (submitted := self._submitted.get()) is not None:
@@ -114,7 +118,8 @@ class Writer(ABC):
             self._ended.put(outcome)
             del outcome
 
-    def _send_one(self, payload: Payload, request: object) -> Outcome:
+    def _send_one(self, payload: Payload, request: object, deadline_s: float) -> Outcome:
+        set_deadline(deadline_s)
         sent_s = time.perf_counter()
         try:
             result = self.send(payload)
@@ -135,14 +140,16 @@ class Writer(ABC):
         return ended
 
     def stop_submitting(self) -> None:
-        """Wait for what `submit` began and end its threads; what none has begun is dropped."""
+        """End the threads of `submit`; what none has begun is dropped. What is under way is waited for,
+        `LAST_ANSWERS_S` at most: a server that says nothing must not hold up the end of a run."""
         with suppress(Empty):
             while True:
                 self._submitted.get_nowait()
         for _ in self._threads:
             self._submitted.put(None)
+        until_s = time.perf_counter() + LAST_ANSWERS_S
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, until_s - time.perf_counter()))
         self._threads.clear()
         self._under_way = 0
         self._ended = SimpleQueue()

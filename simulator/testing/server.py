@@ -89,8 +89,6 @@ class ServerUnderTest(ABC):
     """A run can keep other runs off."""
     extensible: ClassVar[bool] = True
     """There are extensions, if the module has an option for them."""
-    more_queries: ClassVar[Sequence[str]] = ()
-    """Variants that the module has on this server only."""
     keyless: ClassVar[frozenset[PrimaryKey]] = frozenset({PrimaryKey.NONE})
     """Modes in which the tables have no key beside the events' own columns."""
 
@@ -109,7 +107,7 @@ class ServerUnderTest(ABC):
     @classmethod
     def queries_of(cls, module: type[AnyModule]) -> list[str]:
         """What the module on this server can be asked, in order."""
-        return [*full(module.CAPABILITIES.queries), *cls.more_queries]
+        return full(module.CAPABILITIES.queries)
 
     @classmethod
     def faults_in_flight(cls) -> list[Fault]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ..errors import GaveUp, Retryable, SimulatorError
 from ..modules.sending import Outcome, Payload, Writer
 from ..modules.shared.arrival import find_arrival, find_sending
+from ..modules.shared.deadline import set_deadline
 from .measure import Recorder
 from .schedule import ClosedLoop, Schedule
 
@@ -43,15 +44,30 @@ def insert_all(
     """Send all payloads, each when the schedule says (without one: at once), until it is over. A request's
     latency runs to its acknowledgement, retries included: from when it was due in an open loop, from
     its first submission in a closed one. `abort` is called before each retry and raises if the run
-    is over. With `patience_s` a request is tried again for so long, instead of `max_retries` times.
+    is over. With `patience_s` a request may take so long, retries included, instead of `max_retries`
+    retries.
 
     Raises SimulatorError if a request failed for good or events were refused.
     """
     schedule = schedule or ClosedLoop()
     patience = _Patience(max_retries, patience_s)
-    if writer.max_in_flight > 1:
-        _InFlight(writer, recorder, patience, abort, schedule).run(feed)
-        return
+    try:
+        if writer.max_in_flight > 1:
+            _InFlight(writer, recorder, patience, abort, schedule).run(feed)
+        else:
+            _insert_one_by_one(feed, writer, recorder, patience, abort, schedule)
+    finally:
+        set_deadline(math.inf)
+
+
+def _insert_one_by_one(
+    feed: Iterable[Payload],
+    writer: Writer,
+    recorder: Recorder,
+    patience: _Patience,
+    abort: Callable[[], None],
+    schedule: Schedule,
+) -> None:
     clock, is_open, ends = time.perf_counter, schedule.is_open, schedule.ends
     free = clock()
     for payload in feed:
@@ -64,10 +80,11 @@ def insert_all(
             if is_open and due < ends:
                 recorder.leave_unsent(due, payload.events)
             return
+        deadline_s = patience.start(sent)
         try:
             stored = writer.send(payload)
         except Retryable as error:
-            stored = _retry(payload, error, writer, recorder, patience, abort)
+            stored = _retry(payload, error, writer, recorder, patience, deadline_s, abort)
             answered = clock()
         else:
             answered = clock()
@@ -89,11 +106,18 @@ class _Patience:
     retries: int
     limit_s: float | None
 
-    def is_over(self, attempts: int, failed_s: float) -> bool:
-        """Whether a request that first failed then, and was tried again so often, is given up."""
+    def start(self, sent_s: float) -> float:
+        """When a request that is first sent then is given up; inf: after so many retries. What this thread
+        does from now on ends by then."""
+        deadline_s = math.inf if self.limit_s is None else sent_s + self.limit_s
+        set_deadline(deadline_s)
+        return deadline_s
+
+    def is_over(self, attempts: int, deadline_s: float) -> bool:
+        """Whether a request with this deadline, that was tried again so often, is given up."""
         if self.limit_s is None:
             return attempts >= self.retries
-        return time.perf_counter() - failed_s >= self.limit_s
+        return time.perf_counter() >= deadline_s
 
     def give_up(self, error: Retryable) -> GaveUp:
         """The error that ends the run."""
@@ -107,12 +131,13 @@ def _retry(
     writer: Writer,
     recorder: Recorder,
     patience: _Patience,
+    deadline_s: float,
     abort: Callable[[], None],
 ) -> int:
     """Try again until it works; the number of events stored."""
-    failed_s, attempts = time.perf_counter(), 0
-    while not patience.is_over(attempts, failed_s):
-        delay = _count_error(recorder, error, attempts)
+    attempts = 0
+    while not patience.is_over(attempts, deadline_s):
+        delay = _count_error(recorder, error, attempts, deadline_s)
         attempts += 1
         time.sleep(delay)
         abort()
@@ -127,10 +152,11 @@ def _retry(
     raise patience.give_up(error) from error
 
 
-def _count_error(recorder: Recorder, error: Retryable, attempt: int) -> float:
-    """Note an error that will be retried; the time to wait."""
+def _count_error(recorder: Recorder, error: Retryable, attempt: int, deadline_s: float) -> float:
+    """Count an error that will be retried; the time to wait, not beyond the deadline."""
     recorder.errors[error.kind] += 1
-    return choose_backoff_s(error, attempt)
+    left_s = max(0.0, deadline_s - time.perf_counter())
+    return min(choose_backoff_s(error, attempt), left_s)
 
 
 def choose_backoff_s(error: Retryable, attempt: int) -> float:
@@ -157,9 +183,9 @@ class _Request:
     due: float
     free: float
     """When there was a place in flight for it."""
+    deadline_s: float
+    """When it is given up."""
     attempts: int = 0
-    failed_s: float = 0.0
-    """When it first failed."""
 
 
 class _InFlight:
@@ -189,7 +215,9 @@ class _InFlight:
                 due = self._await_turn(payload.events)
                 if due is None:
                     break
-                self._submit(_Request(payload, time.perf_counter(), due, self._free))
+                now = time.perf_counter()
+                deadline_s = self._patience.start(now)
+                self._submit(_Request(payload, now, due, self._free, deadline_s))
             while self._under_way + len(self._waiting):
                 self._next_event()
         finally:
@@ -264,18 +292,18 @@ class _InFlight:
             self._recorder.record(request.sent, answered, events)
 
     def _postpone(self, request: _Request, error: Retryable) -> None:
-        if not request.attempts:
-            request.failed_s = time.perf_counter()
-        if self._patience.is_over(request.attempts, request.failed_s):
+        if self._patience.is_over(request.attempts, request.deadline_s):
             self._recorder.errors[error.kind] += 1
             raise self._patience.give_up(error) from error
-        due = time.perf_counter() + _count_error(self._recorder, error, request.attempts)
+        delay = _count_error(self._recorder, error, request.attempts, request.deadline_s)
+        due = time.perf_counter() + delay
         request.attempts += 1
         heapq.heappush(self._waiting, (due, id(request), request))
 
     def _resubmit(self, request: _Request) -> None:
         self._abort()
         self._recorder.retries += 1
+        set_deadline(request.deadline_s)
         try:
             is_stored = self._writer.recover(request.payload)
         except Retryable as error:

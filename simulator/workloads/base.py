@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..conditions import Condition
 from ..errors import OptionError
 from .common_queries import describe_queries, name_queries
 from .events import EventBlock
@@ -36,7 +37,7 @@ class WorkloadOptions(BaseModel):
     device_spread: int = Field(
         1, ge=1, le=MAX_DEVICES, description="devices per worker; events are dealt to them in turn"
     )
-    tags: Tags = Field(
+    tags: Annotated[Tags, Condition.SCHEMA] = Field(
         Tags.ROW,
         description="where a device's name and tags are stored: row (with each event) or table (once per"
         " device in a table of their own, where the database has joins)",
@@ -105,6 +106,15 @@ class Workload(ABC):
     def begin_at(cls, options: WorkloadOptions, now_ms: int) -> WorkloadOptions:
         """The options, so that one that begins now does so at this time."""
         return options
+
+    @property
+    def late_share(self) -> float:
+        """Share of the events that are to come late."""
+        return 0.0
+
+    def find_late_share(self, worker: int, first: int, count: int) -> float:
+        """The same of these events of a worker, as they are sent: behind others of a later time."""
+        return 0.0
 
     @property
     def device_interval_ms(self) -> float:

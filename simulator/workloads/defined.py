@@ -26,6 +26,9 @@ from .tags import LazyColumns, Tags
 WINDOW = 262_144
 """Late events are put back by as many events of their worker as are in a window of so many, at most."""
 
+_MOST_WINDOWS = 4
+"""Of more events, it makes no difference that the last window isn't complete."""
+
 _DEALT_STEP = 16_384
 _TAGS_SEED = 0
 """Tags follow from a device's name alone, whatever the seed."""
@@ -142,6 +145,18 @@ class Defined(Workload):
     @property
     def device_interval_ms(self) -> float:
         return self.interval_ms
+
+    @property
+    def late_share(self) -> float:
+        return self._late.share if self._late else 0.0
+
+    def find_late_share(self, worker: int, first: int, count: int) -> float:
+        if self._late is None or count > _MOST_WINDOWS * self.window:
+            return self.late_share  # all come by the end of their window
+        begin = first - first % self.window
+        numbers = self._numbers(worker, self._fleet(worker, 0), begin, first + count - begin)
+        late = numbers < np.maximum.accumulate(numbers)
+        return float(late[first - begin :].mean())
 
     @property
     def epoch_ms(self) -> int:

@@ -80,6 +80,8 @@ class Schema:
     """Members of a JSON column that only the workload's options make."""
     tags: Tags = Tags.ROW
     """Where the device's name and the tags are stored."""
+    tags_of: str | None = None
+    """The table by whose name the tags' table is called; None: `table`."""
 
     def column(self, name: str) -> Column:
         """The column of that name; KeyError if there is none."""
@@ -98,7 +100,7 @@ class Schema:
     @property
     def tags_table(self) -> str:
         """The table of the tags, if they have one of their own."""
-        return f"{self.table}_tags"
+        return f"{self.tags_of or self.table}_tags"
 
     @property
     def row(self) -> tuple[Column, ...]:

@@ -10,7 +10,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
 
-from ..errors import OptionError, did_you_mean, list_names, one_line
+from ..documents import DocumentError, parse_yaml, read_yaml
+from ..errors import OptionError, did_you_mean, list_names
 from .definition import ColumnDefinition, Definition, Devices, Late, MisplacedError
 from .queries import Aggregate, Every, Order, Query, Where, Window
 from .signal_kinds import SIGNALS
@@ -27,63 +28,29 @@ MOST_BYTES = 100_000
 holds 1 MiB (https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
 
 
-class PlainLoader(yaml.SafeLoader):
-    """YAML without dates: they stay the texts that they are, as in JSON."""
-
-
-# Ten times as fast, where PyYAML has it: a fifth of what a command needed until its run began.
-class _FastLoader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
-    """Likewise."""
-
-
-PlainLoader.yaml_implicit_resolvers = _FastLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-def load_yaml(text: str) -> tuple[yaml.Node, Any]:
-    """A document as nodes, which know their lines, and as plain values: None if there is none.
-
-    yaml.YAMLError if the text is no YAML.
-    """
-    try:
-        return _load(text, _FastLoader)
-    except (yaml.YAMLError, ValueError):
-        # Its errors say less, and it has a limit of its own of how deep the parts may be nested.
-        return _load(text, PlainLoader)
-
-
-def _load(text: str, loader: type[yaml.SafeLoader]) -> tuple[yaml.Node, Any]:
-    root = yaml.compose(text, Loader=loader)
-    if root is None:
-        return yaml.ScalarNode("tag:yaml.org,2002:null", "", yaml.Mark("", 0, 0, 0, "", 0)), None
-    return root, yaml.load(text, Loader=loader)  # noqa: S506 - it is a SafeLoader
-
-
 def read_document(path: Path, taken: Collection[str] = ()) -> dict[str, Any]:
     """The definition in a file, as it is in JSON; OptionError if there is anything wrong with it, or if
     its name is `taken`."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else None
-        raise OptionError(f"{path} can't be read: {why or one_line(error)}") from error
-    return parse_document(text, str(path), taken)
+        return _take_document(*read_yaml(path), str(path), taken)
+    except FileNotFoundError as error:
+        raise OptionError(f"{path} can't be read: {error.strerror}") from error
+    except DocumentError as error:
+        raise OptionError(error.at(path)) from error
 
 
 def parse_document(text: str, source: str, taken: Collection[str] = ()) -> dict[str, Any]:
     """The definition that the text is; `source` is how errors call it."""
     try:
-        root, document = load_yaml(text)
-    except RecursionError as error:
-        problem = "no part may contain itself, nor be nested as deep as this"
-        raise OptionError(f"{source}:1: {problem}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        said = one_line(getattr(error, "problem", None) or error)
-        raise OptionError(f"{source}:{line}: no valid YAML: {said}") from error
+        root, document = parse_yaml(text)
+    except DocumentError as error:
+        raise OptionError(error.at(source)) from error
+    return _take_document(root, document, source, taken)
+
+
+def _take_document(
+    root: yaml.Node, document: Any, source: str, taken: Collection[str]
+) -> dict[str, Any]:
     found = check_document(root, document, source)
     if found["name"] in taken:
         line, _ = find_place(root, ["name"])
@@ -186,29 +153,17 @@ def _name_of(node: yaml.Node) -> str | None:
 
 
 def check_tree(root: yaml.Node, source: str) -> None:
-    """OptionError if a mapping has a key twice, of which YAML would take the last, or a part contains
-    itself."""
-    _check_tree(root, source, [], set())
-
-
-def _check_tree(node: yaml.Node, source: str, above: list[yaml.Node], done: set[int]) -> None:
-    line = node.start_mark.line + 1
-    if any(node is one for one in above):
-        raise OptionError(f"{source}:{line}: this part contains itself: write out what is meant")
-    if id(node) in done:
-        return
-    done.add(id(node))
-    parts: list[yaml.Node] = []
-    if isinstance(node, yaml.MappingNode):
+    """OptionError if a mapping has a key twice, of which YAML would take the last."""
+    if isinstance(root, yaml.SequenceNode):
+        for part in root.value:
+            check_tree(part, source)
+    elif isinstance(root, yaml.MappingNode):
         seen = set()
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+        for key, value in root.value:
+            if key.value in seen:
                 line = key.start_mark.line + 1
-                problem = "the key is there twice: remove one"
-                raise OptionError(f"{source}:{line}: {key.value}: {problem}")
-            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
-            parts.append(value)
-    elif isinstance(node, yaml.SequenceNode):
-        parts = node.value
-    for part in parts:
-        _check_tree(part, source, [*above, node], done)
+                raise OptionError(
+                    f"{source}:{line}: {key.value}: the key is there twice: remove one"
+                )
+            seen.add(key.value)
+            check_tree(value, source)

@@ -312,7 +312,12 @@ def test_settings_are_files(plain: Document, full: Document, component: str) -> 
             assert set(secrets) == {"settings"}
             assert "--credentials" not in container["args"]
         else:
-            assert secrets["credentials"] == {"secretName": existing, "defaultMode": 0o440}
+            # The one key that `secretKeys` names, as the file of its option.
+            assert secrets["credentials"] == {
+                "secretName": existing,
+                "defaultMode": 0o440,
+                "items": [{"key": "pg-pass", "path": "password"}],
+            }
             place = container["args"].index("--credentials")
             assert container["args"][place + 1] == mounts["credentials"]["mountPath"]
             assert mounts["credentials"]["readOnly"] is True
@@ -346,6 +351,9 @@ def test_settings_are_needed() -> None:
         ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
         ({"imagePullSecrets": ["my-registry"]}, "imagePullSecrets"),
         ({"existingSecret": ["a"]}, "existingSecret"),
+        ({"secretKeys": ["password"]}, "secretKeys"),
+        ({"secretKeys": {"password": "a/b"}}, "secretKeys"),
+        ({"scheduling_patience": "soon"}, "scheduling_patience"),
         ({"resources": {"cpu": "much"}}, "cpu"),
         ({"resources": {"cpu": 0}}, "cpu"),
         ({"collectorResources": "1"}, "collectorResources"),

@@ -25,6 +25,7 @@ from simulator.contract import (
     InsertRun,
     LatencyMs,
     Load,
+    Lookup,
     Mark,
     Offered,
     QueryFigures,
@@ -140,6 +141,7 @@ def disturbed(*outages: tuple[float, float], target: str = "alpha") -> Result:
     ]
     run.outages = find_outages(run)
     run.verification = Verification(expected=100, stored=100, ok=True)
+    run.lookup = Lookup(events=100, missing=0, doubled=0, per_group=1)
     return result
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cli.campaign.ranking import tell_clients
+from cli.results.caveats import Kind
 from cli.results.client_costs import compare_clients, find_cpu_us
-from cli.results.verdicts import find_weaknesses
-from cli.results.weakness import Kind
+from cli.results.verdicts import find_caveats
 from cli.show.bars import draw_answer
 from cli.show.clients import describe_clients, tabulate_clients, write_clients_headline
 from cli.show.clients_figure import draw_client_cpu, draw_clients
@@ -56,17 +56,15 @@ def test_without_a_valid_run_of_both_nothing_is_said() -> None:
     ]
     assert tabulate_clients(result).rows[1][2:4] == ["0", "-"]
     assert not result.valid
-    texts = [one.text for one in find_weaknesses(result) if one.kind is Kind.INVALID]
+    texts = [one.text for one in find_caveats(result) if one.kind is Kind.INVALID]
     assert texts[0] == "run 2 (official): 1 of 9 events is missing"
 
 
 def test_a_lean_path_that_is_the_limit_itself_is_said() -> None:
-    kinds = {one.kind for one in find_weaknesses(compare_in_turns())}
+    kinds = {one.kind for one in find_caveats(compare_in_turns())}
     assert Kind.FEW_RUNS in kinds and Kind.CLIENT_BOUND not in kinds
     (bound,) = (
-        one
-        for one in find_weaknesses(compare_in_turns(bound=True))
-        if one.kind is Kind.CLIENT_BOUND
+        one for one in find_caveats(compare_in_turns(bound=True)) if one.kind is Kind.CLIENT_BOUND
     )
     assert bound.text.startswith("2 of 2 runs by the lean path show your client's speed")
 

@@ -183,10 +183,10 @@ def test_a_missing_file_says_where_to_look(tmp_path: Path) -> None:
 
 
 def test_a_folder_or_binary_file_can_not_be_read(tmp_path: Path) -> None:
-    assert error_of(tmp_path).startswith("can't read config file FILE: ")
+    assert error_of(tmp_path) == "FILE can't be read: Is a directory"
     binary = tmp_path / "binary"
     binary.write_bytes(b"targets:\n  \xff: 1\n")
-    assert error_of(binary).startswith("can't read config file FILE: ")
+    assert error_of(binary) == "FILE:2: is not text in UTF-8"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_malformed_yaml_names_the_line(write: Write, text: str, line: int) -> No
 
 
 def test_characters_that_yaml_does_not_allow(write: Write) -> None:
-    assert error_of(write("targets: \x07")).startswith("FILE: not valid YAML: ")
+    assert error_of(write("targets: \x07")).startswith("FILE:1: not valid YAML: ")
 
 
 def test_an_unknown_key_at_the_top(write: Write) -> None:
@@ -376,7 +376,7 @@ def test_a_cost_is_not_needed(write: Write) -> None:
     assert load_config(write("targets: {x: {module: blackhole}}")).target("x").cost_per_hour is None
 
 
-@pytest.mark.parametrize("written", ["0", "-1", "free", "true", "[1]", ".inf", ".nan"])
+@pytest.mark.parametrize("written", ["0", "-1", "free", "true", "[1]", "inf", "nan"])
 def test_a_wrong_cost(write: Write, written: str) -> None:
     file = write(f"targets:\n  x:\n    module: blackhole\n    cost_per_hour: {written}\n")
     error = error_of(file, "x")

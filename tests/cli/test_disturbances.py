@@ -115,19 +115,20 @@ def test_they_are_done_in_their_time_and_marked() -> None:
     first, second = disturber.marks
     assert (first.action, first.ok) == ("0.1s restart-server", True)
     assert (second.action, second.ok, second.said) == ("0.2s kill-server", False, "no such server")
-    assert 0.1 <= first.at_s <= done[0] - began + 0.05
+    assert first.at_s >= 0.1
+    assert done[0] - began >= 0.1
     assert 0.2 <= second.at_s <= (second.ended_s or 0)
 
 
 def test_a_command_that_outlasts_the_run_is_ended() -> None:
     with disturb("0 run sleep 60") as disturber:
         disturber.follow(RUNNING)
-        time.sleep(0.3)
+        eventually(disturber.list_marks, "it has begun")
         assert [(one.action, one.ended_s) for one in disturber.list_marks()] == [
             ("0s run sleep 60", None)
         ]
         began = time.monotonic()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     [mark] = disturber.list_marks()
     assert not mark.ok
     assert "was ended then" in (mark.said or "")
@@ -145,12 +146,12 @@ def test_a_command_that_fails_says_why(how: str, end: str) -> None:
 
 
 def test_a_command_that_leaves_a_server_running_has_ended() -> None:
-    with disturb("0 run sleep 9 & echo it is up") as disturber:
+    with disturb("0 run sleep 99 & echo it is up") as disturber:
         disturber.follow(RUNNING)
         eventually(lambda: disturber.marks, "it is done")
     (mark,) = disturber.marks
     assert mark.ok
-    assert (mark.ended_s or inf) - mark.at_s < 8
+    assert (mark.ended_s or inf) - mark.at_s < 60
 
 
 def test_a_command_that_an_interrupt_ends_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:

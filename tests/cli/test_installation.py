@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from cli.installation import missing_package
+from cli.main import COMMANDS
 from simulator import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -233,6 +234,74 @@ def test_the_demo_needs_no_more_than_what_it_installs(demo_alone: Path, tmp_path
             r" \S+ -m pip install -r \S+requirements\.txt\n",
             refused.stderr,
         )
+
+
+COMMANDS_OF_DEMO = {
+    "workloads machines": None,
+    "workloads temperature --plot": "vl_convert",
+    "ceiling --events 100 --batch 10": None,
+    "targets": None,
+    "targets embedded": None,
+    "doctor --executor local": None,
+    "doctor": "kubernetes",
+    "campaign --example": None,
+    "campaign campaign.yaml --dry-run": None,
+    "campaign campaign.yaml": "jinja2",
+    "insert --target postgresql": "kubernetes",
+    "capacity --target clickhouse --limit p99=1s": "lz4",
+    "results list": None,
+    "results show stored.json": None,
+    "results export stored.json --output all.csv": "duckdb",
+    "compare stored.json stored.json": None,
+    "report stored.json": "jinja2",
+    "plot stored.json": "vl_convert",
+    "clean": "kubernetes",
+    "db status": "kubernetes",
+}
+"""Command -> the package that it lacks after `make demo`; None: it works all the same."""
+
+
+def test_every_command_works_after_the_demo_or_names_what_it_lacks(
+    demo_alone: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "stored.json").write_bytes((ROOT / "img/results/demo-insert.json").read_bytes())
+    (tmp_path / "config.yaml").write_bytes((ROOT / "config.yaml").read_bytes())
+    (tmp_path / "campaign.yaml").write_text(
+        "targets: [embedded]\nsteps:\n  - insert: {workers: 1, duration: 1s}\n"
+    )
+    code = (
+        "import shlex, sys\n"
+        "from cli.main import _status\n"
+        "for line in sys.stdin:\n"
+        "    sys.argv = ['run.py', *shlex.split(line)]\n"
+        "    print('\\n>>>', line.strip(), file=sys.stderr, flush=True)\n"
+        "    print('<<<', _status(sys.argv[1:]), file=sys.stderr, flush=True)\n"
+    )
+    lines = [*COMMANDS_OF_DEMO, *(f"{name} --help" for name in COMMANDS)]
+    done = subprocess.run(
+        [sys.executable, "-c", code], input="\n".join(lines), cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{demo_alone}{os.pathsep}{ROOT}"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = {
+        line: (said.strip(), int(status))
+        for line, said, status in re.findall(
+            r"^>>> (.*)\n((?:.*\n)*?)<<< (\d+)$", done.stderr, re.MULTILINE
+        )
+    }
+    assert list(found) == lines
+    for line, (said, status) in found.items():
+        lacks = COMMANDS_OF_DEMO.get(line)
+        if lacks is None:
+            assert status == 0, f"{line}: {said}"
+        else:
+            assert status == 2, f"{line}: {said}"
+            assert lacks in said and "pip install" in said, line
+            assert len(said.splitlines()) == 1, line
+    for said in (done.stdout, found["ceiling --events 100 --batch 10"][0]):
+        left_out = re.search(r"^left out, since .* not installed: .*$", said, re.MULTILINE)
+        assert left_out and "arangodb" in left_out[0] and "pip install -r" in left_out[0]
 
 
 def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it() -> None:

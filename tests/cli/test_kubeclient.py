@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,53 +16,15 @@ from cli.errors import RunFailed
 from cli.kubeclient import DEPLOYMENT, NODE, POD, UNREACHABLE, KubeClient
 
 from ..helpers import eventually
+from .api_server import Api
 
 TIMEOUT_S = (5.0, 20.0)
 
 
-class Api:
-    """An API server: `answer` is given method and path, and makes status and body."""
-
-    def __init__(self) -> None:
-        self.answer: Callable[[str, str], tuple[int, bytes]] = lambda method, path: (200, b"{}")
-        self.asked: list[tuple[str, str]] = []
-        self.bodies: list[Any] = []
-        self.headers: list[Any] = []
-        api = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def handle_any(self) -> None:
-                length = int(self.headers.get("Content-Length") or 0)
-                api.bodies.append(json.loads(self.rfile.read(length)) if length else None)
-                api.headers.append(self.headers)
-                api.asked.append((self.command, self.path))
-                status, body = api.answer(self.command, self.path)
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                # Whoever asked may be gone.
-                with suppress(ConnectionError):
-                    self.end_headers()
-                    self.wfile.write(body)
-
-            do_GET = do_POST = do_PATCH = do_DELETE = handle_any  # noqa: N815
-
-            def log_message(self, *_: object) -> None:
-                """Nothing on standard error."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.configuration = Configuration(host=f"http://127.0.0.1:{self.server.server_port}")
-        self.configuration.retries = 0
-
-
 @pytest.fixture
 def api() -> Iterator[Api]:
-    api = Api()
-    serving = threading.Thread(target=api.server.serve_forever, args=(0.01,))
-    serving.start()
-    yield api
-    api.server.shutdown()
-    serving.join()
-    api.server.server_close()
+    with Api() as api:
+        yield api
 
 
 @pytest.fixture

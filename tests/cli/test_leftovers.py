@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
-from cli.cluster import RUN_LABEL, STARTED_BY
-from cli.leftovers import LeftRun, has_orphans, sort_by_run
+from cli.cluster import RUN_LABEL, STARTED_BY, Place
+from cli.kubeclient import KubeClient
+from cli.leftovers import LeftRun, describe_others, has_orphans, sort_by_run
+
+from .api_server import Api
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -62,3 +67,29 @@ def test_pods_whose_job_is_gone_are_about_to_be_deleted() -> None:
     assert not has_orphans([("job", item("job")), ("pod", pod)])
     assert not has_orphans([("pod", item("pod"))])
     assert not has_orphans([("pod", item("pod", going_s=0.0, **owned))])
+
+
+def test_runs_that_were_left_at_work_are_named_with_the_command_that_removes_them() -> None:
+    """Each by itself; not those that have ended, and not the run that asks."""
+    items = {
+        "jobs": [item("job", metadata={"annotations": {STARTED_BY: "me@here"}})],
+        "pods": [item("pod"), item("done", phase="Succeeded")],
+    }
+
+    def answer(_: str, path: str) -> tuple[int, bytes]:
+        found = next(items[kind] for kind in items if f"/{kind}?" in path)
+        return 200, json.dumps({"items": found}).encode()
+
+    with Api() as api:
+        api.answer = answer
+        client = KubeClient(api.configuration)
+        place = Place("bench", context="prod")
+        told = describe_others(client, place, "r2")
+        assert all(f"{RUN_LABEL}!=r2" in unquote(path) for _, path in api.asked)
+        assert told is not None
+        assert "run r1, started by me@here " in told
+        assert told.endswith("clean r1 --running --namespace bench --context prod")
+        items["pods"] = [item("done", phase="Succeeded")]
+        assert describe_others(client, place, "r2") is None
+        api.answer = lambda method, path: (403, b"{}")
+        assert describe_others(client, place, "r2") is None

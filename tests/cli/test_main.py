@@ -121,3 +121,13 @@ def test_no_line_of_a_list_of_commands_is_cut_off(group: tuple[str, ...]) -> Non
     assert [line.split()[0] for line in listed] == command.list_commands(context)
     assert all(line.endswith(".") and not line.endswith("...") for line in listed)
     assert max(map(len, listed)) <= 80
+
+
+@pytest.mark.parametrize("command", ["insert", "mixed", "query"])
+def test_a_limit_is_said_to_be_of_capacity(
+    command: str, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, _, err = said.of(monkeypatch, command, "-t", "here", "--limit", "p99=1s")
+    assert status == 2
+    assert "no such option here: --limit; `capacity --limit` finds the highest rate" in err
+    assert "--live" not in err

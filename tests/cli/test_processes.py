@@ -36,9 +36,9 @@ def begin(own_session: bool) -> tuple[subprocess.Popen[str], psutil.Process]:
 
 
 def check_ended(program: subprocess.Popen[str], child: psutil.Process) -> None:
-    assert program.wait(5) == -9
+    assert program.wait(60) == -9
     with suppress(psutil.NoSuchProcess):
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while child.status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() < deadline, child
             time.sleep(0.01)
@@ -60,9 +60,11 @@ def test_a_tree_is_killed_whatever_its_sessions() -> None:
 
 
 def test_what_a_program_reads_and_writes() -> None:
+    """However late it begins to read."""
     text = "äöü" * 100_000
     done = run_program(
-        [sys.executable, "-c", "import sys; print(len(sys.stdin.read())); sys.exit(3)"],
+        [sys.executable, "-c",
+         "import sys, time; time.sleep(0.3); print(len(sys.stdin.read())); sys.exit(3)"],
         text, in_a_hurry=lambda: False,
     )  # fmt: skip
     assert (done.returncode, done.stdout.strip(), done.stderr) == (3, str(len(text)), "")
@@ -77,7 +79,7 @@ def test_a_program_that_takes_too_long_is_killed(hurry: bool, limits: dict[str, 
     began = time.monotonic()
     with pytest.raises(subprocess.TimeoutExpired):
         run_program(["sleep", "60"], in_a_hurry=lambda: hurry, **limits)  # type: ignore[arg-type]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_a_program_that_ends_in_time_is_not_hurried() -> None:

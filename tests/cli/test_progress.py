@@ -66,18 +66,36 @@ def test_a_line_for_each_phase(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_a_line_every_ten_seconds_within_a_phase(
+def test_lines_within_a_phase_come_at_intervals_that_grow(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
     display = PlainDisplay(PLAN)
     display.begin("run")
     told = []
-    for second in range(31):
+    for second in range(1000):
         clock.now = 100.0 + second
         display.update(status(Phase.RUN, group(done=second)))
         told += [(second, line) for line in lines(capsys)]
-    assert told == [(second, f"run: running, {second} of 100 events") for second in (0, 10, 20, 30)]
+    assert told == [
+        (second, f"run: running, {second} of 100 events")
+        for second in (0, 10, 30, 70, 150, 310, 610, 910)
+    ]
+
+
+def test_of_further_runs_only_the_outcome_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    display = PlainDisplay(PLAN * 20)
+    for number in range(1, 21):
+        display.begin(f"run {number}")
+        for phase in (Phase.START, Phase.PREPARE, Phase.RUN, Phase.VERIFY):
+            display.update(status(phase))
+        if number == 20:
+            display.update(status(Phase.RUN, group(), quiet_s=12.0))
+        display.end("1,000 inserts/s")
+    told = lines(capsys)
+    assert told[4:23] == [f"run {number}: 1,000 inserts/s" for number in range(1, 20)]
+    assert told[23].startswith("run 20: running, 5 of 100 events, nothing has come back for 12 s")
+    assert len(told) == 25
 
 
 def test_rate_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
@@ -470,5 +488,6 @@ def test_a_search_says_how_long_it_takes_at_most(
     display.end("holds")
     display.expect([load, load, load], at_most=True)
     display.begin("step 2")
+    clock.now += 10
     display.update(status(Phase.RUN, elapsed_s=10.0, duration_s=30.0))
     assert lines(capsys)[-1] == "step 2: running, 10 of 30 s, 20 s left, all: 80 s left at most"

@@ -10,16 +10,29 @@ from typing import Any, cast
 
 import pytest
 
+from cli.clients import Question, run_clients
 from cli.disturbances import Disturber, parse_disturbance
 from cli.embedded import EmbeddedPostgres
 from cli.errors import ConfigError, RunFailed
+from cli.making import only_prepare
 from cli.querying import run_queries
 from cli.running import Running, describe_failure, name_durations
 from cli.session import Request, Session, open_session
 from cli.signals import Interrupts
-from simulator.contract import Carried, DataSet, Load, ReadRun, Report, Undone
+from cli.tuning.trying import Wish, run_tuning
+from simulator.contract import (
+    Carried,
+    DataSet,
+    Load,
+    Phase,
+    ReadRun,
+    Report,
+    Status,
+    Undone,
+)
+from simulator.modules import load_module, module_names
 
-from ..helpers import insert_run
+from ..helpers import eventually, insert_run
 
 
 def request_for(place: Path, keys: str) -> Request:
@@ -79,6 +92,40 @@ def test_a_misspelt_extra_option_is_named_before_the_one_that_is_missing_for_it(
     request = replace(request_for(tmp_path, ""), extra_options=["connection_strin=host=db"])
     with pytest.raises(ConfigError, match=r"--extra-option: .* did you mean connection_string"):
         open_session(request)
+
+
+def test_a_secrets_keys_are_mapped_to_options_that_there_are(tmp_path: Path) -> None:
+    keys = "    executor: kubernetes\n    kubernetes:\n      existingSecret: s\n"
+    request = request_for(tmp_path, "")
+
+    def open_with(mapped: str) -> Session:
+        text = f"targets:\n  x:\n    module: cassandra\n{keys}      secretKeys: {{{mapped}}}\n"
+        request.config_file.write_text(text)
+        return open_session(request)
+
+    session = open_with("contact_points: hosts, username: user, password: pw")
+    assert session.complete_values().keys() == {"contact_points", "username", "password"}
+    with pytest.raises(ConfigError, match=r"secretKeys.pasword: .* did you mean password\?"):
+        open_with("pasword: pw")
+
+
+@pytest.mark.parametrize("module", module_names())
+def test_clients_and_tune_take_a_target_whose_options_are_all_in_a_secret(
+    tmp_path: Path, module: str
+) -> None:
+    """As `insert` does, which needs to know none of them."""
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        f"targets:\n  x:\n    module: {module}\n    kubernetes: {{existingSecret: s}}\n"
+    )
+    request = Request("x", file, (), None, 0, tmp_path, None)
+    load, data = Load(batch=100, duration_s=1), DataSet()
+    with only_prepare() as prepared:
+        wish = Wish(load, data, over=["batch=10,100"])
+        assert run_tuning(wish, request, Interrupts()) == 0
+        if load_module(module).CAPABILITIES.clients:
+            assert run_clients(Question(load, data, 2), request, Interrupts()) == 0
+    assert all(one.session.options is None for one in prepared)
 
 
 @pytest.mark.parametrize(
@@ -218,3 +265,40 @@ def test_what_was_not_done_to_the_database_is_kept_once(tmp_path: Path, alone: b
     assert report.read.undone == ([LATE] if alone else [])
     if report.insert:
         assert report.insert.undone == [LATE]
+
+
+def test_values_of_the_environment_are_shown_by_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In what is stored and printed; what a command says is starred out."""
+    monkeypatch.setenv("HOST", "db.internal")
+    monkeypatch.setenv("CREDENTIAL", "s3cret-token")
+    monkeypatch.setenv("BATCHES", "7")
+    keys = (
+        '    connection_string: "host=${HOST} user=me password=${CREDENTIAL}"\n'
+        '    max_retries: "${BATCHES}"\n'
+        '    disturbances: ["0s run echo ${CREDENTIAL}; exit 1"]\n'
+    )
+    session = open_session(request_for(tmp_path, keys))
+    kept = session.result_options({})
+    assert kept["disturbances"] == ["0s run echo ${CREDENTIAL}; exit 1"]
+    assert "host=${HOST}" in kept["module"]["connection_string"]
+    assert kept["module"]["max_retries"] == 7
+    with Disturber(session.disturbances, {}, Interrupts()) as disturber:
+        disturber.follow(Status(phase=Phase.RUN, age_s=1.0, elapsed_s=0.0))
+        eventually(lambda: disturber.marks, "mark")
+    shown = f"{kept} {disturber.marks}"
+    assert "echo ${CREDENTIAL}" in shown
+    assert "ended with status 1 and said: ***" in shown
+    assert "s3cret" not in shown
+    assert "internal" not in shown
+
+
+def test_no_value_of_the_environment_is_shown_in_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CREDENTIAL", "s3cret-token")
+    with pytest.raises(ConfigError) as refused:
+        open_session(request_for(tmp_path, "    disturbances: ['1s rum ${CREDENTIAL}']\n"))
+    assert "1s rum ${CREDENTIAL}" in refused.value.message
+    assert "s3cret" not in refused.value.message

@@ -39,7 +39,7 @@ def test_every_wrong_key_of_the_file_is_named(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["Target", "a", "b", "d", "e"]
     said = [
-        line.removeprefix("error: ").replace(str(file), "FILE") for line in done.stderr.splitlines()
+        line.removeprefix("Error: ").replace(str(file), "FILE") for line in done.stderr.splitlines()
     ]
     for line, begin in zip(
         said,

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from cli.capacity.limits import parse_limit
-from cli.errors import ConfigError
+from cli.errors import ConfigError, RunFailed
+from cli.executors.base import Executor
 from cli.results.tuning import TunedSetting, Tuning
+from cli.session import Request, open_session
 from cli.show.notes import list_notes
+from cli.show.progress import make_display
 from cli.show.tuning import advise, describe_tuning, tabulate_tuning
 from cli.show.words import describe_measurement, describe_validity, write_headline
+from cli.signals import Interrupts
 from cli.tuning.halving import (
     choose_better_half,
     choose_finalists,
@@ -23,8 +31,8 @@ from cli.tuning.halving import (
     stretch,
 )
 from cli.tuning.settings import apply_settings, read_over
-from cli.tuning.trying import ROUGH_STEPS, Wish, list_loads
-from simulator.contract import DataSet, Load
+from cli.tuning.trying import ROUGH_STEPS, Wish, _Tuning, list_loads
+from simulator.contract import DataSet, Load, RunSettings
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.postgres.options import PostgresOptions
 
@@ -200,7 +208,7 @@ def test_the_answer() -> None:
     result = tuned(over, {0: [10.0], 1: [50.0], 2: [20.0], 3: [100.0], 4: [195.0], 5: [200.0]},
                    {5: [200.0, 202.0, 204.0], 4: [198.0, 202.0, 207.0], 1: slow, 0: slow})  # fmt: skip
     best, beside, defaults, batch, form = describe_tuning(result)
-    assert best == "Best: batch=1000 copy_format=text: 202 inserts/s."
+    assert best == "No best is shown; batch=1000 copy_format=text measured highest: 202 inserts/s."
     assert beside.startswith("Beside the next, batch=1000 copy_format=binary: ")
     assert "no difference shown (95 % interval 1.0" in beside
     assert defaults.startswith("Beside the defaults, batch=10 copy_format=binary: 3.7")
@@ -209,11 +217,12 @@ def test_the_answer() -> None:
     assert form == "copy_format left at binary: no difference shown."
     rows = [list(map(str, row)) for row in tabulate_tuning(result).rows]
     assert [row[:2] for row in rows[:3]] == [["1000", "text"], ["1000", "binary"], ["10", "binary"]]
-    assert rows[0][2:4] == ["3", "3"] and rows[0][-1] == "best"
+    assert rows[0][2:4] == ["3", "3"] and rows[0][-1] == "highest"
     assert rows[2][-1] == "3., defaults"
     # What went out early comes after, the better first.
     assert [row[:2] for row in rows[4:]] == [["100", "binary"], ["100", "text"]]
     text = advise(result)
+    assert "defaults, so these may stay" not in text
     assert "insert --target alpha --batch 1000 --extra-option copy_format=text" in text
     assert "copy_format: text" in text.splitlines()[-1]
     assert write_headline(result).startswith("202 inserts/s: batch=1000")
@@ -293,3 +302,55 @@ def test_what_a_default_costs_is_never_all_or_less_than_nothing() -> None:
         result = tuned(over, {0: [left], 1: [1000.0]}, {1: [1000.0], 0: [left]})
         *_, cost = describe_tuning(result)
         assert cost == f"batch left at 1: {said}, from single runs."
+
+
+def test_a_combination_that_fails_keeps_its_logs_and_no_other_from_being_tried(
+    tmp_path: Path,
+) -> None:
+    """Each has a folder of its own for its logs, whatever became of those before."""
+    file = tmp_path / "config.yaml"
+    file.write_text("targets:\n  x: {module: blackhole, executor: local}\n")
+    session = open_session(Request("x", file, (), None, 0, tmp_path / "results", None))
+    over = [TunedSetting(name="batch", values=[10, 100], default=0)]
+    tuning = Tuning(over=over, candidates=combine(over))
+    wish = Wish(Load(duration_s=1.0), DataSet(), over=[], runs=1)
+    with session.start("tune", Interrupts()) as running, make_display([]) as display:
+        failing = replace(running, executor=cast(Executor, _Failing()))
+        with pytest.raises(RunFailed, match="no combination gave a figure"):
+            _Tuning(wish, tuning, session).make(failing, display)
+        logs = sorted(path.name for path in (running.folder.path / "logs").iterdir())
+    assert [trial.reasons for trial in tuning.trials] == [["the database is gone"]] * 2
+    assert logs == ["trial-001", "trial-002"]
+
+
+class _Failing:
+    """Makes no run."""
+
+    def check_capacity(self, worker_counts: Sequence[int]) -> None:
+        pass
+
+    def open_series(self, settings: Sequence[RunSettings], logs: Path) -> None:
+        raise RunFailed("the database is gone")
+
+
+def test_the_best_is_called_so_where_it_is_shown() -> None:
+    over = [OVER[0].model_copy(update={"default": 10})]
+    first: dict[int, list[float | None]] = {0: [10.0], 1: [50.0], 2: [100.0]}
+    clear = tuned(over, first, {2: [200.0, 202.0, 204.0], 1: [50.0, 51.0, 52.0]})
+    assert describe_tuning(clear)[0] == "Best: batch=1000: 202 inserts/s."
+    alike = tuned(over, first, {2: [202.0, 203.0, 204.0], 0: [198.0, 202.0, 207.0]})
+    assert describe_tuning(alike)[0].startswith("No best is shown; batch=1000 measured highest: ")
+    assert "isn't shown to be faster than the defaults, so these may stay" in advise(alike)
+    wide = tuned(over, first, {2: [100.0, 202.0, 404.0], 1: [50.0, 210.0, 390.0]})
+    assert "undecided (95 % interval " in describe_tuning(wide)[1]
+
+
+def test_the_command_line_has_what_was_given_beside_the_settings() -> None:
+    over = [OVER[0].model_copy(update={"default": 10})]
+    given = {"workers": [2], "workload": "machines", "primary_key": "none", "batch": 10, "prefill": 500,
+             "module": {"tags": "table"}}  # fmt: skip
+    result = tuned(over, {0: [10.0], 1: [50.0]}, {1: [50.0], 0: [10.0]}, options=given)
+    assert (
+        "insert --target alpha --workers 2 --workload machines --primary-key none --prefill 500"
+        " --workload-option tags=table --batch 100"
+    ) in advise(result)

@@ -160,11 +160,17 @@ class ArangoStandIn(ThreadingHTTPServer):
                 return 200, _collection(database, collection).properties
             case ["GET", "_api", "index"]:
                 _only(params, {"collection"})
-                indexes = _collection(database, params["collection"]).indexes
+                found = _collection(database, params["collection"]).indexes
+                key = {"id": f"{params['collection']}/0", "name": "primary", "type": "primary"}
+                indexes = [{**key, "fields": ["_key"], "unique": True, "sparse": False}, *found]
                 return 200, {"error": False, "code": 200, "indexes": indexes}
+            case ["DELETE", "_api", "index", collection, index]:
+                _only(params, set())
+                return _drop_index(_collection(database, collection), f"{collection}/{index}")
             case ["POST", "_api", "index"]:
                 _only(params, {"collection"})
-                return _index(_collection(database, params["collection"]), body)
+                owner = params["collection"]
+                return _index(_collection(database, owner), owner, body)
             case ["POST", "_api", "document", collection]:
                 _only(params, {"silent", "waitForSync", "returnNew", "returnOld", "overwrite"})
                 _booleans(params)
@@ -391,7 +397,15 @@ def _figures(collection: _Collection) -> dict[str, Any]:
     return collection.properties | {"figures": figures}
 
 
-def _index(collection: _Collection, body: bytes) -> tuple[int, dict[str, Any]]:
+def _drop_index(collection: _Collection, handle: str) -> tuple[int, dict[str, Any]]:
+    kept = [index for index in collection.indexes if index["id"] != handle]
+    if len(kept) == len(collection.indexes):
+        raise Refused(404, 1212, "index not found")
+    collection.indexes[:] = kept
+    return 200, {"error": False, "code": 200, "id": handle}
+
+
+def _index(collection: _Collection, owner: str, body: bytes) -> tuple[int, dict[str, Any]]:
     index = _object(body, _INDEX)
     if index.get("type") != "persistent" or not index.get("fields"):
         raise Refused(400, 10, "invalid index type or fields")
@@ -399,7 +413,7 @@ def _index(collection: _Collection, body: bytes) -> tuple[int, dict[str, Any]]:
     if same and same[0]["fields"] != index["fields"]:
         raise Refused(409, 1207, "duplicate name")
     if not same:
-        collection.indexes.append({"id": f"x/{len(collection.indexes)}", **index})
+        collection.indexes.append({"id": f"{owner}/1-{index['name']}", **index})
     return 200 if same else 201, {"error": False, "code": 200, "isNewlyCreated": not same} | (
         same[0] if same else collection.indexes[-1]
     )

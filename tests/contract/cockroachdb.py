@@ -86,7 +86,7 @@ _READ_AS = (
 )
 _KNOWN = re.compile(
     rb"\s*(SELECT|WITH RECURSIVE|INSERT INTO|BEGIN$|COMMIT$|ROLLBACK$|CREATE TABLE IF NOT EXISTS"
-    rb"|DROP TABLE IF EXISTS|CREATE INDEX IF NOT EXISTS|ANALYZE|SET lock_timeout = )"
+    rb"|DROP TABLE IF EXISTS|CREATE INDEX IF NOT EXISTS|DROP INDEX IF EXISTS|ANALYZE|SET lock_timeout = )"
 )
 # pg_stat_activity is empty and its functions aren't there; division of integers makes a decimal.
 _UNKNOWN = re.compile(rb"pg_stat_activity|pg_terminate_backend|advisory|\w / \w")

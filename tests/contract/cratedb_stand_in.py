@@ -72,7 +72,7 @@ _SETUP = """
     INSERT INTO crate.nodes VALUES ('{"number": "5.10.0"}');
     CREATE TABLE crate.tables (table_schema text, table_name text, number_of_shards int,
         number_of_replicas text, settings jsonb, PRIMARY KEY (table_schema, table_name));
-    CREATE TABLE crate.segments (table_schema text, table_name text, size bigint);
+    CREATE TABLE crate.segments (table_schema text, table_name text, size bigint, num_docs bigint);
     CREATE VIEW crate.shards AS SELECT table_schema AS schema_name, table_name, 'STARTED' AS state,
         TRUE AS "primary" FROM crate.tables, generate_series(1, number_of_shards);
 """
@@ -263,7 +263,8 @@ class _Session:
             "DELETE FROM crate.segments WHERE table_schema = %s AND table_name = %s", [schema, name]
         )
         cursor.execute(
-            "INSERT INTO crate.segments VALUES (%s, %s, pg_total_relation_size(%s::regclass))",
+            "INSERT INTO crate.segments SELECT %s, %s, pg_total_relation_size(%s::regclass), count(*)"
+            f' FROM "{name}"',
             [schema, name, f'"{name}"'],
         )
 

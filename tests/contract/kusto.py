@@ -22,7 +22,7 @@ import httpx
 import pytest
 from azure.storage.queue import QueueClient
 
-from simulator.testing.server import Fault, Refusal, Strike
+from simulator.testing.server import Refusal, Strike
 from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.tags import Tags
 
@@ -263,11 +263,6 @@ class KustoUnderTest(HttpServerUnderTest):
             patch.setattr("simulator.modules.azure_data_explorer.writer.STREAMED_VISIBLE_S", 0.2)
             with super().fated(fate, wait_s, batch=False, **options) as strike:
                 yield strike
-
-    @classmethod
-    def faults_in_flight(cls) -> list[Fault]:
-        # All of them are of streaming ingestion, which holds one request.
-        return []
 
     FAULTS = (
         ANSWER_LOST,

@@ -218,7 +218,7 @@ def test_certificates_that_are_none_are_refused(cassandra: CassandraUnderTest) -
             module.open()
 
 
-# --- stopped in mid-run ---------------------------------------------------------------------------
+# --- stopped during the run -------------------------------------------------------------------------
 
 
 def test_a_node_that_is_stopped_and_started_again(guarded: Guarded) -> None:

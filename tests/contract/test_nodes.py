@@ -1,4 +1,4 @@
-"""Several nodes, of which one is down from the start and one dies in mid-run: the others carry the load."""
+"""Several nodes: one is down from the start, one dies during the run, the others carry the load."""
 
 from __future__ import annotations
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from simulator.contract import PrimaryKey
+from simulator.contract import Level, PrimaryKey, Storage, measure_growth
 from simulator.errors import OptionError, SimulatorError
-from simulator.modules.base import AnyModule
+from simulator.modules.base import AnyModule, await_count
 from simulator.modules.questdb import Questdb
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import new_job
@@ -24,6 +26,32 @@ def prepared(server: QuestdbUnderTest, **options: object) -> AnyModule:
     module.open()
     module.prepare()
     return module
+
+
+def test_what_is_allocated_ahead_is_no_events_size(server: QuestdbUnderTest) -> None:
+    """100,000 events tell what 1,500,000 do, or nothing, with whatever pages the server allocates. By all
+    bytes the first would have 670 each by default, the others 66."""
+    workload = Temperature(seed=8)
+    module = server.module(new_job(workload.schema, batch=10_000))
+    module.open()
+    module.prepare()
+    done, found = 0, []
+    for events in (40_000, 100_000, 600_000, 1_500_000):
+        insert_with(server.module(module.job), workload, events - done, first=done)
+        assert await_count(module.count, events, module.settle_s) == events
+        done = events
+        found.append(module.storage())
+    module.close()
+
+    def weigh(sizes: Sequence[Storage]) -> float | None:
+        levels: list[Level] = [level for one in sizes if (level := one.find_level())]
+        assert sizes[-1].allocation is not None
+        return measure_growth(levels, sizes[-1].allocation)
+
+    few, many = weigh(found[:2]), weigh(found[2:])
+    # Time and sequence number have 8 bytes each, device (a symbol) and temperature 4.
+    assert many == pytest.approx(24, rel=0.05)
+    assert few is None or few == pytest.approx(many, rel=0.25)
 
 
 def test_a_tables_options_are_told(server: QuestdbUnderTest) -> None:

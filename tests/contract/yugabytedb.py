@@ -19,15 +19,12 @@ from ..helpers import eventually
 from .postgres import PostgresUnderTest, ask, helper, quoted
 from .postgres_proxy import Proxy, proxy_to
 
-_TUNED = ("newest-per-device-tuned",)
-
 
 class YugabyteUnderTest(PostgresUnderTest):
     """A database of its own in a YugabyteDB cluster."""
 
     OPTIONS = {"dialect": "yugabytedb"}  # noqa: RUF012
     DROP_DATABASE = "DROP DATABASE {}"
-    more_queries = _TUNED
     FAULTS = PostgresUnderTest.CONNECTION_FAULTS
 
     def size_on_disk(self, table: str) -> int | None:
@@ -133,7 +130,6 @@ class YugabyteStandIn(PostgresUnderTest):
     """PostgreSQL behind two proxies that stand for two nodes."""
 
     OPTIONS = {"dialect": "yugabytedb"}  # noqa: RUF012
-    more_queries = _TUNED
     nodes: tuple[_Node, _Node]
     size_on_disk = YugabyteUnderTest.size_on_disk
 

@@ -59,7 +59,7 @@ def test_killed_resumed_and_refused(tool: Tool, shown: list[LiveState], closed_p
     (tool.place / "night.yaml").write_text(FILE)
     folder = tool.place / "campaigns" / "night"
     planned = tool.run_here("campaign", "night.yaml", "--dry-run").ok()
-    assert "3 jobs to do: about 6 s" in planned.out
+    assert "3 jobs to do: about 26 s" in planned.out
     assert not folder.exists()
     order = re.findall(r"^ +\d+  (\w+ insert) ", planned.out, re.MULTILINE)
     assert sorted(order) == ["gone insert", "quick insert", "slow insert"]
@@ -113,8 +113,9 @@ def _check_ended(done: Done, said: str) -> None:
     assert done.status == 1
     assert said in done.err
     assert "error: 1 of 3 jobs failed: gone insert: " in done.err
-    assert re.search(r"1\. quick: [\d,]+ inserts per second\.\n2\. slow: ", done.out)
-    assert "slower than quick in inserts, from single runs." in done.out
+    assert re.search(r"\nquick: [\d,]+ inserts/s\.\nslow: [\d,]+ inserts/s\.\n", done.out)
+    assert "gone: no figure: 1 failed." in done.out
+    assert "One repetition ranks nobody: " in done.out
 
 
 def _check_shown(live: LiveState, made: str) -> None:
@@ -165,6 +166,36 @@ def test_the_example_can_be_run(tool: Tool) -> None:
     assert "and 12 runs until the last event or query" in planned
 
 
+def test_ctrl_c_leaves_the_report_of_what_is_there_and_another_target_can_follow(
+    tool: Tool,
+) -> None:
+    steps = "steps:\n- insert: {workers: 1, runs: 1, batch: 10, duration: DURATION}\n"
+    text = "targets:\n  a: {target: blackhole}\n  b: {target: blackhole}\n"
+    # Of two steps the second is long enough to be interrupted.
+    long = steps.replace("DURATION", "60s").replace("steps:\n", "") + "  label: long\n"
+    (tool.place / "c.yaml").write_text(text + steps.replace("DURATION", "300ms") + long)
+    running = tool.start("campaign", "c.yaml")
+    running.await_err("job 2 of 4: ")
+    running.await_err("running")
+    running.send(signal.SIGTERM)
+    done = running.wait()
+    assert done.status == 143
+    folder = tool.place / "campaigns" / "c"
+    assert "Report: campaigns/c/report.html" in done.out
+    assert "resumes after the last completed run" in done.err
+    assert re.search(r"job 1 of 4: \w insert; about .* left of the campaign", done.err)
+    assert (folder / "report.html").exists()
+    (kept,) = _read_labels(folder)
+    # Without the long step this is another campaign; with another target it isn't.
+    (tool.place / "c.yaml").write_text(text + steps.replace("DURATION", "300ms"))
+    assert "steps" in tool.run_here("campaign", "c.yaml").error(2)
+    more = text.replace("steps", "") + "  c: {target: blackhole}\n"
+    (tool.place / "c.yaml").write_text(more + steps.replace("DURATION", "300ms") + long)
+    planned = tool.run_here("campaign", "c.yaml", "--dry-run").ok().out
+    assert "5 jobs to do: " in planned
+    assert re.search(rf"{kept} +done", planned)
+
+
 def test_a_full_disk_ends_it_and_is_no_failure_of_the_job(tool: Tool) -> None:
     (tool.place / "c.yaml").write_text(
         "targets: [blackhole]\nsteps:\n- insert: {workers: 1, runs: 1, num-inserts: 100}\n"
@@ -176,7 +207,7 @@ def test_a_full_disk_ends_it_and_is_no_failure_of_the_job(tool: Tool) -> None:
         error = tool.run_here(*command).error(1)
         assert "blackhole insert: can't write" in error
         assert os.strerror(errno.ENOSPC) in error
-        assert "With room made, the same command goes on" in error
+        assert "With room made, the same command resumes" in error
         assert not (disk / "night" / "failed.json").exists()
         subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
         assert "blackhole insert: done" in tool.run_here(*command).ok().err

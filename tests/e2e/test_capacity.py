@@ -13,7 +13,7 @@ def test_a_search_with_readers_and_what_is_made_of_it(tool: Tool) -> None:
     done = tool.run(
         "capacity", "-t", "embedded", "-w", 2, "--batch", 100, "--step-duration", "2s",
         "--warm-up", "100ms", "--precision", "50%", "--max-steps", 2, "--fill", "2k",
-        "--readers", 1, "--query-rate", 20, "--queries", "count-events",
+        "--readers", 1, "--query-rate", 60, "--queries", "count-events",
         "--limit", "p99=2s", "--limit", "query:count-events:p99=2s", "--limit", "error_share=0",
     )  # fmt: skip
     result = tool.result()
@@ -29,12 +29,14 @@ def test_a_search_with_readers_and_what_is_made_of_it(tool: Tool) -> None:
         assert run["run"] == step["run"]
         assert run["offered"]["rate_per_s"] == step["rate_per_s"]
         within = run["latency_ms"]["p99"] <= 2000 and step["figures"].get("error_share") == 0
-        assert step["holds"] <= (run["valid"] and not run["offered"]["saturated"] and within)
+        assert bool(step["holds"]) <= (run["valid"] and not run["offered"]["saturated"] and within)
     holding = [step["rate_per_s"] for step in steps if step["holds"]]
     if found["events_per_s"] is not None:
         assert found["events_per_s"] in holding
         assert found["devices"] == pytest.approx(found["events_per_s"] * 0.45)
-        assert found["bytes_per_day"] > found["events_per_s"] * 86_400 * 30
+        # Steps of 2 s may be too short for it.
+        per_day = found["bytes_per_day"]
+        assert per_day is None or per_day > found["events_per_s"] * 86_400 * 30
         assert f"{found['events_per_s']:,.10g}" in done.out
     assert "closed loop" in done.out
     assert "left at most" in done.err
@@ -55,7 +57,7 @@ def test_ctrl_c_keeps_the_steps_that_were_made(tool: Tool) -> None:
     )
     running.await_err("step 1 of at most 24, ")
     running.send_group(signal.SIGINT)
-    done = running.wait(8)
+    done = running.wait()
     assert done.status == 130
     result = tool.result()
     assert (result["complete"], len(result["runs"])) == (False, 1)

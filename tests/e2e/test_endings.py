@@ -63,9 +63,9 @@ def hurry(running: Running, number: signal.Signals) -> Done:
 def test_part_of_a_run_killed(tool: Tool, name: str) -> None:
     running = under_way(tool, *ENDLESS)
     running.part(name).kill()
-    done = running.wait(10)
+    done = running.wait()
     error = done.error(1)
-    assert f"{name.replace('-', ' ')} was killed by SIGKILL in mid-run" in error
+    assert f"{name.replace('-', ' ')} was killed by SIGKILL during the run" in error
     assert f"{name}.log" in error
     (run,) = tool.result()["runs"]
     assert run["valid"] is False
@@ -76,7 +76,7 @@ def test_later_runs_do_not_begin_after_a_failure_but_earlier_are_kept(tool: Tool
     running = tool.start(*SLOW, "-w", "1,2", "-r", 2, "--num-inserts", 500)
     running.await_err("2 workers, run 1 of 2: running")
     running.part("worker-0").kill()
-    done = running.wait(10)
+    done = running.wait()
     assert "worker 0 was killed by SIGKILL" in done.error(1)
     result = tool.result()
     assert [(run["workers"], run["run"], run["valid"]) for run in result["runs"]] == [
@@ -90,7 +90,7 @@ def test_later_runs_do_not_begin_after_a_failure_but_earlier_are_kept(tool: Tool
 def test_launcher_killed(tool: Tool) -> None:
     running = under_way(tool, *ENDLESS)
     running.launcher().kill()
-    done = running.wait(10)
+    done = running.wait()
     assert "launcher has ended unexpectedly" in done.error(1)
     (run,) = tool.result()["runs"]
     assert run["valid"] is False
@@ -101,7 +101,7 @@ def test_command_killed(tool: Tool) -> None:
     running = under_way(tool, *ENDLESS)
     assert len(tool.processes()) == 5  # command, launcher, collector, two workers
     running.send(signal.SIGKILL)
-    tool.check_nothing_runs(within_s=8)
+    tool.check_nothing_runs(within_s=60)
     assert not (tool.folder() / "result.json").exists()
 
 
@@ -110,7 +110,7 @@ def test_command_killed_after_a_run(tool: Tool) -> None:
     running = tool.start(*SLOW, "--num-inserts", 1000, "--runs", 50)
     running.await_err("run 2 of 50: running")
     running.send(signal.SIGKILL)
-    tool.check_nothing_runs(within_s=8)
+    tool.check_nothing_runs(within_s=60)
     result = tool.result()
     assert result["complete"] is False
     assert [run["run"] for run in result["runs"]][:1] == [1]
@@ -127,10 +127,10 @@ def test_command_with_embedded_server_killed(tool: Tool, at_once: bool) -> None:
     running.send(signal.SIGKILL)
     assert running.wait().status == -signal.SIGKILL
     if not at_once:
-        tool.check_nothing_runs(within_s=8)
+        tool.check_nothing_runs(within_s=60)
     # The next command need not wait for the end of what the last one left.
     done = tool.run_here(*EMBEDDED, "--num-inserts", 100, "--output", tool.place / "next").ok()
-    assert done.seconds < 15
+    assert done.seconds < 80
     tool.check_nothing_runs(within_s=0.5)
 
 
@@ -140,7 +140,7 @@ def test_command_killed_while_it_makes_the_embedded_data(tool: Tool) -> None:
     running = tool.start(*EMBEDDED, env={"EMBEDDED_DATA_DIR": str(home)})
     eventually((home / "data.part" / "base").exists, "the beginning of initdb")
     running.send(signal.SIGKILL)
-    tool.check_nothing_runs(within_s=8)
+    tool.check_nothing_runs(within_s=60)
     assert not (home / "data").exists()
     tool.run_here(
         *EMBEDDED, "--num-inserts", 100, "--output", tool.place / "next",
@@ -154,7 +154,7 @@ def test_timeout(tool: Tool) -> None:
     assert "--timeout was reached" in error
     # Where it was then, as far as that has become known.
     assert "phase run" in error or ": running" not in done.err
-    assert done.seconds < 40
+    assert done.seconds < 80
     (run,) = tool.result()["runs"]
     assert run["valid"] is False
     assert run["inserts_per_s"] is None
@@ -182,7 +182,7 @@ def test_timeout_of_queries(tool: Tool, server: Server) -> None:
         cursor.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
         done = tool.run("query", "-t", "server", "-r", 1, "--timeout", 1)
     assert "--timeout was reached" in done.error(1)
-    assert done.seconds < 40
+    assert done.seconds < 80
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_signal_during_a_run_keeps_those_before(
     running = tool.start(*SLOW, "-r", 3, "--num-inserts", 300)
     running.await_err("run 2 of 3: running")
     (running.send_group if group else running.send)(number)
-    done = running.wait(8)
+    done = running.wait()
     assert done.status == status
     assert done.err.splitlines()[-1] == f"ended by {number.name}: nothing is left running"
     assert "Traceback" not in done.err, done.err
@@ -208,13 +208,14 @@ def test_signal_during_a_run_keeps_those_before(
     assert (result["complete"], result["ended_by"]) == (False, number.name)
     (run,) = result["runs"]
     check_run(run, 300, 10)
-    assert len(result["summary"]) == 1
+    # None of a run whose workers the machine kept from working at the same time.
+    assert len(result["summary"]) == run["valid"]
 
 
 def test_signal_during_the_first_run_leaves_no_result(tool: Tool) -> None:
     running = under_way(tool, *ENDLESS)
     running.send_group(signal.SIGINT)
-    assert running.wait(8).status == 130
+    assert running.wait().status == 130
     assert tool.folders() == []
 
 
@@ -226,7 +227,7 @@ def test_second_signal_hurries_the_end_of_a_worker_that_hangs(tool: Tool) -> Non
     running.send_group(signal.SIGINT)
     eventually(lambda: len(launcher.children()) == 1, "the end of the others")
     running.send_group(signal.SIGINT)
-    done = running.wait(30)
+    done = running.wait()
     assert done.status == 130
     assert "Traceback" not in done.err, done.err
     tool.check_nothing_runs(within_s=0.5)
@@ -236,7 +237,7 @@ def test_a_worker_that_hangs_is_killed_without_a_second_signal(tool: Tool) -> No
     running = under_way(tool, *ENDLESS)
     running.part("worker-0").suspend()
     running.send(signal.SIGINT)
-    assert running.wait(10).status == 130
+    assert running.wait().status == 130
     tool.check_nothing_runs(within_s=0.5)
 
 
@@ -248,7 +249,7 @@ def test_second_signal_hurries_an_embedded_server_that_hangs(tool: Tool) -> None
     running.send_group(signal.SIGINT)
     eventually(lambda: not launcher.children(), "the end of the run's processes", 20)
     running.send_group(signal.SIGINT)
-    done = running.wait(10)
+    done = running.wait()
     assert done.status == 130
     assert "Traceback" not in done.err, done.err
     tool.check_nothing_runs()
@@ -269,7 +270,7 @@ def test_signal_while_the_embedded_data_are_made(tool: Tool) -> None:
     running = tool.start(*EMBEDDED, env={"EMBEDDED_DATA_DIR": str(home)})
     eventually((home / "data.part" / "base").exists, "the beginning of initdb")
     running.send_group(signal.SIGINT)
-    done = running.wait(8)
+    done = running.wait()
     assert done.status == 130, done
     tool.check_nothing_runs(within_s=1)
     assert tool.folders() == []
@@ -286,7 +287,7 @@ def test_signal_while_things_start(tool: Tool, what: str) -> None:
     else:
         eventually(pid_file.exists, "the server's start")
     running.send_group(signal.SIGINT)
-    done = running.wait(10)
+    done = running.wait()
     assert done.status == 130, done
     assert "Traceback" not in done.err, done.err
     tool.check_nothing_runs(within_s=1)
@@ -299,7 +300,7 @@ def test_signal_at_the_first_moment(tool: Tool) -> None:
     maps = Path(f"/proc/{running.process.pid}/maps")
     eventually(lambda: "site-packages" in maps.read_text(), "the first library of ours", 15, 0.001)
     running.send_group(signal.SIGINT)
-    done = running.wait(8)
+    done = running.wait()
     assert done.status in (130, -signal.SIGINT), done
     assert "Traceback" not in done.err, done
 
@@ -310,7 +311,7 @@ def test_signal_during_clean_up(tool: Tool) -> None:
     running.await_err("run 1 of 1: ")
     eventually(lambda: "inserts/s" in running.err, "the outcome")
     running.send_group(signal.SIGINT)
-    done = running.wait(8)
+    done = running.wait()
     assert done.status in (0, 130), done
     assert "Traceback" not in done.err, done.err
     (run,) = tool.result()["runs"]
@@ -336,7 +337,7 @@ def test_a_worker_killed_while_others_are_launched(tool: Tool) -> None:
     assert len(launcher.children()) < 61
     worker.kill()
     launcher.resume()
-    error = running.wait(10).error(1)
+    error = running.wait().error(1)
     assert "worker 0 was killed by SIGKILL" in error
     assert "worker-0.log" in error
 
@@ -350,7 +351,7 @@ def stop(process: psutil.Process) -> None:
 def test_a_launcher_that_hangs_is_noticed(tool: Tool) -> None:
     running = under_way(tool, *ENDLESS)
     stop(running.launcher())
-    done = running.wait(20)
+    done = running.wait()
     assert "launcher has not answered" in done.error(1)
     tool.check_nothing_runs(within_s=0.5)
 
@@ -359,7 +360,7 @@ def test_a_launcher_that_hangs_while_it_launches_is_noticed(tool: Tool) -> None:
     running = tool.start(*ENDLESS, "-w", 60)
     running.part("worker-0")
     stop(running.launcher())
-    done = running.wait(20)
+    done = running.wait()
     assert "launcher has not answered" in done.error(1)
     tool.check_nothing_runs(within_s=0.5)
 
@@ -386,7 +387,7 @@ def test_one_signal_ends_everything_when_the_launcher_hangs(tool: Tool) -> None:
     running = under_way(tool, *ENDLESS)
     stop(running.launcher())
     running.send(signal.SIGTERM)
-    assert running.wait(12).status == 143
+    assert running.wait().status == 143
     tool.check_nothing_runs(within_s=0.5)
 
 
@@ -394,7 +395,7 @@ def test_a_worker_that_hangs_does_not_outlive_its_launcher(tool: Tool) -> None:
     running = under_way(tool, *ENDLESS)
     stop(running.part("worker-0"))
     running.launcher().kill()
-    assert "launcher has ended unexpectedly" in running.wait(10).error(1)
+    assert "launcher has ended unexpectedly" in running.wait().error(1)
     tool.check_nothing_runs(within_s=0.5)
 
 

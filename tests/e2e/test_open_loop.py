@@ -47,7 +47,7 @@ def test_a_stall_is_felt_by_all_that_was_due_and_nothing_is_lost(
 def test_the_embedded_server_is_killed_and_comes_back(tool: Tool) -> None:
     done = tool.run(
         "insert", "-t", "embedded", "-w", 2, "-r", 1, "--batch", 10, "--rate", 1000, "--duration", "6s",
-        "--disturb", "2s kill-server", "--patience", "1m",
+        "--disturb", "2s kill-server", "--patience", "1m", "--tables", "multiple",
     ).ok()  # fmt: skip
     (run,) = tool.result()["runs"]
     (mark,), (outage,) = run["marks"], run["outages"]
@@ -57,7 +57,13 @@ def test_the_embedded_server_is_killed_and_comes_back(tool: Tool) -> None:
     assert run["retries"] >= 2
     assert set(run["errors"]) == {"connection_lost"}
     assert run["verification"]["ok"] is True
-    looked_up = {"events": run["events"], "missing": 0, "doubled": 0, "reason": None}
+    looked_up = {
+        "events": run["events"],
+        "missing": 0,
+        "doubled": 0,
+        "per_group": 1,
+        "reason": None,
+    }
     assert run["lookup"] == looked_up
     assert run["resources"]["restarts"] == 1
     assert "After kill-server at " in done.out
@@ -106,7 +112,7 @@ def test_ctrl_c_while_a_command_of_the_users_runs(tool: Tool) -> None:
     )  # fmt: skip
     eventually(begun.exists, "the command")
     running.send_group(signal.SIGINT)
-    done = running.wait(8)
+    done = running.wait()
     assert done.status == 130
     assert "sleep 600 & wait' was under way, and was ended" in done.err
     assert done.err.splitlines()[-1] == "ended by SIGINT: nothing is left running"
@@ -120,7 +126,7 @@ def test_ctrl_c_in_a_warm_up(tool: Tool) -> None:
     )  # fmt: skip
     running.await_err(": warming up")
     running.send_group(signal.SIGINT)
-    done = running.wait(8)
+    done = running.wait()
     assert done.status == 130
     assert done.err.splitlines()[-1] == "ended by SIGINT: nothing is left running"
     assert tool.folders() == []

@@ -150,8 +150,8 @@ def test_tables_show_the_stored_figures(opened: Opened) -> None:
     page = opened.page.inner_text("main")
     speed = estimate_ratio([50.0, 51.0, 49.0], [100.5, 101.0, 99.0])
     assert f"{1 / speed.value:.2f}× slower" in page
-    assert speed.ci95 is not None
-    low, high = speed.ci95
+    assert speed.interval is not None
+    low, high = speed.interval
     assert f"{1 / high:.2f} to {1 / low:.2f}× slower" in page
 
 

@@ -105,7 +105,9 @@ RESULT: dict[str, Check] = {
     "reads": lambda value: value == [],
     "resources": optional(lambda value: isinstance(value, dict)),
     "queries_per_s": optional(is_seconds),
+    "index_build_s": optional(is_seconds),
     "answers": lambda value: value is None or value["wrong"] == [],
+    "long_windows": optional(lambda value: isinstance(value, dict)),
     "baseline": lambda value: value is None,
     "query_summary_beside": lambda value: value == [],
     "summary": lambda value: isinstance(value, list) and value != [],
@@ -138,6 +140,7 @@ RUN: dict[str, Check] = {
     "verification": lambda value: isinstance(value, dict),
     # Only of a database that acknowledges events before they can be queried.
     "queryable": lambda value: value is None,
+    "index_build_s": lambda value: value is None,
     "timeline": lambda value: all(is_count(second) and is_count(n) for second, n in value),
     "slowest_worker": lambda value: list(value) == ["worker", "timeline"],
     "phases_s": lambda value: isinstance(value, dict),
@@ -145,11 +148,13 @@ RUN: dict[str, Check] = {
     "gaps": lambda value: all(end - begin >= 0.5 for begin, end in value),
     "resources": optional(lambda value: has_keys(value, RESOURCES)),
     "storage": optional(lambda value: has_keys(value, STORAGE)),
+    "storage_amid": optional(lambda value: has_keys(value, STORAGE)),
     # Nobody has asked for them.
     "marks": lambda value: value == [],
     "outages": lambda value: value == [],
     "undone": lambda value: value == [],
     "lookup": lambda value: value is None,
+    "lateness": lambda value: value is None,
     "storage_compacted": lambda value: value is None,
 }
 MACHINE: dict[str, Check] = {
@@ -187,12 +192,22 @@ RESOURCES: dict[str, Check] = {
     "timeline": lambda value: isinstance(value, list),
     "reason": optional(is_text),
 }
+LEVEL: dict[str, Check] = {"size_bytes": is_count, "events": is_count}
+ALLOCATION: dict[str, Check] = {
+    "unit_bytes": is_count,
+    "cause": is_text,
+    "enough_events": optional(is_count),
+}
 STORAGE: dict[str, Check] = {
     "total_bytes": optional(is_count),
     "data_bytes": optional(is_count),
     "index_bytes": optional(is_count),
     "copies": is_count,
     "events": optional(is_count),
+    "level": optional(lambda value: has_keys(value, LEVEL)),
+    "allocation": optional(lambda value: has_keys(value, ALLOCATION)),
+    "event_bytes": optional(is_count),
+    "shared": lambda value: value is False,
     "source": lambda value: isinstance(value, str),
     "reason": optional(is_text),
 }
@@ -271,8 +286,10 @@ def check_run(run: Mapping[str, Any], num_inserts: int, batch: int) -> None:
     requests = run["workers"] * -(-num_inserts // (batch or 1))
     assert HdrHistogram.decode(run["histogram"]).get_total_count() == requests
     latency = run["latency_ms"]
-    assert 0 <= latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["p99_9"]
-    assert latency["p99_9"] <= latency["max"] <= 1000 * run["window_s"] * 1.01
+    # Percentiles of too few requests are not told.
+    told_ms = [time_ms for time_ms in latency.values() if time_ms is not None]
+    assert told_ms == sorted(told_ms) and told_ms[0] >= 0
+    assert latency["max"] <= 1000 * run["window_s"] * 1.01
     assert sum(events for _, events in run["timeline"]) == run["events"]
     assert run["timeline"][-1][0] <= run["window_s"] + 1
     assert run["inserts_per_s"] == pytest.approx(run["events"] / run["window_s"])
@@ -293,7 +310,8 @@ def check_run(run: Mapping[str, Any], num_inserts: int, batch: int) -> None:
     window_s = run["workers"] * run["window_s"]
     cpu_s = sum(worker["cpu_s"] for worker in workers)
     assert run["client"]["cpu_s"] == pytest.approx(cpu_s)
-    assert run["client"]["cpu_share"] == pytest.approx(cpu_s / window_s)
+    busiest = max(w["cpu_s"] / (w["end_s"] - w["start_s"]) for w in workers)
+    assert run["client"]["cpu_share"] == pytest.approx(busiest)
     # The clocks are read one after the other, and the reporting thread works, too.
     assert 0 < cpu_s <= window_s * 1.1 + 0.01
     assert (run["client"]["bound_reason"] is not None) == run["client"]["bound"]
@@ -608,7 +626,9 @@ def test_answers_are_checked(tool: Tool, server: Server) -> None:
     elsewhere = ("--output", tool.place / "elsewhere")
     tool.run_here("insert", *of_cpu, "-w", 1, "--batch", 100, "--num-inserts", 300, *elsewhere).ok()
     other = tool.run_here("query", *of_cpu, "-w", 2, "--seed", 1, *elsewhere).ok()
-    assert "6 unchecked: they have other values than events of seed 1. Give the --seed" in other.out
+    assert (
+        "6 not checked: they have other values than events of seed 1. Give the --seed" in other.out
+    )
     server.ask("UPDATE cpu SET usage_idle = usage_idle + 1 WHERE ts = 1704067499000 RETURNING ts")
     trusted = tool.run_here("query", *of_cpu, "-w", 2, "--no-check", *elsewhere).ok()
     assert "Answers" not in trusted.out

@@ -9,7 +9,7 @@ import pytest
 from .tool import Tool
 
 BLACKHOLE = ("insert", "-t", "blackhole", "-w", "1", "-r", "1")
-QUICK_S = 10.0
+QUICK_S = 60.0
 """Nothing is started, so it takes a moment; the rest is for a busy machine."""
 
 

@@ -30,6 +30,7 @@ from tests.dbinstall.rendering import (
 from tests.e2e.tool import Done, Running, eventually
 
 from .cluster import POSTGRES_IMAGE, Cluster, Namespace
+from .test_access import documented_rules, use
 from .tool import ClusterTool
 
 pytestmark = pytest.mark.cluster
@@ -104,7 +105,8 @@ def password_of(namespace: Namespace, recipe: Recipe, key: str) -> str:
 @pytest.mark.timeout(600)
 def test_postgresql(databases: Databases, shipped: ClusterTool, namespace: Namespace) -> None:
     """Refused, installed, benchmarked, removed, and found again with its data; in a namespace that
-    enforces the restricted Pod Security Standard."""
+    enforces the restricted Pod Security Standard, by a user with the documented Roles."""
+    use(shipped, [*documented_rules(), *documented_rules("Install a database")])
     recipe = load_recipe("postgresql")
     words = ("install", "postgresql", "--variant", "local", "--size", "small")
     context = yaml.safe_load(Path(shipped.kubeconfig.split(":")[0]).read_text())["current-context"]

@@ -1,4 +1,4 @@
-"""Pods that are deleted, scaled and restarted in mid-run, and what keeps the tool from doing so."""
+"""Pods that are deleted, scaled and restarted during the run, and what keeps the tool from doing so."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_the_databases_pod_is_deleted_and_its_data_survive(
             (run,) = tool._read(tool.json)["runs"]
             stored = run["events"]
             assert run["verification"] == {"expected": stored, "stored": stored, "ok": True}
-            assert run["lookup"] == {"events": stored, "missing": 0, "doubled": 0, "reason": None}
+            assert (run["lookup"]["missing"], run["lookup"]["doubled"]) == (0, 0)
             counts = "SELECT count(*), count(DISTINCT (device_id, sequence_number)) FROM events"
             assert ask(place, pod, counts) == f"{stored}|{stored}"
         finally:

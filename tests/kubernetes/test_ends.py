@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ def test_signals_while_it_starts_and_ends(tool: ClusterTool, namespace: Namespac
 
 
 def crash(tool: ClusterTool) -> None:
-    """Kill the tool in mid-run, and do what a machine does that starts again."""
+    """Kill the tool during the run, and do what a machine does that starts again."""
     running = tool.start_insert(*LONG)
     running.await_err("running,", 60)
     running.send_group(signal.SIGKILL)
@@ -81,7 +82,12 @@ def test_clean_removes_what_a_crash_left(tool: ClusterTool, namespace: Namespace
     unknown = tool.run_here("clean", "--config", tool.config, "12345678", "--yes").error(2)
     assert "12345678" in unknown and namespace.name in unknown
 
-    removed = tool.run_here("clean", "--config", tool.config, "--running", "--yes", run_id).ok()
+    # The next run names the one command that removes it.
+    after = tool.insert()
+    named = re.search(r"if nobody waits for it, remove it by python run.py (clean .*)", after.err)
+    assert named and describe_user() in after.err
+    assert after.err.count("note: run ") == 1
+    removed = tool.run_here(*named[1].split(), "--config", tool.config, "--yes").ok()
     assert f"Removed {run_id}" in removed.out
     assert not [name for name in namespace.objects() if name.startswith("secret/")]
 

@@ -1,4 +1,4 @@
-"""Campaigns that notice each other by a Lease of the real API server."""
+"""Commands that notice each other by a Lease of the real API server."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 import yaml
 from kubernetes import client
 
-from cli.campaign import claims, leases
-from cli.campaign.addresses import Claim
-from cli.campaign.claims import Holding, claim_databases
 from cli.cluster import Place
 from cli.errors import ConfigError, RunFailed
+from cli.exclusion import claims, leases
+from cli.exclusion.addresses import Claim
+from cli.exclusion.claims import Holding, claim_databases
 from tests.e2e.tool import eventually
 
 from .cluster import Cluster, Namespace
@@ -57,8 +57,9 @@ class Campaigns:
 
     @contextmanager
     def _claim(self, name: str, kubeconfig: str | None) -> Iterator[Holding]:
+        claims._held.set(frozenset())  # as in a process of its own
         claim = Claim("target", "db:1", Place(self._namespace.name, kubeconfig))
-        with claim_databases([claim], self._place / name) as holding:
+        with claim_databases([claim], f"campaign {name}") as holding:
             yield holding
 
     @property
@@ -89,7 +90,7 @@ def test_a_lease_is_renewed_and_another_campaign_refused(campaigns: Campaigns) -
     with campaigns.first() as first:
         campaigns.await_renewal()
         with (
-            pytest.raises(ConfigError, match=r"another campaign is at work.*first"),
+            pytest.raises(ConfigError, match=r"campaign first of .* is at work on"),
             campaigns.second(),
         ):
             pass
@@ -111,10 +112,12 @@ def test_a_campaign_that_was_cut_off_learns_who_has_taken_its_database(
         first.check()
         with campaigns.second() as second:
             assert (
-                "waiting until it is known whether a campaign is at work" in capsys.readouterr().err
+                "waiting until it is known whether this is still at work" in capsys.readouterr().err
             )
             campaigns.proxy.mend()
-            with pytest.raises(RunFailed, match=r"has taken .* target \(db:1\): .*second") as lost:
+            with pytest.raises(
+                RunFailed, match=r"second of .* has taken .* target \(db:1\)"
+            ) as lost:
                 first.check()
             assert len(lost.value.message.splitlines()) == 2
             campaigns.await_renewal()
@@ -137,5 +140,5 @@ def test_another_campaign_may_have_come_and_gone_meanwhile(
         with campaigns.second():
             pass
         campaigns.proxy.mend()
-        with pytest.raises(RunFailed, match="one that has ended since"):
+        with pytest.raises(RunFailed, match="a run that has ended since"):
             first.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import sys
 import threading
@@ -106,7 +107,7 @@ def test_a_connection_to_cassandra_is_stamped(pair: Pair) -> None:
     connection = Connection(ours, 4, "node")
     connection.stop_blocking()
     connection.stamp_arrivals()
-    connection.send(0x0A, b"body", Pending("request", 1, time.perf_counter()))
+    connection.send(0x0A, b"body", Pending("request", 1, time.perf_counter(), math.inf))
     answer = b"\x84\0\0\0\x08\0\0\0\x04\0\0\0\1"
     read_late(theirs, answer, connection.receive)
     assert connection.heard_s < time.perf_counter() - LATE_S / 2

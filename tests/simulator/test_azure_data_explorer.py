@@ -32,7 +32,7 @@ from simulator.modules.azure_data_explorer.options import AdxOptions
 from simulator.modules.azure_data_explorer.queries import (
     compile_query,
     select_ids,
-    select_newest_times,
+    select_stored,
 )
 from simulator.modules.azure_data_explorer.server import Connection
 from simulator.modules.azure_data_explorer.storage import ask_extents, check_rows
@@ -135,15 +135,11 @@ def test_a_uri_that_is_none(uri: str, text: str) -> None:
             options(**(HERE | {key: uri}))
 
 
-def test_streaming_is_one_request_at_a_time() -> None:
-    """After a lost answer, the newest event of a device tells whether the request is stored."""
-    assert options(**HERE, max_in_flight=4).max_in_flight == 4
-    with pytest.raises(OptionError, match="max_in_flight is for batch=true"):
-        options(**HERE, max_in_flight=4, batch="false")
+@pytest.mark.parametrize("batch", ["true", "false"])
+def test_a_worker_may_have_several_requests_in_flight(batch: str) -> None:
     several = new_job(Temperature.schema, batch=10, in_flight=4)
-    assert AzureDataExplorer(options(**HERE), several).writer(10).max_in_flight == 4
-    with pytest.raises(OptionError, match="holds one request in flight in insert mode streaming"):
-        AzureDataExplorer(options(**HERE, batch="false"), several)
+    module = AzureDataExplorer(options(**HERE, batch=batch), several)
+    assert module.writer(10).max_in_flight == 4
 
 
 @pytest.mark.parametrize(
@@ -297,7 +293,15 @@ def test_the_parser_of_microsoft_accepts_the_queries(tmp_path: Path) -> None:
             create = module.tags_command()
             schemas[schema.tags_table] = create[create.index("(") :]
             queries.append(select_ids(schema, 7_000_000, 7_000_042))
-        queries += [*compile_all(workload), select_newest_times(schema, schema.table)]
+        queries += [
+            *compile_all(workload),
+            select_stored(
+                schema,
+                schema.table,
+                7 if schema.is_apart(schema.device) else "a",
+                1_704_067_200_000,
+            ),
+        ]
         queries.append(ask_extents(schema.table))
     reading = [Query.model_validate({"name": "q", **values}) for values in READING]
     queries += [compile_query(bind(query, 0), TRUCKS.schema).text for query in reading]

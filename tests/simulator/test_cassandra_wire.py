@@ -93,7 +93,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def asked(name: str, sent_s: float = 0.0) -> Pending:
-    return Pending(name, 1, sent_s)
+    return Pending(name, 1, sent_s, sent_s + 1)
 
 
 def received(connection: Connection) -> list[tuple[object, type | None]]:
@@ -229,8 +229,8 @@ def test_late_answers_are_nobodys(server: Server) -> None:
     for second, name in enumerate(("first", "second", "third")):
         connection.send(_EXECUTE, b"", asked(name, second))
     first, second, third = (server.request()[0] for _ in range(3))
-    assert [found.request for found in connection.give_up(1)] == ["first", "second"]
-    assert list(connection.give_up(1)) == []
+    assert [found.request for found in connection.give_up(2)] == ["first", "second"]
+    assert list(connection.give_up(2)) == []
     # A number is not used again as long as its answer may come.
     connection.send(_EXECUTE, b"", asked("fourth", 4))
     fourth = server.request()[0]
@@ -451,7 +451,7 @@ def test_a_request_without_an_answer_fails_and_its_connection_with_it(
     began = time.monotonic()
     pool.submit(b"a", _EXECUTE, b"", "x", 1)
     [outcome] = pool.outcomes(None)
-    assert 0.3 <= time.monotonic() - began < 5
+    assert 0.3 <= time.monotonic() - began < 60
     assert isinstance(outcome.result, OperationTimedOut)
     # It said nothing at all meanwhile: another takes over at once.
     assert cluster.attempts.count("a") == 2 or who_gets(cluster, pool, "ab") == "b"
@@ -482,7 +482,7 @@ def test_outcomes_wait_only_so_long(
     pool.submit(b"a", _EXECUTE, b"", "x", 1)
     began = time.monotonic()
     assert pool.outcomes(0.2) == []
-    assert 0.2 <= time.monotonic() - began < 5
+    assert 0.2 <= time.monotonic() - began < 60
     # Nothing is left under way when it is over, if it ends in time.
     cluster.servers["a"].answer(cluster.servers["a"].request()[0])
     pool.finish()

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import socket
+from contextlib import suppress
 
+import pytest
+import uvicorn
+
+from simulator.collector.limits import LimitedProtocol
 from simulator.contract import (
     RUN_HEADER,
     TOKEN_HEADER,
@@ -56,7 +62,61 @@ def test_the_executor_says_when_it_is_over(database: FakeDatabase) -> None:
     play(story)
 
 
-@pytest.mark.parametrize("worker", [-1, 2, 99_999])
+@pytest.mark.parametrize(
+    "change",
+    [
+        '"worker":-1', '"done":-1', '"done":1e300', '"done":' + "9" * 4_000, '"elapsed_s":NaN',
+        '"elapsed_s":1e300',
+        '"elapsed_s":Infinity', '"backlog":-5', '"latency":[0,[-1]]', '"latency":[0,[9223372036854775808]]',
+    ],
+)  # fmt: skip
+def test_numbers_that_count_nothing_are_refused(database: FakeDatabase, change: str) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        name = change.partition(":")[0]
+        own = {'"worker"': "0", '"stage"': '"run"', '"elapsed_s"': "1", '"done"': "1"}
+        own[name] = change.partition(":")[2]
+        body = "{" + ",".join(f"{key}:{value}" for key, value in own.items()) + "}"
+        answer = await run.http.post("/progress", content=body)
+        assert answer.status_code == 422
+        assert len(answer.text) < 1_000
+
+    play(story)
+
+
+async def send_headers_without_end() -> int:
+    """How many bytes a server with this protocol takes."""
+
+    async def app(scope: object, receive: object, send: object) -> None:
+        raise AssertionError("the request never ends")
+
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=0, http=LimitedProtocol, log_config=None, lifespan="off")
+    )
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        sent = 0
+        writer.write(b"GET / HTTP/1.1\r\n")
+        with suppress(ConnectionError):
+            while sent < 50_000_000:
+                writer.write(b"X-A: " + b"a" * 10_000 + b"\r\n")
+                await writer.drain()
+                sent += 10_007
+        writer.close()
+        server.should_exit = True
+        await serving
+    return sent
+
+
+def test_headers_are_limited_before_the_token_is_known() -> None:
+    """They were all kept: 201 MB took 240."""
+    assert asyncio.run(send_headers_without_end()) < 10_000_000
+
+
+@pytest.mark.parametrize("worker", [2, 99_999])
 def test_unknown_workers_are_refused(database: FakeDatabase, worker: int) -> None:
     async def story(run: Run) -> None:
         await run.start()

@@ -177,18 +177,18 @@ def test_the_deadline_names_the_missing_workers(database: FakeDatabase) -> None:
     async def story(run: Run) -> None:
         held = pending(run.ready(1))
         await until(lambda: run.collector.failure is not None)
-        assert (await held).failure == "workers 0, 2 not ready after 0.15 s"
+        assert (await held).failure == "workers 0, 2 not ready after 0.7 s"
 
-    play(story, workers=3, ready_timeout_s=0.15)
+    play(story, workers=3, ready_timeout_s=0.7)
 
 
 def test_one_missing_worker_is_named_in_the_singular(database: FakeDatabase) -> None:
     async def story(run: Run) -> None:
         await run.ready(0, Stage.PREPARED)
         await until(lambda: run.collector.failure is not None)
-        await is_over(run, "worker 1 not ready after 0.1 s")
+        await is_over(run, "worker 1 not ready after 0.7 s")
 
-    play(story, ready_timeout_s=0.1)
+    play(story, ready_timeout_s=0.7)
 
 
 def test_many_missing_workers_are_counted(database: FakeDatabase) -> None:

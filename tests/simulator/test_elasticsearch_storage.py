@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from simulator.contract import MIB, Level
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.elasticsearch.storage import add_segments
 
 
 def _shard(primary: bool, *sizes: int) -> dict[str, Any]:
-    segments = {f"_{number}": {"size_in_bytes": size} for number, size in enumerate(sizes)}
+    segments = {
+        f"_{number}": {"size_in_bytes": size, "num_docs": size // 5}
+        for number, size in enumerate(sizes)
+    }
     return {"routing": {"state": "STARTED", "primary": primary}, "segments": segments}
 
 
@@ -26,6 +30,10 @@ def test_all_segments_of_primaries_and_replicas_count() -> None:
     second = [_shard(False), _shard(True, 5)]
     storage = add_segments(_answer(first, second))
     assert (storage.total_bytes, storage.copies, storage.index_bytes) == (235, 2, None)
+    # The documents of both copies are the same events, and each shard merges segments of its own.
+    assert storage.level == Level(size_bytes=235, events=23)
+    assert storage.allocation is not None
+    assert storage.allocation.unit_bytes == 4 * 2 * MIB
 
 
 def test_a_sum_that_lacks_shards_is_not_told() -> None:

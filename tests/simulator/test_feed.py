@@ -90,7 +90,7 @@ def test_batches_are_made_one_chunk_ahead_in_a_thread() -> None:
     assert made.acquire(blocking=False)
     payloads = iter(source)
     sent = [next(payloads)]
-    assert made.acquire(timeout=10)
+    assert made.acquire(timeout=60)
     assert sys.getswitchinterval() < usual_s
     sent += [next(payloads) for _ in range(16)]
     # The one after that only when this one is needed.

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import random
+import tracemalloc
+import zlib
+from collections.abc import Callable
 
-from simulator.histograms import LatencyRecorder, coarsen_histogram, encode_histogram, new_histogram
+import pytest
+
+from simulator.histograms import (
+    HistogramError,
+    LatencyRecorder,
+    coarsen_histogram,
+    encode_histogram,
+    find_percentiles_ms,
+    latency_ms,
+    merge_histograms,
+    new_histogram,
+)
 
 EDGES_US = [1, 2, 1023, 1024, 2047, 2048, 2049, 4095, 4096, 2**31 - 1, 2**31, 3_600_000_000]
 
@@ -38,3 +53,49 @@ def test_latencies_out_of_range_count_at_its_ends() -> None:
     assert found.get_total_count() == 4
     assert found.get_count_at_value(1) == 3
     assert found.get_count_at_value(3_600_000_000) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda _: bytes(100_000_000),  # 100 kB that inflate to 100 MB
+        lambda payload: payload[:20],
+        lambda payload: payload[:12] + b"\0\0\0\5" + payload[16:],  # five digits
+        lambda payload: payload[:40] + b"\xff" * 20,
+        lambda payload: b"abc" + payload,
+    ],
+)
+def test_what_is_no_histogram_of_this_tool_is_refused(change: Callable[[bytes], bytes]) -> None:
+    recorder = LatencyRecorder()
+    recorder.record(0.001)
+    packed = base64.b64decode(encode_histogram(recorder.finish()))
+    changed = zlib.compress(change(zlib.decompress(packed[8:])))
+    text = base64.b64encode(packed[:4] + len(changed).to_bytes(4, "big") + changed).decode()
+    tracemalloc.start()
+    with pytest.raises(HistogramError, match="a histogram is damaged"):
+        merge_histograms([text])
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("text", ["", "AAAA", "é", "A", "x" * 50])
+def test_a_text_that_is_no_histogram_is_refused(text: str) -> None:
+    with pytest.raises(HistogramError):
+        merge_histograms([text])
+
+
+@pytest.mark.parametrize(
+    ("requests", "p99", "p99_9"), [(99, False, False), (100, True, False), (1000, True, True)]
+)
+def test_percentiles_of_too_few_requests_are_not_known(
+    requests: int, p99: bool, p99_9: bool
+) -> None:
+    recorder = LatencyRecorder()
+    for number in range(requests):
+        recorder.record(0.001 * (number + 1))
+    found = latency_ms(recorder.finish())
+    assert found is not None
+    assert (found.p99 is not None, found.p99_9 is not None) == (p99, p99_9)
+    assert found.tail == pytest.approx(found.p99 or found.max)
+    live = find_percentiles_ms([recorder.coarsen()], [50, 99])
+    assert live[0] is not None and (live[1] is not None) == p99

@@ -119,3 +119,34 @@ def test_what_libpq_quotes_of_a_connection_string_is_starred_out() -> None:
     with pytest.raises(psycopg2.OperationalError) as failed:
         psycopg2.connect(f"host=127.0.0.1 port={LONG} password=e")
     assert LONG not in Redactor([LONG])(str(failed.value))
+
+
+def test_a_password_that_is_a_word_of_the_address_does_not_star_out_the_address() -> None:
+    redact = Redactor(
+        ["postgres"], public='{"connection_string": "host=postgres.iot user=postgres"}'
+    )
+    text = (
+        "could not translate host name postgres.iot; password=postgres, pg://postgres:postgres@db"
+    )
+    assert redact(text) == (
+        "could not translate host name postgres.iot; password=***, pg://postgres:***@db"
+    )
+
+
+@pytest.mark.parametrize("user", ["", "m", "me", "someone"])
+@pytest.mark.parametrize("form", ["{}", "-> [{}]", "x-echo: Basic%20{}", '\\"{}\\"', "auth='{}"])
+def test_no_part_of_a_login_is_shown_as_base64(user: str, form: str) -> None:
+    """A server may echo headers, cut off, and in a quoting of its own."""
+    login = base64.b64encode(f"{user}:{LONG}".encode()).decode()
+    for part in (login, login[:-4], login[4:], login.rstrip("=")):
+        shown = Redactor([LONG])(form.format(part))
+        assert part not in shown
+        assert "***" in shown
+
+
+def test_a_login_that_is_not_known_is_starred_out() -> None:
+    login = base64.b64encode(b"me:other").decode()
+    for text in (f'said: ["Basic", "{login}"]', f"basic {login}", f"Basic: '{login[:-4]}'"):
+        assert login[:8] not in Redactor([])(text)
+    text = "basic authentication failed; the basic understanding of /usr/lib/python3"
+    assert Redactor([LONG])(text) == text

@@ -360,9 +360,9 @@ def test_what_an_open_loop_sends_is_given_however_fast_it_could_be() -> None:
 
 
 def test_client_cost_is_summed_and_shared() -> None:
-    cost = client_cost([worker_insert(cpu_s=1.0), worker_insert(cpu_s=3.0)], 10.0)
+    cost = client_cost([worker_insert(cpu_s=1.0), worker_insert(cpu_s=3.0)])
     assert cost.cpu_s == 4.0
-    assert cost.cpu_share == 0.2
+    assert cost.cpu_share == 0.3
     assert (cost.generate_s, cost.encode_s) == (0.2, 0.4)
     assert cost.ceiling_share == pytest.approx(1e-5)
     assert (cost.bound, cost.bound_reason, cost.throttled_share) == (False, None, None)
@@ -372,7 +372,10 @@ def test_client_cost_is_summed_and_shared() -> None:
     ("changes", "reason"),
     [
         ({"cpu_s": 8.0}, "a worker's CPU was busy 80% of the time"),
-        ({"throttled_share": 0.02}, "a worker's CPU limit cut in in 2% of the periods"),
+        (
+            {"throttled_share": 0.1},
+            "a worker was stopped by its CPU limit in 10% of the periods",
+        ),
         ({"ceiling_per_s": 20.0}, "a worker ran at 50% of what building payloads alone allows"),
         ({"ceiling_per_s": 2.3}, "a worker ran as fast as building payloads alone allows"),
     ],
@@ -381,16 +384,16 @@ def test_client_cost_is_summed_and_shared() -> None:
 def test_one_worker_at_its_limit_binds_the_run(changes: dict[str, Any], reason: str) -> None:
     """An average over workers would hide it."""
     idle = [worker_insert() for _ in range(9)]
-    cost = client_cost([*idle, worker_insert(in_flight=2, **changes)], 10.0)
+    cost = client_cost([*idle, worker_insert(in_flight=2, **changes)])
     assert cost.bound
     assert cost.bound_reason == reason
 
 
 @pytest.mark.parametrize(
-    "changes", [{"cpu_s": 7.9}, {"throttled_share": 0.01}, {"ceiling_per_s": 20.5}]
+    "changes", [{"cpu_s": 7.9}, {"throttled_share": 0.09}, {"ceiling_per_s": 20.5}]
 )
 def test_below_the_limits_the_figure_is_the_databases(changes: dict[str, Any]) -> None:
-    cost = client_cost([worker_insert(in_flight=2, **changes)], 10.0)
+    cost = client_cost([worker_insert(in_flight=2, **changes)])
     assert not cost.bound
     assert cost.bound_reason is None
 
@@ -399,7 +402,7 @@ def test_below_the_limits_the_figure_is_the_databases(changes: dict[str, Any]) -
 def test_the_database_waits_for_a_client_with_one_request_in_flight(
     in_flight: int, bound: bool
 ) -> None:
-    cost = client_cost([worker_insert(cpu_s=5.0, in_flight=in_flight)], 10.0)
+    cost = client_cost([worker_insert(cpu_s=5.0, in_flight=in_flight)])
     assert (cost.bound, cost.in_flight) == (bound, in_flight)
     assert not bound or cost.bound_reason == (
         "a worker's CPU was busy 50% of the time, while the database waited for its next request"
@@ -408,7 +411,7 @@ def test_the_database_waits_for_a_client_with_one_request_in_flight(
 
 def test_the_worst_throttling_is_shown() -> None:
     parts = [worker_insert(throttled_share=share) for share in (0.001, None, 0.3)]
-    assert client_cost(parts, 10.0).throttled_share == 0.3
+    assert client_cost(parts).throttled_share == 0.3
 
 
 def test_a_client_bound_run_is_valid_all_the_same() -> None:

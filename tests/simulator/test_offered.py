@@ -34,7 +34,7 @@ def judged(
         unsent=unsent,
         failed=failed,
         due_timeline=[(second, count) for second, count in enumerate(due) if count],
-        own_delay=histogram_of(5),
+        own_delay=histogram_of(*[5] * 100),
     )
     end_s = float(seconds) if end_s is None else end_s
     counts = dict(enumerate(acknowledged))
@@ -266,7 +266,7 @@ def given_up(load: Load, ended_s: float) -> list[WorkerOffer]:
     """What was due for two workers, of which the first ended then and the second after 10 s."""
     offer = WorkerOffer(
         due=200, unsent=20, due_timeline=[(second, 50) for second in range(4)],
-        own_delay=histogram_of(5),
+        own_delay=histogram_of(*[5] * 100),
     )  # fmt: skip
     parts = {n: worker_insert(end_s=end_s, offer=offer) for n, end_s in ((0, ended_s), (1, 10.0))}
     offers = [part.offer for part in extend_offers(parts, load).values()]

@@ -128,15 +128,15 @@ def test_none_is_skipped_behind_a_stall_and_all_have_waited_for_it(in_flight: in
     # The last was due at 0.11 s and had to wait for at least 0.09 s.
     assert done.response_ms(0) >= 85
     assert done.response_ms(100) >= 200
-    assert done.service_ms(50) < 60
+    assert done.service_ms(50) < done.response_ms(0)
     assert done.offer.due_timeline == [(0, 12)]
 
 
 @pytest.mark.parametrize("in_flight", [1, 4])
 def test_what_a_database_holds_up_is_not_the_clients_own_delay(in_flight: int) -> None:
-    done = offer(Notebook(in_flight, lambda number: 0.1), Due(*TENTHS[:8]))
-    assert done.response_ms(100) >= 130
-    assert _at(done.offer.own_delay, 75) < 40
+    done = offer(Notebook(in_flight, lambda number: 0.3), Due(*TENTHS[: in_flight + 2]))
+    assert done.response_ms(100) >= 500
+    assert _at(done.offer.own_delay, 100) < 200
 
 
 @pytest.mark.parametrize("in_flight", [1, 4])
@@ -154,19 +154,19 @@ def test_the_end_comes_while_all_places_are_taken(in_flight: int) -> None:
 @pytest.mark.parametrize("in_flight", [1, 4])
 def test_what_is_due_after_the_end_is_not_due(in_flight: int) -> None:
     """Nor is it waited for."""
-    done = offer(Notebook(in_flight), Due(0.0, 0.01, 60.0, duration_s=30.0))
+    done = offer(Notebook(in_flight), Due(0.0, 0.01, 600.0, duration_s=300.0))
     assert (done.recorder.events, done.offer.due, done.offer.unsent) == (2, 2, 0)
-    assert time.perf_counter() - done.origin < 10
+    assert time.perf_counter() - done.origin < 60
 
 
 @pytest.mark.parametrize("in_flight", [1, 4])
 def test_a_closed_loop_sends_until_the_end_and_waits_for_what_is_under_way(in_flight: int) -> None:
-    writer = Notebook(in_flight, lambda number: 0.06)
-    done = offer(writer, ClosedLoop(0.0, 0.3))
+    writer = Notebook(in_flight, lambda number: 0.4)
+    done = offer(writer, ClosedLoop(0.0, 0.6))
     late = done.recorder.events - done.recorder.measured
     assert in_flight <= done.recorder.measured
     assert 0 < late <= in_flight
-    assert done.recorder.events <= 5 * in_flight
+    assert done.recorder.events <= 2 * in_flight
     assert done.measured.offer is None
 
 

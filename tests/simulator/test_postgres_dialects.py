@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg2
 import pytest
+from pydantic import ValidationError
 
 from simulator.contract import PrimaryKey, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
@@ -269,3 +270,12 @@ def test_settings_in_the_connection_string_reach_the_session(
         settings = module.server_info()["settings"]
         assert (settings["jit"], settings["work_mem"]) == ("off", "5MB")
         module.close()
+
+
+@pytest.mark.parametrize("password", ["pa/ss-word", "12/34", "pa/ss@w"])
+def test_a_password_that_ends_the_address_is_refused(password: str) -> None:
+    """Of `postgresql://me:12/34@db/x` the host would be `me` and the database `34@db/x`, which is shown."""
+    with pytest.raises(ValidationError) as refused:
+        PostgresOptions(connection_string=f"postgresql://me:{password}@db/x")
+    assert "write it as %2F" in str(refused.value)
+    assert password.rpartition("/")[2] not in str(refused.value)

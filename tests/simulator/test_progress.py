@@ -135,7 +135,7 @@ def test_a_worker_tells_its_backlog_in_events(clock: list[float]) -> None:
     assert told.backlog == 450
     # No more than there are, whatever the schedule says.
     assert read_progress(3, "run", recorder, 50, most=330).backlog == 230
-    assert find_percentile_ms([told.latency], 99) == pytest.approx(40, rel=0.03)
+    assert find_percentile_ms([told.latency], 50) == pytest.approx(40, rel=0.03)
     # Queries that failed wait for nothing.
     assert read_progress(3, "run", recorder, 50, failed=100).backlog == 350
     recorder.end()
@@ -227,10 +227,10 @@ def test_recent_times_are_those_of_the_last_seconds(clock: list[float]) -> None:
     story = Story(clock, Load(workers=2, events=10_000))
     story.start()
     assert story.groups()[0].recent_p99_ms is None
-    told = [2_000.0] * 1000
+    told = [2_000.0] * 20_000
     for second in range(1, 6):
         clock[0] = 100.0 + second
-        told += [40_000.0] * (second > 3)
+        told += [40_000.0] * 50 * (second > 3)
         for worker in (0, 1):
             story.tell(worker, len(told), latency=coarse(*told))
         if second == 1:
@@ -249,7 +249,7 @@ def test_writers_and_readers_are_told_apart(clock: list[float]) -> None:
     story = Story(
         clock,
         Load(workers=2, duration_s=60, warm_up_s=10),
-        Load(role=Role.READ, workers=1, duration_s=60, warm_up_s=10),
+        Load(role=Role.READ, workers=1, duration_s=60, warm_up_s=10, rate_per_s=4),
     )
     story.start()
     clock[0] = 101.0
@@ -267,7 +267,8 @@ def test_writers_and_readers_are_told_apart(clock: list[float]) -> None:
     assert writers.p99_ms == pytest.approx(80, rel=0.03)
     assert (readers.role, readers.done, readers.backlog) == (Role.READ, 4, None)
     assert (writers.failed, readers.failed) == (0, 2)
-    assert readers.p99_ms == pytest.approx(300, rel=0.03)
+    assert (writers.is_open, readers.is_open) == (False, True)
+    assert readers.p99_ms is None  # of four queries
     assert readers.rate_per_s == pytest.approx(4)
 
 

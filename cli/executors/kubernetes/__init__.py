@@ -5,26 +5,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
+
 from simulator.contract import Phase, Report, RunSettings
 
-from ...cluster import Helm, Place, merge_chart_values
+from ...cluster import Helm, Place, check_namespace, merge_chart_values
+from ...commands.options import Duration
 from ...disturbances import Action, Disturbance, Doer
-from ...errors import RunFailed
+from ...errors import ConfigError, RunFailed
+from ...leftovers import describe_others
+from ...output import note
 from ...signals import Interrupts
 from ..base import Executor, Series, Watch
 from .access import may_use_proxy
 from .capacity import find_refusal
 from .disturbing import PodDisturber
 from .nodes import read_nodes
-from .problems import UNSCHEDULABLE_PATIENCE_S
-from .release import Release
+from .release import Release, describe_wait
 
 # Pulling the image over a slow line takes minutes; a pod that never can is noticed by its state.
 _READY_TIMEOUT_S = 900.0
+# Other pods may be about to end.
+_CAPACITY_PATIENCE_S = 10.0
 _CAPACITY_POLL_S = 1.0
 
 
@@ -36,11 +42,20 @@ class KubernetesExecutor(Executor):
         self._interrupts = interrupts
         self._place = place
         self._values = dict(values)
+        self._scheduling_patience_s = _read_patience(merge_chart_values(values))
         self._helm = Helm(place, interrupts.hurry.is_set)
+        self._others_told = self._ignored_told = False
+        self._began: float | None = None
 
     def __enter__(self) -> KubernetesExecutor:
+        self._began = time.monotonic()
         self._helm.find_version()
         self._client = self._place.make_client()
+        try:
+            check_namespace(self._client, self._place.namespace)
+        except RunFailed as error:
+            # Nothing has been started.
+            raise ConfigError(error.message) from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -48,7 +63,7 @@ class KubernetesExecutor(Executor):
 
     def check_capacity(self, worker_counts: Sequence[int]) -> None:
         values = merge_chart_values(self._values)
-        until = time.monotonic() + UNSCHEDULABLE_PATIENCE_S
+        until = time.monotonic() + _CAPACITY_PATIENCE_S
         while True:
             nodes = read_nodes(self._client)
             if nodes is None:
@@ -56,9 +71,11 @@ class KubernetesExecutor(Executor):
             refusal = find_refusal(worker_counts, values, nodes, self._place.namespace)
             if refusal is None:
                 return
+            if refusal.may_grow and self._scheduling_patience_s:
+                note(f"{refusal.text}\n{describe_wait(self._scheduling_patience_s)}")
+                return
             if not refusal.may_pass or time.monotonic() > until:
-                raise RunFailed(refusal.text)
-            # Wait as long as for the scheduler: other pods may be about to end.
+                raise ConfigError(refusal.text)
             time.sleep(_CAPACITY_POLL_S)
 
     def find_doers(self) -> Mapping[Action, Doer]:
@@ -69,28 +86,63 @@ class KubernetesExecutor(Executor):
 
     @contextmanager
     def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
-        settings = [
-            one.model_copy(update={"ready_timeout_s": _READY_TIMEOUT_S}) for one in settings
-        ]
-        if may_use_proxy(self._client, self._place.namespace):
-            with self.install(settings, logs) as release:
-                yield release
-        else:
-            yield _OneByOne(self, settings, logs)
+        by_log = not may_use_proxy(self._client, self._place.namespace)
+        with _Releases(self, settings, logs, by_log) as series:
+            yield series
+
+    def begin_start(self) -> float:
+        """When the start of the next run began, by `time.monotonic()`: that of the first with the executor,
+        which asks for helm's version, and whether there is room."""
+        began, self._began = self._began, None
+        return time.monotonic() if began is None else began
+
+    def tell_of_ignored(self, report: Report) -> None:
+        """Say once which keys of the Secret the processes could make nothing of."""
+        ignored = report.environment.pop("ignored_secret_keys", None)
+        if ignored and not self._ignored_told:
+            self._ignored_told = True
+            note(
+                f"note: keys of the Secret {self._values.get('existingSecret')} that are no options are"
+                f" ignored: {', '.join(ignored)}; `kubernetes: secretKeys:` says which key is which option"
+            )
+
+    def _tell_of_others(self, own: str) -> None:
+        """Say once who else is at work: each disturbs the other's figures, or its tables."""
+        if not self._others_told:
+            self._others_told = True
+            others = describe_others(self._client, self._place, own)
+            if others is not None:
+                note(f"note: {others}")
 
     @contextmanager
-    def install(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Release]:
+    def install(
+        self, settings: Sequence[RunSettings], logs: Path, by_log: bool
+    ) -> Iterator[Release]:
         """One release for these runs, removed in the end."""
-        release = Release(self._interrupts, self._place, self._helm, self._values, settings, logs)
+        settings = [
+            one.model_copy(
+                update={"ready_timeout_s": _READY_TIMEOUT_S + self._scheduling_patience_s}
+            )
+            for one in settings
+        ]
+        release = Release(
+            self._interrupts, self._place, self._helm, self._values, settings, logs, by_log,
+            self._scheduling_patience_s,
+        )  # fmt: skip
         try:
+            self._tell_of_others(settings[0].run_id)
             release.start()
             yield release
         except RunFailed as error:
+            texts = [error.message]
             try:
                 release.clean_up(failed=True)
             except RunFailed as left:
-                raise RunFailed(f"{error.message}\n{left.message}") from error
-            raise
+                texts.append(left.message)
+            others = describe_others(self._client, self._place, settings[0].run_id)
+            if others is not None:
+                texts.append(others)
+            raise RunFailed("\n".join(texts)) from error
         except BaseException:
             release.clean_up(failed=True)
             raise
@@ -98,22 +150,74 @@ class KubernetesExecutor(Executor):
             release.clean_up(failed=False)
 
 
-class _OneByOne(Series):
-    """A release for each run: without a way to the collector, nobody could tell it that its report
-    has been read and that the next run may begin."""
+def _read_patience(values: Mapping[str, Any]) -> float:
+    """How long a node for a pod is waited for, in seconds."""
+    try:
+        return Duration().convert(values["scheduling_patience"], None, None)
+    except click.UsageError as error:
+        raise ConfigError(f"kubernetes: scheduling_patience: {error.message}") from error
+
+
+class _Releases(Series):
+    """One release for all runs; or one for each where the collector is heard by its log alone: nobody could
+    tell it that its report has been read and that the next run may begin."""
 
     def __init__(
-        self, executor: KubernetesExecutor, settings: Sequence[RunSettings], logs: Path
+        self,
+        executor: KubernetesExecutor,
+        settings: Sequence[RunSettings],
+        logs: Path,
+        by_log: bool,
     ) -> None:
         self._executor = executor
-        self._numbers = {one.run_id: number for number, one in enumerate(settings, 1)}
+        self._settings = list(settings)
         self._logs = logs
+        self._by_log = by_log
+        self._installed = ExitStack()
+        self._release: Release | None = None
+        self._start_s = 0.0
+        """What it took to install the release, of which no run knows yet."""
+        self._last: Report | None = None
+
+    def __enter__(self) -> _Releases:
+        if not self._by_log:
+            self._install(self._settings, self._logs)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._remove(*error)
 
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
-        logs = self._logs / f"run-{self._numbers[settings.run_id]:02d}"
-        logs.mkdir()
-        with self._executor.install([settings], logs) as release:
-            report = release.run(settings, timeout_s, watch)
-            ended = time.monotonic()
-        report.phases_s[Phase.CLEAN_UP] += time.monotonic() - ended
+        if self._release is None or self._release.by_log:
+            self._remove(None, None, None)
+            if self._by_log:
+                number = [one.run_id for one in self._settings].index(settings.run_id) + 1
+                logs = self._logs / f"run-{number:02d}"
+                logs.mkdir()
+                self._install([settings], logs)
+        assert self._release is not None
+        report = self._release.run(settings, timeout_s, watch)
+        self._executor.tell_of_ignored(report)
+        self._by_log = self._release.by_log
+        report.phases_s[Phase.START] = report.phases_s.get(Phase.START, 0.0) + self._start_s
+        self._start_s = 0.0
+        self._last = report
         return report
+
+    def _install(self, settings: Sequence[RunSettings], logs: Path) -> None:
+        began = self._executor.begin_start()
+        self._release = self._installed.enter_context(
+            self._executor.install(settings, logs, self._by_log)
+        )
+        self._start_s = time.monotonic() - began
+
+    def _remove(self, *error: Any) -> None:
+        """Remove the release, for as long as which its last run is cleaned up."""
+        began = time.monotonic()
+        self._release = None
+        try:
+            self._installed.__exit__(*error)
+        finally:
+            if self._last is not None:
+                self._last.phases_s[Phase.CLEAN_UP] += time.monotonic() - began
+                self._last = None

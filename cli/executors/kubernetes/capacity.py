@@ -25,6 +25,11 @@ Amounts = Mapping[str, Decimal]
 _STEPS = {"cpu": (Decimal("0.01"), 1), "memory": (Decimal(2**20 * 16), 5)}
 # Nodes that are made for one pod each: what is there now says nothing of what can be there.
 _MADE_FOR_THEIR_PODS = {"eks.amazonaws.com/compute-type": "fargate", "type": "virtual-kubelet"}
+# Labels of nodes in a pool to which an autoscaler may add some.
+_POOLS = {
+    "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "karpenter.sh/nodepool",
+    "kubernetes.azure.com/agentpool",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,8 @@ class Refusal:
     text: str
     may_pass: bool
     """Whether they would fit if the other pods were gone."""
+    may_grow: bool
+    """Whether an autoscaler may add a node that takes them."""
 
 
 def find_refusal(
@@ -78,7 +85,10 @@ def find_refusal(
     obstacles = {node.name: find_obstacle(node, values, namespace) for node in nodes}
     usable = [node for node in nodes if obstacles[node.name] is None]
     if not usable:
-        return Refusal(_describe_obstacles([text or "" for text in obstacles.values()]), False)
+        return Refusal(
+            _describe_obstacles([text or "" for text in obstacles.values()]), False, True
+        )
+    may_grow = any(_POOLS & node.labels.keys() for node in usable)
     needs = _Needs.read(values)
     # Pods with a priority may take the place of others.
     alone = bool(values.get("priorityClassName"))
@@ -96,7 +106,7 @@ def find_refusal(
             f" ({describe_amounts(needs.collector)})"
         )
         remedy = "set less below `kubernetes: collectorResources:` in config.yaml, or free a node"
-        return Refusal(f"{text}\n{remedy}", may_pass)
+        return Refusal(f"{text}\n{remedy}", may_pass, may_grow)
     short = [
         name
         for name in needs.worker
@@ -108,7 +118,7 @@ def find_refusal(
     )
     if short:
         text += f" ({'; '.join(_describe_shortage(name, usable, free) for name in short)})"
-    return Refusal(f"{text}\n{_suggest(too_many[-1], free, needs, short)}", may_pass)
+    return Refusal(f"{text}\n{_suggest(too_many[-1], free, needs, short)}", may_pass, may_grow)
 
 
 @dataclass(frozen=True)

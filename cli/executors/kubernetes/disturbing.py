@@ -1,4 +1,4 @@
-"""What is done to a database's pods in mid-run."""
+"""What is done to a database's pods during the run."""
 
 from __future__ import annotations
 

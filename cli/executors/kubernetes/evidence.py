@@ -11,16 +11,18 @@ from typing import Any
 from kubernetes.client.exceptions import ApiException
 
 from ...kubeclient import EVENT, NODE, UNREACHABLE, Item, KubeClient
+from ...pods import COLLECTOR, find_own_container, read_component
 
 _LOG_READERS = 8
 
 
-def keep_logs(client: KubeClient, namespace: str, pods: Iterable[str], logs: Path) -> None:
+def keep_logs(client: KubeClient, namespace: str, pods: Iterable[Item], logs: Path) -> None:
     """The log of each pod that has one, in a file."""
 
-    def keep(name: str) -> None:
+    def keep(pod: Item) -> None:
+        name, container = pod["metadata"]["name"], read_component(pod) or COLLECTOR
         with suppress(ApiException, *UNREACHABLE):
-            (logs / f"{name}.log").write_bytes(client.read_log(namespace, name))
+            (logs / f"{name}.log").write_bytes(client.read_log(namespace, name, container))
 
     with ThreadPoolExecutor(_LOG_READERS) as readers:
         list(readers.map(keep, pods))
@@ -54,12 +56,8 @@ def describe_environment(client: KubeClient, pods: Mapping[str, Item]) -> dict[s
     with suppress(ApiException, *UNREACHABLE):
         version = client.read_version()
     placement = {name: pod["spec"].get("nodeName") for name, pod in sorted(pods.items())}
-    images = {
-        status["imageID"]
-        for pod in pods.values()
-        for status in pod["status"].get("containerStatuses") or []
-        if status.get("imageID")
-    }
+    own = filter(None, map(find_own_container, pods.values()))
+    images = {status["imageID"] for status in own if status.get("imageID")}
     return {
         "version": version,
         "placement": placement,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ...installation import program
 from ...kubeclient import Item
+from ...pods import WORKER, read_component
 from ..watching import Problem
 
 # The kubelet tries again by itself; what its second try doesn't cure stays as it is.
@@ -21,7 +22,6 @@ _WAITING_PATIENCE_S = {
     "CrashLoopBackOff": 0.0,
 }
 
-UNSCHEDULABLE_PATIENCE_S = 10.0
 # The process has told the collector why it ends: that answer is on its way, and says more.
 _EXIT_PATIENCE_S = 4.0
 _JOB_PATIENCE_S = 5.0
@@ -47,16 +47,20 @@ _REMEDIES = {
 }
 
 
-def pod_problem(pod: Item) -> Problem | None:
-    """What is wrong with a pod, or None."""
+def pod_problem(pod: Item, scheduling_patience_s: float) -> Problem | None:
+    """What is wrong with a pod, or None. `scheduling_patience_s`: how long a node for it is waited for."""
     name, status = pod["metadata"]["name"], pod["status"]
     for condition in _find_conditions(status, "DisruptionTarget"):
         why = f"{condition.get('reason')}: {condition.get('message')}"
         return Problem(f"pod {name} was evicted: {why}")
     if pod["metadata"].get("deletionTimestamp"):
-        return Problem(f"pod {name} was deleted in mid-run")
-    for container in status.get("containerStatuses") or []:
-        problem = _container_problem(name, container)
+        return Problem(f"pod {name} was deleted during the run")
+    own = read_component(pod)
+    for container in [
+        *(status.get("initContainerStatuses") or []),
+        *(status.get("containerStatuses") or []),
+    ]:
+        problem = _container_problem(name, container, container["name"] == own)
         if problem:
             return problem
     if status.get("phase") == "Failed":
@@ -66,9 +70,9 @@ def pod_problem(pod: Item) -> Problem | None:
     for condition in _find_conditions(status, "PodScheduled", "False"):
         if condition.get("reason") == "Unschedulable":
             message = condition.get("message") or ""
-            remedy = _find_remedy(message, pod["spec"]["containers"][0]["name"])
+            remedy = _find_remedy(message, own or "")
             text = f"pod {name} can't be scheduled: {message}{remedy}"
-            return Problem(text, UNSCHEDULABLE_PATIENCE_S)
+            return Problem(text, scheduling_patience_s)
     return None
 
 
@@ -79,16 +83,20 @@ def _find_conditions(status: Item, kind: str, holds: str = "True") -> Iterator[I
             yield condition
 
 
-def _container_problem(pod: str, container: Item) -> Problem | None:
-    """What is wrong with a container, by its status."""
+def _container_problem(pod: str, container: Item, own: bool) -> Problem | None:
+    """What is wrong with a container, by its status. `own`: of the chart. Of an injected one it only matters
+    that the pod can't begin for it: what ends it, its pod or somebody else, is no matter of ours."""
     state = container.get("state") or {}
     waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
     reason = waiting.get("reason")
     if reason in _WAITING_PATIENCE_S:
-        text = f"pod {pod}: {reason}: {waiting.get('message') or container.get('image')}"
-        if "Image" in reason:
+        where = f"pod {pod}" if own else f"pod {pod}, injected container {container['name']}"
+        text = f"{where}: {reason}: {waiting.get('message') or container.get('image')}"
+        if "Image" in reason and own:
             text += "; check image.name, image.tag and imagePullSecrets"
         return Problem(text, _WAITING_PATIENCE_S[reason])
+    if not own:
+        return None
     if ended.get("reason") == "OOMKilled":
         value = _name_resources(container["name"])
         return Problem(f"pod {pod} was killed: out of memory; raise {value}.memory")
@@ -109,7 +117,7 @@ def _find_remedy(message: str, component: str) -> str:
 
 def _name_resources(component: str) -> str:
     """The chart's value that holds the resources of a component."""
-    return "resources" if component == "worker" else "collectorResources"
+    return "resources" if component == WORKER else "collectorResources"
 
 
 def job_problem(job: Item) -> Problem | None:

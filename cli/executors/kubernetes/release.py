@@ -23,9 +23,12 @@ from ...cluster import (
     explain_no_namespace,
 )
 from ...config import merge_values
-from ...errors import RunFailed
+from ...errors import ConfigError, RunFailed
 from ...installation import program
 from ...kubeclient import NODE, POD, UNREACHABLE
+from ...output import note
+from ...pods import has_ended, is_running
+from ...show.status import format_span
 from ...signals import Interrupts
 from ..base import Series, Watch
 from ..watching import Noticed, RunUnderWay, await_report
@@ -34,13 +37,15 @@ from .database import DatabaseWatch
 from .evidence import describe_environment, keep_events, keep_logs
 from .selecting import DatabasePods
 from .usage import NodeWatch, place_pods
-from .watching import Change, ReleaseWatch, has_ended
+from .watching import Change, ReleaseWatch
 
 _GONE_PATIENCE_S = 15.0
 # Longer than a connection may take that is just being made.
 _THREADS_PATIENCE_S = 7.0
 _THREADS_POLL_S = 0.1
 _RETRY_S = 1.0
+# Pods that end make room for those of the next run within some seconds.
+_TOLD_AFTER_S = 10.0
 
 
 class Release(RunUnderWay, Series):
@@ -54,7 +59,11 @@ class Release(RunUnderWay, Series):
         values: Mapping[str, Any],
         settings: Sequence[RunSettings],
         logs: Path,
+        by_log: bool,
+        scheduling_patience_s: float,
     ) -> None:
+        """`by_log`: the collector can't be asked, so there is one run, of which its log tells;
+        `scheduling_patience_s`: how long a node for a pod is waited for."""
         super().__init__()
         self._interrupts = interrupts
         self._place = place
@@ -70,16 +79,24 @@ class Release(RunUnderWay, Series):
         self._selector = f"{RUN_LABEL}={first.run_id}"
         self._watch = ReleaseWatch(
             self._client, place.namespace, self._name, self._selector, first.workers,
-            self.events, self.problems,
+            scheduling_patience_s, self.events, self.problems,
         )  # fmt: skip
         self._collector = access.CollectorAccess(
             self._client, place.namespace, self._name, first.token, self.events,
-            self._watch.find_collector,
+            self._watch.find_collector, by_log,
         )  # fmt: skip
+        self._scheduling_patience_s = scheduling_patience_s
+        self._wait_told = False
+        """Whether the user knows that a node is waited for."""
         self._threads: list[threading.Thread] = []
         self._installed = False
         self._refused = False
         """Whether the user may not install."""
+
+    @property
+    def by_log(self) -> bool:
+        """Whether the collector is heard by its log alone, and so can't be asked to make another run."""
+        return self._collector.by_log
 
     # --- start -----------------------------------------------------------------------------------
 
@@ -106,12 +123,14 @@ class Release(RunUnderWay, Series):
             try:
                 self._helm.install(self._name, values)
             except RunFailed as error:
-                self._refused = _is_forbidden(error)
-                if f'namespaces "{self._place.namespace}" not found' in error.message:
-                    raise RunFailed(explain_no_namespace(self._place.namespace)) from None
-                remedy = "; see Permissions in docs/kubernetes.md" if self._refused else ""
                 text = error.message.replace(first.token, "***")
-                raise RunFailed(text + remedy) from None
+                self._refused = _is_forbidden(error)
+                if self._refused:
+                    remedy = "see Permissions in docs/kubernetes.md"
+                    raise ConfigError(f"{text}; {remedy}") from None
+                if f'namespaces "{self._place.namespace}" not found' in error.message:
+                    raise ConfigError(explain_no_namespace(self._place.namespace)) from None
+                raise RunFailed(text) from None
         self._begin(self._collector.ask_for_status)
 
     def _begin(self, work: Callable[..., None], *arguments: str) -> None:
@@ -161,6 +180,7 @@ class Release(RunUnderWay, Series):
         finally:
             database.stop()
             nodes.stop()
+        ended = time.monotonic()
         report = arrival.report
         nodes.complete(report)
         database.complete(report)
@@ -176,21 +196,31 @@ class Release(RunUnderWay, Series):
             else "new for each run",
             **describe_environment(self._client, self._watch.pods),
         }
-        ended = time.monotonic()
         self._collector.tell_received()
         report.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
         return report
 
-    def notice(self, happening: Change) -> None:
-        """Take note of a change of a pod, a Job or an event."""
-        self._watch.notice(happening)
+    def notice(self, happening: Change | str) -> None:
+        """Take note of a change of a pod, a Job or an event, or tell the user what has been found out."""
+        if isinstance(happening, str):
+            note(happening)
+        else:
+            self._watch.notice(happening)
 
     def check(self) -> None:
-        """Whether the user has asked for the end once more."""
+        """Whether the user has asked for the end once more, or should know what is waited for."""
         self._interrupts.insist()
+        lasting = None if self._wait_told else self.problems.find_lasting(_TOLD_AFTER_S)
+        if lasting is not None:
+            self._wait_told = True
+            note(f"{lasting}\n{describe_wait(self._scheduling_patience_s)}")
 
     def describe_start(self) -> str:
-        """Without a word from the collector: which pods have not started."""
+        """Which pods have not started, or what keeps the collector from being heard."""
+        problem = self._collector.proxy_problem
+        pod = self._watch.find_collector()
+        if problem is not None and pod is not None and is_running(pod):
+            return f"the collector has not been heard: {problem}"
         return self._watch.describe_pending()
 
     # --- the end ---------------------------------------------------------------------------------
@@ -223,7 +253,8 @@ class Release(RunUnderWay, Series):
         with suppress(ApiException, *UNREACHABLE):
             listed = self._client.find(POD, self._place.namespace, labels=self._selector)
             self._watch.pods |= {pod["metadata"]["name"]: pod for pod in listed}
-        keep_logs(self._client, self._place.namespace, self._watch.pods, self._logs)
+        pods = self._watch.pods.values()
+        keep_logs(self._client, self._place.namespace, pods, self._logs)
         if failed:
             keep_events(self._client, self._place.namespace, self._name, self._logs)
 
@@ -262,6 +293,14 @@ class Release(RunUnderWay, Series):
                 continue
             if change.how == "DELETED" or has_ended(change.item):
                 left.discard(change.item["metadata"]["name"])
+
+
+def describe_wait(patience_s: float) -> str:
+    """How long a node is waited for, and which setting says so."""
+    limit = format_span(patience_s)
+    return (
+        f"waiting for a node, {limit} at most (`kubernetes: scheduling_patience:` in config.yaml)"
+    )
 
 
 def _is_forbidden(error: RunFailed) -> bool:

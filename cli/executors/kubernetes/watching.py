@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -11,6 +10,7 @@ from queue import SimpleQueue
 from kubernetes.client.exceptions import ApiException
 
 from ...kubeclient import EVENT, JOB, POD, UNREACHABLE, Item, Kind, KubeClient
+from ...pods import COLLECTOR, WORKER, read_component
 from ..watching import Event, Failed, Noticed, Problem, Problems
 from .problems import event_problem, job_problem, pod_problem
 
@@ -43,6 +43,7 @@ class ReleaseWatch:
         release: str,
         selector: str,
         workers: int,
+        scheduling_patience_s: float,
         events: SimpleQueue[Event],
         problems: Problems,
     ) -> None:
@@ -51,6 +52,7 @@ class ReleaseWatch:
         self._release = release
         self._selector = selector
         self._workers = workers
+        self._scheduling_patience_s = scheduling_patience_s
         self._events = events
         self._problems = problems
         self._stopped = threading.Event()
@@ -101,7 +103,11 @@ class ReleaseWatch:
             name = item["metadata"]["name"]
             self.pods[name] = item
             gone = change.how == "DELETED"
-            problem = Problem(f"pod {name} was deleted", 1.0) if gone else pod_problem(item)
+            problem = (
+                Problem(f"pod {name} was deleted", 1.0)
+                if gone
+                else pod_problem(item, self._scheduling_patience_s)
+            )
             self._problems.note(f"pod {name}", problem)
             self._drop_cured(item)
         elif change.kind is JOB:
@@ -116,29 +122,22 @@ class ReleaseWatch:
         if pod["status"].get("phase") != "Pending":
             self._problems.note(f"event Pod {pod['metadata']['name']}", None)
         component = read_component(pod)
-        wanted = self._workers if component == "worker" else 1
+        wanted = self._workers if component == WORKER else 1
         if sum(read_component(one) == component for one in self.pods.values()) >= wanted:
             self._problems.note(f"event Job {self._release}-{component}", None)
 
-    def find_collector(self) -> str | None:
-        """The name of the collector's pod, once it is known."""
-        pods = list(self.pods.items())
-        return next((name for name, pod in pods if read_component(pod) == "collector"), None)
+    def find_collector(self) -> Item | None:
+        """The collector's pod, once it is known."""
+        pods = list(self.pods.values())
+        return next((pod for pod in pods if read_component(pod) == COLLECTOR), None)
 
     def describe_pending(self) -> str:
         """Which pods have not started, in a few words."""
+        if not self.pods:
+            return "Kubernetes has not made any pod yet"
         waiting = sorted(
             name for name, pod in self.pods.items() if pod["status"].get("phase") == "Pending"
         )
-        return f"pods not started: {', '.join(waiting[:_PENDING_SHOWN]) or 'all'}"
-
-
-def read_component(pod: Item) -> str | None:
-    """`collector` or `worker`."""
-    labels: Mapping[str, str] = pod["metadata"].get("labels") or {}
-    return labels.get("app.kubernetes.io/component")
-
-
-def has_ended(pod: Item) -> bool:
-    """Whether all of a pod's processes have ended."""
-    return pod["status"].get("phase") in ("Succeeded", "Failed")
+        if not waiting:
+            return "the pods have started, but the collector has not answered"
+        return f"pods not started: {', '.join(waiting[:_PENDING_SHOWN])}"

@@ -119,7 +119,7 @@ function listTiles(run) {
     const done = whole(group.done) + (group.total ? ` of ${whole(group.total)}` : "");
     tiles.push([`${group.role}-rate`, `${unit} per second${of}`, write(group.rate_per_s), `${done} ${unit}`]);
     if (group.recent_p99_ms != null || group.p99_ms != null) {
-      const kind = group.backlog == null ? "service time" : "response time";
+      const kind = group.is_open ? "response time" : "service time";
       const more = `p50 ${write(group.recent_p50_ms)} ms · p99 of all ${write(group.p99_ms)} ms`;
       tiles.push([`${group.role}-p99`, `p99 ${kind}${of}, ms`, write(group.recent_p99_ms), more]);
     }
@@ -166,7 +166,7 @@ function showLists() {
   find("campaign").hidden = !known.jobs.length;
   const count = (state) => known.jobs.filter((job) => job.state === state).length;
   const failed = count("failed");
-  set(find("jobs-said"), `${count("done")} of ${known.jobs.length} jobs done${failed ? `, ${failed} failed` : ""}`);
+  set(find("jobs-said"), `${count("done")} of ${known.jobs.length} jobs done${failed ? `, ${failed} failed` : ""}${known.jobs_left && known.ended == null ? `; ${known.jobs_left}` : ""}`);
 }
 
 function fill(id, items, describe) {

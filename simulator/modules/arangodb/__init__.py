@@ -35,7 +35,7 @@ followers' copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -47,13 +47,14 @@ from ...workloads.queries import Bound, Function
 from ...workloads.schema import ColumnType
 from ...workloads.tags import ID, Tags
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from ..indexes import IndexedModule
 from ..sending import Writer
 from ..shared.connected import ConnectedModule
 from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from .encoding import DocumentEncoder, InsertMethod, encode_devices
 from .options import CLIENTS, ArangoOptions, EncodingOptions
 from .queries import SHAPES, compile_query, name_field
-from .storage import compact_all, read_storage
+from .storage import ALLOCATION, compact_all, read_storage
 
 if TYPE_CHECKING:
     from arango.collection import StandardCollection
@@ -69,7 +70,10 @@ _JSON_TYPES = {
 }
 
 
-class Arangodb(ConnectedModule[ArangoOptions, EncodingOptions, "Connection"]):
+class Arangodb(
+    ConnectedModule[ArangoOptions, EncodingOptions, "Connection"],
+    IndexedModule[ArangoOptions, EncodingOptions],
+):
     """ArangoDB's document store."""
 
     name = "arangodb"
@@ -83,9 +87,10 @@ class Arangodb(ConnectedModule[ArangoOptions, EncodingOptions, "Connection"]):
         "replication_factor": Condition.REPLICATION,
         "write_concern": Condition.REPLICATION,
         "shard_count": Condition.REPLICATION,
-        "key_options": Condition.KEY,
+        "key_options": Condition.SCHEMA,
     }
     CAPABILITIES = Capabilities(
+        allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMethod, Support.FULL),
         primary_keys={
             PrimaryKey.DB: Support.FULL,
@@ -139,6 +144,7 @@ class Arangodb(ConnectedModule[ArangoOptions, EncodingOptions, "Connection"]):
 
     def prepare(self) -> None:
         connection = self.connection
+        connection.http.expects_tables = False
         delete = partial(connection.database.delete_collection, ignore_missing=True)
         if self.job.clean:
             for table in (*self.job.all_table_names, self.job.schema.tags_table):
@@ -159,6 +165,7 @@ class Arangodb(ConnectedModule[ArangoOptions, EncodingOptions, "Connection"]):
             if not self._is_there(table):
                 # Its keys are the ids.
                 connection.ask(partial(create, table, key_generator="traditional"))
+        connection.http.expects_tables = True
 
     def _list_tags(self) -> list[str]:
         """The tags' collection, if there is to be one."""
@@ -186,24 +193,56 @@ class Arangodb(ConnectedModule[ArangoOptions, EncodingOptions, "Connection"]):
             if not self._is_there(name):
                 raise nothing_to_query(name, self.job)
         self._check_documents([table], QUERY_REMEDY)
-        if self.options.create_indices:
-            for owner, indices in self._indices().items():
-                for name, fields in indices.items():
-                    index = {"type": "persistent", "name": name, "fields": fields}
-                    self.connection.ask(partial(self._collection(owner).add_index, index))
 
-    def _indices(self) -> dict[str, dict[str, list[str]]]:
-        """The fields of each index by its name, of each collection."""
+    @property
+    def index_names(self) -> Collection[str]:
+        return [name for indexes in self._indexes().values() for name in indexes]
+
+    def create_indexes(self, names: Collection[str]) -> None:
+        for table, indexes in self._indexes().items():
+            for name, fields in indexes.items():
+                if name in names:
+                    index = {"type": "persistent", "name": name, "fields": fields}
+                    self.connection.ask(partial(self._collection(table).add_index, index))
+
+    def drop_indexes(self, names: Collection[str]) -> None:
+        for table, index in self._ask_indexes():
+            if index["name"] in names:
+                self.connection.ask(partial(self._collection(table).delete_index, index["id"]))
+
+    def list_indexes(self) -> Mapping[str, str]:
+        return {
+            # Each collection calls that of its keys `primary`.
+            f"{table}_primary" if index["type"] == "primary" else index["name"]: f"{table}"
+            f" {index['type']} ({', '.join(index['fields'])})"
+            for table, index in self._ask_indexes()
+        }
+
+    def _ask_indexes(self) -> list[tuple[str, dict[str, Any]]]:
+        """All indexes, each with the collection that it is of."""
+        found = []
+        for table in filter(self._is_there, self._tables()):
+            listed: Any = self.connection.ask(self._collection(table).indexes)
+            found += [(table, index) for index in listed]
+        return found
+
+    def _tables(self) -> list[str]:
+        return [*self.job.table_names, *self._list_tags()]
+
+    def _indexes(self) -> dict[str, dict[str, list[str]]]:
+        """Collection -> name -> fields of each index that `create_indices` gives it."""
         schema = self.job.schema
         values = [column.name for column in schema.row if column.type is ColumnType.FLOAT32]
         device = f"{schema.device}.{schema.device_path}" if schema.device_path else schema.device
         first = ID if schema.is_apart(schema.device) else device
-        indices = {f"{schema.table}_device_ts": [first, schema.time, *values]}
-        if values:
-            indices[f"{schema.table}_temp"] = values
+        columns = {"device_ts": [first, schema.time, *values]} | (
+            {"temp": values} if values else {}
+        )
+        wanted = dict.fromkeys(self.job.table_names, columns)
+        wanted |= {table: {"device": [device]} for table in self._list_tags()}
         return {
-            schema.table: indices,
-            **{table: {f"{table}_device": [device]} for table in self._list_tags()},
+            table: {f"{table}_{name}": fields for name, fields in indexes.items()}
+            for table, indexes in wanted.items()
         }
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
@@ -232,8 +271,7 @@ class Arangodb(ConnectedModule[ArangoOptions, EncodingOptions, "Connection"]):
 
     def storage(self) -> Storage:
         timeout_s = self.options.database_timeout_s
-        tables = [*self.job.table_names, *self._list_tags()]
-        return read_storage(self.connection, tables, timeout_s)
+        return read_storage(self.connection, self._tables(), timeout_s)
 
     def compact(self) -> bool:
         compact_all(self.connection, self.options.database_timeout_s)

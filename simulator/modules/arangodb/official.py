@@ -16,6 +16,7 @@ from arango.client import ArangoClient
 from arango.database import StandardDatabase
 from arango.exceptions import ArangoServerError
 from arango.http import DefaultHTTPClient
+from arango.response import Response
 from requests import Session
 from requests.exceptions import ConnectionError as RequestsConnectionError
 from requests.exceptions import ReadTimeout, RequestException
@@ -26,6 +27,7 @@ from ...errors import OptionError, Retryable, SimulatorError
 from ...workloads.events import EventBlock
 from ..base import Job
 from ..sending import Payload
+from ..shared.deadline import limit_wait
 from ..shared.errors import connection_lost
 from ..shared.official import OfficialEncoder, list_documents
 from ..shared.tables import deal_block
@@ -75,12 +77,18 @@ class NamedHttpClient(DefaultHTTPClient):
         # Retrying is the loop's affair, which counts.
         super().__init__(request_timeout=timeout_s, retry_attempts=0, pool_maxsize=connections)
         self._name = name
+        self._timeout_s = timeout_s
 
     def create_session(self, host: str) -> Session:
         """As the client's, with the name."""
         session = super().create_session(host)
         session.headers["user-agent"] = self._name
         return session
+
+    def send_request(self, session: Session, *args: Any, **more: Any) -> Response:
+        """As the client's, within what is left of the patience."""
+        self.request_timeout = limit_wait(self._timeout_s)
+        return super().send_request(session, *args, **more)
 
 
 class OfficialWriter(DocumentWriter):

@@ -9,8 +9,9 @@ from pydantic import Field
 from ...conditions import Condition
 from ...contract import CommaList
 from ..base import OfficialClient
+from ..indexes import IndexOptions
 from ..options import Options
-from ..shared.options import EndpointOptions, IndexOptions, InFlightOptions, choose_mode
+from ..shared.options import EndpointOptions, InFlightOptions, choose_mode
 from .encoding import InsertMethod
 
 CLIENTS = {

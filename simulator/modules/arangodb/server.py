@@ -14,11 +14,12 @@ from arango.response import Response
 
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
-from ..shared.errors import missing_table, stored_by_earlier_run, unreachable
+from ..shared.errors import lost_table, missing_table, stored_by_earlier_run, unreachable
 from ..shared.http import (
     CONNECT_TIMEOUT_S,
     HttpPool,
     NoAnswer,
+    Probe,
     basic_auth,
     interpret_no_answer,
     parse_body,
@@ -35,6 +36,10 @@ _JSON = {"content-type": "application/json"}
 UNIQUE = 1210
 _WRITE_CONFLICT, _NO_COLLECTION, _NO_DATABASE = 1200, 1203, 1228
 _QUEUE_FULL, _QUEUED_TOO_LONG = 21003, 21004
+# Come with 403, as if a right were missing: a server takes no writes for now, or a shard has too few copies.
+_READ_ONLY = (1004, 1429)
+# Of a shard that another server leads by now, or that none leads yet. Some come with 406.
+_LEADERSHIP = range(1489, 1497)
 
 TOO_MANY_REQUESTS = "too_many_requests"
 """The kind of error with which the server says that it has done nothing."""
@@ -45,6 +50,9 @@ _PAGE = 10_000
 # 408: a gateway lost patience; 421: another server leads by now; 429 and, after
 # x-arango-queue-time-seconds, 412: too busy.
 _PASSING = (408, 412, 421, 429)
+
+# 503 while a server starts, ends or takes no writes. It needs no rights.
+_PROBE = Probe("GET", "/_admin/server/availability")
 
 _RESULT = TypeVar("_RESULT")
 
@@ -60,6 +68,8 @@ class ArangoHttp(HTTPClient):
         """Connects to nothing yet. SimulatorError if `ca_certs`, or a header, can't be used."""
         self._options = options
         self._job = job
+        self.expects_tables = False
+        """Whether the job's collections have been made: a server that doesn't know them has not caught up."""
         headers = {
             "user-agent": f"iot-benchmark {job.run_id}",
             "authorization": basic_auth(options.username, options.password),
@@ -71,6 +81,7 @@ class ArangoHttp(HTTPClient):
             options.request_timeout_s,
             options.make_tls_context(),
             job.stamps_arrivals,
+            _PROBE,
         )
         self._database = f"/_db/{quote(options.database, safe='')}"
 
@@ -145,6 +156,8 @@ class ArangoHttp(HTTPClient):
         text = f"ArangoDB at {options.server}: {status} {one_line(message, SHOWN)}"
         if status == 401:
             return SimulatorError(f"{text}; check username and password")
+        if number in _READ_ONLY or number in _LEADERSHIP:
+            return Retryable("unavailable", text)
         if status == 403:
             return SimulatorError(f"{text}; give the user the rights, or use another one")
         if number == _NO_DATABASE:
@@ -152,7 +165,7 @@ class ArangoHttp(HTTPClient):
                 f"{text}; check database, which must be there: {options.database}"
             )
         if number == _NO_COLLECTION:
-            return missing_table(text, self._job)
+            return lost_table(text) if self.expects_tables else missing_table(text, self._job)
         if status == 413:
             return SimulatorError(f"{text}; use a smaller --batch")
         if number == UNIQUE:

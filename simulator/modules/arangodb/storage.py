@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...contract import Storage
+from ...contract import MIB, Allocation, Storage
 from ...errors import SimulatorError
 from ..shared.http import parse_body
 
@@ -22,6 +22,10 @@ _FLUSH = "/_admin/wal/flush?waitForSync=true&waitForCollector=true"
 _COMPACT = "/_admin/compact"
 _FORBIDDEN = 403
 # A coordinator asks each shard's leader, and nobody else.
+# https://docs.arangodb.com/stable/components/arangodb-server/options/#--rocksdbwrite-buffer-size
+ALLOCATION = Allocation(
+    unit_bytes=64 * MIB, cause="RocksDB writes files of 64 MiB, and merges them later"
+)
 _SOURCE = (
     "collection figures: RocksDB's estimates of documents and indexes (the primary one, too), compressed as"
     " they are; in a cluster of the shards' leaders, so of one copy; without the write-ahead log"

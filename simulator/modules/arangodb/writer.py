@@ -35,6 +35,7 @@ class DocumentWriter(Writer):
 
     def open(self) -> None:
         self._connection = Connection(self._options, self._job)
+        self._connection.http.expects_tables = True
 
     def close(self) -> None:
         if self._connection is not None:

@@ -9,10 +9,10 @@ When an event counts as stored
 * `batch: false`: streaming ingestion answers when the events are stored.
 
 Each event is stored exactly once, or the run ends: there are no unique keys. A refused request is sent
-again. If a streaming request's answer is lost, `recover` looks for its last event (the newest of its
-device: times only rise, and a request is stored as a whole) before it sends again. Whether a message
-whose answer is lost was queued, nobody can tell for minutes, so that ends the run. With `client=official`
-azure-kusto-ingest sends, see `official`.
+again. If a streaming request's answer is lost, its last event is looked for, by device and time, before the
+request is sent again: it is stored as a whole or not at all. Whether a message whose answer is lost was
+queued, nobody can tell for minutes, so that ends the run. With `client=official` azure-kusto-ingest sends,
+see `official`.
 
 https://learn.microsoft.com/azure/data-explorer/ingest-data-overview
 
@@ -112,8 +112,7 @@ class AzureDataExplorer(ConnectedModule[AdxOptions, EncodingOptions, "Connection
         shapes=SHAPES,
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
-        # By the newest event of a device it can be told of one streamed request only whether it is stored.
-        in_flight={InsertMode.QUEUED: Support.FULL, InsertMode.STREAMING: Support.MISSING},
+        in_flight=dict.fromkeys(InsertMode, Support.FULL),
         missing_values=True,
         # https://learn.microsoft.com/kusto/query/scalar-data-types/null-values
         empty_texts=False,
@@ -247,9 +246,12 @@ class AzureDataExplorer(ConnectedModule[AdxOptions, EncodingOptions, "Connection
 
     def storage(self) -> Storage:
         tables = [*self.job.table_names, *self._list_tags()]
-        found, rows = read_extents(self.connection, tables)
-        check_rows(rows, sum(map(self._count, tables)))
+        found = read_extents(self.connection, tables)
+        check_rows(found.level.events if found.level else 0, sum(map(self._count, tables)))
         return found
+
+    def storage_amid(self) -> Storage:
+        return read_extents(self.connection, [*self.job.table_names, *self._list_tags()])
 
     def compile(self, bound: Bound) -> Query:
         compiled = compile_query(bound, self.job.schema)

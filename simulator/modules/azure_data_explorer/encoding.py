@@ -44,7 +44,7 @@ class InsertMode(StrEnum):
     """A request, answered when its events are stored."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Part:
     """What goes into one table: CSV, compressed where that isn't the client's part, its `size` in bytes
     before, and its last event."""
@@ -55,6 +55,8 @@ class Part:
     device: str | int
     """Its device's name, or its id where tags have a table of their own."""
     time_ms: int
+    in_doubt: bool = False
+    """Whether it may be stored although nobody said so."""
 
 
 def _form(column: Column) -> bytes:

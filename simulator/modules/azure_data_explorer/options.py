@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 from contextlib import suppress
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from ...conditions import Condition
 from ...errors import OptionError
@@ -75,7 +75,7 @@ class AdxOptions(EncodingOptions):
         900, gt=0, description="with batch=true: how long to wait for more events to appear"
     )
     max_in_flight: Annotated[int, Condition.CLIENT] = Field(
-        1, ge=1, le=256, description=f"{IN_FLIGHT_MEANING}; with batch=true only"
+        1, ge=1, le=256, description=IN_FLIGHT_MEANING
     )
     request_timeout_s: Annotated[float, Condition.NONE] = Field(
         60, gt=0, description="how long to wait for the answer to events, in seconds"
@@ -95,12 +95,6 @@ class AdxOptions(EncodingOptions):
         if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
             raise ValueError("must begin with https://")
         return value.rstrip("/")
-
-    @model_validator(mode="after")
-    def _check_in_flight(self) -> Self:
-        if self.max_in_flight > 1 and not self.batch:
-            raise ValueError("max_in_flight is for batch=true")
-        return self
 
     @property
     def ingest_uri(self) -> str:

@@ -278,10 +278,14 @@ def quote_text(text: str) -> str:
     return f"'{escaped}'"
 
 
-def select_newest_times(schema: Schema, table: str) -> str:
-    """KQL for the time of each device's newest event, by name, or by id where tags have a table."""
-    device = _ID if schema.is_apart(schema.device) else _name_column(schema.device, schema)
-    return f"{quote_name(table)} | summarize max({quote_name(schema.time)}) by device = {device}"
+def select_stored(schema: Schema, table: str, device: str | int, time_ms: int) -> str:
+    """KQL for the number of a device's events of one time; the device by its id where tags have a table."""
+    name = _ID if schema.is_apart(schema.device) else _name_column(schema.device, schema)
+    value = quote_text(device) if isinstance(device, str) else str(device)
+    time = f"{quote_name(schema.time)} == {_write_time(time_ms)}"
+    return (
+        f"{quote_name(table)} | where {time} | where {name} == {value} | summarize found = count()"
+    )
 
 
 def select_ids(schema: Schema, first: int, last: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...contract import Storage
+from ...contract import Level, Storage
 from ...errors import SimulatorError
 from .queries import quote_name
 
@@ -28,14 +28,17 @@ def ask_extents(table: str) -> str:
     return f".show table {quote_name(table)} extents | summarize {sums}"
 
 
-def read_extents(connection: Connection, tables: Sequence[str]) -> tuple[Storage, int]:
+def read_extents(connection: Connection, tables: Sequence[str]) -> Storage:
     """What the tables' extents take, and how many rows they hold."""
     found = [connection.ask(ask_extents(table))[0] for table in tables]
     total, index, rows = (sum(int(row[number] or 0) for row in found) for number in range(3))
-    storage = Storage(
-        total_bytes=total, data_bytes=total - index, index_bytes=index, source=_SOURCE
+    return Storage(
+        total_bytes=total,
+        data_bytes=total - index,
+        index_bytes=index,
+        source=_SOURCE,
+        level=Level(size_bytes=total, events=rows),
     )
-    return storage, rows
 
 
 def check_rows(rows: int, stored: int) -> None:

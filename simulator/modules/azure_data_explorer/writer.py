@@ -10,7 +10,7 @@ from ..sending import Encoder, Payload, Writer
 from ..shared.errors import CONNECTION_LOST
 from .encoding import Part
 from .options import STREAMED_VISIBLE_S, AdxOptions
-from .queries import read_time, select_newest_times
+from .queries import select_stored
 from .server import Connection, connect
 
 _UNCLEAR = (CONNECTION_LOST, "timeout")
@@ -29,8 +29,6 @@ class AdxWriter(Writer):
         self._options = options
         self._job = job
         self._connection: Connection | None = None
-        self._in_doubt = False
-        """Whether the last streaming request may have been stored without our knowing."""
 
     def open(self) -> None:
         mode = self._options.mode(self._job.load.batch)
@@ -59,32 +57,26 @@ class AdxWriter(Writer):
         connection.enqueue(part.table, part.body, part.size)
 
     def _stream(self, connection: Connection, part: Part) -> None:
+        # Here and not in `recover`, which other requests in flight would have to wait for.
+        if part.in_doubt and self._is_stored(connection, part):
+            return
+        part.in_doubt = False
         try:
             self._put(connection, part)
         except Retryable as error:
-            self._in_doubt = error.kind in _UNCLEAR
+            part.in_doubt = error.kind in _UNCLEAR
             raise
 
     def _put(self, connection: Connection, part: Part) -> None:
         """Have it stored."""
         connection.stream(part.table, part.body)
 
-    def recover(self, payload: Payload) -> bool:
-        if not self._in_doubt:
-            return False
-        assert self._connection is not None
-        if self._is_stored(self._connection, payload.data[0]):
-            payload.data.popleft()
-        self._in_doubt = False
-        return not payload.data
-
     def _is_stored(self, connection: Connection, part: Part) -> bool:
-        """Whether the device of the part's last event has an event of that time or later."""
-        query = select_newest_times(self._job.schema, part.table)
+        """Whether the part's last event is stored: a request is stored as a whole or not at all."""
+        query = select_stored(self._job.schema, part.table, part.device, part.time_ms)
         deadline = time.monotonic() + STREAMED_VISIBLE_S
         while True:
-            newest = {row[0]: read_time(row[1]) for row in connection.ask(query)}
-            if (newest.get(part.device) or -1) >= part.time_ms:
+            if connection.ask(query)[0][0]:
                 return True
             if time.monotonic() > deadline:
                 return False

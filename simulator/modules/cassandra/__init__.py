@@ -83,7 +83,7 @@ from .options import (
     InsertMode,
     ReplicationStrategy,
 )
-from .storage import read_storage
+from .storage import ALLOCATION, read_storage
 
 if TYPE_CHECKING:
     from .queries import CassandraQueries
@@ -139,6 +139,7 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
         "protocol_version": Condition.CLIENT,
     }
     CAPABILITIES = Capabilities(
+        allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={
             PrimaryKey.SQL: Support.UNSUPPORTED,

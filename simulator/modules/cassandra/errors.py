@@ -18,11 +18,17 @@ from cassandra import (
 )
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException, ProtocolVersionUnsupported
-from cassandra.protocol import ErrorMessage, OverloadedErrorMessage, PreparedQueryNotFound
+from cassandra.protocol import (
+    ErrorMessage,
+    IsBootstrappingErrorMessage,
+    OverloadedErrorMessage,
+    PreparedQueryNotFound,
+    ServerError,
+)
 
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
-from ..shared.errors import connection_lost, missing_table
+from ..shared.errors import connection_lost, lost_table, missing_table
 from .options import CassandraOptions
 
 ERRORS = (
@@ -71,8 +77,11 @@ def find_cause(error: Exception) -> str:
     return one_line(list(_find_causes(error))[-1])
 
 
-def translate(error: Exception, options: CassandraOptions, job: Job) -> Retryable | SimulatorError:
-    """What an error means: worth another try, or the end of the run."""
+def translate(
+    error: Exception, options: CassandraOptions, job: Job, expects_tables: bool = False
+) -> Retryable | SimulatorError:
+    """What an error means: worth another try, or the end of the run. `expects_tables`: the run has made them,
+    so that a node that doesn't know them has not caught up."""
     text = find_cause(error)
     for kind, name in (
         (WriteTimeout, "write_timeout"),
@@ -82,6 +91,9 @@ def translate(error: Exception, options: CassandraOptions, job: Job) -> Retryabl
         (OverloadedErrorMessage, "overloaded"),
         (PreparedQueryNotFound, "unprepared"),
         (CoordinationFailure, "replica_failure"),
+        (IsBootstrappingErrorMessage, "unavailable"),
+        # What a node says that is about to end, for one.
+        (ServerError, "server_error"),
     ):
         if any(isinstance(cause, kind) for cause in _find_causes(error)):
             return Retryable(name, text)
@@ -90,7 +102,7 @@ def translate(error: Exception, options: CassandraOptions, job: Job) -> Retryabl
     if isinstance(error, (NoHostAvailable, ConnectionException, OSError)):
         return connection_lost(text)
     if isinstance(error, InvalidRequest) and ("does not exist" in text or "unconfigured" in text):
-        return missing_table(text, job)
+        return lost_table(text) if expects_tables else missing_table(text, job)
     if isinstance(error, InvalidRequest) and "too large" in text:
         return SimulatorError(f"{text}; use a smaller --batch")
     return SimulatorError(f"Cassandra refused a request: {text}")

@@ -27,6 +27,7 @@ from ...errors import SimulatorError
 from ...workloads.events import EventBlock
 from ..base import Job
 from ..sending import Encoder, Payload, Writer
+from ..shared.deadline import limit_wait
 from ..shared.official import list_columns
 from ..shared.sql import quote_name
 from ..shared.tables import number_tables
@@ -122,6 +123,7 @@ class OfficialWriter(Writer):
             # While connecting nothing is tried again.
             meaning = translate(error, self._options, self._job)
             raise SimulatorError(str(meaning)) from error
+        session.expects_tables = True
 
     def close(self) -> None:
         if self._session is not None:
@@ -139,6 +141,7 @@ class OfficialWriter(Writer):
 
     def _send(self, session: ClusterSession, events: Sequence[Event]) -> None:
         profile = self._profile
+        profile.request_timeout = limit_wait(self._options.request_timeout)
         if self._options.client == EXECUTE_CONCURRENT:
             execute_concurrent(
                 session.driver,

@@ -130,7 +130,7 @@ class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
     protocol_version: Annotated[Literal[3, 4, 5] | None, Condition.CLIENT] = Field(
         None, description="of the native protocol (default: 5; with flavor ycql 4)"
     )
-    compaction: CommaList | None = Field(
+    compaction: Annotated[CommaList | None, Condition.SCHEMA] = Field(
         None,
         description="class of the tables' compaction strategy, then its settings, e.g. "
         "TimeWindowCompactionStrategy, compaction_window_size=1 (default: the server's)",

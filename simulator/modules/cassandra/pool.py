@@ -15,7 +15,8 @@ from cassandra import InvalidRequest, OperationTimedOut
 from cassandra.protocol import PreparedQueryNotFound
 
 from ...errors import one_line
-from ..sending import Outcome
+from ..sending import LAST_ANSWERS_S, Outcome
+from ..shared.deadline import limit_wait
 from ..shared.polling import Poll
 from .errors import ERRORS
 from .wire import Connection, Node, Pending
@@ -110,7 +111,9 @@ class ConnectionPool:
             self._end(request, self._failure)
             return
         try:
-            connection.send(operation, body, Pending(request, events, time.perf_counter()))
+            sent_s = time.perf_counter()
+            pending = Pending(request, events, sent_s, sent_s + limit_wait(self._timeout_s))
+            connection.send(operation, body, pending)
         except OSError as error:
             self._lose(connection, error)
             return
@@ -129,8 +132,8 @@ class ConnectionPool:
         return found
 
     def finish(self) -> None:
-        """Wait for all answers, as long as one may be waited for."""
-        until_s = time.perf_counter() + self._timeout_s
+        """Wait for all answers, `LAST_ANSWERS_S` at most."""
+        until_s = time.perf_counter() + min(LAST_ANSWERS_S, self._timeout_s)
         while any(connection.pending for connection in self._connections.values()):
             left_s = until_s - time.perf_counter()
             if left_s <= 0:
@@ -203,12 +206,12 @@ class ConnectionPool:
 
     def _give_up_late(self, now_s: float) -> None:
         self._late_at_s = now_s + min(1.0, self._timeout_s / 4)
-        reason = f"no answer within {self._timeout_s:g} s"
         for connection in list(self._connections.values()):
-            error = OperationTimedOut({str(connection.node): reason}, connection.node)
             sent_s = 0.0
-            for pending in connection.give_up(now_s - self._timeout_s):
-                sent_s = pending.sent_s
+            for pending in connection.give_up(now_s):
+                sent_s = max(sent_s, pending.sent_s)
+                reason = f"no answer within {pending.late_s - pending.sent_s:.3g} s"
+                error = OperationTimedOut({str(connection.node): reason}, connection.node)
                 self._end(pending.request, error)
             if sent_s > connection.heard_s:
                 self._lose(connection, ConnectionResetError("the node says nothing any more"))

@@ -48,6 +48,8 @@ class ClusterSession:
         self._job = job
         self._lost = False
         """Whether the connection was lost since a node last answered."""
+        self.expects_tables = False
+        """Whether the job's tables have been made."""
         self._up = threading.Event()
         self._local = DCAwareRoundRobinPolicy(options.local_datacenter or "")
         profile = ExecutionProfile(
@@ -161,7 +163,7 @@ class ClusterSession:
 
     def translate(self, error: Exception) -> Retryable | SimulatorError:
         """What an error means; remembers that the connection is lost."""
-        meaning = translate(error, self._options, self._job)
+        meaning = translate(error, self._options, self._job, self.expects_tables)
         if isinstance(meaning, Retryable) and meaning.kind == CONNECTION_LOST:
             self._lost = True
         return meaning

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...contract import Storage
+from ...contract import MIB, Allocation, Storage
 from ...errors import SimulatorError
 from ..shared.sql import quote_name
 
@@ -30,8 +30,11 @@ _SOURCE = (
     "system_views.disk_usage of each node, after a flush: SSTables, rounded up to whole MiB per node and"
     " table; without the commit log"
 )
-_MIB = 1024 * 1024
 
+ALLOCATION = Allocation(
+    unit_bytes=MIB, cause="Cassandra tells sizes in whole MiB per node and table"
+)
+"""Of a table on a node."""
 # Sizes stand still once they have been the same for so long, and no node was flushing.
 _STILL_S = 0.5
 _PAUSE_S = 0.1
@@ -56,7 +59,13 @@ def read_storage(
     sizes = _await_sizes(session, keyspace, set(tables))
     if not any(sizes):
         raise SimulatorError(f"Cassandra lists no SSTables of {', '.join(tables)}")
-    return Storage(total_bytes=sum(sizes) * _MIB, copies=min(copies, len(sizes)), source=_SOURCE)
+    units = len(sizes) * len(tables)
+    return Storage(
+        total_bytes=sum(sizes) * MIB,
+        copies=min(copies, len(sizes)),
+        allocation=ALLOCATION.model_copy(update={"unit_bytes": ALLOCATION.unit_bytes * units}),
+        source=_SOURCE,
+    )
 
 
 def _await_sizes(session: ClusterSession, keyspace: str, tables: set[str]) -> list[int]:

@@ -66,6 +66,8 @@ class Pending(NamedTuple):
     """The caller's."""
     events: int
     sent_s: float
+    late_s: float
+    """When its answer is not awaited any longer."""
 
 
 class Connection:
@@ -194,12 +196,9 @@ class Connection:
                 raise
         return found
 
-    def give_up(self, before_s: float) -> Iterator[Pending]:
-        """The requests that were sent before that, for whose answers nobody waits from now on."""
-        while self.pending:
-            number = next(iter(self.pending))
-            if self.pending[number].sent_s > before_s:
-                return
+    def give_up(self, now_s: float) -> Iterator[Pending]:
+        """The requests that are late by now, for whose answers nobody waits any longer."""
+        for number in [n for n, pending in self.pending.items() if pending.late_s <= now_s]:
             self._given_up.add(number)
             yield self.pending.pop(number)
 

@@ -49,7 +49,7 @@ class CassandraWriter(Writer):
             session.keep_topology(),
             partial(self._connect, session, statements),
             self._options.request_timeout,
-            partial(translate, options=self._options, job=self._job),
+            partial(translate, options=self._options, job=self._job, expects_tables=True),
         )
         try:
             self._pool.open()

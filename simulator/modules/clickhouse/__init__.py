@@ -60,7 +60,7 @@ from .official import make_writer
 from .options import CLIENTS, ClickhouseOptions, EncodingOptions, InsertMode
 from .queries import ClickhouseDialect, compile_statement, quote_text
 from .server import Connection, describe
-from .storage import read_storage
+from .storage import ALLOCATION, read_storage
 from .tables import Tables, column_type, fits
 from .writer import ClickhouseWriter
 
@@ -70,6 +70,7 @@ class Clickhouse(ConnectedModule[ClickhouseOptions, EncodingOptions, Connection]
 
     name = "clickhouse"
     PACKAGES = ("httptools",)
+    IMPORTED_LATE = ("lz4.frame",)
     options_model = ClickhouseOptions
     encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -82,6 +83,7 @@ class Clickhouse(ConnectedModule[ClickhouseOptions, EncodingOptions, Connection]
         "insert_quorum": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={
             PrimaryKey.NONE: Support.FULL,
@@ -235,6 +237,9 @@ class Clickhouse(ConnectedModule[ClickhouseOptions, EncodingOptions, Connection]
     def storage(self) -> Storage:
         tables = self._list_tables(self.job.table_names)
         return read_storage(self.connection, self.options.database, tables)
+
+    def storage_amid(self) -> Storage:
+        return self.storage()  # parts are on disk: there is nothing to flush
 
     def compact(self) -> bool:
         for table in self._list_tables(self.job.table_names):

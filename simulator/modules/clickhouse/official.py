@@ -22,8 +22,9 @@ from ...errors import Retryable, one_line
 from ...workloads.events import EventBlock
 from ..base import Job
 from ..sending import Payload, Writer
+from ..shared.deadline import limit_wait
 from ..shared.errors import connection_lost, unreachable
-from ..shared.http import Answer
+from ..shared.http import CONNECT_TIMEOUT_S, Answer
 from ..shared.official import OfficialEncoder, list_rows
 from ..shared.tables import deal_block
 from .encoding import sent_columns
@@ -133,6 +134,9 @@ def _make_pool(options: ClickhouseOptions, connection: Connection) -> PoolManage
         """Tells what failures mean in the tool's words, which the client leaves alone."""
 
         def request(self, *args: Any, **kwargs: Any) -> Any:
+            kwargs["timeout"] = urllib3.Timeout(
+                connect=CONNECT_TIMEOUT_S, read=limit_wait(options.request_timeout_s)
+            )
             try:
                 answer = super().request(*args, **kwargs)
             except ReadTimeoutError as error:

@@ -115,16 +115,16 @@ class ClickhouseOptions(EndpointOptions, EncodingOptions, InFlightOptions):
         description="how many of the last inserts into a table are remembered, so that one that is sent"
         " again is stored once",
     )
-    partition: Partition = Field(
+    partition: Annotated[Partition, Condition.SCHEMA] = Field(
         Partition.NONE,
         description="what events a partition holds: those of a month, week or day, or none: all",
     )
-    codecs: Codecs = Field(
+    codecs: Annotated[Codecs, Condition.SCHEMA] = Field(
         Codecs.DEFAULT,
         description="how columns are compressed: default (the server's), zstd, or series (Delta, Gorilla,"
         " and ZSTD behind them)",
     )
-    low_cardinality: bool = Field(
+    low_cardinality: Annotated[bool, Condition.SCHEMA] = Field(
         True,
         description="store texts that describe devices as LowCardinality(String): for up to some 10,000"
         " devices",

@@ -15,6 +15,12 @@ the rows are there already. So a duplicate is in doubt, too, and looked up, alth
 sent it once. Only before a writer's first acknowledged request it means that an earlier run has stored
 the event; later, the count after the run shows such events.
 
+While nodes leave and join, CrateDB answers errors that only sound final: `Unknown node` as a syntax error
+(4000), a shard that recovers as not found (4040), and, from a node that has answered `GET /` with 200 and
+named its master, the run's table as unknown (4041, for ten seconds after a restart of all three nodes). They
+are tried again. A table that somebody drops during a run is thus told of when the retries, or the patience,
+are over.
+
 What can't be promised without a client's key: that a node which had received the request, but not begun
 with it for a second, or a proxy on the way doesn't begin with it after that. The count after the run
 shows such copies. Nor with `client=official`: CrateDB's client sends a request again by itself whose
@@ -61,7 +67,7 @@ from .official import make_writer
 from .options import CLIENTS, CratedbOptions, EncodingOptions
 from .queries import CratedbDialect
 from .server import Connection, describe
-from .storage import merge_segments, read_storage
+from .storage import ALLOCATION, merge_segments, read_segments, read_storage
 from .writer import CratedbWriter
 
 # https://cratedb.com/docs/crate/reference/en/latest/general/ddl/data-types.html
@@ -94,6 +100,7 @@ class Cratedb(ConnectedModule[CratedbOptions, EncodingOptions, Connection]):
         "number_of_replicas": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={
             PrimaryKey.DB: Support.FULL,
@@ -160,6 +167,7 @@ class Cratedb(ConnectedModule[CratedbOptions, EncodingOptions, Connection]):
             self._ask(self._create(self.job.schema.tags_table, columns))
         if not self.job.clean:
             self._check_columns(self.job.table_names, INSERT_REMEDY)
+        self.connection.expect_tables()
 
     def _check_jobs(self) -> None:
         """SimulatorError unless a request in doubt can be found out about."""
@@ -253,6 +261,10 @@ class Cratedb(ConnectedModule[CratedbOptions, EncodingOptions, Connection]):
             [*self.job.table_names, *self._list_tags()],
             options.database_timeout_s,
         )
+
+    def storage_amid(self) -> Storage:
+        tables = [*self.job.table_names, *self._list_tags()]
+        return read_segments(self.connection, self.options.default_schema, tables)
 
     def compact(self) -> bool:
         tables = [*self.job.table_names, *self._list_tags()]

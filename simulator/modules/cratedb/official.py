@@ -21,6 +21,7 @@ from ...encoding import KEY_COLUMN, bounds, client_keys
 from ...workloads.events import EventBlock
 from ..base import Job
 from ..sending import Payload
+from ..shared.deadline import limit_wait
 from ..shared.errors import connection_lost
 from ..shared.official import OfficialEncoder, list_columns
 from ..shared.sql import quote_name
@@ -112,7 +113,9 @@ class OfficialWriter(RowWriter):
             pool_size=max(10, self.max_in_flight),
         )
         for server in self._client.client.server_pool.values():
-            server.request = _under_name(server.request, f"iot-benchmark {self._job.run_id}")
+            server.request = _wrap_request(
+                server.request, f"iot-benchmark {self._job.run_id}", options.request_timeout_s
+            )
 
     def close(self) -> None:
         super().close()
@@ -153,10 +156,12 @@ class OfficialWriter(RowWriter):
         return [{"rowcount": 1 if row < stored else -2} for row in range(len(part.rows))]
 
 
-def _under_name(request: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A server's `request` under a name by which an administrator knows the run."""
+def _wrap_request(request: Callable[..., Any], name: str, timeout_s: float) -> Callable[..., Any]:
+    """A server's `request` under a name by which an administrator knows the run, and within what is left of
+    its patience."""
 
     def named(*args: Any, headers: Mapping[str, str] | None = None, **more: Any) -> Any:
+        more["timeout"] = limit_wait(timeout_s)
         return request(*args, headers={**(headers or {}), "User-Agent": name}, **more)
 
     return named

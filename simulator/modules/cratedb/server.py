@@ -9,8 +9,16 @@ import orjson
 
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
-from ..shared.errors import insert_command, missing_table, stored_by_earlier_run
-from ..shared.http import HttpPool, NoAnswer, basic_auth, interpret_no_answer, parse_body
+from ..shared.errors import insert_command, lost_table, missing_table, stored_by_earlier_run
+from ..shared.http import (
+    Answer,
+    HttpPool,
+    NoAnswer,
+    Probe,
+    basic_auth,
+    interpret_no_answer,
+    parse_body,
+)
 from ..shared.options import TRUST_REMEDY
 from .options import CratedbOptions
 
@@ -22,6 +30,10 @@ DUPLICATE_KEY = 4091
 _UNAUTHORIZED, _TOO_LARGE, _TOO_MANY_REQUESTS = 401, 413, 429
 BAD_REQUEST, SERVER_ERROR = 400, 500
 _NOT_AUTHORIZED, _MISSING_PRIVILEGE = 4010, 4011
+_SHARD_UNKNOWN = 4040
+"""Of a shard that a node has no longer, or not yet: `IllegalIndexShardStateException`, for one."""
+_UNKNOWN_NODE = "Unknown node: "
+"""Comes as a syntax error (4000) while the node that was asked doesn't know yet that another has left."""
 # What a node says whose queue of writes is full, or that is out of memory for now.
 _OVERLOADED = ("EsRejectedExecutionException", "rejected execution", "CircuitBreakingException")
 # Comes as an internal error, which it is not.
@@ -42,6 +54,7 @@ class Connection:
         """
         self._options = options
         self._job = job
+        self._expects_tables = False
         headers = {
             "user-agent": f"iot-benchmark {job.run_id}",
             "authorization": basic_auth(options.user, options.password or ""),
@@ -73,6 +86,17 @@ class Connection:
                 f"can't connect to CrateDB at {failure}; check that the server runs and that"
                 " endpoint names it"
             ) from failure
+
+    def expect_tables(self) -> None:
+        """From now on the job's tables are there: a node that doesn't know them has not yet taken over what
+        the others know. That takes seconds after it has answered `GET /` with 200, and named the master."""
+        self._expects_tables = True
+        question = {
+            "stmt": "SELECT count(*) FROM information_schema.tables"
+            " WHERE table_schema = ? AND table_name = ?",
+            "args": [self._options.default_schema, self._job.table_names[0]],
+        }
+        self._pool.probe = Probe("POST", "/_sql", orjson.dumps(question), _is_known)
 
     def close(self) -> None:
         """Close all connections."""
@@ -131,7 +155,7 @@ class Connection:
             return SimulatorError(text)
         if status == _TOO_MANY_REQUESTS or any(sign in message for sign in _OVERLOADED):
             return Retryable("too_many_requests", text)
-        if status >= SERVER_ERROR or code >= 5000:
+        if status >= SERVER_ERROR or _comes_of_a_change(code, message):
             return Retryable("unavailable", text)
         return SimulatorError(text)
 
@@ -140,9 +164,11 @@ class Connection:
         schema, user = self._options.default_schema, self._options.user
         return f"GRANT DQL, DML, DDL ON SCHEMA {schema} TO {user}"
 
-    def _explain_missing(self, text: str) -> SimulatorError:
+    def _explain_missing(self, text: str) -> Retryable | SimulatorError:
         """Of tables that its user may not use, CrateDB says that there are none:
         https://github.com/crate/crate/pull/7182"""
+        if self._expects_tables:
+            return lost_table(text)
         if self._may_use_schema():
             return missing_table(text, self._job)
         return SimulatorError(
@@ -166,6 +192,18 @@ class Connection:
         """Whether the server keeps the list of running statements (stats.enabled): the question
         would be on it."""
         return self.ask("SELECT count(*) FROM sys.jobs") != [(0,)]
+
+
+def _comes_of_a_change(code: int, message: str) -> bool:
+    """Whether an error can come of nodes that leave or join. 5000 and more are CrateDB's codes of server
+    errors, also of a row in an answer with status 200; codes of five digits extend those of four."""
+    kind = int(str(code)[:4])
+    return kind >= 5000 or code == _SHARD_UNKNOWN or _UNKNOWN_NODE in message
+
+
+def _is_known(answer: Answer) -> bool:
+    """Whether the answer to the probe counts the table."""
+    return answer.status < BAD_REQUEST and parse_body(answer.body)["rows"] == [[1]]
 
 
 def reason(answer: Any) -> tuple[int, str]:

@@ -11,16 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...contract import Storage
+from ...contract import MIB, Allocation, Level, Storage
 from ...errors import SimulatorError
 from ..shared.sql import quote_name
 from .server import Connection
 
-_SIZE = "SELECT sum(size) FROM sys.segments WHERE table_schema = ? AND table_name = ANY(?)"
+_SIZE = "SELECT sum(size), sum(num_docs) FROM sys.segments WHERE table_schema = ? AND table_name = ANY(?)"
 _SHARDS = (
     'SELECT "primary", count(*) FROM sys.shards'
     " WHERE schema_name = ? AND table_name = ANY(?) AND state = 'STARTED' GROUP BY 1"
 )
+# TieredMergePolicy's floor of segments: CrateDB leaves it at 2 MB.
+ALLOCATION = Allocation(
+    unit_bytes=2 * MIB, cause="small segments, below 2 MB, are merged before others"
+)
+"""Of a shard."""
 _SOURCE = (
     "sys.segments, after a flush: Lucene's files of all shards and replicas, in which rows and what they are"
     " found by can't be told apart; without the translog"
@@ -40,12 +45,25 @@ def read_storage(
     Raises SimulatorError if no shard is started, or the user may not flush; Retryable.
     """
     _optimize(connection, tables, _FLUSH, timeout_s)
+    return read_segments(connection, schema, tables)
+
+
+def read_segments(connection: Connection, schema: str, tables: Sequence[str]) -> Storage:
+    """The segments so far. Raises SimulatorError if no shard is started; Retryable."""
     values = [schema, list(tables)]
-    [(size,)] = connection.ask(_SIZE, values)
-    copies = count_copies(connection.ask(_SHARDS, values))
+    [(size, rows)] = connection.ask(_SIZE, values)
+    shards = connection.ask(_SHARDS, values)
+    copies = count_copies(shards)
     if not copies:
         raise SimulatorError(f"CrateDB lists no started shards of {', '.join(tables)}")
-    return Storage(total_bytes=int(size or 0), copies=copies, source=_SOURCE)
+    units = sum(count for _, count in shards)
+    return Storage(
+        total_bytes=int(size or 0),
+        copies=copies,
+        level=Level(size_bytes=int(size or 0), events=int(rows or 0) // copies),
+        allocation=ALLOCATION.model_copy(update={"unit_bytes": ALLOCATION.unit_bytes * units}),
+        source=_SOURCE,
+    )
 
 
 def count_copies(shards: Sequence[tuple[bool, int]]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import Retryable, SimulatorError
 from ..base import Job
 from ..sending import Encoder, Payload, Writer
+from ..shared.deadline import limit_wait
 from ..shared.errors import connection_lost
 from ..shared.exactly_once import (
     Span,
@@ -47,6 +48,7 @@ class RowWriter(Writer, ABC):
     def open(self) -> None:
         connection = Connection(self._options, self._job)
         connection.check()
+        connection.expect_tables()
         self._connection = connection
 
     def close(self) -> None:
@@ -118,7 +120,7 @@ class RowWriter(Writer, ABC):
         # for that nor for the end of another connection's statement.
         time.sleep(_SETTLE_S)
         [(now,)] = connection.ask("SELECT CURRENT_TIMESTAMP")
-        deadline = time.monotonic() + _JOBS_END_S
+        deadline = time.monotonic() + limit_wait(_JOBS_END_S)
         while True:
             [(running,)] = connection.ask(
                 "SELECT count(*) FROM sys.jobs WHERE stmt LIKE 'INSERT INTO%' AND started <= ?",

@@ -50,7 +50,7 @@ from ..shared.errors import MissingTable, nothing_to_query
 from .encoding import DocumentEncoder, InsertMode
 from .options import CLIENTS, ElasticsearchOptions, EncodingOptions, Flavor
 from .queries import SHAPES, compile_query
-from .storage import merge_segments, read_storage
+from .storage import ALLOCATION, merge_segments, read_segments, read_storage
 
 if TYPE_CHECKING:
     from .server import Connection
@@ -99,6 +99,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         "index.replication.type": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={
             PrimaryKey.DB: Support.FULL,
@@ -156,6 +157,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         return connection
 
     def prepare(self) -> None:
+        self.connection.expects_tables = False
         if self.job.clean:
             self.drop()
         for table in self.job.table_names:
@@ -163,6 +165,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
             if not self._is_there(index):
                 self._ask("PUT", f"/{index}", self._index())
             self._ask("PUT", f"/{index}/_alias/{alias}")
+        self.connection.expects_tables = True
 
     def drop(self) -> None:
         """Delete the indices of all tables that runs may have left."""
@@ -225,6 +228,9 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
 
     def storage(self) -> Storage:
         return read_storage(self.connection, self._names(), self.options.database_timeout_s)
+
+    def storage_amid(self) -> Storage:
+        return read_segments(self.connection, self._names(), self.options.database_timeout_s)
 
     def compact(self) -> bool:
         merge_segments(self.connection, self._names(), self.options.database_timeout_s)

@@ -21,6 +21,7 @@ from ...errors import Retryable, SimulatorError
 from ...workloads.events import EventBlock
 from ..base import Job
 from ..sending import Payload
+from ..shared.deadline import limit_wait
 from ..shared.http import AnswerTimeout, ConnectionLost, NoAnswer, TlsRefused, interpret_no_answer
 from ..shared.official import OfficialEncoder, list_documents
 from ..shared.options import TRUST_REMEDY
@@ -98,12 +99,15 @@ class ElasticsearchClient(Client):
         from elasticsearch import Elasticsearch, helpers
 
         self.helpers = helpers
+        self._options = options
         nodes = configure_nodes(options, options.login(), options.make_tls_context())
         # Retrying is the loop's affair, which counts.
         self._client = Elasticsearch(nodes, max_retries=0, retry_on_status=())
 
     def name_requests(self, name: str) -> tuple[Any, dict[str, Any]]:
-        return self._client.options(opaque_id=name), {"require_alias": True}
+        timeout_s = limit_wait(self._options.request_timeout_s)
+        named = self._client.options(opaque_id=name, request_timeout=timeout_s)
+        return named, {"require_alias": True}
 
     def create(self, client: Any, action: Mapping[str, Any], more: Mapping[str, Any]) -> None:
         index, document = action["_index"], action["_source"]
@@ -150,11 +154,16 @@ class OpenSearchClient(Client):
         )
 
     def name_requests(self, name: str) -> tuple[Any, dict[str, Any]]:
-        return self._client, {"require_alias": True, "headers": {"x-opaque-id": name}}
+        return self._client, {
+            "require_alias": True,
+            "headers": {"x-opaque-id": name},
+            "request_timeout": limit_wait(self._options.request_timeout_s),
+        }
 
     def create(self, client: Any, action: Mapping[str, Any], more: Mapping[str, Any]) -> None:
         index, document = action["_index"], action["_source"]
-        headers, params = more["headers"], {"require_alias": "true"}
+        headers = more["headers"]
+        params = {"require_alias": "true", "request_timeout": more["request_timeout"]}
         if "_id" in action:
             client.create(index, action["_id"], document, params=params, headers=headers)
         else:

@@ -17,7 +17,7 @@ from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
-from ..shared.errors import missing_table, stored_by_earlier_run, unreachable
+from ..shared.errors import lost_table, missing_table, stored_by_earlier_run, unreachable
 from ..shared.http import (
     CONNECT_TIMEOUT_S,
     Answer,
@@ -25,6 +25,7 @@ from ..shared.http import (
     ConnectionLost,
     HttpPool,
     NoAnswer,
+    Probe,
     TlsRefused,
     interpret_no_answer,
     parse_body,
@@ -36,6 +37,9 @@ from .options import ElasticsearchOptions, Flavor
 OK, CREATED, CONFLICT, SERVER_ERROR = 200, 201, 409, 500
 _BAD_REQUEST, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 400, 401, 403, 404
 _TIMED_OUT, _TOO_LARGE, _TOO_MANY_REQUESTS = 408, 413, 429
+
+# A node answers it once it has joined the others and knows who leads them, whatever is wrong with them.
+_PROBE = Probe("GET", "/_cluster/health")
 
 # How long to wait for shards that are being recovered, before the next try.
 _SHARDS_READY_S = 5
@@ -56,6 +60,8 @@ class Connection:
         self._options = options
         self._job = job
         self._server = options.server
+        self.expects_tables = False
+        """Whether the job's indices have been made: a node that doesn't know them has not caught up."""
         self.name = f"iot-benchmark {job.run_id}"
         """The name under which the server lists the requests."""
         login, tls = options.login(), options.make_tls_context()
@@ -66,6 +72,7 @@ class Connection:
             options.request_timeout_s,
             tls,
             job.stamps_arrivals,
+            _PROBE,
         )
         # Whether a request may be sent again isn't for the client to decide.
         once: dict[str, Any] = {"max_retries": 0, "retry_on_status": ()}
@@ -177,7 +184,7 @@ class Connection:
         if status == _FORBIDDEN:
             return SimulatorError(f"{text}; give the user the rights, or use another one")
         if status == _NOT_FOUND:
-            return missing_table(text, self._job)
+            return lost_table(text) if self.expects_tables else missing_table(text, self._job)
         if status == _TOO_LARGE:
             return SimulatorError(f"{text}; use a smaller --batch")
         if status == CONFLICT:

@@ -12,12 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...contract import Storage
+from ...contract import MIB, Allocation, Level, Storage
 from ...errors import Retryable, SimulatorError
 
 if TYPE_CHECKING:
     from .server import Connection
 
+# https://www.elastic.co/docs/reference/elasticsearch/index-settings/merge: floor_segment
+ALLOCATION = Allocation(
+    unit_bytes=2 * MIB, cause="small segments, below 2 MB, are merged before others"
+)
+"""Of a shard."""
 _SOURCE = (
     "_segments, after a flush: Lucene's files of all shards and replicas, in which documents and what they"
     " are found by can't be told apart; without the translog"
@@ -31,6 +36,11 @@ def read_storage(connection: Connection, names: str, timeout_s: float) -> Storag
     """
     connection.ask("POST", f"/{names}/_flush?wait_if_ongoing=true", timeout_s=timeout_s)
     connection.refresh(names)
+    return read_segments(connection, names, timeout_s)
+
+
+def read_segments(connection: Connection, names: str, timeout_s: float) -> Storage:
+    """The segments that can be searched so far, on disk or on their way there. Raises as `read_storage`."""
     return add_segments(connection.ask("GET", f"/{names}/_segments", timeout_s=timeout_s))
 
 
@@ -47,8 +57,17 @@ def add_segments(answer: Mapping[str, Any]) -> Storage:
     primaries = sum(shard["routing"]["primary"] for shard in shards)
     if not primaries:
         raise SimulatorError("the cluster lists no started shards of the job's indices")
-    sizes = (part["size_in_bytes"] for shard in shards for part in shard["segments"].values())
-    return Storage(total_bytes=sum(sizes), copies=round(len(shards) / primaries), source=_SOURCE)
+    parts = [part for shard in shards for part in shard["segments"].values()]
+    size, copies = sum(part["size_in_bytes"] for part in parts), round(len(shards) / primaries)
+    return Storage(
+        total_bytes=size,
+        copies=copies,
+        level=Level(size_bytes=size, events=sum(part["num_docs"] for part in parts) // copies),
+        allocation=ALLOCATION.model_copy(
+            update={"unit_bytes": ALLOCATION.unit_bytes * len(shards)}
+        ),
+        source=_SOURCE,
+    )
 
 
 def merge_segments(connection: Connection, names: str, timeout_s: float) -> None:

@@ -15,6 +15,7 @@ from ...contract import PrimaryKey
 from ...errors import Retryable, SimulatorError
 from ..base import Job
 from ..sending import Encoder, Payload, Writer
+from ..shared.deadline import limit_wait
 from ..shared.errors import connection_lost
 from ..shared.exactly_once import Span, Wanted, find_missing, keep_refused, settle
 from ..shared.http import parse_body
@@ -52,6 +53,7 @@ class DocumentWriter(Writer):
     def open(self) -> None:
         connection = Connection(self._options, self._job)
         connection.check()
+        connection.expects_tables = True
         self._connection = connection
 
     def close(self) -> None:
@@ -95,7 +97,7 @@ class DocumentWriter(Writer):
                 )
             tasks = [task for node in answer["nodes"].values() for task in node["tasks"].values()]
             if any(task["headers"].get("X-Opaque-Id") == name for task in tasks):
-                if now - began > _TASK_END_S:
+                if now - began > limit_wait(_TASK_END_S):
                     raise connection_lost("the server is still at work on the request")
                 idle_since = time.monotonic()
             # The server announces no end of a task of another connection.

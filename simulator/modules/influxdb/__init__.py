@@ -38,7 +38,7 @@ from .encoding import InsertMode, LineEncoder
 from .flux import ALL_TIME, quote_text, select_events
 from .options import CLIENTS, EncodingOptions, InfluxOptions
 from .queries import compile_query
-from .storage import read_storage
+from .storage import ALLOCATION, read_storage
 
 if TYPE_CHECKING:
     from .server import Connection
@@ -77,6 +77,7 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         "storage-wal-fsync-delay": Condition.DURABILITY,
     }
     CAPABILITIES = Capabilities(
+        allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={
             key: Support.FULL if key is PrimaryKey.NONE else Support.UNSUPPORTED

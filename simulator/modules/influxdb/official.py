@@ -27,6 +27,7 @@ from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType
 from ..base import Job
 from ..sending import Payload, Writer
+from ..shared.deadline import limit_wait
 from ..shared.labels import field_columns, label, tag_columns
 from ..shared.official import OfficialEncoder, list_columns
 from ..shared.tables import deal_in_turn
@@ -152,6 +153,9 @@ class OfficialWriter(Writer):
         return payload.events
 
     def _write(self, api: WriteApi, request: Request) -> None:
+        assert self._client is not None
+        timeout_s = limit_wait(self._options.request_timeout_s)
+        self._client.api_client.configuration.timeout = round(timeout_s * 1000)
         api.write(self._options.bucket, self._options.org, request.points)
 
 
@@ -187,7 +191,7 @@ class BatchingWriter(OfficialWriter):
     def _write(self, api: WriteApi, request: Request) -> None:
         self._left, self._failure = request.lines, None
         super()._write(api, request)
-        limit_s = self._options.request_timeout_s
+        limit_s = limit_wait(self._options.request_timeout_s)
         with self._told:
             told = self._told.wait_for(lambda: self._left <= 0, limit_s)
             if self._failure is not None:

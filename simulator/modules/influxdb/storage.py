@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...contract import Storage
+from ...contract import MIB, Allocation, Storage
 from ...errors import Retryable, SimulatorError
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ _SAMPLE = re.compile(
     rf'^({_DATA}|{_LOG})\{{bucket="(\w+)",.*?\bid="(\d+)".*\}} (\S+)$', re.MULTILINE
 )
 
+# https://docs.influxdata.com/influxdb/v2/reference/config-options/#storage-cache-snapshot-memory-size
+ALLOCATION = Allocation(
+    unit_bytes=25 * MIB, cause="InfluxDB writes 25 MiB of its cache at a time, and merges it later"
+)
 _SOURCE = "metrics of the bucket's shards: TSM files"
 _LOGGED = (
     " and write-ahead log, which only an operator's token can have written to TSM files at once"
@@ -50,7 +54,7 @@ def read_storage(connection: Connection, bucket: str, others: int) -> Storage:
             f"; of the whole bucket, with {others} other measurement{'s' * (others > 1)} in it"
         )
     total = sum(sum(sizes.values()) for sizes in shards.values())
-    return Storage(total_bytes=total, source=source + _LEFT_OUT)
+    return Storage(total_bytes=total, shared=others > 0, source=source + _LEFT_OUT)
 
 
 def parse_sizes(metrics: str, bucket: str) -> dict[str, dict[str, int]]:

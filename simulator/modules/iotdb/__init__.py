@@ -60,7 +60,7 @@ from .layout import Layout
 from .options import EncodingOptions, InsertMode, IotdbOptions, Model
 from .queries import IotdbDialect
 from .server import Server
-from .storage import read_storage
+from .storage import ALLOCATION, read_storage
 from .tables import Tables
 from .tree import Tree
 from .tree_encoding import TreeEncoder
@@ -84,6 +84,7 @@ class Iotdb(Module[IotdbOptions, EncodingOptions]):
         "nodes": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={
             PrimaryKey.SQL: Support.UNSUPPORTED,

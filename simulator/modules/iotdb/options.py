@@ -34,7 +34,7 @@ class Model(StrEnum):
 class EncodingOptions(Options):
     """Options that say what a payload looks like."""
 
-    model: Model = Field(
+    model: Annotated[Model, Condition.SCHEMA] = Field(
         Model.TABLE,
         description="table (rows of tables) or tree (a path for each device, of aligned timeseries)",
     )
@@ -70,7 +70,7 @@ class IotdbOptions(EncodingOptions, InFlightOptions, TlsOptions):
     )
     username: Annotated[str, Condition.NONE] = Field("root", min_length=1, description="user name")
     password: str = Field(min_length=1, repr=False, description="the user's password")
-    time_partition_interval_s: int | None = Field(
+    time_partition_interval_s: Annotated[int | None, Condition.SCHEMA] = Field(
         None,
         ge=1,
         description="seconds of data in one partition of a new database (default: a week)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ...contract import Storage
+from ...contract import Allocation, Storage
 from ...errors import SimulatorError
 from .server import Server
 
@@ -13,6 +13,8 @@ _SOURCE = (
     "SHOW DATA REGIONS of the whole database, after FLUSH: TsFiles, to three digits or so; without the"
     " write-ahead log"
 )
+# target_chunk_size of iotdb-system.properties.
+ALLOCATION = Allocation(unit_bytes=1_600_000, cause="IoTDB merges chunks later into such of 1.6 MB")
 _APART_S = 11.0
 """The config node hears of sizes every ten seconds."""
 _UNDER_WAY_S = 1.0

@@ -6,6 +6,7 @@ from collections import deque
 
 from ..base import Job
 from ..sending import Encoder, Payload, Writer
+from ..shared.deadline import limit_wait
 from .connection import Connection
 from .errors import ServerError
 from .options import IotdbOptions
@@ -40,7 +41,7 @@ class IotdbWriter(Writer):
         except IndexError:
             connection = self._connector.connect()
         try:
-            connection.insert(payload.data, self._options.request_timeout_s)
+            connection.insert(payload.data, limit_wait(self._options.request_timeout_s))
         except ERRORS as error:
             if isinstance(error, ServerError):
                 self._idle.append(connection)

@@ -59,16 +59,19 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding import KEY_COLUMN
-from ...errors import OptionError, SimulatorError
+from ...errors import SimulatorError
 from ...workloads.queries import Bound
 from ...workloads.schema import Column, ColumnType
 from ...workloads.tags import ID, Tags
-from ..base import TUNED, Capabilities, Encoding, Job, Module, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from ..indexes import IndexedModule
 from ..sending import Writer
 from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from ..shared.sql import quote_name
-from ..shared.sql_queries import SqlDialect
+from ..shared.sql_queries import Newest, SqlDialect
+from .dialects import Dialect
 from .encoding import TYPE_OIDS, InsertMode, PostgresEncoder, value_rows
+from .indexes import list_statements, read_indexes
 from .limits import check_row
 from .official import make_writer
 from .options import CLIENTS, DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
@@ -107,7 +110,7 @@ _DEVICES_AT_ONCE = 1000
 """Rows of an INSERT into the tags' table."""
 
 
-class Postgres(Module[ServerOptions, EncodingOptions]):
+class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
     """Any server that speaks PostgreSQL's protocol."""
 
     name = "postgres"
@@ -125,6 +128,7 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         "tablet_servers": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        allocation=Dialect.ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
         multiple_tables=Support.FULL,
@@ -146,9 +150,6 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
-    TUNED_QUERIES: ClassVar[Mapping[str, Mapping[Tags, str]]] = {}
-    """Name -> statement, by where tags are, of what is tuned for a server's indices, and called so
-    (TUNED)."""
     TIME_ORDER: ClassVar[str] = "ASC"
     """The order of time in the index on device and time."""
     KEY_CONSTRAINT: ClassVar[str | None] = "PRIMARY KEY (id)"
@@ -275,46 +276,34 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
             if self._session.ask("SELECT to_regclass(%s)", [quote_name(table)])[0][0] is None:
                 raise nothing_to_query(table, self.job)
         self._check_columns([schema.table], QUERY_REMEDY)
-        if self.options.create_indices:
-            for statement in self._indices():
-                self._session.execute(statement)
-            for table in tables:
-                self._session.execute(f"ANALYZE {quote_name(table)}")
+        if self.options.is_indexed:
+            self._analyze()
 
-    def _indices(self) -> list[str]:
-        """The statements that make them. Each is named after its table: names are the schema's, and one
-        that there is already, on whichever table, would pass for the one asked for."""
-        schema = self.job.schema
-        apart = schema.tags is Tags.TABLE
-        name = (
-            f"({self._dialect.SQL.device(schema)})"
-            if schema.device_path
-            else quote_name(schema.device)
+    def _analyze(self) -> None:
+        for table in self._tables():
+            self._session.execute(f"ANALYZE {quote_name(table)}")
+
+    def _index_statements(self) -> dict[str, str]:
+        return list_statements(
+            self.job.schema, self.job.table_names, self._dialect.SQL, self.TIME_ORDER
         )
-        device = quote_name(ID) if apart else name
-        # YugabyteDB would hash the first column if nothing were said of its order: no help for a
-        # minimum or a range.
-        values = [f"{quote_name(c.name)} ASC" for c in schema.row if c.type is ColumnType.FLOAT32]
-        columns = {
-            "device_ts": [
-                f"{device} ASC",
-                f"{quote_name(schema.time)} {self.TIME_ORDER}",
-                *values,
-            ],
-            "temp": values,
-        }
-        found = [
-            f"CREATE INDEX IF NOT EXISTS {quote_name(f'{schema.table}_{index}')}"
-            f" ON {quote_name(schema.table)} ({', '.join(indexed)})"
-            for index, indexed in columns.items()
-            if indexed
-        ]
-        if apart:
-            found.append(
-                f"CREATE INDEX IF NOT EXISTS {quote_name(f'{schema.tags_table}_device')}"
-                f" ON {quote_name(schema.tags_table)} ({name} ASC)"
-            )
-        return found
+
+    @property
+    def index_names(self) -> Collection[str]:
+        return self._index_statements()
+
+    def create_indexes(self, names: Collection[str]) -> None:
+        for name, statement in self._index_statements().items():
+            if name in names:
+                self._session.execute(statement)
+        self._analyze()
+
+    def drop_indexes(self, names: Collection[str]) -> None:
+        for name in names:
+            self._session.execute(f"DROP INDEX IF EXISTS {quote_name(name)}")
+
+    def list_indexes(self) -> Mapping[str, str]:
+        return read_indexes(self._session, self._tables())
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         schema = self.job.schema
@@ -339,6 +328,9 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
     def storage(self) -> Storage:
         return read_storage(self._session, self._dialect, self._tables())
 
+    def storage_amid(self) -> Storage:
+        return self.storage()  # the files are as long as they are: there is nothing to flush
+
     def _tables(self) -> list[str]:
         """Those of the job, the tags' with them."""
         schema = self.job.schema
@@ -353,30 +345,15 @@ class Postgres(Module[ServerOptions, EncodingOptions]):
             self._session.execute(f"{statement} {quote_name(table)}")
         return True
 
-    def workload_queries(self) -> Mapping[str, Query]:
-        if not self.options.create_indices:
-            return {}
-        schema = self.job.schema
-        tuned = {**self.TUNED_QUERIES, **self._dialect.QUERIES}
-        return {
-            name: partial(self._session.ask, statements[schema.tags])
-            for name, statements in tuned.items()
-            if name.removesuffix(TUNED) in schema.queries
-        }
-
     def compile(self, bound: Bound) -> Query:
-        return partial(
-            self._session.ask, compile_statement(bound, self.job.schema, self._dialect.SQL)
-        )
+        newest = self._indexed_newest if self.options.is_indexed else None
+        statement = compile_statement(bound, self.job.schema, self._dialect.SQL, newest)
+        return partial(self._session.ask, statement)
 
-    def choose_queries(self, own: Collection[str] | None = None) -> list[str]:
-        for name in self.job.load.queries or ():
-            if name.endswith(TUNED) and not self.options.create_indices:
-                raise OptionError(
-                    f"option queries: {name} is slower than {name.removesuffix(TUNED)} without the"
-                    " indices that it is tuned for: set create_indices=true"
-                )
-        return super().choose_queries(own)
+    @property
+    def _indexed_newest(self) -> Newest | None:
+        """How each device's newest event is asked for where an index serves it; None: as without."""
+        return self._dialect.INDEXED_NEWEST
 
     def server_info(self) -> dict[str, Any]:
         return describe(self._session, self._dialect)

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import psycopg2
 import psycopg2.extensions
 
+from ...contract import MIB, Allocation
 from ...errors import OptionError, Retryable
-from ...workloads.tags import Tags
-from ..shared.sql_queries import SqlDialect
+from ..shared.sql_queries import Newest, SqlDialect
 from .encoding import InsertMode
 from .limits import MOST_ROW_BYTES
 from .queries import PostgresSql
@@ -47,8 +47,8 @@ class Dialect:
     """Whether a request that is stored already may be sent again: the database drops what it has."""
     SQL: ClassVar[SqlDialect] = PostgresSql()
     """In which queries are asked."""
-    QUERIES: ClassVar[Mapping[str, Mapping[Tags, str]]] = {}
-    """More than those for all: name -> statement, by where tags are."""
+    INDEXED_NEWEST: ClassVar[Newest | None] = Newest.SEEK
+    """How each device's newest event is asked for where an index serves it; None: as without."""
     SETTINGS: ClassVar[Sequence[str]] = ()
     """More than those of PostgreSQL that `server_info` tells."""
     FACTS: ClassVar[Mapping[str, str]] = {}
@@ -64,6 +64,10 @@ class Dialect:
         " without the write-ahead log, and without standbys"
     )
     """Where these figures come from, and what they leave out."""
+    ALLOCATION: ClassVar[Allocation] = Allocation(
+        unit_bytes=64 * 8192, cause="PostgreSQL's files grow by up to 64 pages, 512 KiB, at a time"
+    )
+    """MAX_BUFFERS_TO_EXTEND_BY in src/backend/access/heap/hio.c."""
     COMPACTION: ClassVar[str | None] = "VACUUM (ANALYZE)"
     """What a night would do for a table, as the beginning of a statement."""
 
@@ -115,6 +119,8 @@ class CockroachDB(Dialect):
     ADVISORY_LOCKS = False
     # A lookup join goes through the index: https://www.cockroachlabs.com/docs/stable/joins#lookup-joins
     SQL = SqlDialect()
+    # How its planner takes that has not been measured.
+    INDEXED_NEWEST = None
     SETTINGS = ("copy_from_atomic_enabled", "default_int_size", "serial_normalization")
     FACTS: ClassVar = {
         "zone_configuration": "SELECT raw_config_sql FROM [SHOW ZONE CONFIGURATION FROM RANGE default]"
@@ -129,6 +135,7 @@ class CockroachDB(Dialect):
         "SHOW RANGES WITH DETAILS: keys and values of all versions and replicas, before Pebble compresses"
         " them; indexes are in it"
     )
+    ALLOCATION = Allocation(unit_bytes=MIB, cause="CockroachDB's sizes of ranges may be estimates")
     COMPACTION = None
 
     def backend(self, connection: Connection) -> Any:
@@ -154,30 +161,6 @@ class YugabyteDB(Dialect):
 
     name = DialectName.YUGABYTEDB
     MOST_ROW_BYTES = None
-    # A loose index scan, https://wiki.postgresql.org/wiki/Loose_indexscan: with the index on device
-    # and time, two look-ups per device instead of a pass over all events.
-    # A table of tags names the devices: one look-up for each.
-    QUERIES: ClassVar = {
-        "newest-per-device-tuned": {
-            Tags.ROW: """
-        WITH RECURSIVE devices AS (
-            (SELECT device_id FROM events ORDER BY device_id LIMIT 1)
-            UNION ALL
-            SELECT (SELECT e.device_id FROM events AS e
-                    WHERE e.device_id > d.device_id ORDER BY e.device_id LIMIT 1)
-            FROM devices AS d WHERE d.device_id IS NOT NULL)
-        SELECT d.device_id, newest.temperature
-        FROM devices AS d CROSS JOIN LATERAL (
-            SELECT e.temperature FROM events AS e
-            WHERE e.device_id = d.device_id ORDER BY e."timestamp" DESC LIMIT 1) AS newest
-        WHERE d.device_id IS NOT NULL""",
-            Tags.TABLE: """
-        SELECT d.device_id, newest.temperature
-        FROM events_tags AS d CROSS JOIN LATERAL (
-            SELECT e.temperature FROM events AS e
-            WHERE e.tags_id = d.tags_id ORDER BY e."timestamp" DESC LIMIT 1) AS newest""",
-        }
-    }
     SETTINGS = (
         "yb_enable_upsert_mode", "yb_disable_transactional_writes", "yb_enable_expression_pushdown",
         "yb_effective_transaction_isolation_level", "ysql_session_max_batch_size",
@@ -192,6 +175,10 @@ class YugabyteDB(Dialect):
     STORED = (
         "pg_table_size: SST files and write-ahead log of the tablets' leaders, so of one copy; a"
         " colocated table tells nothing of its own"
+    )
+    # https://docs.yugabyte.com/stable/reference/configuration/yb-tserver/#log-segment-size-mb
+    ALLOCATION = Allocation(
+        unit_bytes=64 * MIB, cause="YugabyteDB's write-ahead log grows by 64 MiB at a time"
     )
     COMPACTION = None
 

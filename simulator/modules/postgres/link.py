@@ -16,6 +16,7 @@ from ...encoding import client_keys
 from ...errors import Retryable, SimulatorError
 from ..base import Job
 from ..sending import Payload
+from ..shared.deadline import limit_wait
 from ..shared.errors import CONNECTION_LOST, connection_lost
 from ..shared.sql import quote_name
 from .dialects import Connection, Dialect
@@ -164,7 +165,8 @@ class Link:
         if not self._preparation:
             return
         try:
-            answer = wire.ask(self._preparation, 1, self._options.request_timeout_s)
+            timeout_s = limit_wait(self._options.request_timeout_s)
+            answer = wire.ask(self._preparation, 1, timeout_s)
         except OSError as error:
             raise connection_lost(error) from error
         if answer.error is not None:
@@ -196,7 +198,7 @@ class Link:
         """Make sure that the lost connection's transactions can't be committed any more."""
         if self._lost_backend is None:
             return
-        deadline = time.monotonic() + _BACKEND_END_S
+        deadline = time.monotonic() + limit_wait(_BACKEND_END_S)
         while True:
             waited_s = time.monotonic() - self._lost_at
             with self._watchdog.limit():

@@ -12,6 +12,7 @@ from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
 from ..base import OfficialClient
+from ..indexes import IndexOptions
 from ..options import Options
 from .dialects import DIALECTS, Dialect, DialectName
 from .encoding import CopyFormat, InsertMode
@@ -101,7 +102,7 @@ class DialectOptions(EncodingOptions):
         return DIALECTS[self.dialect]
 
 
-class ServerOptions(EncodingOptions):
+class ServerOptions(EncodingOptions, IndexOptions):
     """Where the server is, and what is made there: for this module and those built on it."""
 
     ADDRESSES: ClassVar[str] = "connection_string"
@@ -112,18 +113,12 @@ class ServerOptions(EncodingOptions):
     password: str | None = Field(
         None, repr=False, description="the user's password, over one in connection_string"
     )
-    primary_key_constraint: Annotated[str | None, Condition.KEY] = Field(
+    primary_key_constraint: Annotated[str | None, Condition.SCHEMA] = Field(
         None, description="replaces PRIMARY KEY (id) in CREATE TABLE"
     )
     install_extensions: CommaList = Field(
         [], description="extensions to create first, separated by commas"
     )
-    create_indices: bool = Field(
-        False,
-        description="create the indices on device, time and temperature before the queries, and ask"
-        " the variants tuned for them, too",
-    )
-
     connections: Annotated[int | None, Condition.CLIENT] = Field(
         None,
         ge=1,
@@ -141,10 +136,13 @@ class ServerOptions(EncodingOptions):
     @classmethod
     def _parses(cls, value: str) -> str:
         try:
-            psycopg2.extensions.parse_dsn(value)
+            parts = psycopg2.extensions.parse_dsn(value)
         except psycopg2.ProgrammingError:
             # libpq may quote the string itself, password and all: only the kind of error is kept.
             raise ValueError("is no libpq connection string or URL") from None
+        if "://" in value and "@" in parts.get("dbname", ""):
+            # It would be taken for the end of the address, and the password's rest for a database.
+            raise ValueError("has a `/` in its password: write it as %2F")
         return value
 
     @property

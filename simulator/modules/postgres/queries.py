@@ -9,7 +9,6 @@ from ..shared.sql_queries import Newest, SqlDialect, compile_query
 NEWEST = {"newest-per-device": Newest.WINDOW}
 """What is asked otherwise than by DISTINCT ON: without an index on device and time, that sorts all events."""
 
-
 MOST_IN_ARRAY = 100
 """Of how many devices an array is made. Without an index, each event is compared with each of them."""
 
@@ -26,7 +25,9 @@ class PostgresSql(SqlDialect):
         return super().among(column, statement, count)
 
 
-def compile_statement(bound: Bound, schema: Schema, dialect: SqlDialect) -> str:
-    """The statement that asks what is bound."""
-    newest = NEWEST.get(bound.query.name, Newest.DIALECT)
+def compile_statement(
+    bound: Bound, schema: Schema, dialect: SqlDialect, newest: Newest | None = None
+) -> str:
+    """The statement that asks what is bound; `newest`: how, where an index on device and time serves it."""
+    newest = newest or NEWEST.get(bound.query.name, Newest.DIALECT)
     return compile_query(bound, schema, dialect, newest)

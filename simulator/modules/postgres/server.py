@@ -3,6 +3,7 @@ of itself."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ import psycopg2.extensions
 
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
+from ..shared.deadline import limit_wait
 from ..shared.errors import CONNECTION_LOST, connection_lost, missing_table
 from .dialects import Connection, Dialect, dialect_of
 from .options import ServerOptions, server_name
@@ -49,6 +51,8 @@ _SETTINGS = (
 _LOCK_TIMEOUT = "30s"
 
 _RECONNECT_S = (2, 2, 4)
+_FEWEST_S = 2
+"""libpq takes no shorter limit."""
 
 
 class ConnectLimits:
@@ -71,6 +75,9 @@ class ConnectLimits:
         """One attempt, and its limit in libpq's whole seconds, of which 2 is the fewest; None: as the
         connection string says. The next has a longer limit only if this one was waited for."""
         limit_s = self._left_s[0] if self._left_s else None
+        left_s = limit_wait(math.inf)
+        if left_s < (limit_s or math.inf):
+            limit_s = max(_FEWEST_S, round(left_s))
         began_s = time.monotonic()
         try:
             yield limit_s

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from ..shared.deadline import limit_wait
 from .dialects import Connection
 
 _LONGEST_PAUSE_S = 1.0
@@ -25,7 +26,7 @@ class Watchdog:
 
     def __init__(self, limit_s: float) -> None:
         """`limit_s`: how long a request may take."""
-        self._limit_s = limit_s
+        self._limit_s = self._waits_s = limit_s
         self._due_s = math.inf
         """When the request under way will have taken too long."""
         self._descriptor: int | None = None
@@ -37,7 +38,7 @@ class Watchdog:
     @property
     def complaint(self) -> str | None:
         """What is to be said of the connection if it was shut down here."""
-        return f"no answer within {self._limit_s:g} s" if self._bit else None
+        return f"no answer within {self._waits_s:g} s" if self._bit else None
 
     def watch(self, connection: Connection) -> None:
         """From now on this connection, until `release`."""
@@ -59,7 +60,8 @@ class Watchdog:
 
     def begin(self) -> None:
         """A request is sent."""
-        self._due_s = time.monotonic() + self._limit_s
+        self._waits_s = limit_wait(self._limit_s)
+        self._due_s = time.monotonic() + self._waits_s
 
     def end(self) -> None:
         """It is answered, or failed."""

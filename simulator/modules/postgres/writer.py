@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from ...contract import MAX_IN_FLIGHT
 from ...errors import Retryable
 from ..base import Job
-from ..sending import Outcome, Payload, Writer
+from ..sending import LAST_ANSWERS_S, Outcome, Payload, Writer
 from ..shared.arrival import find_arrival
+from ..shared.deadline import limit_wait
 from ..shared.errors import CONNECTION_LOST, connection_lost
 from ..shared.polling import Poll
 from .dialects import Dialect
@@ -22,8 +23,9 @@ from .options import ServerOptions
 from .protocol import Answer
 from .wire import Wire, no_answer
 
-_Sent = tuple[Payload, object, float]
-"""A request under way: what, the caller's name for it, and when it was sent."""
+_Sent = tuple[Payload, object, float, float]
+"""A request under way: what, the caller's name for it, when it was sent, and for how long its answer is
+awaited."""
 
 
 class PostgresWriter(Writer):
@@ -77,7 +79,7 @@ class PostgresWriter(Writer):
         assert link.wire is not None
         data: Request = payload.data
         try:
-            answer = link.wire.ask(*data, self._timeout_s)
+            answer = link.wire.ask(*data, limit_wait(self._timeout_s))
         except OSError as error:
             self._lose(link, [payload])
             raise connection_lost(error) from error
@@ -121,7 +123,8 @@ class PostgresWriter(Writer):
         wire = link.wire
         assert wire is not None
         data, ready = payload.data
-        wire.submit(data, ready, (payload, request, time.perf_counter()))
+        sent = (payload, request, time.perf_counter(), limit_wait(self._timeout_s))
+        wire.submit(data, ready, sent)
         if wire.descriptor not in self._watched or wire.is_full:
             self._watched[wire.descriptor] = link
             events = select.POLLIN | (select.POLLOUT if wire.is_full else 0)
@@ -138,7 +141,7 @@ class PostgresWriter(Writer):
         return found
 
     def stop_submitting(self) -> None:
-        until_s = time.perf_counter() + self._timeout_s
+        until_s = time.perf_counter() + min(LAST_ANSWERS_S, self._timeout_s)
         while any(link.is_busy for link in self._links):
             left_s = until_s - time.perf_counter()
             if left_s <= 0:
@@ -188,8 +191,11 @@ class PostgresWriter(Writer):
         for link in list(self._watched.values()):
             wire = link.wire
             assert wire is not None
-            if wire.under_way and wire.under_way[0][2] <= now_s - self._timeout_s:
-                self._end(link, wire, connection_lost(no_answer(self._timeout_s)), [])
+            late = (
+                limit_s for _, _, sent_s, limit_s in wire.under_way if sent_s + limit_s <= now_s
+            )
+            if limit_s := next(late, 0.0):
+                self._end(link, wire, connection_lost(no_answer(limit_s)), [])
 
     def _end(
         self, link: Link, wire: Wire, reason: int | BaseException, doubtful: list[_Sent]
@@ -201,9 +207,9 @@ class PostgresWriter(Writer):
         if not lost:
             # The next request by it will find that it is lost, and be looked for like any other.
             return
-        self._lose(link, [payload for payload, _, _ in lost])
+        self._lose(link, [payload for payload, *_ in lost])
         now_s = time.perf_counter()
-        self._found.extend(Outcome(request, now_s, reason) for _, request, _ in lost)
+        self._found.extend(Outcome(request, now_s, reason) for _, request, *_ in lost)
 
 
 def _load_of(link: Link) -> int:

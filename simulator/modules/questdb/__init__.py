@@ -67,7 +67,7 @@ from .options import CLIENTS, PGWIRE, EncodingOptions, InsertMode, QuestdbOption
 from .queries import QuestdbDialect
 from .server import Connection, connect, describe
 from .statements import StatementEncoder
-from .storage import read_storage, squash_partitions
+from .storage import ALLOCATION, read_storage, squash_partitions
 from .writer import LineWriter, make_statement_writer
 
 
@@ -82,6 +82,7 @@ class Questdb(ConnectedModule[QuestdbOptions, EncodingOptions, Connection]):
         "cairo.commit.mode": Condition.DURABILITY,
     }
     CAPABILITIES = Capabilities(
+        allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={
             PrimaryKey.CLIENT: Support.FULL,
@@ -237,7 +238,12 @@ class Questdb(ConnectedModule[QuestdbOptions, EncodingOptions, Connection]):
         )
 
     def storage(self) -> Storage:
-        return read_storage(self.connection, [*self.job.table_names, *self._list_tags()])
+        self.connection.await_applied([*self.job.table_names, *self._list_tags()])
+        return self.storage_amid()
+
+    def storage_amid(self) -> Storage:
+        hours = self.options.partition_by.hours
+        return read_storage(self.connection, self.job.table_names, self._list_tags(), hours)
 
     def compact(self) -> bool:
         squash_partitions(self.connection, [*self.job.table_names, *self._list_tags()])

@@ -20,6 +20,7 @@ from ...workloads.events import EventBlock
 from ...workloads.schema import ColumnType
 from ..base import Job
 from ..sending import Payload, Writer
+from ..shared.deadline import limit_wait
 from ..shared.errors import connection_lost
 from ..shared.official import OfficialEncoder, list_columns
 from ..shared.tables import deal_in_turn
@@ -133,7 +134,7 @@ class OfficialWriter(Writer):
             # A flush is a request; retrying is the loop's affair, which counts.
             auto_flush=False,
             retry_timeout=0,
-            request_timeout=round(options.request_timeout_s * 1000),
+            request_timeout=round(limit_wait(options.request_timeout_s) * 1000),
             **tls,
         )
         sender.establish()

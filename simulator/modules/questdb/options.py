@@ -46,6 +46,11 @@ class Partition(StrEnum):
     MONTH = "month"
     YEAR = "year"
 
+    @property
+    def hours(self) -> int:
+        """How much that is, a month and a year by the calendar's mean."""
+        return {"hour": 1, "day": 24, "week": 168, "month": 730, "year": 8766}[self]
+
 
 CLIENTS = {
     "official": OfficialClient(
@@ -115,7 +120,7 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
         description="libpq connection string or URL, for insert_mode transaction and statement alone; "
         "without a password of its own, password goes with it, too",
     )
-    partition_by: Annotated[Partition, Condition.DATABASE] = Field(
+    partition_by: Annotated[Partition, Condition.SCHEMA] = Field(
         Partition.DAY, description="time in one partition: hour, day, week, month or year"
     )
     o3_max_lag: Annotated[str | None, Condition.DATABASE] = Field(
@@ -126,7 +131,7 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
     max_uncommitted_rows: Annotated[int | None, Condition.DATABASE] = Field(
         None, ge=1, description="maxUncommittedRows of the tables (default: the server's)"
     )
-    index_devices: Annotated[bool, Condition.DATABASE] = Field(
+    index_devices: Annotated[bool, Condition.SCHEMA] = Field(
         False, description="make an index on the column of the devices' names, or of their ids"
     )
     connections: Annotated[int | None, Condition.CLIENT] = Field(

@@ -26,6 +26,15 @@ def missing_table(problem: str, job: Job) -> MissingTable:
     return MissingTable(f"{problem}; run insert first ({insert_command(job)})")
 
 
+def lost_table(problem: str) -> Retryable:
+    """A node doesn't know a table that this run has made."""
+    return Retryable(
+        "missing_table",
+        f"{problem}; the run has made it: a node that has just started doesn't know it yet, or somebody has"
+        " dropped it",
+    )
+
+
 def nothing_to_query(table: str, job: Job) -> MissingTable:
     """The table that the queries are about isn't there."""
     return MissingTable(

@@ -1,10 +1,11 @@
 """HTTP/1.1 for requests that are measured: a pool of connections to the nodes of one server.
 
 A request goes to the node whose turn it is. A node that can't be reached, or that took a request and
-didn't answer in time, is dead: it gets no requests until it answers a probe, which a thread sends
-meanwhile. A request that could not be sent goes to the next node at once, since no node has any part of
-it. One that was sent is never repeated here, since only the module knows whether it may be. While all
-nodes are dead (or the only one is), requests themselves try them.
+didn't answer in time, is dead: it gets no requests until it passes a probe, which a thread sends
+meanwhile. That it answers something is not enough: a node opens its port before it has joined the
+others, and then refuses what they would take. A request that could not be sent goes to the next node at
+once, since no node has any part of it. One that was sent is never repeated here, since only the module
+knows whether it may be. While all nodes are dead (or the only one is), requests themselves try them.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
 
 from ...errors import Retryable, SimulatorError
+from .deadline import limit_wait
 from .errors import CONNECTION_LOST
 from .http_connection import (
     SOCKET_OPTIONS,
@@ -45,6 +48,7 @@ __all__ = [
     "HttpPool",
     "NoAnswer",
     "NotConnected",
+    "Probe",
     "TlsRefused",
     "basic_auth",
     "interpret_no_answer",
@@ -59,6 +63,8 @@ CONNECT_TIMEOUT_S = 5.0
 
 _FIRST_PROBE_S, _PROBES_APART_S = 0.5, 10.0
 """When a dead node is first probed; the time between probes doubles up to the latter."""
+
+_BAD_REQUEST, _SERVER_ERROR = 400, 500
 
 
 def interpret_no_answer(
@@ -92,6 +98,20 @@ def parse_body(body: bytes) -> Any:
         return body.decode(errors="replace")
 
 
+def _is_served(answer: Answer) -> bool:
+    return answer.status < _SERVER_ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A question to a node that was dead, and which answers mean that it serves requests again."""
+
+    method: str = "GET"
+    target: str = "/"
+    body: bytes = b""
+    passes: Callable[[Answer], bool] = _is_served
+
+
 class HttpPool:
     """Connections to the nodes of a server, which are asked in turn; as many as threads need at once."""
 
@@ -103,6 +123,7 @@ class HttpPool:
         timeout_s: float,
         tls: ssl.SSLContext | None = None,
         stamped: bool = False,
+        probe: Probe = Probe(),
     ) -> None:
         """Connects to nothing yet. `headers`: of each request; `timeout_s`: how long to wait for a
         server to take a request or to answer; `tls`: for the https:// among `urls`; `stamped`: the
@@ -116,6 +137,8 @@ class HttpPool:
         self._turn = itertools.count()
         self._headers = _lines(headers)
         self._timeout_s = timeout_s
+        self.probe = probe
+        """What a dead node is asked."""
         self._lock = threading.Lock()
         """For what becomes of nodes; requests to live ones don't need it."""
         self._probed: set[_Node] = set()
@@ -137,7 +160,7 @@ class HttpPool:
         timeout_s: float | None = None,
     ) -> Answer:
         """One request, sent once, and its answer, whatever that says. NoAnswer if there is none."""
-        timeout_s = timeout_s or self._timeout_s
+        timeout_s = limit_wait(timeout_s or self._timeout_s)
         live = self._live
         node = live[next(self._turn) % len(live)] if live else self._choose(())
         try:
@@ -155,7 +178,7 @@ class HttpPool:
         except BaseException:
             connection.close()
             raise
-        if node not in self._live:
+        if node not in self._live and answer.status < _BAD_REQUEST:
             self._declare_live(node)
         node.give_back(connection)
         return answer
@@ -194,7 +217,7 @@ class HttpPool:
     # --- nodes that are dead ----------------------------------------------------------------------
 
     def _declare_dead(self, node: _Node, error: NoAnswer) -> None:
-        """Send nothing more to a node until it answers a probe, unless it is the only one."""
+        """Send nothing more to a node until it passes a probe, unless it is the only one."""
         if len(self._nodes) == 1:
             return
         with self._lock:
@@ -209,7 +232,7 @@ class HttpPool:
                 name = f"probe {node.authority}"
                 threading.Thread(None, self._probe, name, [node], daemon=True).start()
         _log.warning(
-            "%s is left out until it answers a probe (%s); %d of %d nodes are left",
+            "%s is left out until it passes a probe (%s); %d of %d nodes are left",
             node.authority, error, left, len(self._nodes),
         )  # fmt: skip
 
@@ -221,7 +244,7 @@ class HttpPool:
             self._live = tuple(
                 other for other in self._nodes if other is node or other in self._live
             )
-        _log.warning("%s answers again", node.authority)
+        _log.warning("%s serves requests again", node.authority)
 
     def _probe(self, node: _Node) -> None:
         """Ask a dead node now and then whether it lives again; ends when it does, or with the pool."""
@@ -231,21 +254,22 @@ class HttpPool:
                 if node in self._live:
                     self._probed.discard(node)
                     return
-            if self._answers(node):
+            if self._passes_probe(node):
                 self._declare_live(node)
                 apart_s = _FIRST_PROBE_S
             else:
                 apart_s = min(2 * apart_s, _PROBES_APART_S)
 
-    def _answers(self, node: _Node) -> bool:
-        """Whether a node answers anything at all. The connection is kept for the next request."""
-        limit_s = min(self._timeout_s, CONNECT_TIMEOUT_S)
+    def _passes_probe(self, node: _Node) -> bool:
+        """Whether a node serves requests. The connection is kept for the next one."""
+        probe, limit_s = self.probe, min(self._timeout_s, CONNECT_TIMEOUT_S)
         try:
             connection = node.connect(limit_s)
         except NoAnswer:
             return False
         try:
-            connection.exchange(self._head(node, "GET", "/", "", 0), b"", limit_s)
+            head = self._head(node, probe.method, probe.target, "", len(probe.body))
+            answer = connection.exchange(head, probe.body, limit_s)
         except NoAnswer:
             connection.close()
             return False
@@ -254,7 +278,7 @@ class HttpPool:
                 connection.close()
             else:
                 node.give_back(connection)
-        return True
+        return probe.passes(answer)
 
 
 def _lines(headers: Mapping[str, str]) -> str:

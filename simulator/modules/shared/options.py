@@ -132,11 +132,3 @@ class InFlightOptions(Options):
     max_in_flight: Annotated[int, Condition.CLIENT] = Field(
         1, ge=1, le=1024, description=IN_FLIGHT_MEANING
     )
-
-
-class IndexOptions(Options):
-    """Whether queries have indices of their own."""
-
-    create_indices: bool = Field(
-        False, description="create the indices on device, time and temperature before the queries"
-    )

@@ -18,6 +18,8 @@ class Newest(Enum):
     """By a window function; it gives all events of a device at its newest time."""
     DIALECT = "dialect"
     """As the dialect says it."""
+    SEEK = "seek"
+    """Device by device, each by a look-up in an index on device and time."""
 
 
 class SqlDialect:
@@ -210,6 +212,10 @@ _ALIAS = '"_v%d"'
 """Names a value in a statement around the one that asks for it; no column has such a name."""
 
 
+_DEVICES = '"_devices"'
+"""Names a list of devices; no table has such a name."""
+
+
 def list_aliases(count: int) -> str:
     """The first names that `list_aliased` gives."""
     return ", ".join(_ALIAS % place for place in range(count))
@@ -281,10 +287,35 @@ def _find_newest(
         return f"SELECT {asked} FROM {table}{where} ORDER BY {time} DESC LIMIT 1"
     if newest is Newest.DIALECT:
         return dialect.select_newest(values, time, f"{table}{where}")
+    if newest is Newest.SEEK:
+        return (
+            f"{_list_devices(bound, schema, dialect, device)} SELECT e.* FROM {_DEVICES} CROSS JOIN LATERAL"
+            f" (SELECT {asked} FROM {table} WHERE {device} = {_DEVICES}.{_ALIAS % 0}"
+            f" ORDER BY {time} DESC LIMIT 1) AS e"
+        )
     return (
         f"SELECT {list_aliases(len(values))} FROM (SELECT {asked}, {time} AS happened,"
         f" max({time}) OVER (PARTITION BY {device}) AS newest FROM {table}{where}) AS e"
         " WHERE happened = newest"
+    )
+
+
+def _list_devices(bound: Bound, schema: Schema, dialect: SqlDialect, device: str) -> str:
+    """A WITH of the devices that are asked about: those that are named, all of the tags' table, or all that
+    have events, by jumping from one to the next in the index
+    (https://wiki.postgresql.org/wiki/Loose_indexscan)."""
+    name = _ALIAS % 0
+    named = [f"({dialect.text(one)})" for one in bound.devices or ()]
+    if schema.is_apart(schema.device):
+        among = f" WHERE {dialect.device(schema)} IN ({', '.join(named)})" if named else ""
+        return f"WITH {_DEVICES} AS (SELECT {device} AS {name} FROM {dialect.name_tags(schema)}{among})"
+    if named:
+        return f"WITH {_DEVICES} ({name}) AS (VALUES {', '.join(named)})"
+    first = f"(SELECT {device} AS {name} FROM {dialect.name_events(schema)}"
+    following = f"WHERE {device} > {_DEVICES}.{name} ORDER BY 1 LIMIT 1)"
+    return (
+        f"WITH RECURSIVE {_DEVICES} AS ({first} ORDER BY 1 LIMIT 1) UNION ALL"
+        f" SELECT {first} {following} FROM {_DEVICES} WHERE {_DEVICES}.{name} IS NOT NULL)"
     )
 
 

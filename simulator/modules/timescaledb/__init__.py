@@ -16,9 +16,8 @@ such as `PRIMARY KEY (id, timestamp)`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
@@ -29,8 +28,8 @@ from ..postgres.encoding import PostgresEncoder
 from ..postgres.options import EncodingOptions
 from ..postgres.server import code_of
 from ..shared.sql import quote_name
+from ..shared.sql_queries import Newest
 from .options import DAY_MS, TimescaleOptions
-from .queries import TUNED_QUERIES
 from .server import (
     APACHE,
     describe_hypertables,
@@ -59,9 +58,7 @@ class Timescaledb(Postgres):
             PrimaryKey.UUID: Support.UNSUPPORTED,
             PrimaryKey.NONE: Support.FULL,
         },
-        queries=dict.fromkeys([*Postgres.CAPABILITIES.queries, *TUNED_QUERIES], Support.FULL),
     )
-    TUNED_QUERIES: ClassVar[Mapping[str, Mapping[Tags, str]]] = TUNED_QUERIES
     TIME_ORDER = "DESC"
     KEY_CONSTRAINT = None
 
@@ -137,6 +134,12 @@ class Timescaledb(Postgres):
         name = quote_name(table)
         for (chunk,) in self._session.ask("SELECT show_chunks(%s::regclass)::text", [name]):
             self._session.ask("CALL convert_to_columnstore(%s::regclass)", [chunk])
+
+    @property
+    def _indexed_newest(self) -> Newest:
+        # SkipScan jumps from device to device in the index on device and newest time.
+        # https://www.tigerdata.com/docs/build/data-management/query-data/skipscan
+        return Newest.DIALECT
 
     def storage(self) -> Storage:
         plain = [table for table in self._tables() if table not in self.job.table_names]

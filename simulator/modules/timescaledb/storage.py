@@ -23,4 +23,4 @@ def read_hypertables(session: Session, tables: Sequence[str], plain: Sequence[st
     """The sum over hypertables and `plain` tables."""
     sizes = [ask_size(session, _SIZES, table) for table in tables]
     sizes += [ask_size(session, Dialect.STORAGE, table) for table in plain]
-    return add_up(sizes, _SOURCE)
+    return add_up(sizes, _SOURCE, Dialect.ALLOCATION)

@@ -52,7 +52,7 @@ from .options import EncodingOptions, ImportFormat, InsertMode, VictoriaMetricsO
 from .queries import IMPOSSIBLE, SHAPES, compile_query
 from .series import ChoosingEncoder, SeriesEncoder
 from .server import VISIBLE_S, Connection, connect, find_span
-from .storage import merge_parts, read_storage
+from .storage import ALLOCATION, merge_parts, read_flushed, read_storage
 from .writer import VictoriaMetricsWriter
 
 _SETTINGS = (
@@ -84,6 +84,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         "inmemoryDataFlushInterval": Condition.DURABILITY,
     }
     CAPABILITIES = Capabilities(
+        allocation=ALLOCATION,
         insert_modes=dict.fromkeys(InsertMode, Support.FULL),
         primary_keys={
             key: Support.FULL if key is PrimaryKey.NONE else Support.UNSUPPORTED
@@ -182,13 +183,28 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         return sum(int(float(one["value"][1])) for one in self.connection.query(text, end_ms - 1))
 
     def storage(self) -> Storage:
+        return read_flushed(self.connection, self._count_others(), self._count_values())
+
+    def storage_amid(self) -> Storage:
+        values = self._count_values()
+        if values is None:
+            return super().storage_amid()  # the server counts samples, not events
+        return read_storage(self.connection, self._count_others(), values)
+
+    def _count_values(self) -> int | None:
+        """Samples of each event; None if some have fewer."""
+        fields = field_columns(self.job.schema)
+        return None if any(column.nullable for column in fields) else len(fields)
+
+    def _count_others(self) -> int:
+        """Metrics on the server that aren't the job's."""
         schema = self.job.schema
         own = {
             name_metric(table, column.name)
             for table in self.job.table_names
             for column in field_columns(schema)
         }
-        return read_storage(self.connection, len(set(self.connection.list_metrics()) - own))
+        return len(set(self.connection.list_metrics()) - own)
 
     def compact(self) -> bool:
         merge_parts(self.connection, self.options.database_timeout_s)

@@ -38,6 +38,8 @@ class Metrics:
     """Name -> value of all flags, also of those that aren't set; the server hides secret ones."""
     sizes: Mapping[str, int]
     """Kind of a part, as storage/small or indexdb/file -> bytes."""
+    rows: int
+    """Samples in these parts, of all series."""
     merges: int
     """Forced merges that are under way."""
 
@@ -60,7 +62,7 @@ def parse_metrics(text: str) -> Metrics:
     flags: dict[str, str] = {}
     sizes: dict[str, int] = {}
     version = built_by = ""
-    merges = 0
+    rows = merges = 0
     for name, labels, value in _SAMPLE.findall(text):
         if name not in _READ:
             continue
@@ -69,13 +71,22 @@ def parse_metrics(text: str) -> Metrics:
             flags[found["name"]] = found["value"]
         elif name == "vm_data_size_bytes":
             sizes[found["type"]] = int(float(value))
+        elif name == "vm_rows":
+            rows += int(float(value)) * found["type"].startswith("storage/")
         elif name == "vm_app_version":
             version = found["short_version"] or found["version"]
         elif name == "go_info":
             built_by = found["version"]
         else:
             merges = int(float(value))
-    return Metrics(version, built_by, flags, sizes, merges)
+    return Metrics(version, built_by, flags, sizes, rows, merges)
 
 
-_READ = {"flag", "vm_data_size_bytes", "vm_app_version", "go_info", "vm_active_force_merges"}
+_READ = {
+    "flag",
+    "vm_data_size_bytes",
+    "vm_rows",
+    "vm_app_version",
+    "go_info",
+    "vm_active_force_merges",
+}

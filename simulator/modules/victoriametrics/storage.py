@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 
-from ...contract import Storage
+from ...contract import MIB, Allocation, Level, Storage
 from ...errors import SimulatorError
 from .metrics import Metrics
 from .server import Connection
 
+# lib/storage/partition.go: maxRawRowsPerShard. 8 MiB of rows as they arrive are a part of 1 MiB at most.
+ALLOCATION = Allocation(
+    unit_bytes=MIB,
+    cause="VictoriaMetrics compresses parts of some 100,000 samples, and merges them",
+)
 _SOURCE = (
     "vm_data_size_bytes: parts of samples and of the series index, also those in memory, which go to disk as"
     " they are; of the whole server, with series that were deleted until they are merged away"
@@ -18,19 +23,33 @@ _FIGURES_S = 1.2
 """The server takes its figures anew once a second."""
 
 
-def read_storage(connection: Connection, others: int) -> Storage:
-    """After what is pending has become parts. `others`: metrics on the server that are not the job's.
+def read_flushed(connection: Connection, others: int, values: int | None) -> Storage:
+    """As `read_storage`, after what is pending has become parts."""
+    connection.flush()
+    time.sleep(_FIGURES_S)
+    return read_storage(connection, others, values)
+
+
+def read_storage(connection: Connection, others: int, values: int | None) -> Storage:
+    """What is in parts. `others`: metrics on the server that are not the job's; `values`: those of an event,
+    if all have the same number.
 
     Raises SimulatorError if the server doesn't show its metrics; Retryable.
     """
-    connection.flush()
-    time.sleep(_FIGURES_S)
     source = _SOURCE
     if others:
         source += f"; {others} other metric{'s' * (others > 1)} in it"
     metrics = connection.read_metrics()
     data, index = (_add_sizes(metrics, kind) for kind in ("storage/", "indexdb/"))
-    return Storage(total_bytes=data + index, data_bytes=data, index_bytes=index, source=source)
+    total = data + index
+    return Storage(
+        total_bytes=total,
+        data_bytes=data,
+        index_bytes=index,
+        level=None if values is None else Level(size_bytes=total, events=metrics.rows // values),
+        shared=True,
+        source=source,
+    )
 
 
 def _add_sizes(metrics: Metrics, kind: str) -> int:

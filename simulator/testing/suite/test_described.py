@@ -11,6 +11,7 @@ from ...collector.lookup import look_up
 from ...collector.survey import UnknownEvents, ask_database, recognize_events
 from ...contract import Lookup
 from ...errors import OptionError
+from ...modules.base import Support
 from ...workloads import load_workload
 from ...workloads.answers import answer, answer_all
 from ...workloads.base import Workload
@@ -105,7 +106,8 @@ names = pytest.mark.parametrize(
 
 @names
 def test_answers_to_described_queries(server: ServerUnderTest, workload: Workload) -> None:
-    """Each with parameters drawn several times. All are asked before the test says which were wrong."""
+    """Each with parameters drawn several times, without indexes and with them. All are asked before the test
+    says which were wrong."""
     can = server.module_type.CAPABILITIES
     if not server.can_hold(workload.schema):
         pytest.skip("the module doesn't store it")
@@ -121,13 +123,17 @@ def test_answers_to_described_queries(server: ServerUnderTest, workload: Workloa
         for query in queries
         for execution in range(EXECUTIONS if query.is_drawn else 1)
     ]
-    wrong = {}
-    with prepare_queries(server, workload) as module:
-        for bound, right in zip(bounds, answer_all(bounds, stored), strict=True):
-            problem = compare_answers(right, module.compile(bound)())
-            if problem:
-                wrong[bound] = problem
-    assert not wrong
+    rights = answer_all(bounds, stored)
+    # With indexes some are asked in another way.
+    indexed = [{"create_indices": "after"}] if can.indices is Support.FULL else []
+    for options in [{}, *indexed]:
+        wrong = {}
+        with prepare_queries(server, workload, options) as module:
+            for bound, right in zip(bounds, rights, strict=True):
+                problem = compare_answers(right, module.compile(bound)())
+                if problem:
+                    wrong[bound] = problem
+        assert not wrong, options
 
 
 class Great(Workload):
@@ -186,7 +192,9 @@ def test_stored_events_are_recognized(server: ServerUnderTest) -> None:
         assert recognize_events(module, workload, found).parts == parts
         with pytest.raises(UnknownEvents, match="other values than events of seed 10"):
             recognize_events(module, other, found)
-        assert look_up(module, workload, parts) == Lookup(events=240, missing=0, doubled=0)
+        assert look_up(module, workload, parts) == Lookup(
+            events=240, missing=0, doubled=0, per_group=1
+        )
         more_and_less = [StoredPart(0, 0, 155), StoredPart(1, 2, 88)]
         assert look_up(module, workload, more_and_less) == Lookup(events=243, missing=5, doubled=2)
 

@@ -6,7 +6,8 @@ import uuid
 
 import pytest
 
-from ...contract import PrimaryKey, Tables
+from ...collector.lookup import look_up
+from ...contract import Lookup, PrimaryKey, Tables
 from ...errors import OptionError
 from ...histograms import merge_histograms
 from ...modules.base import Encoding, Job, Support, await_count
@@ -15,6 +16,7 @@ from ...worker.measure import Recorder
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.events import EventBlock
+from ...workloads.stored import StoredPart
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward, rows_of
 from ..inserting import insert, insert_with, requests_at_once
@@ -108,6 +110,22 @@ def test_every_way_of_inserting_stores_the_events(
             for time, device, number, _ in rows_of(block)
         ]
         assert sorted(keys) == sorted(expected)
+
+
+def test_events_are_looked_up_in_all_tables(server: ServerUnderTest) -> None:
+    workload = Temperature(seed=5, device_spread=3)
+    batch = batch_of(server.module_type.ENCODINGS[0], 5)
+    job = new_job(workload.schema, batch=batch, tables=Tables.MULTIPLE)
+    observer = server.module(as_observer(job))
+    observer.open()
+    observer.prepare()
+    insert_with(server.module(job), workload, 23)
+    assert await_count(observer.count, 23, observer.settle_s) == 23
+    found = look_up(observer, workload, [StoredPart(0, 0, 23)])
+    assert found == Lookup(events=23, missing=0, doubled=0, per_group=1)
+    found = look_up(observer, workload, [StoredPart(0, 0, 20), StoredPart(1, 0, 2)])
+    assert (found.missing, found.doubled) == (2, 3)
+    observer.close()
 
 
 def test_every_way_of_inserting_holds_several_requests_in_flight(

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ...contract import Role
+from ...collector.indexing import Indexing
+from ...contract import Role, RunSettings, make_groups
 from ...errors import OptionError, SimulatorError
 from ...modules.base import AnyModule, Support, await_count
 from ...workloads import WORKLOADS
@@ -85,9 +86,21 @@ def prepare_queries(
     """The module, ready for queries."""
     module = server.module(new_job(workload.schema, role=Role.READ), options=options)
     module.open()
-    module.prepare_queries()
-    yield module
-    module.close()
+    try:
+        module.prepare_queries()
+        find_indexing(module).prepare_queries()
+        yield module
+    finally:
+        module.close()
+
+
+def find_indexing(module: AnyModule) -> Indexing:
+    """What the collector does about indexes, in a run with the module's job."""
+    groups = make_groups(module.job.load)
+    run = RunSettings(
+        run_id="suite", token="t", target="t", module=module.name, options={}, groups=groups
+    )
+    return Indexing(run, module)
 
 
 def right_answer(module: AnyModule, query: str) -> Answer:
@@ -201,7 +214,7 @@ def test_the_parts_try_the_limits_of_the_queries() -> None:
 
 @pytest.mark.parametrize("kind", PARTS)
 def test_answers(server: ServerUnderTest, kind: type[Workload]) -> None:
-    """Without indices and with them. What is tuned for an index is only there with it."""
+    """Without indexes and with them, by which some are asked in another way."""
     names = [
         name
         for name in server.queries_of(server.module_type)
@@ -214,7 +227,7 @@ def test_answers(server: ServerUnderTest, kind: type[Workload]) -> None:
     plain = [name for name in names if not name.endswith("-tuned")]
     rounds: list[tuple[dict[str, Any], list[str]]] = [({}, plain)]
     if server.module_type.CAPABILITIES.indices is Support.FULL:
-        rounds.append(({"create_indices": True}, names))
+        rounds.append(({"create_indices": "after"}, names))
     else:
         assert plain == names
     for options, asked in rounds:
@@ -226,38 +239,6 @@ def test_answers(server: ServerUnderTest, kind: type[Workload]) -> None:
                 assert compare_answers(right_answer(module, name), found) is None
 
 
-def test_indices_are_made_when_asked_for_and_once(server: ServerUnderTest) -> None:
-    if server.module_type.CAPABILITIES.indices is not Support.FULL:
-        pytest.skip("no indices")
-    workload = workload_of("count-events")
-    fill(server, workload)
-    with prepare_queries(server, workload):
-        assert not server.indices("events")
-    for _ in range(2):
-        with prepare_queries(server, workload, {"create_indices": "true"}):
-            assert server.indices("events") == {"events_device_ts", "events_temp"}
-
-
-def test_each_workload_has_its_own_indices(server: ServerUnderTest) -> None:
-    """In one database, whichever is asked about first."""
-    if server.module_type.CAPABILITIES.indices is not Support.FULL:
-        pytest.skip("no indices")
-    for workload in (workload_of("count-events"), workload_of("last-point")):
-        fill(server, workload)
-        with prepare_queries(server, workload, {"create_indices": True}):
-            assert server.indices(workload.schema.table)
-
-
-def test_a_tuned_query_needs_the_indices_that_it_is_tuned_for(server: ServerUnderTest) -> None:
-    tuned = [name for name in server.queries_of(server.module_type) if name.endswith("-tuned")]
-    if not tuned:
-        pytest.skip("no tuned queries")
-    job = new_job(Temperature.schema)
-    assert not set(tuned) & set(server.module(job).queries())
-    with pytest.raises(OptionError, match="create_indices=true"):
-        server.module(new_job(Temperature.schema, queries=tuned[:1])).queries()
-
-
 def test_all_queries_are_there_in_order(server: ServerUnderTest, workload_name: str) -> None:
     """Those that the module claims to have, in the workload's order, variants behind."""
     schema = TESTED[workload_name].schema
@@ -265,7 +246,7 @@ def test_all_queries_are_there_in_order(server: ServerUnderTest, workload_name: 
         pytest.skip("its queries are described, and claimed by shape")
     claimed = server.queries_of(server.module_type)
     names = [name for name in claimed if name.removesuffix("-tuned") in schema.queries]
-    indexed = {"create_indices": True} if len(names) > len(schema.queries) else {}
+    indexed = {"create_indices": "before"} if len(names) > len(schema.queries) else {}
     assert list(server.module(new_job(schema), options=indexed).queries()) == names
     plain = [name for name in names if not name.endswith("-tuned")]
     assert plain == [name for name in schema.queries if name in plain]

@@ -25,8 +25,13 @@ def test_the_size_on_disk_grows_with_the_events(server: ServerUnderTest) -> None
     sizes = [_store(server, observer, workload, number) for number in (1, 2)]
     if server.compacts and observer.compact():
         sizes.append(observer.storage())
-    observer.close()
     fill = server.events_for_size
+    amid = observer.storage_amid()
+    observer.close()
+    if amid.reason is None:
+        # Nothing is written any more, so it is what is on disk.
+        assert amid.total_bytes == pytest.approx(sizes[-1].total_bytes, rel=0.1)
+        assert amid.level is None or 0 <= amid.level.events <= 2 * fill or amid.shared
     assert all(size.reason is None and size.source for size in sizes)
     first, second = (size.total_bytes or 0 for size in sizes[:2])
     assert 0 < first < second

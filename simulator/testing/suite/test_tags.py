@@ -175,7 +175,7 @@ def test_own_queries_have_the_same_answers(server: ServerUnderTest) -> None:
         fill(server, workload)
         indexable = server.module_type.CAPABILITIES.indices is Support.FULL
         for indexed in (False, True) if indexable else (False,):
-            options = {"create_indices": indexed} if indexable else {}
+            options = {"create_indices": "after" if indexed else "no"} if indexable else {}
             with prepare_queries(server, workload, options) as module:
                 queries = module.queries()
                 assert list(queries) == (own if indexed else list(kind.schema.queries))

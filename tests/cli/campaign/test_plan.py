@@ -120,7 +120,7 @@ def test_what_is_left(done: list[str], failed: list[str], left: list[str]) -> No
         ("targets: [a, a]\nsteps:\n- insert: {}\n", ["a is there twice"]),
         (HEAD + "order: random\n", ["c.yaml:4: order", "interleaved"]),
         (HEAD + "repeats: 0\n", ["c.yaml:4: repeats", "greater than or equal to 1"]),
-        ("targets: [", ["c.yaml:1: no valid YAML"]),
+        ("targets: [", ["c.yaml:1: not valid YAML"]),
         ("- 1\n", ["c.yaml:1: a campaign is keys with values"]),
         (HEAD + "options: {btach: 1}\n", ["options: btach is no option", "did you mean batch?"]),
         (HEAD + "- query: {batch: 1}\n", ["step query: batch is no option of query"]),
@@ -184,6 +184,23 @@ def test_a_series_over_nodes_has_a_candidate_for_each_number(tmp_path: Path) -> 
         assert (
             {one.variant for one in block[:2]} == {one.variant for one in block[2:]} == {"a", "b"}
         )
+
+
+@pytest.mark.parametrize(
+    ("own", "there"),
+    [
+        ("{image: mine:1}", ("local", "small", "mine:1")),
+        ("{size: default}", ("local", "default", None)),
+        ("true", ("local", "small", None)),
+    ],
+)
+def test_what_a_target_says_of_its_installation_goes_over_what_the_campaign_says(
+    tmp_path: Path, own: str, there: tuple[str, str, str | None]
+) -> None:
+    text = INSTALLED.replace("{target: cassandra_async}", f"{{install: {own}}}")
+    found = _read(text, tmp_path).find_installation("cassandra")
+    assert found is not None
+    assert (found.variant, found.size, found.image) == there
 
 
 def test_what_is_installed_follows_from_the_recipe(tmp_path: Path) -> None:

@@ -1,15 +1,15 @@
-"""What a search comes to: the figures, the words, what weakens it, and where results show it."""
+"""What a search comes to: the figures, the words, its limitations, and where results show it."""
 
 from __future__ import annotations
 
 import pytest
 
 from cli.results.capacity import Capacity
+from cli.results.caveats import Kind
 from cli.results.comparison import compare
 from cli.results.export import list_rows
 from cli.results.model import Result
-from cli.results.verdicts import find_weaknesses, summarize_doubts
-from cli.results.weakness import Kind
+from cli.results.verdicts import find_caveats, summarize_doubts
 from cli.show.capacity import describe_capacity, tabulate_capacity
 from cli.show.comparison import describe_comparison
 from cli.show.stored import describe_result
@@ -29,7 +29,7 @@ def found_in(result: Result) -> Capacity:
 
 
 def kinds(result: Result) -> set[Kind]:
-    return {one.kind for one in find_weaknesses(result)}
+    return {one.kind for one in find_caveats(result)}
 
 
 def test_the_answer_in_devices_on_disk_by_cpu_and_money() -> None:
@@ -46,11 +46,11 @@ def test_the_answer_in_devices_on_disk_by_cpu_and_money() -> None:
     assert (found.database_cpus, found.events_per_s_per_cpu) == (2.0, low / 2)
     assert found.events_per_cost == low * 1800
     said = describe_capacity(result)
-    assert said[0] == f"Capacity: {low:,.10g} events/s within p99=100ms; {high:,.10g} don't hold."
+    assert said[0] == f"Capacity: {low:,.10g} events/s within p99=100ms; {high:,.10g} doesn't hold."
     assert said[1] == (
         f"{low:,.10g} events/s are {low * 0.45:,.0f} devices that send an event every 0.45 s; 428 GB a day on"
-        f" disk; {low / 2:,.0f} events/s for each of the database's 2 CPUs; {low * 1800:,.0f} events for"
-        " one unit of money (2 an hour)."
+        f" disk; {low / 2:,.0f} events/s for each of the database's 2 CPUs; 0.011 per million"
+        " events (at 2 an hour)."
     )
     # No step was at its limit but for the closed loop.
     assert said[2].startswith(
@@ -72,10 +72,36 @@ def test_each_step_is_a_row_with_its_verdict() -> None:
     assert table.rows[0][:2] == ["-", "closed loop"]
     assert table.rows[0][-1] == "-"
     assert table.rows[1] == [
-        "1", "70,000", "70,000", "14", "140", "280", "1.25", "20%", "28 ms", "0%",
+        "1", "70,000", "70,000", "70,000", "14", "140", "280", "1.25", "20%", "28 ms", "0%",
         "p99 140 ms; p90 28 ms",
     ]  # fmt: skip
     assert table.rows[2][-1] == "holds"
+
+
+def test_what_was_due_by_chance_stands_beside_the_rate() -> None:
+    result = capacity()
+    found = found_in(result)
+    for step in found.steps_at_answer:
+        (run,) = [one for one in result.insert_runs if one.run == step.run]
+        assert run.offered is not None and run.window_s is not None
+        run.offered.due = int(1.08 * (step.rate_per_s or 0) * run.window_s)
+    due = 1.08 * (found.events_per_s or 0)
+    table = tabulate_capacity(result, terminal=False)
+    assert list(table.headers)[1:3] == ["Rate", "Offered/s"]
+    assert [f"{found.events_per_s:,.10g}", f"{due:,.0f}"] in [list(row[1:3]) for row in table.rows]
+    (said,) = [line for line in describe_capacity(result) if "chance" in line]
+    assert said == (
+        f"By the chance of their arrivals {due:,.0f} events/s were due in the"
+        f" {len(found.steps_at_answer)} steps at this rate."
+    )
+
+
+def test_a_step_without_a_verdict_says_why() -> None:
+    result = capacity()
+    step = found_in(result).steps[1]
+    step.holds, step.reasons = None, ["too few requests: 3, and 100 are needed"]
+    table = tabulate_capacity(result, terminal=False)
+    assert table.rows[1][-1] == "no verdict; too few requests: 3, and 100 are needed"
 
 
 def test_a_client_that_was_the_limit_makes_it_at_least() -> None:
@@ -102,9 +128,10 @@ def test_too_few_steps_make_it_unsure() -> None:
 def test_no_rate_or_each_rate() -> None:
     none = capacity(limits=["p50=1us"])
     assert found_in(none).events_per_s is None
-    assert write_headline(none) == "no rate holds within p50=0.001ms"
+    # Below 520 events/s a step would have too few requests.
+    assert write_headline(none) == "below 520 events/s within p50=0.001ms"
     assert describe_capacity(none)[0].startswith(
-        "No rate that was tried holds within p50=0.001ms: not even 400 events/s"
+        "Capacity: below 520 events/s within p50=0.001ms; lower rates have too few requests in a step"
     )
     assert none.valid
     below = capacity(limits=["p50=1us"], max_steps=2)
@@ -125,15 +152,15 @@ def test_steps_that_say_otherwise_are_told() -> None:
     found.steps[2].holds = True
     found.steps[2].rate_per_s = 90_000
     found.contradicting = [found.steps[2].run]
-    (told,) = [one.text for one in find_weaknesses(result) if one.kind is Kind.UNSTABLE]
+    (told,) = [one.text for one in find_caveats(result) if one.kind is Kind.UNSTABLE]
     assert told == (
-        "1 step says otherwise (90,000 held): the database seems to have become slower meanwhile"
+        "1 step contradicts this (90,000 held): the database seems to have become slower meanwhile"
     )
 
 
 def test_a_p99_of_few_requests_is_said_to_be_one() -> None:
     result = capacity(at=3_000)
-    (told,) = [one.text for one in find_weaknesses(result) if one.kind is Kind.FEW_RUNS]
+    (told,) = [one.text for one in find_caveats(result) if one.kind is Kind.FEW_RUNS]
     assert "requests, of which the slowest are few: a longer --step-duration" in told
 
 
@@ -151,7 +178,7 @@ def test_results_show_compare_and_the_export_know_it() -> None:
     compared = describe_comparison(["one", "two"], [result, capacity(at=30_000)], markdown=False)
     for part in (
         "one (PostgreSQL 18.4)",
-        "Not any more",
+        "Lowest that failed",
         "p99=100ms",
         "428 GB",
         "24,750",
@@ -159,7 +186,7 @@ def test_results_show_compare_and_the_export_know_it() -> None:
     ):
         assert part in compared
     # Nothing has a cost.
-    assert "Events/money" not in compared
+    assert "Cost/million" not in compared
     rows = list_rows(stored(result))
     assert (rows[0]["rate_per_s"], rows[0]["holds"]) == (None, None)
     assert (rows[1]["rate_per_s"], rows[1]["holds"]) == (70_000, False)
@@ -177,8 +204,9 @@ def test_capacities_are_compared_by_their_intervals() -> None:
     assert second.above_per_s
     assert str(one.place) == "capacity"
     assert one.speed.value == pytest.approx(second.events_per_s / first.events_per_s)
-    assert one.speed.ci95 == pytest.approx(
+    assert one.speed.interval == pytest.approx(
         (second.events_per_s / first.above_per_s, second.above_per_s / first.events_per_s)
     )
     assert one.verdict == "slower"
     assert same[0].verdict == "no difference shown"
+    assert same[0].speed.alike

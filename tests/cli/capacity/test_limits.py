@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from cli.capacity.limits import check_limits, judge_run, parse_limit
-from simulator.contract import Client, LatencyMs, Offered, QueryFigures, ReadRun
+from simulator.contract import Client, LatencyMs, Load, Offered, QueryFigures, ReadRun, Role
 from simulator.errors import OptionError
 
 from ...helpers import insert_run
 
 
 def offered(**changes: Any) -> Offered:
-    values = {"rate_per_s": 500, "due": 1000, "achieved": 1000, "backlog_max": 9,
+    values = {"rate_per_s": 500, "due": 10_000, "achieved": 10_000, "backlog_max": 9,
               "backlog_growth": 3, "saturated": False}  # fmt: skip
     return Offered.model_validate(values | changes)
 
@@ -78,10 +78,10 @@ def test_limits_of_queries_need_readers_who_ask_them() -> None:
         ("p99=2.9ms", {}, ["p99 3 ms"]),
         ("p99_9=3.9ms", {}, ["p99_9 4 ms"]),
         ("service_p99=1ms", {}, ["service_p99 1.25 ms"]),
-        # 1,000 events in requests of 100, and one that failed: 1 of 11.
-        ("error_share=10%", {"errors": {"connection_lost": 1}}, []),
-        ("error_share=9%", {"errors": {"connection_lost": 1}}, ["error_share 9.09%"]),
-        ("p99=3ms", {"offered": offered(saturated=True, achieved=800)},
+        # 1,000 events in requests of 10, and 10 that failed: 10 of 110.
+        ("error_share=10%", {"errors": {"connection_lost": 10}}, []),
+        ("error_share=9%", {"errors": {"connection_lost": 10}}, ["error_share 9.09%"]),
+        ("p99=3ms", {"offered": offered(saturated=True, achieved=8000)},
          ["saturated: 80% of what was due was done"]),
         ("p99=3ms", {"offered": offered(saturated=True)}, ["saturated: the backlog grew by 3"]),
         ("p99=3ms", {"valid": False, "invalid_reasons": ["lost"], "latency_ms": None},
@@ -95,9 +95,51 @@ def test_a_step_holds_if_it_is_valid_not_saturated_and_within_limits(
 ) -> None:
     service = LatencyMs(p50=0.5, p90=0.75, p99=1.25, p99_9=2.0, max=3.0)
     run = insert_run(**({"offered": offered(), "service_ms": service} | changes))
-    verdict = judge_run(run, None, [parse_limit(limit)], per_request=100)
+    verdict = judge_run(run, None, [parse_limit(limit)], per_request=10)
     assert verdict.reasons == reasons
     assert verdict.holds is (not reasons)
+
+
+@pytest.mark.parametrize(
+    ("limit", "due", "changes", "holds", "reasons"),
+    [
+        # Three requests decide nothing, whatever they look like.
+        ("p50=1s", 30, {}, None, ["too few requests: 3, and 100 are needed"]),
+        ("p50=1s", 30, {"saturated": True}, None, ["too few requests: 3, and 100 are needed"]),
+        ("p99=1s", 990, {}, None, ["too few requests: 99, and 100 are needed"]),
+        ("p99=1s", 1000, {}, True, []),
+        ("p99_9=1s", 1000, {}, None, ["too few requests: 100, and 1,000 are needed"]),
+    ],
+)
+def test_no_verdict_rests_on_too_few_requests(
+    limit: str, due: int, changes: dict[str, Any], holds: bool | None, reasons: list[str]
+) -> None:
+    run = insert_run(offered=offered(due=due, achieved=due, **changes))
+    verdict = judge_run(run, None, [parse_limit(limit)], per_request=10)
+    assert (verdict.holds, verdict.reasons) == (holds, reasons)
+
+
+def test_a_query_that_was_asked_too_rarely_has_no_p99() -> None:
+    """Unless a lower percentile breaks the limit already."""
+    few = LatencyMs(p50=10, p90=900, max=950)
+    query = QueryFigures(query="last", executions=40, latency_ms=few)
+    read = ReadRun(workers=1, run=1, valid=True, invalid_reasons=[], queries=[query])
+    run = insert_run(offered=offered())
+    verdict = judge_run(run, read, [parse_limit("query:last:p99=1s")], 1)
+    assert verdict.holds is None
+    assert verdict.reasons == ["query:last:p99 is not known of fewer than 100 requests"]
+    verdict = judge_run(run, read, [parse_limit("query:last:p99=500ms")], 1)
+    assert (verdict.holds, verdict.reasons) == (False, ["query:last:p90 900 ms"])
+
+
+def test_a_limit_on_a_query_needs_a_rate_that_asks_it_often_enough() -> None:
+    limit = parse_limit("query:last:p99=1s")
+    readers = Load(role=Role.READ, rate_per_s=5.0, duration_s=30.0, warm_up_s=5.0)
+    check_limits([limit], ["last"], readers)
+    with pytest.raises(OptionError) as caught:
+        check_limits([limit], ["last", "other"], readers)
+    assert "asked 62 times" in str(caught.value)
+    assert "longer --step-duration or a higher --query-rate" in str(caught.value)
 
 
 def test_readers_have_limits_too() -> None:
@@ -117,5 +159,5 @@ def test_readers_have_limits_too() -> None:
          "throttled_share": None, "bound": True}
     )  # fmt: skip
     verdict = judge_run(run, read, [], 1)
-    assert verdict.reasons == ["readers saturated: 1% of what was due was done"]
+    assert verdict.reasons == ["readers saturated: 0% of what was due was done"]
     assert verdict.client_bound

@@ -13,7 +13,7 @@ import pytest
 from cli.capacity.answer import find_answer
 from cli.capacity.course import Course, Quest
 from cli.capacity.limits import parse_limit
-from cli.capacity.measuring import find_capacity
+from cli.capacity.measuring import derive_seed, find_capacity
 from cli.config import ExecutorName, Target
 from cli.disturbances import Disturber
 from cli.errors import RunFailed
@@ -94,7 +94,7 @@ def search(database: SimulatedDatabase, course: Course, place: Path) -> None:
     target = Target("x", "postgres", ExecutorName.LOCAL, {})
     folder = ResultFolder(place, datetime.now(UTC), "capacity", "x")
     disturb = partial(Disturber, [], {}, Interrupts())
-    running = Running(target, database, folder, {}, "now", request, disturb, look_up=False)
+    running = Running(target, database, folder, {}, "now", request, disturb, False, "capacity")
     find_capacity(course, running, PlainDisplay(course.quest.loads))
 
 
@@ -115,7 +115,8 @@ def test_all_steps_are_alike_but_for_rate_and_seed(
     assert [load.warm_up_s for load in loads] == [2.0, 2.0]
     assert [load.rate_per_s for load in loads] == [None, 5]
     for number, one in enumerate(others, 2):
-        assert one.data == DataSet(seed=7 + number, prefill=500)
+        seed = derive_seed(7, "x", None, "", number)
+        assert one.data == DataSet(seed=seed, prefill=500)
         assert one.data.clean
         writers, asking = (group.load for group in one.groups)
         assert writers == WRITERS.model_copy(update={"rate_per_s": writers.rate_per_s})
@@ -127,9 +128,36 @@ def test_all_steps_are_alike_but_for_rate_and_seed(
     assert [run.run for run in course.runs] == list(range(1, len(database.asked) + 1))
     assert [read.run for read in course.reads] == [run.run for run in course.runs]
     assert [step.run for step in answer.steps] == [run.run for run in course.runs]
+    assert [step.seed for step in answer.steps[1:]] == [one.data.seed for one in others]
     told = capsys.readouterr().err.splitlines()
     assert told[0] == "closed loop: 10,000 inserts/s"
     assert told[1] == "step 1 of at most 24, 7,000 events/s: doesn't hold: p99 200 ms"
+
+
+def test_each_search_begins_with_a_seed_of_its_own() -> None:
+    """The same search is the same again; a campaign's repetitions, which have labels, are not."""
+    seeds = [
+        derive_seed(7, *search, number)
+        for search in (("x", "x capacity 1", ""), ("x", "x capacity 2", ""), ("y", None, ""),
+                       ("x", None, "trial 1"), ("x", None, "trial 2"))
+        for number in range(1, 25)
+    ]  # fmt: skip
+    assert len(set(seeds)) == len(seeds)
+    assert max(seeds) < 2**48
+    assert derive_seed(7, "y", None, "", 3) == seeds[2 * 24 + 2]
+
+
+def test_steps_with_too_few_requests_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    """10,000 events/s in batches of 5,000 are 34 requests in the 24 s of the first step."""
+    course = Course(Quest(WRITERS.model_copy(update={"batch": 5_000}), DataSet()))
+    database = SimulatedDatabase()
+    with pytest.raises(RunFailed) as refused:
+        search(database, course, tmp_path)
+    said = str(refused.value)
+    assert "at 7,000 events/s, the first rate to try, a step measures 34 requests in 24 s" in said
+    assert "Give --step-duration 233s or longer, a smaller --batch (now 5,000), or more" in said
+    assert len(database.asked) == 1
+    assert not course.tried
 
 
 def test_a_rate_that_breaks_the_database_does_not_hold(tmp_path: Path) -> None:

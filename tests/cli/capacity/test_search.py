@@ -167,6 +167,6 @@ def test_the_test_is_wrong_as_rarely_as_it_says(share: float) -> None:
 
 
 def test_the_lowest_rate_has_enough_requests_for_a_p99_if_the_database_can() -> None:
-    assert find_lowest(100_000, 1, 25.0) == pytest.approx(100_000 / 1024)
-    assert find_lowest(100_000, 100, 25.0) == 400
-    assert find_lowest(1_000, 100, 25.0) == 125
+    assert find_lowest(100_000, 1, 25.0, 100) == pytest.approx(100_000 / 1024)
+    assert find_lowest(100_000, 100, 25.0, 100) == 520
+    assert find_lowest(1_000, 100, 25.0, 100) == 520

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from cli.cluster import merge_chart_values
+from cli.cluster import Place, merge_chart_values
+from cli.errors import ConfigError
+from cli.executors.kubernetes import KubernetesExecutor
 from cli.executors.kubernetes.capacity import (
     Refusal,
     count_requests,
@@ -16,6 +18,7 @@ from cli.executors.kubernetes.capacity import (
     find_refusal,
     read_cluster,
 )
+from cli.signals import Interrupts
 
 NAMESPACE = "bench"
 
@@ -248,3 +251,54 @@ def test_requests_of_a_pod_with_all_kinds_of_containers() -> None:
     assert count_requests(overhead)["cpu"] == Decimal("0.75")
     for_all = {"containers": two, "resources": {"requests": {"cpu": "4"}}}
     assert count_requests(for_all)["cpu"] == 4
+
+
+POOL = {"karpenter.sh/nodepool": "clients"}
+
+
+@pytest.mark.parametrize(
+    ("values", "nodes", "may_grow"),
+    [
+        # A pool that has no node yet.
+        ({"nodeSelector": {"pool": "clients"}}, [node()], True),
+        ({}, [node(taints=[{"key": "gpu", "effect": "NoSchedule"}])], True),
+        # More workers than there is room for: where nodes may be added, and where nobody does.
+        ({}, [node(labels=POOL)], True),
+        ({}, [node()], False),
+        ({"nodeSelector": {"own": "yes"}}, [node(labels=POOL), node("b", labels={"own": "yes"})], False),
+    ],
+)  # fmt: skip
+def test_what_an_autoscaler_may_satisfy_is_told_from_what_it_can_not(
+    values: dict[str, Any], nodes: Sequence[Mapping[str, Any]], may_grow: bool
+) -> None:
+    found = refusal([16], nodes, **values)
+    assert found is not None
+    assert found.may_grow is may_grow
+
+
+@pytest.fixture
+def executor(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], KubernetesExecutor]:
+    """For a pool that has no node yet, and this patience."""
+    monkeypatch.setattr("cli.executors.kubernetes.read_nodes", lambda _: read_cluster([node()], []))
+
+    def make(patience: str) -> KubernetesExecutor:
+        values = {"nodeSelector": {"pool": "clients"}, "scheduling_patience": patience}
+        executor = KubernetesExecutor(Interrupts(), Place(NAMESPACE), values)
+        monkeypatch.setattr(executor, "_client", None, raising=False)
+        return executor
+
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    return make
+
+
+def test_a_node_is_waited_for_unless_the_user_has_no_patience(
+    executor: Callable[[str], KubernetesExecutor], capsys: pytest.CaptureFixture[str]
+) -> None:
+    executor("5m").check_capacity([1])
+    told = capsys.readouterr().err
+    assert "lacks the label pool=clients" in told
+    assert "waiting for a node, 5 min at most (`kubernetes: scheduling_patience:`" in told
+    with pytest.raises(ConfigError, match="lacks the label pool=clients"):
+        executor("0s").check_capacity([1])
+    with pytest.raises(ConfigError, match="scheduling_patience: 'soon'"):
+        executor("soon")

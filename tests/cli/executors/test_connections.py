@@ -50,7 +50,7 @@ def look(at: float, traffic: dict[int, tuple[int, int]] | None) -> TrafficLook:
 def test_traffic_is_that_of_all_connections_in_the_window() -> None:
     counted = [look(n, {1: (1000 + 100 * n, 7 * n), 2: (50 * n, 0)}) for n in range(11)]
     assert sum_traffic(counted, 102.0, 108.0) == (900, 42)
-    # Of one that begins in mid-run all counts.
+    # Of one that begins during the run all counts.
     later = [look(n, {1: (0, 0), **({2: (70 * (n - 4), 0)} if n > 4 else {})}) for n in range(11)]
     assert sum_traffic(later, 100.0, 110.0) == (420, 0)
 

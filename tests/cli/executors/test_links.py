@@ -33,7 +33,7 @@ def test_what_is_not_known_is_not_told() -> None:
     assert find_link_share([], 0, 1) is None
     assert find_link_share(STEADY[:3], 0, 10) is None
     assert find_link_share([LinkLook(float(n), {}) for n in range(11)], 0, 10) is None
-    # It came in mid-run, and has counted before.
+    # It came during the run, and has counted before.
     new = [LinkLook(0.0, {}), *looks((1.0, 10**9, 10**9), (2.0, 10**9, 10**9))]
     assert find_link_share(new, 0, 2) == 0.0
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from cli.executors.kubernetes.problems import event_problem, pod_problem
+from cli.executors.watching import Problem
+from cli.pods import has_ended, is_running
 
 MISSING = 'MountVolume.SetUp failed for volume "settings" : secret "adx-secret" not found'
 NOT_YET = (
@@ -14,6 +16,10 @@ NOT_YET = (
     " waiting for the condition"
 )
 QUOTA = "Error creating: pods is forbidden: exceeded quota: small"
+
+
+def judge(pod: dict[str, Any]) -> Problem | None:
+    return pod_problem(pod, scheduling_patience_s=300.0)
 
 
 def event(reason: str, message: str, kind: str = "Pod") -> dict[str, Any]:
@@ -63,16 +69,57 @@ def test_a_pod_that_can_not_be_scheduled_says_what_to_set(
     condition = {
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said
     }  # fmt: skip
-    problem = pod_problem(
+    problem = judge(
         {
-            "metadata": {"name": "it"},
-            "spec": {"containers": [{"name": component}]},
+            "metadata": {"name": "it", "labels": {"app.kubernetes.io/component": component}},
+            # What was injected may stand first.
+            "spec": {"containers": [{"name": "mesh"}, {"name": component}]},
             "status": {"phase": "Pending", "conditions": [condition]},
         }
     )
     assert problem is not None
+    assert problem.patience_s == 300.0
     first, *rest = problem.text.splitlines()
     assert first == f"pod it can't be scheduled: {said}"
     assert len(rest) == bool(remedies)
     for remedy in remedies:
         assert remedy in rest[0] and "config.yaml" in rest[0]
+
+
+def pod_with(phase: str, own: dict[str, Any], injected: dict[str, Any]) -> dict[str, Any]:
+    """A worker's pod with another container before its own, in these states."""
+    return {
+        "metadata": {"name": "it", "labels": {"app.kubernetes.io/component": "worker"}},
+        "status": {
+            "phase": phase,
+            "containerStatuses": [
+                {"name": "mesh", "image": "mesh:1", "state": injected},
+                {"name": "worker", "image": "ours:1", "state": own},
+            ],
+        },
+    }
+
+
+RUNNING: dict[str, Any] = {"running": {}}
+FAILED: dict[str, Any] = {"terminated": {"exitCode": 1, "reason": "Error"}}
+DONE: dict[str, Any] = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+
+
+def test_an_injected_container_matters_only_while_it_keeps_the_pod_from_starting() -> None:
+    assert judge(pod_with("Running", RUNNING, FAILED)) is None
+    killed: dict[str, Any] = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    assert judge(pod_with("Running", RUNNING, killed)) is None
+    own = judge(pod_with("Running", killed, RUNNING))
+    assert own is not None and own.text.endswith("out of memory; raise resources.memory")
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    injected = judge(pod_with("Pending", {"waiting": {"reason": "x"}}, waiting))
+    assert injected is not None
+    assert injected.text == "pod it, injected container mesh: ImagePullBackOff: no such image"
+
+
+def test_a_pod_has_ended_with_its_own_container() -> None:
+    assert has_ended(pod_with("Running", DONE, RUNNING))
+    assert not has_ended(pod_with("Running", RUNNING, DONE))
+    assert is_running(pod_with("Running", RUNNING, DONE))
+    assert not is_running(pod_with("Running", DONE, RUNNING))
+    assert has_ended({"metadata": {"name": "it"}, "status": {"phase": "Failed"}})

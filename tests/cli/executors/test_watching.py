@@ -82,7 +82,7 @@ def test_a_problem_ends_it_when_it_has_lasted() -> None:
     parts.events.put(Noticed(("worker 1", Problem("worker 1 ended", 0.4))))
     began = time.monotonic()
     assert failure(parts) == "worker 1 ended"
-    assert 0.4 <= time.monotonic() - began < 2
+    assert time.monotonic() - began >= 0.4
 
 
 def test_a_problem_that_passes_does_not() -> None:

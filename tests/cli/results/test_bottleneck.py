@@ -94,7 +94,7 @@ def test_the_evidence_has_both_sides() -> None:
     found = find_bottleneck(make_run(0.5))
     assert found is not None
     assert "the database used 50% of 2 CPUs, 3.14 µs of CPU per event" in found.evidence
-    assert "the workers 20% of a CPU each" in found.evidence
+    assert "the busiest worker 20% of a CPU" in found.evidence
     assert "more requests in flight" in found.evidence
 
 
@@ -114,7 +114,7 @@ def test_the_evidence_names_pods_and_links() -> None:
     assert found is not None
     assert found.evidence == (
         "the database's busiest link carried 90% of what it can; the database used 10% of 6 CPUs,"
-        " its busiest pod d/1 30% of its own, 25 MB/s over its network; the workers 20% of a CPU each"
+        " its busiest pod d/1 30% of its own, 25 MB/s over its network; the busiest worker 20% of a CPU"
     )
     found = find_bottleneck(make_run(None, machines=[LINKED]))
     assert found is not None

@@ -76,7 +76,9 @@ def test_of_a_single_worker_each_execution_is_a_sample() -> None:
 
 def test_a_difference_that_is_not_shown() -> None:
     found = one([inserts({1: [100.0, 130.0]}), inserts({1: [110.0, 140.0]})])
-    assert found.verdict == "no difference shown"
+    assert found.verdict == "undecided"
+    narrow = one([inserts({1: [100.0, 101.0]}), inserts({1: [100.5, 101.5]})])
+    assert narrow.verdict == "no difference shown"
     assert found.runs_for_five_percent is not None
     assert found.runs_for_five_percent > 50
 
@@ -84,7 +86,7 @@ def test_a_difference_that_is_not_shown() -> None:
 def test_single_runs_can_not_tell() -> None:
     found = one([inserts({1: [100.0]}), inserts({1: [200.0]})])
     assert found.verdict == "not known: needs 2 runs"
-    assert found.speed.ci95 is None
+    assert found.speed.interval is None
     assert found.runs_for_five_percent is None
 
 

@@ -45,7 +45,7 @@ def find(results: Sequence[Result]) -> dict[str, Condition]:
         ({"environment": environment(database={"settings": {"fsync": "off"}})}, "durability", "fsync"),
         ({"options": {"batch": 1000}}, "batch", "batch"),
         ({"options": {"insert_mode": "values_lists"}}, "batch", "insert_mode"),
-        ({"options": {"primary_key": "none"}}, "key", "primary_key"),
+        ({"options": {"primary_key": "none"}}, "schema", "primary_key"),
         ({"executor": "kubernetes"}, "client", "executor"),
         ({"environment": environment(client={"python": "3.11.0"})}, "client", "Python"),
         ({"environment": environment(tool={"commit": "other"})}, "client", "tool commit"),
@@ -87,7 +87,7 @@ def test_each_condition_that_differs_is_named(
         ("influxdb", "shard_group_duration_h", "database"),
         ("questdb", "o3_max_lag", "database"),
         ("timescaledb", "insert_mode", "batch"),
-        ("postgres", "primary_key_constraint", "key"),
+        ("postgres", "primary_key_constraint", "schema"),
     ],
 )
 def test_an_option_is_of_the_kind_that_it_declares(
@@ -233,7 +233,7 @@ def test_where_tags_are_is_a_condition_that_older_results_do_not_state() -> None
         of_module("postgres", options) for options in ({}, {"tags": "row"}, {"tags": "table"})
     )
     assert find([old, row]) == {}
-    assert find([old, table]) == find([row, table]) == {"tags": Condition.WORKLOAD}
+    assert find([old, table]) == find([row, table]) == {"tags": Condition.SCHEMA}
 
 
 def test_the_modules_batch_is_not_the_commands() -> None:
@@ -268,3 +268,29 @@ def test_a_warning_shows_all_values() -> None:
     (warning, order) = list_differences(["a", "b", "c"], results)
     assert warning == "warning: batch differs: batch: 10 / 100 / -"
     assert order == "(in the order a / b / c; -: not set or not known)"
+
+
+def with_indexes(module: str, created: object, indexes: list[str] | None) -> Result:
+    """A result whose tables were found to have these; None: an older one, which doesn't say."""
+    found = of_module(module, {"create_indices": created})
+    if indexes is not None:
+        found.environment["database"]["schema"] = {"tags": "row", "indexes": indexes}
+    return found
+
+
+def test_tables_with_other_indexes_are_warned_of() -> None:
+    """Whatever the option says: a query finds those that an insert has left."""
+    plain = with_indexes("postgres", "no", ["events btree (id)"])
+    indexed = with_indexes("postgres", "no", ["events btree (device_id)", "events btree (id)"])
+    assert find([plain, indexed]) == {"indexes": Condition.SCHEMA}
+    [line, *_] = list_differences(["a", "b"], [plain, indexed])
+    assert line.startswith("warning: schema differs: indexes: events btree (id) / ")
+    before = with_indexes("postgres", "before", ["events btree (device_id)", "events btree (id)"])
+    assert find([indexed, before]) == {"create_indices": Condition.SCHEMA}
+
+
+def test_older_results_say_nothing_of_indexes_and_other_databases_in_other_words() -> None:
+    now = with_indexes("postgres", "no", ["events btree (id)"])
+    assert find([with_indexes("postgres", False, None), now]) == {}
+    assert "indexes" not in find([now, with_indexes("arangodb", "no", ["events primary (_key)"])])
+    assert find([with_indexes("postgres", True, None), now]) == {"create_indices": Condition.SCHEMA}

@@ -1,30 +1,124 @@
-"""What each step adds on disk."""
+"""What an event takes on disk: told from growth of many units of allocation, or not at all."""
 
 from __future__ import annotations
 
-from cli.results.growth import measure_growth
+import pytest
+
+from cli.results.caveats import Caveat, Kind
+from cli.results.growth import Weight, weigh_runs, weigh_together
+from cli.results.rules import find_unknown_sizes
 from cli.show.database import tabulate_storage
-from simulator.contract import InsertRun, Storage
+from simulator.contract import Allocation, InsertRun, Level, Storage
+
+PAGES = Allocation(unit_bytes=1_000, cause="files grow by 1 kB at a time")
 
 
-def run(fill_level: int, size: int | None, events: int | None) -> InsertRun:
-    return InsertRun(
-        workers=1, run=1, fill_level=fill_level, valid=True, invalid_reasons=[],
-        storage=Storage(total_bytes=size, events=events),
+def size(
+    events: int | None, total: int | None, level: Level | None = None, shared: bool = False
+) -> Storage:
+    return Storage(
+        total_bytes=total, events=events, level=level, allocation=PAGES, event_bytes=25, shared=shared
     )  # fmt: skip
 
 
-def test_a_step_adds_what_its_events_take() -> None:
-    runs = [run(0, 5000, 100), run(100, 7000, 200), run(200, 6900, 300)]
-    assert measure_growth(runs) == [None, 20.0, -1.0]
-    table = tabulate_storage(runs)
-    place = table.headers.index("Step's B/event")
-    assert [row[place] for row in table.rows] == ["-", "20.0", "-1.0"]
+def run(
+    storage: Storage | None, amid: Storage | None = None, fill_level: int = 0, number: int = 1
+) -> InsertRun:
+    events = (storage.events or 0) - fill_level if storage else 0
+    return InsertRun(
+        workers=1, run=number, fill_level=fill_level, events=events, valid=True, invalid_reasons=[],
+        storage=storage, storage_amid=amid,
+    )  # fmt: skip
 
 
-def test_runs_that_begin_anew_have_no_growth() -> None:
-    runs = [run(0, 5000, 100), run(0, 5000, 100), run(100, None, 200), run(200, 9000, 300)]
-    runs += [run(300, 9000, None), run(0, 1, 1)]
-    runs[-1].storage = None
-    assert measure_growth(runs) == [None] * 6
-    assert "Step's B/event" not in tabulate_storage(runs).headers
+def test_an_event_takes_what_the_run_grew_by_since_its_middle() -> None:
+    # A thousand bytes are there before the first event, so all bytes by all events would be 22.5.
+    [found] = weigh_runs([run(size(800, 18_000 + 10_000), size(400, 8_000 + 10_000))])
+    assert found == Weight(25.0)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"),
+    [
+        pytest.param((100, 9_900), (800, 90_000), id="the lower level is too low"),
+        pytest.param((400, 80_000), (800, 89_000), id="too little is between them"),
+        pytest.param((400, 90_000), (800, 80_000), id="it shrank"),
+        pytest.param((0, 20_000), (0, 40_000), id="of no events"),
+    ],
+)
+def test_levels_of_few_units_tell_nothing(lower: tuple[int, int], upper: tuple[int, int]) -> None:
+    [found] = weigh_runs([run(size(*upper), size(*lower))])
+    assert found.bytes_per_event is None
+    assert found.reason is not None
+
+
+def test_preallocated_files_give_a_reason_and_how_many_events_it_takes() -> None:
+    """As QuestDB: 168 MB for 71,100 events are no 2,363 bytes of each."""
+    ahead = Allocation(unit_bytes=16_000_000, cause="files grow by 16 MB")
+    storage = Storage(total_bytes=168_000_000, events=71_100, allocation=ahead, event_bytes=32)
+    runs = [run(storage, storage.model_copy(update={"events": 30_000}))]
+    [found] = weigh_runs(runs)
+    # 20 units by the 32 bytes that an event's values have.
+    reason = "not known below about 10,000,000 events: files grow by 16 MB"
+    assert found == Weight(reason=reason)
+    assert list(find_unknown_sizes(runs)) == [Caveat(Kind.NOT_KNOWN, f"bytes per event: {reason}")]
+
+
+def test_what_the_database_counts_itself_goes_before_all_bytes() -> None:
+    """Files that are allocated ahead of their events are left out, on both levels."""
+    amid = size(None, 90_000, Level(size_bytes=20_000, events=1_000))
+    [found] = weigh_runs([run(size(3_000, 95_000, Level(size_bytes=40_000, events=2_000)), amid)])
+    assert found.bytes_per_event == 20.0
+
+
+def test_a_step_is_compared_with_the_end_of_the_one_before_it() -> None:
+    flushes = Storage(reason="it would be flushed")
+    steps = [
+        run(size(1_000, 30_000), flushes),
+        run(size(2_000, 50_000), flushes, fill_level=1_000),
+        run(size(3_000, 55_000), flushes, fill_level=2_000),
+        run(size(4_000, 90_000), flushes, fill_level=1),
+    ]
+    found = weigh_runs(steps)
+    assert [one.bytes_per_event for one in found] == [None, 20.0, None, None]
+    alone = "not known from one fill level: it would be flushed; --steps gives more levels"
+    assert [one.reason for one in found] == [
+        alone, None, "not known below about 6,000 events: files grow by 1 kB at a time", alone,
+    ]  # fmt: skip
+    table = tabulate_storage(steps)
+    place = table.headers.index("B/event")
+    assert [row[place] for row in table.rows] == ["-", "20.0", "-", "-"]
+
+
+def test_indexes_and_what_compaction_leaves_have_their_share() -> None:
+    whole = run(size(4_000, 80_000), size(2_000, 40_000))
+    assert whole.storage is not None
+    whole.storage.index_bytes = 20_000
+    whole.storage_compacted = size(4_000, 60_000)
+    [found] = weigh_runs([whole])
+    assert found == Weight(20.0, index_bytes=5.0, compacted_bytes=15.0)
+    assert (found.lasting_bytes, weigh_together([whole])) == (15.0, Weight(15.0))
+
+
+def test_one_level_tells_nothing_however_many_events_there_are() -> None:
+    [found] = weigh_runs([run(size(100_000, 2_500_000))])
+    assert found.reason is not None
+    assert found.reason.startswith(
+        "not known from one fill level: no size was taken during the run"
+    )
+
+
+def test_runs_of_one_kind_tell_it_together_where_none_does_alone() -> None:
+    """As of a database that must be flushed: each run has a single level."""
+    runs = [run(size(1_000, 40_000)), run(size(3_000, 80_000), number=2)]
+    assert [one.bytes_per_event for one in weigh_runs(runs)] == [None, None]
+    assert weigh_together(runs) == Weight(20.0)
+    # Data of others may have come or gone between them.
+    others = [run(size(1_000, 40_000, shared=True)), run(size(3_000, 80_000, shared=True))]
+    assert weigh_together(others).bytes_per_event is None
+    assert weigh_together(others).reason is not None
+
+
+def test_a_size_that_is_not_told_has_a_reason_of_its_own() -> None:
+    runs = [run(None), run(Storage(reason="nobody knows")), run(size(None, None))]
+    assert weigh_runs(runs) == [Weight()] * 3

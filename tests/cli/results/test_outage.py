@@ -26,7 +26,8 @@ def make_run(
         gaps=list(gaps), marks=list(marks),
         verification=Verification(expected=100, stored=stored, ok=stored == 100),
     )  # fmt: skip
-    return run.model_copy(update={"outages": find_outages(run)})
+    found = look_up(run, 0, 0)
+    return found.model_copy(update={"outages": find_outages(found)})
 
 
 def look_up(run: InsertRun, missing: int, doubled: int) -> InsertRun:
@@ -56,6 +57,16 @@ def test_a_gap_that_began_before_counts_from_the_mark() -> None:
 
 def test_without_a_mark_there_is_no_outage() -> None:
     assert make_run([100] * 20, [(3.0, 4.0)], marks=[]).outages == []
+
+
+def test_an_outage_long_after_a_mark_is_not_put_down_to_it() -> None:
+    run = make_run([100] * 200, [(150.0, 154.0), (190.0, 191.0)])
+    assert [outage.gap_s for outage in run.outages] == [0.0]
+    [text] = describe_outages(run)
+    assert text == (
+        "After restart-server at 20.4 s events went on being acknowledged; an outage of 4.0 s that began"
+        " 129.6 s after it is not put down to it; nothing was lost or stored twice."
+    )
 
 
 def test_single_low_seconds_are_chance() -> None:
@@ -106,6 +117,20 @@ def test_a_rate_that_fell_without_a_gap() -> None:
         ),
         (look_up(make_run([100] * 40), 0, 1), "; 1 event is stored twice."),
         (look_up(make_run([100] * 40), 0, 0), "nothing was lost"),
+        (
+            make_run([100] * 40).model_copy(update={"lookup": Lookup(reason="no such table")}),
+            "but they were not looked up one by one (no such table), so one lost and another stored",
+        ),
+        (
+            make_run([100] * 40).model_copy(
+                update={"lookup": Lookup(events=1, missing=0, doubled=0, per_group=7)}
+            ),
+            "; nothing was lost or stored twice, as counted by 7 events of a device.",
+        ),
+        (
+            make_run([100] * 40, [(24.0, 26.0)]),
+            "nothing was acknowledged for 2.0 s, from 3.6 s after it on; after",
+        ),
         (make_run([100] * 40, stored=None), "what was lost is not known"),
         (
             make_run([100] * 40, marks=[RESTART.model_copy(update={"ok": False, "said": "no"})]),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from cli.errors import EXIT_FAILED, EXIT_USAGE, ConfigError, RunFailed
 from cli.results.model import Result
@@ -380,3 +381,19 @@ def test_labels_and_latest_name_results(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "none").mkdir()
     with pytest.raises(ConfigError, match="run something first"):
         open_result("latest", tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("place", "entry"), [("runs", []), ("summary", {}), ("timeline", []), ("timeline", [1])]
+)
+def test_a_million_wrong_entries_are_one_problem(tmp_path: Path, place: str, entry: Any) -> None:
+    """Each was kept, with all that is known of it: 3 kB."""
+
+    def change(document: dict[str, Any]) -> None:
+        part = document if place in document else document["runs"][0]
+        part[place] = [entry] * 10_000
+
+    with pytest.raises(UnreadableResult) as refused:
+        read_result(changed(tmp_path, change))
+    assert isinstance(refused.value.__cause__, ValidationError)
+    assert refused.value.__cause__.error_count() < 1_000

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from cli.results.caveats import Caveat, Kind
 from cli.results.model import Baseline, Result
 from cli.results.place import Place
 from cli.results.undone import find_undone
 from cli.results.verdicts import list_kinds, summarize_doubts
-from cli.results.weakness import Kind, Weakness
 from simulator.contract import Mark, ReadRun, Undone
 
 from ..made import inserts
@@ -19,7 +19,7 @@ def of_two_runs() -> Result:
     return inserts({2: [100.0, 101.0]})
 
 
-def test_what_was_done_is_no_weakness() -> None:
+def test_what_was_done_is_no_caveat() -> None:
     result = of_two_runs()
     result.insert_runs[0].marks = [FAILED.model_copy(update={"ok": True, "said": None})]
     assert list(find_undone(result)) == []
@@ -30,7 +30,7 @@ def test_in_one_run_it_is_told_with_the_run() -> None:
     result.insert_runs[1].undone = [LATE]
     text = "'60s kill-server' was not done in 1 of 2 runs: the run was over before"
     place = Place(workers=2, run=2)
-    assert list(find_undone(result)) == [Weakness(Kind.DISTURBANCE, text, place)]
+    assert list(find_undone(result)) == [Caveat(Kind.DISTURBANCE, text, place)]
 
 
 def test_in_several_runs_it_is_told_once() -> None:

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import pytest
 
+from cli.results.caveats import Caveat, Kind
 from cli.results.model import Baseline, Result
 from cli.results.place import Place
 from cli.results.statistics import summarize_inserts
 from cli.results.store import read_result
-from cli.results.verdicts import find_weaknesses, is_stable, summarize_doubts
-from cli.results.weakness import Kind, Weakness
-from simulator.contract import Machine, QueryRun
+from cli.results.verdicts import find_caveats, is_stable, summarize_doubts
+from simulator.contract import Lateness, LongWindows, Machine, QueryRun
 
 from ..made import STORED, capacity, client, inserts, open_loop, queries, steps
 
 MANY = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
 
 
-def of_kind(result: Result, kind: Kind) -> list[Weakness]:
-    return [weakness for weakness in find_weaknesses(result) if weakness.kind is kind]
+def of_kind(result: Result, kind: Kind) -> list[Caveat]:
+    return [caveat for caveat in find_caveats(result) if caveat.kind is kind]
 
 
 def kinds(result: Result) -> list[Kind]:
-    return [weakness.kind for weakness in find_weaknesses(result)]
+    return [caveat.kind for caveat in find_caveats(result)]
 
 
-def test_nothing_weakens_many_long_runs() -> None:
-    assert find_weaknesses(inserts({1: MANY})) == []
-    assert find_weaknesses(queries({"q": MANY})) == []
+def test_many_long_runs_have_no_caveats() -> None:
+    assert find_caveats(inserts({1: MANY})) == []
+    assert find_caveats(queries({"q": MANY})) == []
 
 
 def test_invalid_runs() -> None:
@@ -91,7 +91,7 @@ def test_the_clients_part_of_a_requests_time(
         "15% of each request's time is the client's own CPU; with an ideal client the rate could be up"
         f" to {limit} times as high"
     )
-    found = [weakness.text for weakness in of_kind(result, Kind.CLIENTS_PART)]
+    found = [caveat.text for caveat in of_kind(result, Kind.CLIENTS_PART)]
     assert found == ([said] if limit else [])
 
 
@@ -213,7 +213,7 @@ def test_retries() -> None:
 def test_readers_that_did_not_ask_at_once(overlap: float | None, apart: bool) -> None:
     result = queries({"q": MANY})
     result.overlap = overlap
-    found = [weakness.text for weakness in of_kind(result, Kind.APART)]
+    found = [caveat.text for caveat in of_kind(result, Kind.APART)]
     assert [text.startswith("all workers asked at once for only 79%") for text in found] == [
         True
     ] * apart
@@ -264,9 +264,9 @@ def test_steps_are_single_runs() -> None:
 
 def test_what_was_not_measured_and_what_is_missing_come_first() -> None:
     result = inserts({1: MANY}, source="read off a picture", complete=False)
-    assert find_weaknesses(result) == [
-        Weakness(Kind.NOT_MEASURED, "by this tool: read off a picture"),
-        Weakness(
+    assert find_caveats(result) == [
+        Caveat(Kind.NOT_MEASURED, "by this tool: read off a picture"),
+        Caveat(
             Kind.INCOMPLETE, "not all runs were made: the command was ended, or is still at work"
         ),
     ]
@@ -308,7 +308,7 @@ def test_queries_asked_seldom(further: int, text: str) -> None:
 
 
 def test_queries_asked_once() -> None:
-    (found,) = find_weaknesses(queries({"q": [1.0]}, cold=None))
+    (found,) = find_caveats(queries({"q": [1.0]}, cold=None))
     assert found.kind is Kind.FEW_RUNS
     assert "its times are those of first executions" in found.text
 
@@ -319,7 +319,7 @@ def test_many_executions_of_few_workers_are_few_samples() -> None:
         for run in range(1, 50)
         for worker in range(2)
     ]
-    (found,) = find_weaknesses(
+    (found,) = find_caveats(
         queries({}, runs=runs, options={"workers": 2, "runs": 49, "module": {}})
     )
     assert found.kind is Kind.FEW_RUNS
@@ -349,3 +349,19 @@ def test_what_makes_a_result_unfit_for_a_comparison() -> None:
     ]
     assert summarize_doubts(queries({"q": MANY}, invalid_reasons=["no answer"])) == ["no answer"]
     assert summarize_doubts(inserts({1: MANY})) == []
+
+
+def test_what_was_asked_for_and_not_given_is_said() -> None:
+    result = queries({"q": MANY})
+    result.long_windows = LongWindows(
+        stored_ms=80_000, queries={"week": 604_800_000, "day": 86_400_000}
+    )
+    assert [caveat.text for caveat in of_kind(result, Kind.NOT_AS_ASKED)] == [
+        "the stored events span 1.33 min, less than the windows of week (7 d), day (1 d): store more"
+    ]
+    result = inserts({1: MANY})
+    result.insert_runs[2].lateness = Lateness(asked=0.02, came=0.0038)
+    (caveat,) = of_kind(result, Kind.NOT_AS_ASKED)
+    assert caveat.text.startswith(
+        "2% of the events were to come late, and 0.38% did: the others would"
+    )

@@ -32,10 +32,13 @@ WRONG = WrongAnswer(query="a", workers=[0, 1], parameters="all", difference="x i
         (Answers(checked=0), "Answers: there were none to check."),
         (Answers(checked=1200), "Answers: 1,200 checked, all right."),
         (Answers(checked=5, wrong=[WRONG]), "Answers: 5 checked, 2 of them wrong."),
-        (Answers(checked=0, unchecked=4, reasons={"no": ["a", "b"]}), "Answers: 4 unchecked: no."),
+        (
+            Answers(checked=0, unchecked=4, reasons={"no": ["a", "b"]}),
+            "Answers: 4 not checked: no.",
+        ),
         (
             Answers(checked=1, unchecked=5, reasons={"long": ["a"], "grew": ["b", "c", "d", "e"]}),
-            "Answers: 1 checked, all right; 5 unchecked: a (long); b, c, d and 1 more (grew).",
+            "Answers: 1 checked, all right; 5 not checked: a (long); b, c, d and 1 more (grew).",
         ),
     ],
 )
@@ -54,7 +57,7 @@ def test_those_of_all_runs_are_added_up() -> None:
         for run in (1, 2)
     ]  # fmt: skip
     found = result_of(None, command="mixed", reads=reads, baseline={"reads": reads[:1]})
-    assert describe_answers(found) == "Answers: 4 checked, all right; 3 unchecked: a (grew)."
+    assert describe_answers(found) == "Answers: 4 checked, all right; 3 not checked: a (grew)."
 
 
 def test_queries_per_second_stand_beside_the_times() -> None:

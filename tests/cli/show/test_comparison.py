@@ -58,9 +58,9 @@ def test_the_table_over_several_targets_is_as_published() -> None:
 def test_cost_joins_the_table() -> None:
     results = [inserts({1: SLOW}, cost_per_hour=0.5), inserts({1: SLOW}, "beta")]
     text = describe_comparison(["alpha", "beta"], results, markdown=False)
-    assert "Events/money" in text
-    assert text.splitlines()[0] == "beta: 1 tie with alpha in inserts."
-    assert text.splitlines()[3].split()[-1] == "720,000"
+    assert "Cost/million" in text
+    assert text.splitlines()[0] == "beta: no difference from alpha shown in inserts."
+    assert text.splitlines()[3].split()[-1] == "1.39"
     assert text.splitlines()[4].split()[-1] == "-"
 
 
@@ -100,7 +100,7 @@ def test_latencies_and_what_to_know_stand_beside_the_rates() -> None:
     table = tabulate_overview(["alpha", "beta"], [inserts({1: SLOW}), short])
     alpha, beta = [dict(zip(table.headers, row, strict=True)) for row in table.rows]
     assert (alpha["p50 ms"], alpha["p99 ms"]) == ("1.5", "6")
-    assert (alpha["To know"], beta["To know"]) == ("-", "short")
+    assert (alpha["Caveats"], beta["Caveats"]) == ("-", "short")
     assert beta["Inserts/s"] == "100"
 
 

@@ -29,7 +29,7 @@ from cli.show.notes import list_notes
 from cli.show.plotting import write_plot
 from cli.show.theme import DARK, GRID, INK, MUTED, PAPER, PHASES, SERIES, SHAPES
 from cli.show.vega import MOST_LOG_TICKS, WIDTH, list_log_ticks
-from simulator.contract import Resources, Storage
+from simulator.contract import Allocation, Resources, Storage
 from simulator.histograms import LatencyRecorder, encode_histogram, latency_ms
 
 from ..made import (
@@ -90,9 +90,12 @@ ASKED = queries({"count": [0.5, 0.75], "newest": [40.0]})
 def grown(target: str = "alpha") -> Result:
     """Steps of 5,000 events, each of which takes less than the one before."""
     result = steps({0: 200.0, 5000: 150.5, 10_000: 120.0}, target)
+    pages = Allocation(unit_bytes=8192, cause="files grow by pages")
     for run, size in zip(result.insert_runs, (500_000, 900_000, 1_200_000), strict=True):
         events = run.fill_level + 5000
-        run.storage = Storage(total_bytes=size, index_bytes=size // 4, events=events)
+        run.storage = Storage(
+            total_bytes=size, index_bytes=size // 4, events=events, allocation=pages
+        )
     return result
 
 
@@ -149,8 +152,8 @@ def test_what_is_on_disk_by_fill_level() -> None:
     result = grown()
     found = [(row["part"], row["events"], row["bytes"]) for row in rows(drawn("storage", result))]
     assert found == [
-        ("all", 5000, 100.0), ("all", 10_000, 90.0), ("all", 15_000, 80.0),
-        ("indexes", 5000, 25.0), ("indexes", 10_000, 22.5), ("indexes", 15_000, 20.0),
+        ("all", 5000, 500_000), ("all", 10_000, 900_000), ("all", 15_000, 1_200_000),
+        ("indexes", 5000, 125_000), ("indexes", 10_000, 225_000), ("indexes", 15_000, 300_000),
         ("growth", 10_000, 80.0), ("growth", 15_000, 60.0),
     ]  # fmt: skip
     # Indexes of which nothing is told have no panel, runs of which nothing is told no points.
@@ -547,7 +550,7 @@ def encodings(spec: object) -> Iterator[dict[str, Any]]:
             yield from encodings(inner)
 
 
-UNITS = ("Inserts/s", "events/s", "bytes/event", "Events", "Seconds", " ms", "%", "µs of CPU")
+UNITS = ("Inserts/s", "events/s", "bytes", "Events", "Seconds", " ms", "%", "µs of CPU")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,11 +1,11 @@
-"""What weakens a result, as lines."""
+"""The caveats of a result, as lines."""
 
 from __future__ import annotations
 
 from cli.results.store import read_result
-from cli.show.notes import list_notes
+from cli.show.notes import MOST_LINES, list_notes, summarize_notes
 
-from ..made import STORED, disturbed, inserts, open_loop
+from ..made import STORED, disturbed, inserts, open_loop, queries
 
 
 def test_a_line_names_kind_place_and_figure() -> None:
@@ -59,3 +59,38 @@ def test_what_is_said_of_several_runs_is_said_once_for_each_number_of_workers() 
 def test_runs_that_hardly_vary_show_no_difference_of_nothing() -> None:
     lines = list_notes(open_loop({1: [1000.0, 1000.1, 999.9]}), False)
     assert any("show differences of 1% or more" in line for line in lines), lines
+
+
+def test_below_a_table_each_kind_has_one_line() -> None:
+    steady, varying = [1.0 + n / 1000 for n in range(6)], [1.0, 1.0, 1.0, 1.0, 1.0, 3.0]
+    result = queries({f"q{n}": varying if n < 10 else steady for n in range(13)})
+    assert sum(line.startswith("unstable: ") for line in list_notes(result, False)) == 10
+    lines = summarize_notes(result, False)
+    assert [line for line in lines if line.startswith("unstable: ")] == [
+        "unstable: 10 of 13 queries, CV up to 61% (10% is much)"
+    ]
+
+
+def test_below_a_table_there_are_five_lines_at_most_the_gravest_first() -> None:
+    result = open_loop({1: [900.0, 901.0, 1500.0], 4: [950.0]}, saturated=True)
+    result.complete = False
+    for run in result.insert_runs:
+        run.window_s, run.retries, run.errors = 3.0, 2, {"timeout": 2}
+        run.invalid_reasons, run.valid = (["late"], False) if run.run == 2 else ([], True)
+    lines = summarize_notes(result, False, "Open loop.", None)
+    assert len(lines) == MOST_LINES
+    assert lines[0] == "Open loop."
+    assert [line.partition(": ")[0] for line in lines[1:]] == [
+        "incomplete", "invalid", "saturated", "more",
+    ]  # fmt: skip
+    assert lines[3].startswith("saturated: 3 runs, as in 1 worker, run 1: 1,000 events/s were not")
+    assert lines[4].endswith(" (see `results show`)")
+    for kind in ("retries", "short", "unstable", "few runs"):
+        assert kind in lines[4]
+
+
+def test_bottlenecks_are_told_in_a_line() -> None:
+    result = read_result(STORED.parents[2] / "img" / "results" / "demo-insert.json")
+    assert summarize_notes(result, False)[0].startswith(
+        "bottleneck: waiting (1 worker); unknown (2 workers and 4 workers); 4 workers: the database used 66%"
+    )

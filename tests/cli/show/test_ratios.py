@@ -63,27 +63,30 @@ def test_the_answer_comes_in_a_sentence() -> None:
     assert lead_comparison(["a", "b", "c", "d"], found) == [
         (
             "b: 1.50 to 2.00 times as fast as a in inserts (1 worker, 4 workers),"
-            " 1 tie with a in inserts (8 workers)."
+            " no difference from a shown in inserts (8 workers)."
         ),
         "c: 97 to 103× slower than a in inserts.",
         "d: 2.01× slower than a in inserts, from single runs.",
     ]
 
 
-def test_ties_in_queries_are_counted() -> None:
+def test_what_is_undecided_in_queries_is_counted() -> None:
     times = {"q1": [1.0, 1.1, 1.0], "q2": [1.0, 1.1, 1.0], "q3": [1.0, 1.1, 1.0], "q4": [2.0, 2.0, 2.1],
              "q5": [1.0, 1.1, 1.0]}  # fmt: skip
     other = {name: [1.0, 1.1, 1.0] for name in times}
     (said,) = lead_comparison("ab", compare([queries(times), queries(other, "beta")]))
-    assert said.startswith("b: 4 ties with a in queries (4 queries), 1.")
+    assert said.startswith("b: undecided against a in queries (4 queries), 1.")
     assert said.endswith(" times as fast as a in queries (q4).")
 
 
-def test_several_ties_are_one_sentence() -> None:
+def test_several_without_a_difference_are_one_sentence() -> None:
     results = [inserts({4: [100.0, 101.0]}) for _ in range(4)]
     slow = inserts({4: [10.0, 10.1]})
     found = compare([*results, slow])
-    assert lead_comparison("abcde", found)[0] == "b, c and d: 1 tie with a in inserts each."
+    assert (
+        lead_comparison("abcde", found)[0]
+        == "b, c and d: no difference from a shown in inserts each."
+    )
     assert lead_comparison("abcde", found)[1].startswith("e: ")
     *others, ties = describe_ratios("abcde", found)
     assert len(others) == 1 and others[0].startswith("4 workers: e is 10.0× slower")

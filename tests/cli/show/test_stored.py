@@ -162,6 +162,19 @@ def test_csv_has_a_line_for_each_run() -> None:
     assert json.loads(rows[0]["options"])["module"] == {"copy_format": "binary"}
 
 
+def test_no_cell_of_csv_is_a_formula() -> None:
+    result = inserts({2: [10.5]})
+    result.label = "=cmd()"
+    result.insert_runs[0].events = 2**70
+    for form, label in ((FORMATS[".csv"], "'=cmd()"), (FORMATS[".parquet"], "=cmd()")):
+        content = export_runs([stored(result)], form)
+        if form == FORMATS[".csv"]:
+            (row,) = csv.DictReader(io.StringIO(content.decode()))
+            assert (row["label"], row["events"]) == (label, "")
+        else:
+            assert label.encode() in content and b"'=cmd()" not in content
+
+
 def test_parquet_has_the_same_with_types(tmp_path: Path) -> None:
     file = tmp_path / "runs.parquet"
     file.write_bytes(export_runs(EXPORTED, FORMATS[".parquet"]))

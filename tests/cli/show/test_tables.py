@@ -194,7 +194,7 @@ def test_query_table() -> None:
     assert failed == ["temperature-stats"]
     assert cells(tabulate_queries(summary, failed, unasked=["unasked"]).text()) == [
         ["Query", "Min", "Max", "Avg", "Median", "95% interval", "p95", "Cold", "Rows", "Runs"],
-        ["count-events", "0.2500", "0.7500", "0.5000", "0.5000", "0.0000 to 3.6766", "0.7250",
+        ["count-events", "0.2500", "0.7500", "0.5000", "0.5000", "-", "0.7250",
          "0.5000", "1", "2"],
         ["newest-per-device", "2.0000", "2.0000", "2.0000", "2.0000", "-", "2.0000", "2.0000",
          "16", "1"],
@@ -226,14 +226,14 @@ def test_seconds_from_a_histogram(seconds: float, shown: str) -> None:
 def test_cost_is_shown_where_it_is_known() -> None:
     runs, summary = stored_inserts("insert")
     rows = cells(tabulate_inserts(runs, summary, terminal=False, cost_per_hour=0.5).text())
-    assert rows[0][-1] == "Events/money"
-    # 10,500.2 inserts/s for an hour, by half a unit of money.
-    assert rows[1][-1] == "75,601,440"
+    assert rows[0][-1] == "Cost/million"
+    # Of 10,500.2 inserts/s for an hour, by half a unit of money.
+    assert rows[1][-1] == "0.013"
     assert rows[3][-1] == "-"
     steps, _ = stored_inserts("steps")
     rows = cells(tabulate_steps(steps, terminal=False, cost_per_hour=2.0).text())
-    # 182,624.9 inserts/s × 3,600 s ÷ 2.
-    assert rows[1][-1] == "328,724,820"
+    # 2 ÷ (182,624.9 inserts/s × 3,600 s).
+    assert rows[1][-1] == "0.0030"
     assert rows[2][-1] == "-"
 
 
@@ -289,3 +289,25 @@ def test_invalid_runs_enter_no_figure() -> None:
     assert alone == both
     (step,) = tabulate_steps([bad], terminal=False).rows
     assert list(step)[2:] == ["-"] * 5
+
+
+def test_a_text_that_is_too_wide_ends_between_words() -> None:
+    table = Table(
+        ["Name", "Value"], [["options", "shared_buffers and work_mem " * 8]], ("Name", "Value")
+    )
+    for width in (60, 100):
+        shown = table.text(width=width).splitlines()
+        assert max(map(len, shown)) <= width
+        assert len(shown) > 3
+        words = " ".join(shown[1:]).replace("options", "").split()
+        assert words == ["shared_buffers", "and", "work_mem"] * 8
+    assert len(table.text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_the_table_of_inserts_fits_the_terminal(width: int) -> None:
+    result = read_result(STORED.parents[2] / "img" / "results" / "demo-insert.json")
+    table = tabulate_inserts(result.insert_runs, result.insert_summary, terminal=True)
+    lines = table.text(width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert all(line.split()[0] == "Workers" for line in lines if "Workers" in line)

@@ -1,4 +1,4 @@
-"""A result in plain words: what was measured, the answer, what weakens it."""
+"""A result in plain words: what was measured, the answer, its limitations."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_open_loop_in_words() -> None:
     result = open_loop({2: [1000.0, 1002.0]}, options={"in_flight": 4})
     assert (
         "1,000 events/s offered (poisson arrivals), for 21 s, of which the first 1 s (warm-up) don't"
-        " count, up to 4 requests of each in flight, 100 in a request (copy)"
+        " count, 4 requests in flight each, 100 in a request (copy)"
     ) in words.describe_measurement(result)
     assert words.give_answer(result) == (
         "With 2 workers 1,000 events/s were kept up with: 1,001 inserts/s, response time p50 1.5 ms,"
@@ -111,7 +111,7 @@ def test_no_answer() -> None:
 
 def test_the_answer_tells_what_it_costs() -> None:
     answer = words.give_answer(inserts({1: [1000.0]}, cost_per_hour=0.5))
-    assert "at a cost of 0.5 an hour, one unit of money pays for 7,200,000 events" in answer
+    assert "at 0.5 an hour, 0.14 per million events" in answer
 
 
 def test_figures_of_others_are_named_as_such() -> None:

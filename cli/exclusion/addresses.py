@@ -1,19 +1,21 @@
-"""Which databases a campaign keeps for itself, by the addresses of their servers."""
+"""Databases that a command keeps for itself, by the addresses of their servers."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..cluster import Place
 from ..config import ExecutorName
 from ..errors import ConfigError
-from ..session import Session
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _HOST = re.compile(r"\b(?:host|hostaddr)\s*=\s*(?:'([^']*)'|(\S+))")
 _PORT = re.compile(r"\bport\s*=\s*'?(\d+)")
@@ -24,7 +26,7 @@ _LOOPBACK = re.compile(r"^(?:127\.[\d.]+|\[?::1\]?)(?=:\d|$)")
 class Claim:
     """A database, by one of its addresses."""
 
-    target: str
+    target: str = field(compare=False)
     address: str
     place: Place | None
     """The namespace from which it is reached; None: from this machine."""
@@ -39,21 +41,19 @@ class Claim:
 
 
 def refuse(claim: Claim, holder: str) -> ConfigError:
-    """The error of who finds that another campaign has it."""
+    """The error of whoever finds that somebody else holds it."""
     return ConfigError(
-        f"another campaign is at work on {claim}: {holder or 'unknown'}\n"
-        "Wait for its end: they would drop each other's tables."
+        f"{holder or 'another run'} is at work on {claim}: wait for its end, or use another database"
     )
 
 
 def list_claims(sessions: Iterable[Session]) -> list[Claim]:
     """The databases of these, each address once."""
-    found: dict[tuple[str, Place | None], Claim] = {}
+    found: list[Claim] = []
     for session in sessions:
         place = session.place if session.executor is ExecutorName.KUBERNETES else None
-        for address in _find_addresses(session):
-            found.setdefault((address, place), Claim(session.target.name, address, place))
-    return list(found.values())
+        found += [Claim(session.target.name, one, place) for one in _find_addresses(session)]
+    return list(dict.fromkeys(found))
 
 
 def _find_addresses(session: Session) -> list[str]:

@@ -1,4 +1,4 @@
-"""That a campaign on this machine notices another one on its database, whoever's that is."""
+"""That commands on this machine notice each other on one database, whosever they are."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.campaign import locks
-from cli.campaign.addresses import Claim
-from cli.campaign.claims import claim_databases
-from cli.campaign.locks import hold_lock
 from cli.errors import ConfigError
+from cli.exclusion import locks
+from cli.exclusion.addresses import Claim
+from cli.exclusion.claims import claim_databases
+from cli.exclusion.locks import hold_lock
+from cli.main import _status
 
 ONE, OTHER = (Claim("target", address, None) for address in ("one:1", "other:1"))
 
@@ -69,15 +70,15 @@ def take() -> str:
     return "taken"
 
 
-def test_a_database_is_one_campaigns_at_a_time(tmp_path: Path, shared: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    with claim_databases([ONE], first):
+def test_a_database_is_one_campaigns_at_a_time(shared: Path) -> None:
+    first, second = "campaign /first", "campaign /second"
+    with hold_lock(ONE, f"{first} of me"):
         with (
             pytest.raises(ConfigError, match="on the database of target target") as refused,
             claim_databases([OTHER, ONE], second),
         ):
             pass
-        assert str(first) in refused.value.message
+        assert refused.value.message.startswith(f"{first} of ")
         # What the refused one had by then is free again.
         with claim_databases([OTHER], second):
             pass
@@ -86,13 +87,54 @@ def test_a_database_is_one_campaigns_at_a_time(tmp_path: Path, shared: Path) -> 
     assert not list(shared.iterdir())
 
 
+COMMANDS = (
+    "insert",
+    "query",
+    "mixed",
+    "capacity --limit p99=1s",
+    "tune --over batch=1,10",
+    "clients",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.usefixtures("shared")
+def test_no_command_touches_a_database_that_somebody_else_holds(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is at the address: whoever went on would fail to connect."""
+    (tmp_path / "config.yaml").write_text(
+        "targets:\n  db: {module: postgres, executor: local, connection_string: host=one port=1}\n"
+    )
+    options = f"--target db --config {tmp_path}/config.yaml --output {tmp_path}/results".split()
+    with hold_lock(Claim("night's", "one:1", None), "campaign /night of me@here"):
+        assert _status([*command.split(), *options]) == 2
+    said = capsys.readouterr()
+    assert said.err.splitlines()[-1] == (
+        "error: campaign /night of me@here is at work on the database of target db (one:1):"
+        " wait for its end, or use another database"
+    )
+    assert not said.out and not list((tmp_path / "results").iterdir())
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_campaigns_own_jobs_may_use_what_it_holds() -> None:
+    again = Claim("another name of it", "one:1", None)
+    with claim_databases([ONE], "campaign /night"):
+        for _ in range(2):
+            with claim_databases([again, OTHER], "insert"):
+                pass
+        with pytest.raises(ConfigError), hold_lock(ONE, "somebody else"):
+            pass
+
+
 @as_root
 def test_users_notice_each_other(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also after one was killed, whose file stays as nobody else may remove it."""
     with another_process(take, SOMEBODY) as (_, said):
         assert said == "taken"
         with another_process(take, ANOTHER) as (_, refused):
-            assert "another campaign is at work" in refused and f"user {SOMEBODY}" in refused
+            assert "is at work on" in refused and f"user {SOMEBODY}" in refused
     (file,) = shared.iterdir()
     assert file.stat().st_uid == SOMEBODY
     with another_process(take, ANOTHER) as (_, said):
@@ -108,7 +150,7 @@ def test_users_notice_each_other(shared: Path, capsys: pytest.CaptureFixture[str
 def test_what_somebody_has_put_there_is_not_written_to(
     shared: Path, tmp_path: Path, trap: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = shared / f"iotb-campaign-{ONE.key}"
+    file = shared / f"iotb-{ONE.key}"
     precious = shared / "precious"
     precious.write_text("worth keeping")
     if trap == "symlink":
@@ -144,7 +186,5 @@ def test_without_a_folder_for_all_the_users_own_is_taken(
         hold_lock(ONE, "me, too"),
     ):
         pass
-    assert (
-        "campaigns of other users on this machine would not be noticed" in capsys.readouterr().err
-    )
+    assert "runs of other users on this machine would not be noticed" in capsys.readouterr().err
     assert not list(shared.iterdir())

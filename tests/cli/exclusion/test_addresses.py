@@ -1,4 +1,4 @@
-"""Which databases a campaign keeps for itself."""
+"""Which databases a command keeps for itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.campaign.addresses import read_addresses
+from cli.exclusion.addresses import read_addresses
 from simulator.modules import load_module, module_names
 
 

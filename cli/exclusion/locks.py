@@ -1,4 +1,4 @@
-"""Locks by which campaigns on one machine notice each other, whichever user started them.
+"""Locks by which commands on one machine notice each other, whichever user started them.
 
 Each is a locked file in a folder that all users can write to and where nobody can remove what is another's.
 The kernel drops the lock of a process that is killed. Whoever may write there can put something else under
@@ -19,7 +19,7 @@ from .addresses import Claim, refuse
 
 SHARED = (Path("/run/lock"), Path("/tmp"))  # noqa: S108 - see above
 """The first that is for all users; not $TMPDIR, which may be each user's own."""
-OWN = Path("~/.cache/iot-database-benchmark/campaigns")
+OWN = Path("~/.cache/iot-database-benchmark/locks")
 
 _FOR_ALL = stat.S_ISVTX | stat.S_IWOTH
 _LONGEST = 4096
@@ -28,15 +28,15 @@ _LONGEST = 4096
 
 @contextmanager
 def hold_lock(claim: Claim, holder: str) -> Iterator[None]:
-    """Keep it for this holder; ConfigError if another campaign has it. Where that can't be found out, a
+    """Keep it for this holder; ConfigError if somebody else has it. Where that can't be found out, a
     warning says so."""
-    path = _choose_folder() / f"iotb-campaign-{claim.key}"
+    path = _choose_folder() / f"iotb-{claim.key}"
     try:
         file = _take(path, claim)
     except OSError as error:
         note(
-            f"warning: {path} can't be locked ({error.strerror}): a second campaign on {claim} would"
-            " not be noticed"
+            f"warning: {path} can't be locked ({error.strerror}): a second run on {claim} would not be"
+            " noticed"
         )
         yield
         return
@@ -58,7 +58,7 @@ def _choose_folder() -> Path:
                 return folder
     note(
         f"warning: neither {' nor '.join(map(str, SHARED))} is a folder for all users (owned by root, mode"
-        " 1777): campaigns of other users on this machine would not be noticed"
+        " 1777): runs of other users on this machine would not be noticed"
     )
     return OWN.expanduser()
 

@@ -1,4 +1,4 @@
-"""Leases by which campaigns in a namespace of Kubernetes notice each other.
+"""Leases by which commands on one namespace of Kubernetes notice each other.
 
 One that isn't renewed any more is free (https://kubernetes.io/docs/concepts/architecture/leases/).
 """
@@ -23,7 +23,7 @@ LEASE_S = 20.0
 RENEW_S = 5.0
 LOOK_S = 1.0
 
-_GONE = "one that has ended since"
+_GONE = "a run that has ended since"
 
 
 class Lease:
@@ -40,14 +40,14 @@ class Lease:
         self._place = place
         self._holder = holder
         self._clock = clock
-        self._name = f"iotb-campaign-{claim.key}"
+        self._name = f"iotb-{claim.key}"
         self._renewed_at = 0.0
         # Of whoever renews it: two at once would take each other for somebody else.
         self._renewing = threading.Lock()
 
     def take(self) -> bool:
-        """Take it; False, with a warning, if that can't be done here. ConfigError if another campaign has
-        it: it is watched for as long as it is valid, so that clocks needn't agree."""
+        """Take it; False, with a warning, if that can't be done here. ConfigError if somebody else has it,
+        who is watched for as long as a Lease is valid, so that clocks needn't agree."""
         from kubernetes.client.exceptions import ApiException
 
         from ..kubeclient import LEASE, UNREACHABLE
@@ -62,7 +62,12 @@ class Lease:
                 except ApiException as error:
                     if error.status != 409:
                         raise
-                found = self.client.get(LEASE, self._place.namespace, self._name)
+                try:
+                    found = self.client.get(LEASE, self._place.namespace, self._name)
+                except ApiException as error:
+                    if error.status != 404:
+                        raise
+                    continue  # given back just now
                 other = _read_holder(found)
                 renewed = str(found["metadata"].get("resourceVersion"))
                 if other != self._holder and seen and renewed != seen:
@@ -71,15 +76,15 @@ class Lease:
                     self._patch(found)
                     return True
                 if not looks:
-                    note(f"waiting until it is known whether a campaign is at work: {other}")
+                    note(f"waiting until it is known whether this is still at work: {other}")
                 seen, looks = renewed, looks + 1
                 ended.wait(LOOK_S)
         except ApiException as error:
             if error.status == 409:
-                raise refuse(self.claim, "one that has just begun") from error
+                raise refuse(self.claim, "a run that has just begun") from error
             if error.status in (401, 403):
                 note(
-                    "warning: a second campaign on the same database would not be noticed: no"
+                    "warning: a second run on the same database would not be noticed: no"
                     " permission for leases, see Permissions in docs/kubernetes.md"
                 )
                 return False
@@ -90,7 +95,7 @@ class Lease:
             raise RunFailed(f"the API server can't be reached: {one_line(error)}") from error
 
     def renew(self) -> None:
-        """Show that the campaign is still at work, or find out who has taken it. A server that is away is
+        """Show that the holder is still at work, or find out who has taken it. A server that is away is
         asked again later."""
         from kubernetes.client.exceptions import ApiException
 
@@ -126,7 +131,7 @@ class Lease:
             return  # the next look tells
 
     def give_back(self) -> None:
-        """Delete it, if it is still this campaign's."""
+        """Delete it, if it is still this holder's."""
         from kubernetes.client.exceptions import ApiException
 
         from ..kubeclient import LEASE, UNREACHABLE

@@ -17,6 +17,7 @@ class Kind(StrEnum):
     INVALID = "invalid"
     CLIENT_BOUND = "client-bound"
     SATURATED = "saturated"
+    NOT_AS_ASKED = "not as asked"
     CLIENTS_PART = "client's part"
     BUSY = "busy"
     RETRIES = "retries"
@@ -29,7 +30,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Weakness:
+class Caveat:
     """Something to know before the figures are used."""
 
     kind: Kind
@@ -38,3 +39,5 @@ class Weakness:
     """None: it concerns the whole result."""
     rate: float | None = None
     """The inserts per second that don't count because of it."""
+    cv: float | None = None
+    """Of what is unstable, its coefficient of variation."""

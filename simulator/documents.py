@@ -1,0 +1,261 @@
+"""Reads YAML and JSON files, which may come from strangers, within limits on kind, size, depth, expansion
+and numbers.
+
+Every reader of such a file uses this one: what passes here is plain values that are safe to walk through.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+MOST_BYTES_YAML = 500_000
+MOST_BYTES_JSON = 16_000_000
+"""Of a file. A result of 1,000 workers and 30 runs has some 9 MB."""
+MOST_PARTS = 1_000_000
+"""Values, and commas, in a JSON document."""
+MOST_KEYS = 10_000
+"""Of one part of a JSON document."""
+MOST_DEPTH = 40
+MOST_EXPANDED = 2_000_000
+"""Characters of a YAML document with its aliases written out; each part counts `_PART` on top."""
+MOST_DIGITS = 100
+"""Characters of a number in YAML."""
+LARGEST_NUMBER = 2**64
+"""No number in JSON has a larger magnitude: seeds have up to 64 bits, nothing else comes near."""
+
+_PART = 20
+_MOST_BYTES_EXPLAINED = 50_000
+"""PyYAML's own parser, which explains errors better, needs 20 s for a megabyte."""
+
+
+class DocumentError(ValueError):
+    """A file, or a text, can't be used; the text says why, without the file's name."""
+
+    def __init__(self, text: str, line: int | None = None) -> None:
+        super().__init__(text)
+        self.line = line
+        """Counted from 1, if one is known."""
+
+    def at(self, source: object) -> str:
+        """The problem, with where it is."""
+        return f"{source} {self}" if self.line is None else f"{source}:{self.line}: {self}"
+
+
+def read_file(path: Path, most_bytes: int) -> bytes:
+    """A regular file's contents. FileNotFoundError if there is none; DocumentError if it is no regular
+    file, larger than this, or can't be read."""
+    try:
+        # A pipe is neither waited for nor read.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise DocumentError("is no regular file")
+            content = file.read(most_bytes + 1)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        if isinstance(error, DocumentError):
+            raise
+        why = error.strerror if isinstance(error, OSError) else error
+        raise DocumentError(f"can't be read: {why}") from error
+    if len(content) > most_bytes:
+        raise DocumentError(f"is larger than {most_bytes / 1e6:g} MB, the most that is read")
+    return content
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+_LARGE_NUMBER = re.compile(rb"\d{19}|\d[eE]\+?\d\d")
+
+
+def read_json(path: Path) -> Any:
+    """The values of a JSON file; FileNotFoundError, or DocumentError."""
+    return parse_json(read_file(path, MOST_BYTES_JSON))
+
+
+def parse_json(content: bytes) -> Any:
+    """The values of a JSON text, all of whose numbers are finite; DocumentError if they can't be used."""
+    if content.count(b",") > MOST_PARTS:
+        raise DocumentError(f"has more than {MOST_PARTS:,} values")
+    try:
+        document = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        if not _is_text(content):
+            raise DocumentError("is not text") from error
+        raise DocumentError(f"is not valid JSON: {error}") from error
+    level = [document]
+    for _ in range(MOST_DEPTH):
+        if any(isinstance(whole, dict) and len(whole) > MOST_KEYS for whole in level):
+            raise DocumentError(f"has a part with more than {MOST_KEYS:,} keys")
+        level = [
+            part
+            for whole in level
+            if isinstance(whole, dict | list)
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+            if isinstance(part, dict | list)
+        ]
+        if not level:
+            break
+    else:
+        raise DocumentError(f"is nested more than {MOST_DEPTH} levels deep")
+    if _LARGE_NUMBER.search(content):
+        for number in iterate_scalars(document):
+            if isinstance(number, int | float) and abs(number) > LARGEST_NUMBER:
+                raise DocumentError(f"has the number {number:g}, which is too large")
+    return document
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def iterate_scalars(document: Any) -> Iterator[Any]:
+    """All values that have no parts, keys left out."""
+    if isinstance(document, dict | list):
+        for part in document.values() if isinstance(document, dict) else document:
+            yield from iterate_scalars(part)
+    else:
+        yield document
+
+
+# --- YAML -----------------------------------------------------------------------------------------
+
+
+class _PlainValues(yaml.constructor.SafeConstructor):
+    """Makes what JSON has, of finite numbers; other tags are errors."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Likewise; `ConstructorError` instead of whatever Python says of a damaged scalar."""
+        numeric = node.tag in _NUMERIC
+        if numeric and isinstance(node, yaml.ScalarNode) and len(node.value) > MOST_DIGITS:
+            problem = f"a number of {len(node.value):,} characters is too long"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        try:
+            value = super().construct_object(node, deep)
+        except (ValueError, LookupError, OverflowError) as error:
+            problem = f"{node.value!r} is no {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+        if numeric and isinstance(value, float) and not math.isfinite(value):
+            problem = f"{node.value} is no finite number"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return value
+
+
+_TAG = "tag:yaml.org,2002:"
+_NUMERIC = (f"{_TAG}int", f"{_TAG}float")
+_PlainValues.yaml_constructors = {
+    tag: make
+    for tag, make in yaml.constructor.SafeConstructor.yaml_constructors.items()
+    if tag is None
+    or tag.removeprefix(_TAG) in {"null", "bool", "int", "float", "str", "seq", "map"}
+}
+
+
+class _Loader(_PlainValues, yaml.SafeLoader):
+    """PyYAML's own parser. Dates stay the texts that they are, as in JSON."""
+
+
+# Ten times as fast, where PyYAML has it: a fifth of what a command needed until its run began.
+class _FastLoader(_PlainValues, yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
+    """Likewise."""
+
+
+_Loader.yaml_implicit_resolvers = _FastLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag != f"{_TAG}timestamp"]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_yaml(path: Path) -> tuple[yaml.Node, Any]:
+    """A YAML file as nodes, which know their lines, and as plain values: None if there is none.
+
+    FileNotFoundError, or DocumentError.
+    """
+    content = read_file(path, MOST_BYTES_YAML)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DocumentError("is not text in UTF-8", line) from error
+    return parse_yaml(text)
+
+
+def parse_yaml(text: str) -> tuple[yaml.Node, Any]:
+    """The same of a text; DocumentError."""
+    try:
+        return _load(text, _FastLoader)
+    except yaml.YAMLError as error:
+        raise _describe(_explain(text) or error) from error
+
+
+def _load(text: str, kind: type[yaml.SafeLoader]) -> tuple[yaml.Node, Any]:
+    _check_events(text, kind)
+    loader = kind(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            empty = yaml.Mark("", 0, 0, 0, "", 0)
+            return yaml.ScalarNode(f"{_TAG}null", "", empty, empty), None
+        return root, loader.construct_document(root)
+    finally:
+        loader.dispose()
+
+
+def _explain(text: str) -> yaml.YAMLError | None:
+    """The error as PyYAML's own parser puts it, which says more."""
+    if len(text) > _MOST_BYTES_EXPLAINED:
+        return None
+    try:
+        _load(text, _Loader)
+    except yaml.YAMLError as error:
+        return error
+    return None
+
+
+def _describe(error: yaml.YAMLError) -> DocumentError:
+    mark = getattr(error, "problem_mark", None)
+    said = " ".join(str(getattr(error, "problem", None) or error).split())
+    return DocumentError(f"not valid YAML: {said}", mark.line + 1 if mark else 1)
+
+
+def _check_events(text: str, kind: type[yaml.SafeLoader]) -> None:
+    """DocumentError if parts are nested too deep, contain themselves, or are too many once every alias is
+    replaced by what it stands for. Nothing is built for it."""
+    sizes: dict[str, int] = {}
+    open_parts: list[tuple[str | None, int]] = []
+    """Anchor of each part that has begun, and the size of all before it."""
+    size = 0
+    for event in yaml.parse(text, Loader=kind):
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_parts.append((event.anchor, size))
+            size += _PART
+            if len(open_parts) > MOST_DEPTH:
+                raise DocumentError(f"parts are nested more than {MOST_DEPTH} levels deep", line)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_parts.pop()
+            if anchor is not None:
+                sizes[anchor] = size - before
+        elif isinstance(event, yaml.ScalarEvent):
+            own = _PART + len(event.value)
+            size += own
+            if event.anchor is not None:
+                sizes[event.anchor] = own
+        elif isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in open_parts):
+                raise DocumentError("this part contains itself: write out what is meant", line)
+            size += sizes.get(event.anchor or "", 0)
+        if size > MOST_EXPANDED:
+            raise DocumentError("there are too many parts, or aliases of too large ones", line)

@@ -1,0 +1,56 @@
+"""A stand-in for the API server, which says what it is told to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from kubernetes.client import Configuration
+
+
+class Api:
+    """An API server: `answer` is given method and path, and makes status and body."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[str, str], tuple[int, bytes]] = lambda method, path: (200, b"{}")
+        self.asked: list[tuple[str, str]] = []
+        self.bodies: list[Any] = []
+        self.headers: list[Any] = []
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def handle_any(self) -> None:
+                length = int(self.headers.get("Content-Length") or 0)
+                api.bodies.append(json.loads(self.rfile.read(length)) if length else None)
+                api.headers.append(self.headers)
+                api.asked.append((self.command, self.path))
+                status, body = api.answer(self.command, self.path)
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                # Whoever asked may be gone.
+                with suppress(ConnectionError):
+                    self.end_headers()
+                    self.wfile.write(body)
+
+            do_GET = do_POST = do_PATCH = do_DELETE = handle_any  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                """Nothing on standard error."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._serving = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        self.configuration = Configuration(host=f"http://127.0.0.1:{self.server.server_port}")
+        self.configuration.retries = 0
+
+    def __enter__(self) -> Api:
+        self._serving.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self._serving.join()
+        self.server.server_close()

@@ -1,0 +1,112 @@
+"""What a campaign's folder goes on with: candidates and repetitions may be added, candidates left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.campaign.definition import Definition, load_definition
+from cli.campaign.folder import CampaignFolder
+from cli.campaign.plan import plan_turns
+from cli.errors import ConfigError
+
+from ..made import inserts
+
+BASE = """
+targets: {one: {target: embedded, batch: 10}, two: {target: embedded}}
+repeats: 1
+steps: [{insert: {runs: 1}}]
+"""
+
+
+class Written:
+    """A campaign's file and folder, as often as it is changed."""
+
+    def __init__(self, place: Path) -> None:
+        self.file = place / "night.yaml"
+        self.folder = CampaignFolder(place / "night")
+        self.folder.results.mkdir(parents=True)
+
+    def read(self, text: str) -> Definition:
+        self.file.write_text(text)
+        return load_definition(self.file)
+
+    def go_on(self, text: str, digest: str = "1") -> list[str]:
+        """Check the plan and keep it; the jobs' names."""
+        definition = self.read(text)
+        turns = plan_turns(definition)
+        self.folder.check_plan(self.file, definition, {"embedded": digest})
+        self.folder.keep_plan(self.file, definition, {"embedded": digest}, turns)
+        return [job.name for turn in turns for job in turn]
+
+    def finish(self, label: str) -> None:
+        path = self.folder.results / label.replace(" ", "-")
+        path.mkdir()
+        result = inserts({1: [100.0]}, label=label, complete=True)
+        (path / "result.json").write_text(result.model_dump_json(by_alias=True))
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    return Written(tmp_path)
+
+
+def test_candidates_and_repetitions_are_added_and_left_out(written: Written) -> None:
+    assert set(written.go_on(BASE)) == {"one insert", "two insert"}
+    for name in ("one insert", "two insert"):
+        written.finish(name)
+    more = BASE.replace("two:", "three: {target: embedded}, two:").replace(
+        "repeats: 1", "repeats: 2"
+    )
+    names = written.go_on(more)
+    assert len(names) == 6
+    # What was measured stays, as the first repetition.
+    assert written.folder.find_done(names).keys() == {"one insert 1", "two insert 1"}
+    assert written.folder.find_others(names) == []
+    fewer = more.replace("one: {target: embedded, batch: 10}, ", "")
+    names = written.go_on(fewer)
+    assert written.folder.find_done(names).keys() == {"two insert 1"}
+    # The results of the one that is left out aren't set aside.
+    assert written.folder.find_others(names) == ["one-insert"]
+    assert set(written.folder.list_candidates()) == {"one", "two", "three"}
+    assert written.folder.find_done(written.go_on(more)).keys() == {"one insert 1", "two insert 1"}
+    with_variants = more.replace("repeats: 2", "repeats: 2\nvariants: {small: {batch: 5}}")
+    assert written.folder.find_done(written.go_on(with_variants)) == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("runs: 1", "runs: 2", "steps[1].insert.runs: 1 is now 2"),
+        ("batch: 10", "batch: 20", "targets.one.batch: 10 is now 20"),
+        ("repeats: 3", "repeats: 2", "repeats: 3 is now 2"),
+        ("repeats: 3", "repeats: 3\nsettle: 5s", "settle is new"),
+    ],
+)
+def test_other_changes_are_refused(written: Written, old: str, new: str, said: str) -> None:
+    text = BASE.replace("repeats: 1", "repeats: 3")
+    written.go_on(text)
+    with pytest.raises(ConfigError) as refused:
+        written.go_on(text.replace(old, new))
+    assert said in str(refused.value)
+    assert "Targets, variants and repeats may be added" in str(refused.value)
+
+
+def test_a_candidate_that_comes_back_is_the_same(written: Written) -> None:
+    """Its results are of its options at that time."""
+    written.go_on(BASE)
+    without = BASE.replace("one: {target: embedded, batch: 10}, ", "")
+    written.go_on(without)
+    with pytest.raises(ConfigError, match=r"targets\.one\.batch: 10 is now 20"):
+        written.go_on(BASE.replace("batch: 10", "batch: 20"))
+    with pytest.raises(ConfigError, match="target embedded in the config file"):
+        written.go_on(BASE, digest="2")
+
+
+def test_a_failure_of_a_candidate_that_is_left_out_is_none(written: Written) -> None:
+    names = written.go_on(BASE)
+    written.folder.keep_failed({"one insert": "it was away"})
+    assert written.folder.find_failed(names) == {"one insert": "it was away"}
+    assert written.folder.find_failed(["two insert"]) == {}
+    assert written.folder.find_failed(["one insert 1"]) == {"one insert 1": "it was away"}

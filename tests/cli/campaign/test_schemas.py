@@ -1,0 +1,84 @@
+"""A turn whose steps would measure different schemas is refused before its first job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.campaign.asked import open_campaign
+from cli.campaign.running import prepare
+from cli.errors import ConfigError
+from cli.signals import Interrupts
+
+CONFIG = """
+targets:
+  plain: {module: postgres, connection_string: host=none}
+  indexed: {module: postgres, connection_string: host=none, create_indices: true}
+  chunked: {module: timescaledb, connection_string: host=none}
+"""
+
+
+def check(text: str, folder: Path) -> None:
+    config, file = folder / "config.yaml", folder / "campaign.yaml"
+    config.write_text(CONFIG)
+    file.write_text(text)
+    prepare(open_campaign(file, config, folder / "out", Interrupts()))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "targets: [plain]\nsteps: [insert, query: {extra-option: {create_indices: before}}]",
+            (
+                "campaign.yaml: plain: the steps would measure different schemas: create_indices is no in"
+                " insert and before in query: give it to all steps"
+            ),
+        ),
+        (
+            "targets: [indexed]\nsteps: [insert: {extra-option: {create_indices: after}}, query]",
+            "create_indices is after in insert and before in query",
+        ),
+        (
+            "targets: [plain]\nsteps: [insert: {extra-option: {tags: table}}, query]",
+            "tags is table in insert and row in query",
+        ),
+        (
+            "targets: [plain]\nsteps: [insert, capacity: {primary-key: none, limit: ['p99=1s']}]",
+            "primary_key is db in insert and none in capacity",
+        ),
+        (
+            "targets: [chunked]\nsteps: [insert, query: {extra-option: {columnstore: true}}]",
+            "columnstore is False in insert and True in query",
+        ),
+    ],
+)
+def test_steps_that_differ_are_refused(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        check(text, tmp_path)
+    assert words in error.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # The same by the target and by the step.
+        "targets: [indexed]\nsteps: [insert: {extra-option: {create_indices: before}}, query]",
+        "targets: [plain]\noptions: {extra-option: {create_indices: after}}\nsteps: [insert, query]",
+        # To compare both is what variants are for.
+        (
+            "targets: [plain]\nsteps: [insert, query]\nvariants:\n"
+            "  with: {extra-option: {create_indices: before}}\n  without: {}"
+        ),
+        # Whoever asks has no keys to make.
+        "targets: [plain]\nsteps: [insert: {primary-key: none}, query]",
+        # Tables of their own.
+        (
+            "targets: [plain]\nsteps:\n- insert: {extra-option: {tags: table}}\n"
+            "- {insert: {workload: cpu}, label: cpu}"
+        ),
+    ],
+)
+def test_steps_that_agree_are_not(text: str, tmp_path: Path) -> None:
+    check(text, tmp_path)

@@ -1,0 +1,59 @@
+"""How long a campaign takes: by the model, and by what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.campaign.plan import Candidate, Job
+from cli.campaign.timing import Estimate, estimate_left, model_job
+from cli.config import ExecutorName
+from simulator.contract import Load
+
+RESULTS = Path(__file__).parents[3] / "img" / "results"
+
+
+@pytest.mark.parametrize("name", ["closed", "open", "disturbed", "rolling", "capacity"])
+def test_the_model_is_not_below_stored_runs(name: str) -> None:
+    """Runs by the clock, with all their phases, on a machine with other work to do; not twice as long either,
+    but for what is around short ones."""
+    result = json.loads((RESULTS / f"example-{name}.json").read_text())
+    loads, took_s = [], 0.0
+    for run in result["runs"]:
+        phases = run["phases_s"]
+        took_s += sum(phases.values())
+        duration_s = round(run["window_s"] + run.get("warm_up_s", 0.0))
+        loads.append(Load(workers=run["workers"], duration_s=duration_s))
+    modelled = model_job(loads, 0, ExecutorName.LOCAL)
+    assert modelled.open_runs == 0
+    assert took_s <= modelled.known_s <= 1.25 * took_s + 5 + 3 * len(loads) + 8 * len(loads) * 0.3
+
+
+def test_filling_tables_counts() -> None:
+    load = Load(workers=2, duration_s=10.0)
+    plain, filled = (model_job([load] * 3, n, ExecutorName.LOCAL) for n in (0, 1_000_000))
+    assert filled.known_s - plain.known_s == pytest.approx(150)
+    until_done = model_job([Load(events=5)], 0, ExecutorName.LOCAL)
+    assert until_done.open_runs == 1
+
+
+def _job(target: str, step: str, repeat: int) -> Job:
+    return Job(f"{target} {step} {repeat}", Candidate(target), step, step, repeat, ())
+
+
+def test_measured_jobs_say_how_long_the_others_take() -> None:
+    jobs = [
+        _job(target, step, n) for n in (1, 2) for target in "ab" for step in ("insert", "query")
+    ]
+    modelled = {job.name: Estimate(10.0, 1) for job in jobs}
+    assert estimate_left(jobs, modelled, {}, 2.0) == Estimate(94.0, 8)
+    a_insert, a_query, *left = jobs
+    # The other candidate is taken to be as slow, until it is measured itself.
+    found = estimate_left(left, modelled, {a_insert: 100.0, a_query: 7.0}, 2.0)
+    assert found == Estimate(3 * 100.0 + 3 * 7.0 + 5 * 2.0)
+    b_insert, b_query, *left = left
+    measured_s = {a_insert: 100.0, a_query: 7.0, b_insert: 20.0, b_query: 5.0}
+    assert estimate_left(left, modelled, measured_s, 0.0) == Estimate(132.0)
+    assert estimate_left([], modelled, measured_s, 2.0) == Estimate(0.0)

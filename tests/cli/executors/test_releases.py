@@ -1,0 +1,131 @@
+"""Which release makes which run, and what of its start and end their phases have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cli.cluster import Place
+from cli.executors.kubernetes import KubernetesExecutor, _Releases
+from cli.signals import Interrupts
+from simulator.contract import Carried, DataSet, Group, Load, Phase, Report, RunSettings
+
+
+class Clock:
+    """Goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Installed:
+    """An executor that installs in 3 s and removes in 4; each run takes 10 s."""
+
+    def __init__(self, clock: Clock, lost_in: int | None) -> None:
+        """`lost_in`: the run in which the service proxy stops answering."""
+        self.clock = clock
+        self.lost_in = lost_in
+        self.made: list[tuple[int, str, bool]] = []
+        self.runs = 0
+        self.there = 0
+
+    def begin_start(self) -> float:
+        return self.clock()
+
+    def tell_of_ignored(self, report: Report) -> None:
+        pass
+
+    @contextmanager
+    def install(
+        self, settings: Sequence[RunSettings], logs: Path, by_log: bool
+    ) -> Iterator[object]:
+        self.made.append((len(settings), logs.name, by_log))
+        self.clock.now_s += 3
+        self.there += 1
+        assert self.there == 1
+
+        def run(*_: object) -> Report:
+            self.runs += 1
+            self.clock.now_s += 10
+            release.by_log |= self.runs == self.lost_in
+            phases = {Phase.START: 1.0, Phase.RUN: 10.0, Phase.CLEAN_UP: 0.5}
+            return Report(phases_s=phases, environment={}, carried=Carried(next_event=0, stored=0))
+
+        release: Any = SimpleNamespace(by_log=by_log, run=run)
+        yield release
+        self.there -= 1
+        self.clock.now_s += 4
+
+
+def settings_of(number: int) -> RunSettings:
+    groups = [Group(first=0, load=Load())]
+    return RunSettings(
+        run_id=f"{number:08x}", token="t", target="x", module="blackhole", options={},
+        data=DataSet(), groups=groups,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("by_log", "lost_in", "made", "start", "clean_up"),
+    [
+        (False, None, [(3, "logs", False)], [4, 1, 1], [0.5, 0.5, 4.5]),
+        (
+            False, 1, [(3, "logs", False), (1, "run-02", True), (1, "run-03", True)],
+            [4, 4, 4], [4.5, 4.5, 4.5],
+        ),
+        (
+            True, None, [(1, "run-01", True), (1, "run-02", True), (1, "run-03", True)],
+            [4, 4, 4], [4.5, 4.5, 4.5],
+        ),
+    ],
+    ids=["kept", "proxy lost", "by log"],
+)  # fmt: skip
+def test_a_release_is_kept_for_as_long_as_its_collector_can_be_told_to_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    by_log: bool,
+    lost_in: int | None,
+    made: list[Any],
+    start: list[float],
+    clean_up: list[float],
+) -> None:
+    """And all that it takes to install and remove them is in a phase of one of the runs."""
+    clock = Clock()
+    monkeypatch.setattr("cli.executors.kubernetes.time", SimpleNamespace(monotonic=clock))
+    executor = Installed(clock, lost_in)
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    settings = [settings_of(number) for number in range(3)]
+    with _Releases(cast(KubernetesExecutor, executor), settings, logs, by_log) as series:
+        reports = [series.run(one, 0.0, lambda _: None) for one in settings]
+    assert executor.made == made
+    assert executor.there == 0
+    assert [report.phases_s[Phase.START] for report in reports] == start
+    assert [report.phases_s[Phase.CLEAN_UP] for report in reports] == clean_up
+
+
+def test_the_first_runs_start_begins_with_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which asks for helm's version, the namespace, and room on the nodes: all that takes time."""
+    clock = Clock()
+    client = SimpleNamespace(make_client=lambda: None, namespace="bench")
+
+    def ask(*_: object) -> None:
+        clock.now_s += 2
+
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr("cli.executors.kubernetes.time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr("cli.executors.kubernetes.Helm.find_version", ask)
+    monkeypatch.setattr("cli.executors.kubernetes.check_namespace", ask)
+    executor = KubernetesExecutor(Interrupts(), cast(Place, client), {})
+    executor.__enter__()
+    clock.now_s += 1
+    assert clock() - executor.begin_start() == 5
+    assert clock() - executor.begin_start() == 0

@@ -1,0 +1,115 @@
+"""Files of strangers are read within limits, and whatever is wrong with them is one line."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.documents import (
+    MOST_BYTES_YAML,
+    DocumentError,
+    parse_json,
+    parse_yaml,
+    read_json,
+    read_yaml,
+)
+
+LAUGHS = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
+)
+MERGES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (LAUGHS, "5: there are too many parts, or aliases"),
+        (MERGES, "6: there are too many parts, or aliases"),
+        ("a: &a " + "x" * 400_000 + "\nb: [" + "*a," * 6 + "]", "2: there are too many parts"),
+        ("[" + "a," * 200_000 + "]", "1: there are too many parts"),
+        ("[" * 5_000, "1: parts are nested more than 40 levels deep"),
+        ("\n".join(" " * n + "a:" for n in range(900)), "41: parts are nested"),
+        ("\na: &a [*a]", "2: this part contains itself"),
+        ("a: " + "9" * 5_000, "1: not valid YAML: a number of 5,000 characters"),
+        ("a: 0x" + "9" * 5_000, "1: not valid YAML: a number of 5,002 characters"),
+        ("a: 1" + ":59" * 1_000, "1: not valid YAML: a number of 3,001 characters"),
+        ("a: .inf", "1: not valid YAML: .inf is no finite number"),
+        ("a: 1.0e+999", "1: not valid YAML: 1.0e+999 is no finite number"),
+        ('a: !!int ""', "1: not valid YAML: '' is no int"),
+        ("a: !!bool x", "1: not valid YAML: 'x' is no bool"),
+        ("a: !!python/name:os.system", "1: not valid YAML: could not determine a constructor"),
+        ("a: !!binary aGFsbG8=", "1: not valid YAML: could not determine a constructor"),
+        ("? [a]\n: b", "1: not valid YAML: found unhashable key"),
+        ("a: \0", "1: not valid YAML: unacceptable character"),
+    ],
+)  # fmt: skip
+def test_yaml_beyond_the_limits(text: str, problem: str) -> None:
+    with pytest.raises(DocumentError) as refused:
+        parse_yaml(text)
+    said = refused.value.at("x.yaml")
+    assert said.startswith(f"x.yaml:{problem}")
+    assert "\n" not in said
+
+
+def test_what_yaml_may_have() -> None:
+    _, values = parse_yaml(
+        "a: &a {b: [1, 1.5, yes, ~, 2024-01-02, text]}\nc: *a\nd: {<<: *a, e: 0x10}"
+    )
+    part = {"b": [1, 1.5, True, None, "2024-01-02", "text"]}
+    assert values == {"a": part, "c": part, "d": {**part, "e": 16}}
+    assert parse_yaml("")[1] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"[" * 41 + b"]" * 41, "is nested more than 40 levels deep"),
+        (b"[" * 100_000, "is not valid JSON"),
+        (b'{"a": Infinity}', "is not valid JSON"),
+        (b'{"a": 1e999}', "is not valid JSON"),
+        (b"9" * 5_000, "is not valid JSON"),
+        (b"[-1e30]", "has the number -1e+30, which is too large"),
+        (b"[" + b"1," * 1_000_001 + b"1]", "has more than 1,000,000 values"),
+        (
+            b"{%b}" % b",".join(b'"%d":1' % n for n in range(10_001)),
+            "has a part with more than 10,000",
+        ),
+        (b'"\xff"', "is not text"),
+        (b"", "is not valid JSON"),
+    ],
+)
+def test_json_beyond_the_limits(content: bytes, problem: str) -> None:
+    with pytest.raises(DocumentError, match=re.escape(problem)):
+        parse_json(content)
+
+
+def test_what_json_may_have() -> None:
+    document: Any = [2**64 - 1, -1.5, True, None, "\0", {"a": "1e99"}]
+    assert parse_json(b'[18446744073709551615,-1.5,true,null,"\\u0000",{"a":"1e99"}]') == document
+
+
+@pytest.mark.parametrize("read", [read_yaml, read_json])
+def test_only_regular_files_of_some_size_are_read(tmp_path: Path, read: Any) -> None:
+    """A pipe would be waited for, and a device never end."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(MOST_BYTES_YAML * 100)
+    for path, problem in (
+        (pipe, "is no regular file"),
+        (Path("/dev/zero"), "is no regular file"),
+        (tmp_path, "can't be read: Is a directory"),
+        (large, "is larger than"),
+        (Path("a\0b"), "can't be read: embedded null byte"),
+    ):
+        with pytest.raises(DocumentError, match=problem):
+            read(path)
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "none")

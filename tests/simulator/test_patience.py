@@ -1,0 +1,226 @@
+"""`--patience` ends a run in time, also on a server that takes connections and says nothing."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from simulator.contract import Load
+from simulator.errors import GaveUp, Retryable
+from simulator.modules.base import Job
+from simulator.modules.cassandra.pool import ConnectionPool
+from simulator.modules.cassandra.wire import Connection
+from simulator.modules.options import parse_options
+from simulator.modules.postgres.link import Link
+from simulator.modules.postgres.options import PostgresOptions
+from simulator.modules.postgres.wire import Wire
+from simulator.modules.postgres.writer import PostgresWriter
+from simulator.modules.sending import LAST_ANSWERS_S, Outcome, Payload, Writer
+from simulator.modules.shared.deadline import SHORTEST_TRY_S, limit_wait, set_deadline
+from simulator.modules.shared.errors import connection_lost
+from simulator.modules.shared.http import HttpPool, NoAnswer
+from simulator.testing.inserting import insert
+from simulator.workloads.temperature import Temperature
+
+from ..helpers import NumberEncoder
+from .writing import FakeWriter
+
+PATIENCE_S = 1.5
+LATE_S = 10.0
+"""A run may end so much after its patience."""
+
+MakeWriter = Callable[[int], Writer]
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """Host and port of a server that the kernel takes connections for, and that never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+class HttpWriter(FakeWriter):
+    """As the modules do that speak HTTP."""
+
+    def __init__(self, pool: HttpPool, max_in_flight: int) -> None:
+        super().__init__(len, max_in_flight)
+        self._pool = pool
+
+    def send(self, payload: Payload) -> int:
+        try:
+            return len(self._pool.request("POST", "/", b"events").body)
+        except NoAnswer as error:
+            raise connection_lost(error) from error
+
+
+class OneNode:
+    """The topology of a cluster of one node."""
+
+    version = 0
+
+    def nodes(self) -> Sequence[str]:
+        return ["node"]
+
+    def replicas(self, partition: bytes) -> Sequence[str]:
+        return ["node"]
+
+
+class CassandraPoolWriter(FakeWriter):
+    """As Cassandra's, with requests that need no statements."""
+
+    def __init__(self, pool: ConnectionPool, max_in_flight: int) -> None:
+        super().__init__(len, max_in_flight)
+        self._pool = pool
+
+    def send(self, payload: Payload) -> int:
+        self.submit(payload, None)
+        [outcome] = self.outcomes(None)
+        assert isinstance(outcome.result, Retryable)
+        raise outcome.result
+
+    def submit(self, payload: Payload, request: object) -> None:
+        self._pool.submit(b"partition", 0x0A, b"body", request, payload.events)
+
+    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome]:
+        return self._pool.outcomes(timeout_s)
+
+    def stop_submitting(self) -> None:
+        self._pool.finish()
+
+    def recover(self, payload: Payload) -> bool:
+        self._pool.await_connection(2.0)
+        return False
+
+
+def connect_to(address: str) -> socket.socket:
+    host, _, port = address.partition(":")
+    return socket.create_connection((host, int(port)))
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as found:
+        yield found
+
+
+def make_http(address: str, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> MakeWriter:
+    pool = stack.enter_context(closing(HttpPool([f"http://{address}"], 80, {}, 60)))
+    return lambda in_flight: HttpWriter(pool, in_flight)
+
+
+def make_postgres(address: str, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> MakeWriter:
+    """Its first connection is there already; it makes the next ones by libpq."""
+
+    def open_link(link: Link) -> None:
+        stream = stack.enter_context(connect_to(address))
+        connection: Any = SimpleNamespace(
+            info=SimpleNamespace(ssl_in_use=False), fileno=stream.fileno, pgconn_ptr=None
+        )
+        link.wire = Wire(connection, stamped=False)
+
+    class Encoder(NumberEncoder):
+        def prepare(self) -> bytes:
+            return b""
+
+        def encode(self, block: Any, batch: int) -> Any:
+            found = super().encode(block, batch)
+            for payload in found:
+                payload.data = (b"request", 1)
+            return found
+
+    monkeypatch.setattr(Link, "open", open_link)
+    monkeypatch.setattr("simulator.modules.postgres.wire._find_library", lambda: None)
+    host, _, port = address.partition(":")
+    dsn = f"host={host} port={port} dbname=x"
+
+    def make(in_flight: int) -> Writer:
+        options = parse_options(PostgresOptions, {"connection_string": dsn}, str)
+        encoder: Any = Encoder()
+        job = Job(Temperature.schema, Load(in_flight=in_flight))
+        writer = PostgresWriter(encoder, options, job, options.find_dialect())
+        writer.open()
+        stack.callback(writer.close)
+        return writer
+
+    return make
+
+
+def make_cassandra(address: str, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> MakeWriter:
+    def connect(node: object) -> Connection:
+        connection = Connection(connect_to(address), 4, node)
+        connection.stop_blocking()
+        return connection
+
+    def make(in_flight: int) -> Writer:
+        pool = ConnectionPool(OneNode(), connect, 60, connection_lost)
+        pool.open()
+        stack.callback(pool.close)
+        return CassandraPoolWriter(pool, in_flight)
+
+    return make
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+@pytest.mark.parametrize("make", [make_http, make_postgres, make_cassandra])
+def test_a_silent_server_ends_the_run_in_time(
+    silent: str,
+    stack: ExitStack,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[..., MakeWriter],
+    in_flight: int,
+) -> None:
+    """Though each try would wait a minute."""
+    writer = make(silent, stack, monkeypatch)(in_flight)
+    began = time.monotonic()
+    with pytest.raises(GaveUp, match=r"gave up after 1\.5 s"):
+        insert(writer, Temperature(), 10, 1, patience_s=PATIENCE_S)
+    assert PATIENCE_S <= time.monotonic() - began < PATIENCE_S + LATE_S
+
+
+def test_what_a_server_asks_to_wait_is_no_longer_than_patience() -> None:
+    def refuse(numbers: list[int]) -> int:
+        raise Retryable("busy", "come back in an hour", at_least_s=3600)
+
+    for in_flight in (1, 2):
+        began = time.monotonic()
+        with pytest.raises(GaveUp):
+            insert(FakeWriter(refuse, in_flight), Temperature(), 4, 2, patience_s=0.1)
+        assert time.monotonic() - began < LATE_S
+
+
+def test_a_request_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.modules.sending.LAST_ANSWERS_S", 0.1)
+    over = threading.Event()
+
+    def answer(numbers: list[int]) -> int:
+        if 0 in numbers:
+            over.wait(60)
+        raise Retryable("busy", "later", 0.0001)
+
+    began = time.monotonic()
+    with pytest.raises(GaveUp):
+        insert(FakeWriter(answer, 2), Temperature(), 4, 2, patience_s=0.1)
+    over.set()
+    assert time.monotonic() - began < LATE_S
+    assert LAST_ANSWERS_S < LATE_S
+
+
+def test_a_try_leaves_time_for_another() -> None:
+    try:
+        assert limit_wait(60) == 60
+        set_deadline(time.perf_counter() + 200)
+        assert limit_wait(60) == 60
+        set_deadline(time.perf_counter() + 30)
+        assert limit_wait(60) == pytest.approx(15, abs=0.5)
+        assert limit_wait(2) == 2
+        set_deadline(time.perf_counter() - 30)
+        assert limit_wait(60) == SHORTEST_TRY_S
+    finally:
+        set_deadline(float("inf"))
