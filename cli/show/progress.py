@@ -47,7 +47,7 @@ class Display(ABC):
         self._after_each: Callable[[], None] | None = None
 
     def after_each(self, do: Callable[[], None]) -> None:
-        """Do this whenever a run has ended and its outcome was told."""
+        """Do this whenever a run has ended, before its outcome is shown."""
         self._after_each = do
 
     def expect(self, loads: Sequence[Load], at_most: bool = False) -> None:
@@ -75,11 +75,11 @@ class Display(ABC):
     def end(self, outcome: str) -> None:
         """The run's outcome, in a few words; stays visible."""
         self._forecast.end(time.monotonic())
+        if self._after_each is not None:
+            self._after_each()
         note(f"{self._label}: {outcome}")
         if self._live is not None:
             self._live.end_run(outcome)
-        if self._after_each is not None:
-            self._after_each()
 
     @abstractmethod
     def _show(self, status: Status, left: list[str]) -> None:

@@ -16,11 +16,14 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
-def ctrl_c() -> Iterator[None]:
-    """What is begun in a shell's background ignores SIGINT, and so does all that it begins."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def signals() -> Iterator[None]:
+    """What is begun in a shell's background ignores SIGINT, what a supervisor begins perhaps SIGTERM, and so
+    does all that they begin."""
+    defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in defaults.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def begin(folder: Path, *start: str) -> tuple[int, str]:

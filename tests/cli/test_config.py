@@ -183,7 +183,7 @@ def test_a_missing_file_says_where_to_look(tmp_path: Path) -> None:
 
 
 def test_a_folder_or_binary_file_can_not_be_read(tmp_path: Path) -> None:
-    assert error_of(tmp_path) == "FILE can't be read: Is a directory"
+    assert error_of(tmp_path) == "config file FILE can't be read: Is a directory"
     binary = tmp_path / "binary"
     binary.write_bytes(b"targets:\n  \xff: 1\n")
     assert error_of(binary) == "FILE:2: is not text in UTF-8"

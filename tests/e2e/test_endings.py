@@ -74,7 +74,8 @@ def test_part_of_a_run_killed(tool: Tool, name: str) -> None:
 
 def test_later_runs_do_not_begin_after_a_failure_but_earlier_are_kept(tool: Tool) -> None:
     running = tool.start(*SLOW, "-w", "1,2", "-r", 2, "--num-inserts", 500)
-    running.await_err("2 workers, run 1 of 2: running")
+    running.await_end_of(2)
+    running.part("worker-1")  # only those who are two have it
     running.part("worker-0").kill()
     done = running.wait()
     assert "worker 0 was killed by SIGKILL" in done.error(1)
@@ -108,7 +109,7 @@ def test_command_killed(tool: Tool) -> None:
 def test_command_killed_after_a_run(tool: Tool) -> None:
     """What was made before is kept, and can be read as any result."""
     running = tool.start(*SLOW, "--num-inserts", 1000, "--runs", 50)
-    running.await_err("run 2 of 50: running")
+    running.await_end_of(1)
     running.send(signal.SIGKILL)
     tool.check_nothing_runs(within_s=60)
     result = tool.result()
@@ -196,7 +197,7 @@ def test_signal_during_a_run_keeps_those_before(
     tool: Tool, number: signal.Signals, status: int, group: bool
 ) -> None:
     running = tool.start(*SLOW, "-r", 3, "--num-inserts", 300)
-    running.await_err("run 2 of 3: running")
+    running.await_end_of(1)
     (running.send_group if group else running.send)(number)
     done = running.wait()
     assert done.status == status

@@ -90,7 +90,7 @@ def test_a_run_is_seen_in_a_browser(tool: Tool, server: Server, page: Page) -> N
     page.on("request", lambda request: requests.append(request.url))
     running = tool.start(
         "mixed", "-t", "users", "-w", 1, "--batch", 10, "--rate", 500, "--runs", 1,
-        "--readers", 1, "--queries", "count-events", "--query-rate", 20, "--prefill", 1000,
+        "--readers", 1, "--queries", "count-events", "--query-rate", 60, "--prefill", 1000,
         "--duration", "60s", "--disturb", "1s run true", "--prometheus", "scrape.yml",
     )  # fmt: skip
     url = find_url(running)

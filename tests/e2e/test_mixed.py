@@ -13,7 +13,7 @@ from .tool import Tool, eventually
 
 def test_writers_and_readers_at_once_and_alone(tool: Tool) -> None:
     done = tool.run(
-        "mixed", "-t", "embedded", "-w", 2, "--readers", 2, "--batch", 100, "--rate", 5000,
+        "mixed", "-t", "embedded", "-w", 2, "--readers", 2, "--batch", 20, "--rate", 5000,
         "--query-rate", 40, "--queries", "newest-per-device=3,count-events=1", "--arrivals", "even",
         "--duration", "1500ms", "--warm-up", "500ms", "--prefill", 5000, "--runs", 1, "--baseline",
     ).ok()  # fmt: skip

@@ -7,6 +7,7 @@ import fcntl
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -85,6 +86,9 @@ def error_text(err: str) -> str:
     return "\n".join(text)
 
 
+_OUTCOME = re.compile(r"run \d+ of \d+: [\d,.]+ inserts/s\n")
+
+
 class Running:
     """A command under way. Its output goes to files, so it never waits for a reader."""
 
@@ -115,6 +119,15 @@ class Running:
             return False
 
         eventually(printed, f"{text!r} on standard error", within_s)
+
+    def await_end_of(self, runs: int) -> None:
+        """Wait until that many runs of inserts have ended; the next one has begun, or is about to."""
+
+        def ended() -> bool:
+            assert self.process.poll() is None, f"ended before: {self.err}{self.out}"
+            return len(_OUTCOME.findall(self.err)) >= runs
+
+        eventually(ended, f"the end of {runs} runs")
 
     def send(self, number: signal.Signals) -> None:
         """A signal to the command's process alone."""

@@ -196,7 +196,9 @@ def test_stored_events_are_recognized(server: ServerUnderTest) -> None:
             events=240, missing=0, doubled=0, per_group=1
         )
         more_and_less = [StoredPart(0, 0, 155), StoredPart(1, 2, 88)]
-        assert look_up(module, workload, more_and_less) == Lookup(events=243, missing=5, doubled=2)
+        assert look_up(module, workload, more_and_less) == Lookup(
+            events=243, missing=5, doubled=2, per_group=1
+        )
 
 
 def test_the_queries_above_have_all_shapes() -> None:
