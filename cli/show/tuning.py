@@ -60,7 +60,7 @@ def _describe_place(tuning: Tuning, ranked: list[int], candidate: int) -> str:
     words = []
     if candidate in ranked:
         first = "best" if is_best_shown(tuning, ranked) else "highest"
-        words.append(first if candidate == ranked[0] else f"{ranked.index(candidate) + 1}.")
+        words.append(first if candidate == ranked[0] else str(ranked.index(candidate) + 1))
     elif candidate in tuning.finalists:
         words.append("compared")
     if tuning.candidates[candidate] == tuning.defaults:
