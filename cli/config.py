@@ -356,7 +356,9 @@ def load_config(path: Path) -> Config:
             f" one: {program()} targets --example > config.yaml"
         ) from None
     except DocumentError as error:
-        raise ConfigError(error.at(f"config file {path}" if error.line is None else path)) from error
+        raise ConfigError(
+            error.at(f"config file {path}" if error.line is None else path)
+        ) from error
     if document is None:
         raise ConfigError(f"{path} is empty: it needs `targets:` with at least one target")
     if not isinstance(document, dict):

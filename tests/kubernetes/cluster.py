@@ -179,6 +179,15 @@ class Namespace:
         plain: Any = cluster.api
         return "".join(str(plain.sanitize_for_serialization(item)) for item in documents)
 
+    def list_events(self) -> list[str]:
+        """What happened in it, a line each."""
+        listed: Any = self.cluster.core.list_namespaced_event(self.name)
+        return [
+            f"{event.last_timestamp or event.event_time} {event.involved_object.name}: {event.reason}:"
+            f" {event.message}"
+            for event in listed.items
+        ]
+
     def execute(self, pod: str, program: str) -> str:
         """Run a Python program in a pod's container; what it printed."""
         command = ["python", "-c", program]

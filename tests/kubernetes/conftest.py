@@ -6,18 +6,31 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from kubernetes import client
+from urllib3.exceptions import HTTPError
 
 from tests.e2e.tool import ROOT, eventually
 
 from .cluster import IMAGE, RESTRICTED, Cluster, Namespace, unreachable
 from .tool import ClusterTool
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Beside a failure stands what the cluster said of the namespace: it is gone afterwards."""
+    report = yield
+    namespace = getattr(item, "funcargs", {}).get("namespace")
+    if report.when == "call" and report.failed and isinstance(namespace, Namespace):
+        with suppress(client.ApiException, HTTPError):
+            report.sections.append(("events of the namespace", "\n".join(namespace.list_events())))
+    return report
 
 
 @pytest.fixture(scope="session")
