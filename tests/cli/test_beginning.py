@@ -19,8 +19,10 @@ ROOT = Path(__file__).parents[2]
 def signals() -> Iterator[None]:
     """What is begun in a shell's background ignores SIGINT, what a supervisor begins perhaps SIGTERM, and so
     does all that they begin."""
-    defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    before = {number: signal.signal(number, handler) for number, handler in defaults.items()}
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
+    }
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
