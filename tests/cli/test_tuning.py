@@ -218,7 +218,7 @@ def test_the_answer() -> None:
     rows = [list(map(str, row)) for row in tabulate_tuning(result).rows]
     assert [row[:2] for row in rows[:3]] == [["1000", "text"], ["1000", "binary"], ["10", "binary"]]
     assert rows[0][2:4] == ["3", "3"] and rows[0][-1] == "highest"
-    assert rows[2][-1] == "3., defaults"
+    assert rows[2][-1] == "3, defaults"
     # What went out early comes after, the better first.
     assert [row[:2] for row in rows[4:]] == [["100", "binary"], ["100", "text"]]
     text = advise(result)
