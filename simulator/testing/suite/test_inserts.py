@@ -142,7 +142,8 @@ def test_every_way_of_inserting_holds_several_requests_in_flight(
     assert recorder.events == await_count(observer.count, count, observer.settle_s) == count
     observer.close()
     assert server.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, count)))
-    assert 1.5 < requests_at_once(recorder) <= IN_FLIGHT + 0.01
+    # One at a time would be 1 at most. How many more there are is also the machine's affair.
+    assert 1.1 < requests_at_once(recorder) <= IN_FLIGHT + 0.01
     assert (recorder.retries, recorder.errors) == (0, {})
 
 
