@@ -26,15 +26,15 @@ import numpy as np
 import psutil
 
 from simulator.contract import Load
-from simulator.encoding import text_format
+from simulator.encoding.columns import text_format
+from simulator.encoding.rows import format_requests
+from simulator.modules._base.labels import field_columns
 from simulator.modules.base import Job, await_count
 from simulator.modules.influxdb.encoding import LineEncoder
 from simulator.modules.options import parse_options
-from simulator.modules.shared.labels import field_columns
 from simulator.modules.victoriametrics import Victoriametrics
 from simulator.modules.victoriametrics.encoding import CsvEncoder
 from simulator.modules.victoriametrics.series import SeriesEncoder
-from simulator.rows import format_requests
 from simulator.worker import garbage_collection_paused
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu

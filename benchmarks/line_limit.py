@@ -29,13 +29,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from simulator.contract import Load
+from simulator.modules._base.sql_queries import quote_name
 from simulator.modules.base import AnyModule, Job
 from simulator.modules.influxdb import Influxdb
 from simulator.modules.influxdb.server import Connection as InfluxConnection
 from simulator.modules.options import parse_options
 from simulator.modules.questdb import Questdb
 from simulator.modules.questdb.server import WRITE_TARGET
-from simulator.modules.shared.sql import quote_name
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 

@@ -37,7 +37,7 @@ from typing import Any
 
 from cli.embedded import find_programs
 from simulator.contract import PrimaryKey
-from simulator.encoding import Columns
+from simulator.encoding.columns import Columns
 from simulator.modules.postgres.encoding import value_rows
 from simulator.worker import garbage_collection_paused
 

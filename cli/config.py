@@ -20,8 +20,8 @@ from simulator.documents import DocumentError, read_yaml
 from simulator.errors import OptionError, did_you_mean, unknown_option
 from simulator.workloads import workload_names
 
-from .disturbances import Disturbance, read_disturbance
 from .errors import ConfigError
+from .faults.injector import Disturbance, read_disturbance
 from .installation import program, shipped
 
 

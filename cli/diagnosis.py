@@ -16,10 +16,10 @@ from simulator.machine import Reading, read_machine
 from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
 from .config import ExecutorName, load_config
 from .errors import EXIT_FAILED, CliError, ConfigError, RunFailed
+from .experiments.context import make_settings
+from .experiments.session import Request, open_session
 from .output import say
 from .plan import check_workload
-from .running import make_settings
-from .session import Request, open_session
 from .signals import Interrupts
 from .workloads import begin, complete_data, make_workload
 

@@ -21,8 +21,8 @@ from .kubeclient import (
     UNREACHABLE,
     Item,
     KubeClient,
+    has_ended,
 )
-from .pods import has_ended
 from .results.store import now
 
 _KINDS = (JOB, POD, SERVICE, SECRET, NETWORK_POLICY, DISRUPTION_BUDGET)

@@ -13,8 +13,8 @@ import yaml
 from click.testing import CliRunner
 
 from cli.main import commands
+from cli.render.notes import summarize_notes
 from cli.results.store import read_result
-from cli.show.notes import summarize_notes
 from simulator.workloads.definition import Definition
 from simulator.workloads.queries import Query
 from simulator.workloads.yaml_source import parse_definition

@@ -11,10 +11,10 @@ import click
 
 from simulator.documents import DocumentError, read_yaml
 
-from ..disturbances import Action
 from ..errors import ConfigError
+from ..experiments.session import Session
+from ..faults.injector import Action
 from ..output import say
-from ..session import Session
 
 
 def list_commands(sessions: Iterable[Session]) -> list[str]:

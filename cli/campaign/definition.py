@@ -8,7 +8,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import click
 import yaml
 from pydantic import (
     AfterValidator,
@@ -23,9 +22,9 @@ from pydantic import (
 
 from simulator.documents import DocumentError, read_yaml
 from simulator.errors import OptionError, did_you_mean
+from simulator.units import read_duration_s
 from simulator.workloads.yaml_source import check_tree, find_place
 
-from ..commands.options import Duration
 from ..errors import ConfigError
 from ..installation import program
 
@@ -78,7 +77,7 @@ class Installation(_Part):
     @field_validator("timeout", mode="before")
     @classmethod
     def _read_timeout(cls, value: object) -> object:
-        return _read_duration(value)
+        return read_duration_s(value)
 
 
 def _read_installation(value: object) -> object:
@@ -211,7 +210,7 @@ class Definition(_Part):
     @field_validator("settle", mode="before")
     @classmethod
     def _read_settle(cls, value: object) -> object:
-        return _read_duration(value)
+        return read_duration_s(value)
 
     @model_validator(mode="after")
     def _check_nodes(self) -> Definition:
@@ -270,14 +269,6 @@ class Definition(_Part):
                     f"{names.count(name)} steps are called {name}: give each a `label`"
                 )
         return steps
-
-
-def _read_duration(value: object) -> float:
-    """`30s`; ValueError if it is none."""
-    try:
-        return Duration().convert(value, None, None)
-    except click.UsageError as error:
-        raise ValueError(error.message) from error
 
 
 def _check_name(name: str) -> None:

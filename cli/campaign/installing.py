@@ -9,18 +9,19 @@ from pathlib import Path
 
 from simulator.documents import DocumentError, read_json
 from simulator.errors import one_line
+from simulator.units import format_count
 
 from ..cluster import Place
 from ..config import Config, ExecutorName
 from ..errors import CliError, ConfigError
+from ..experiments.experiment import Prepared
 from ..install.recipes import Choice, choose, recipe_of
 from ..install.state import Installed
 from ..install.work import Consent, Database, confirm, removal_arguments
-from ..making import Prepared
 from ..output import note, write_whole
 from ..signals import Interrupts
 from .definition import Definition
-from .plan import Job, Turn, format_nodes, name_target
+from .plan import Job, Turn, name_target
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Site:
         )
 
     def __str__(self) -> str:
-        return f"{self.recipe} with {format_nodes(self.choice.nodes)}"
+        return f"{self.recipe} with {format_count(self.choice.nodes, 'node')}"
 
 
 def find_sites(turns: Sequence[Turn], definition: Definition, config: Config) -> dict[str, Site]:

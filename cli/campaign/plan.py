@@ -10,10 +10,15 @@ from itertools import product
 from typing import Any
 
 import click
+from pydantic import BaseModel
 
+from simulator.conditions import Condition, find_conditions
+from simulator.contract import Role
 from simulator.errors import did_you_mean
+from simulator.units import format_count
 
 from ..errors import ConfigError
+from ..experiments.experiment import Prepared
 from .definition import TARGET, Definition, Installation, Order, Step
 
 OWN = {
@@ -45,13 +50,8 @@ class Candidate:
         return " ".join(filter(None, [self.target, self.variant]))
 
     def __str__(self) -> str:
-        nodes = None if self.nodes is None else format_nodes(self.nodes)
+        nodes = None if self.nodes is None else format_count(self.nodes, "node")
         return " ".join(filter(None, [self.target, nodes, self.variant]))
-
-
-def format_nodes(count: int) -> str:
-    """`1 node`, `3 nodes`."""
-    return f"{count:,} node{'' if count == 1 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -326,3 +326,36 @@ def list_left(turns: Sequence[Turn], done: Collection[str], failed: Collection[s
         elif open_jobs:
             left.append(turn if turn[open_jobs[0]].adds else turn[open_jobs[0] :])
     return left + again
+
+
+# The steps of a turn measure one schema: what inserts have paid for is what queries go through.
+
+
+def check_schemas(turns: Sequence[Turn], prepared: Mapping[str, Prepared]) -> None:
+    """ConfigError, which says what to do, if steps of a turn would make or expect different tables."""
+    for turn in turns:
+        first_with: dict[tuple[str, str], tuple[Job, Any]] = {}
+        for job in turn:
+            own = prepared[job.name]
+            for name, value in list_schema(own).items():
+                key = own.session.request.workload, name
+                other, before = first_with.setdefault(key, (job, value))
+                if value != before:
+                    raise ConfigError(
+                        f"{job.candidate}: the steps would measure different schemas: {name} is {before} in"
+                        f" {other.step} and {value} in {job.step}: give it to all steps (below `options`,"
+                        " or the target's), or to compare both, make each a variant (below `variants`)"
+                    )
+
+
+def list_schema(prepared: Prepared) -> dict[str, Any]:
+    """The options of a job that its tables are made by."""
+    session = prepared.session
+    loads = [load for load in prepared.lengths[:1] if load.role is not Role.READ]
+    models: list[BaseModel] = [session.assume_options(), session.workload_options, *loads]
+    return {
+        name: getattr(model, name)
+        for model in models
+        for name in type(model).model_fields
+        if find_conditions(type(model)).get(name) is Condition.SCHEMA
+    }

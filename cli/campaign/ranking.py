@@ -8,14 +8,14 @@ from itertools import chain
 from math import inf
 from statistics import fmean
 
+from ..render.clients import describe_client_costs
+from ..render.ratios import MOST_PLACES, format_factor, format_speed_interval, lead_comparison
+from ..render.tables import format_ms, format_rate
 from ..results.comparison import compare_samples
 from ..results.model import Result
 from ..results.naming import format_options
 from ..results.place import Place
 from ..results.statistics import Ratio
-from ..show.clients import describe_client_costs
-from ..show.ratios import MOST_PLACES, format_factor, format_speed_interval, lead_comparison
-from ..show.tables import format_ms, format_rate
 from .samples import (
     CAPACITY,
     Measured,

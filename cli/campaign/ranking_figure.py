@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ..render.bars import RATE, SECONDS, WITHIN_LIMITS, Bar, count_fitting, draw_bars, rank
+from ..render.figure import Figure
 from ..results.model import Result
 from ..results.statistics import summarize
-from ..show.bars import RATE, SECONDS, WITHIN_LIMITS, Bar, count_fitting, draw_bars, rank
-from ..show.figure import Figure
 from .ranking import describe_doubts, pool_samples
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import EXIT_FAILED, RunFailed
 from ..output import say, say_prose, write_whole
+from ..render.figure import Figure
+from ..render.report import make_report
 from ..results.model import Result
 from ..results.store import StoredResult
-from ..show.figure import Figure
-from ..show.report import make_report
-from .asked import Campaign
+from .campaign import Campaign
 from .plan import Candidate, Job
 from .ranking import Ranking, rank_candidates, tell_clients
 from .ranking_figure import draw_ranking

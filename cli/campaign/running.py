@@ -11,24 +11,23 @@ from itertools import chain
 import click
 
 from simulator.errors import one_line
+from simulator.units import format_count, format_span
 
 from ..errors import CliError, ConfigError, RunFailed
 from ..exclusion.addresses import list_claims
 from ..exclusion.claims import Holding, claim_databases
+from ..experiments.experiment import Prepared, only_prepare
 from ..install.work import Consent
 from ..live.serving import LiveWish, note_job, note_time_left, plan_jobs, serve_live
 from ..live.state import JobState
-from ..making import Prepared, only_prepare
 from ..output import note, say, say_prose, terminal_width
-from ..show.status import format_span
-from ..show.tables import Table
+from ..render.tables import Table
 from ..signals import Interrupted
 from .allowing import allow_commands, list_commands
-from .asked import Campaign
+from .campaign import Campaign
 from .installing import Installer
-from .plan import Job, Turn, list_left
+from .plan import Job, Turn, check_schemas, list_left
 from .reporting import report_campaign, write_report
-from .schemas import check_schemas
 from .timing import Estimate, estimate_left, model_job
 
 _SEARCHES = ("capacity", "tune")
@@ -104,10 +103,10 @@ def describe_time(jobs: Sequence[Job], prepared: Mapping[str, Prepared], campaig
     """How long these jobs take, as far as that can be said before them."""
     found = estimate_campaign(jobs, prepared, campaign)
     most = " at most" if any(job.command in _SEARCHES for job in jobs) else ""
-    count = f"{len(jobs)} job{'' if len(jobs) == 1 else 's'}"
+    count = format_count(len(jobs), "job")
     text = f"{count} to do: about {format_span(found.known_s)}{most}"
     if found.open_runs:
-        runs = f"{found.open_runs} run{'' if found.open_runs == 1 else 's'}"
+        runs = format_count(found.open_runs, "run")
         text += f", and {runs} until the last event or query, of which nothing is known yet"
     if any(job.name in campaign.sites for job in jobs):
         text += "; installing databases comes on top"

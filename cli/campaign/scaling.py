@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..results.model import Result
-from ..results.place import Place
-from ..results.statistics import Summary, summarize
-from ..show.figure import Figure
-from ..show.tables import Table
-from ..show.vega import (
+from simulator.units import format_count
+
+from ..render.figure import Figure
+from ..render.tables import Table
+from ..render.vega import (
     Row,
     draw_intervals,
     draw_lines,
@@ -20,7 +19,10 @@ from ..show.vega import (
     make_spec,
     needs_log,
 )
-from .plan import Candidate, format_nodes
+from ..results.model import Result
+from ..results.place import Place
+from ..results.statistics import Summary, summarize
+from .plan import Candidate
 from .ranking import pool_samples
 
 MOST_SERIES = 7
@@ -83,7 +85,7 @@ def _draw(step: str, points: Sequence[_Point]) -> Figure:
     for point in points:
         low, high = point.found.ci95 or (point.found.avg, point.found.avg)
         figure = f"{_format(point.found.avg, times)} {unit.lower()}"
-        text = f"{point.series}, {format_nodes(point.nodes)}\n{figure}"
+        text = f"{point.series}, {format_count(point.nodes, 'node')}\n{figure}"
         rows.append(
             {"series": point.series, "nodes": point.nodes, "mean": point.found.avg, "low": low,
              "high": high, "text": text}

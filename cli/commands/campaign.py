@@ -61,7 +61,7 @@ def campaign(
     Killed at any moment, the same command resumes after the last completed run. A job that fails is
     noted, and the others go on.
     """  # fmt: skip
-    from ..campaign.asked import open_campaign
+    from ..campaign.campaign import open_campaign
     from ..campaign.definition import EXAMPLE
     from ..campaign.running import run_campaign, show_plan
     from ..install.work import Consent

@@ -25,7 +25,7 @@ from .options import (
 from .values import Share
 
 if TYPE_CHECKING:
-    from ..capacity.course import Quest
+    from ..experiments.capacity.state import Quest
     from ..results.capacity import CapacityLimit
 
 STEP_S = 30.0
@@ -39,7 +39,7 @@ class LimitOption(click.ParamType["CapacityLimit"]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> CapacityLimit:
-        from ..capacity.limits import parse_limit
+        from ..experiments.capacity.limits import parse_limit
         from ..results.capacity import CapacityLimit
 
         if isinstance(value, CapacityLimit):
@@ -131,7 +131,7 @@ def capacity(ctx: click.Context, /, **given: Any) -> None:
     A short closed loop says where to look; then rates are tried, each on tables that are made anew. The
     two rates next to the limit are repeated until their verdicts are sure.
     """  # fmt: skip
-    from ..capacity.searching import run_capacity
+    from ..experiments.capacity.experiment import run_capacity
 
     told = on_command_line(ctx)
     ctx.exit(run_capacity(make_quest(given), request_of(given), told, ctx.obj))
@@ -139,7 +139,7 @@ def capacity(ctx: click.Context, /, **given: Any) -> None:
 
 def make_quest(given: dict[str, Any]) -> Quest:
     """What is asked for, from the values of the options above; UsageError if some need `--readers`."""
-    from ..capacity.course import Quest
+    from ..experiments.capacity.state import Quest
 
     set_warm_up(given, "--step-duration", "step")
     readers = None

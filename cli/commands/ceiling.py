@@ -116,7 +116,7 @@ def measure_encoder(
     of `rounds`, since whatever else the machine does can only add to the time."""
     from simulator.worker.feed import Feed
 
-    from ..show.workloads import count_bytes
+    from ..render.workloads import count_bytes
 
     found = []
     octets = 0

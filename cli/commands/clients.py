@@ -51,7 +51,7 @@ def clients(ctx: click.Context, /, **given: Any) -> None:
     The same events are inserted by the module's lean path and by the vendor's client, in turns, on
     tables that are made anew: throughput, CPU per event, latency of a request.
     """
-    from ..clients import Question, run_clients
+    from ..experiments.clients import Question, run_clients
 
     question = Question(
         load=fill_model(Load, given, role=Role.WRITE),

@@ -49,11 +49,11 @@ def compare(
     query:NAME, which is a query's mean time.
     """
     from ..output import note, say, terminal_width, write_whole
+    from ..render.comparison import describe_comparison
     from ..results.comparison import check_comparable, find_failures
     from ..results.naming import name_results
     from ..results.store import open_result
     from ..results.thresholds import find_breaches, parse_threshold
-    from ..show.comparison import describe_comparison
 
     thresholds = [parse_threshold(limit) for limit in limits]
     stored = [open_result(name, results_folder) for name in names]

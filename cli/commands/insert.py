@@ -62,7 +62,7 @@ def insert(ctx: click.Context, /, **given: Any) -> None:
     The figures are events per second of all workers together, over the runs that are valid:
     every event acknowledged, counted in the database afterwards, all workers at work together.
     """  # fmt: skip
-    from ..inserting import run_inserts
+    from ..experiments.insert import run_inserts
     from ..plan import Sweep
 
     counts, runs = given.pop("workers"), given.pop("runs")

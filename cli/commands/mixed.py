@@ -74,7 +74,7 @@ def mixed(ctx: click.Context, /, **given: Any) -> None:
     Each group follows the answers to its own requests, or offers a rate of its own. What is acknowledged
     and answered within the window counts.
     """  # fmt: skip
-    from ..mixing import run_mixed
+    from ..experiments.mixed import run_mixed
     from ..plan import Mix
 
     runs = given.pop("runs")

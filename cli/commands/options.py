@@ -13,13 +13,14 @@ import click
 from pydantic import BaseModel
 
 from simulator.contract import MAX_WORKERS, DataSet, Load, Role
+from simulator.units import read_duration_s
 
 from ..installation import CONFIG_FILE
 from .values import Amount, Label, Pair, Rate
 
 if TYPE_CHECKING:
+    from ..experiments.session import Request
     from ..live.serving import LiveWish
-    from ..session import Request
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Model = TypeVar("Model", bound=BaseModel)
@@ -178,18 +179,13 @@ class Duration(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?", str(value).strip())
-        if not found:
-            self.fail(f"{value!r}: write a time as in 30s, 5m or 1h", param, ctx)
-        seconds = float(found[1]) * _UNITS_S[found[2] or "s"]
+        try:
+            seconds = read_duration_s(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
         if seconds < self._least_s or (self._above and seconds == self._least_s):
             self.fail(f"{value!r}: the time must be longer than {self._least_s:g} s", param, ctx)
         return seconds
-
-
-_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
 def option_of(
@@ -365,7 +361,7 @@ def on_command_line(ctx: click.Context) -> frozenset[str]:
 
 def request_of(given: dict[str, Any]) -> Request:
     """The values of `common`'s options."""
-    from ..session import Request
+    from ..experiments.session import Request
 
     return Request(
         target=given["target"],

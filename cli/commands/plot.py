@@ -8,7 +8,7 @@ import click
 
 from .options import debug_option, output_option, results_option
 
-# As in cli.show.figures and cli.show.drawing, whose import would take time from `--help`; a test
+# As in cli.render.figures and cli.render.drawing, whose import would take time from `--help`; a test
 # holds them together.
 KINDS = (
     "workers",
@@ -60,8 +60,8 @@ def plot(
     RESULT is an ID or its beginning, a result's folder, or its JSON file. No browser is needed.
     """
     from ..output import note
+    from ..render.plotting import write_plot
     from ..results.store import open_result
-    from ..show.plotting import write_plot
 
     stored = [open_result(name, results_folder) for name in names]
     note(f"Written: {write_plot(stored, kind, output, title, theme)}")

@@ -42,7 +42,7 @@ def query(ctx: click.Context, /, **given: Any) -> None:
     Insert an appropriate amount of data first. A query's time ends when all rows of its answer
     have been fetched.
     """  # fmt: skip
-    from ..querying import run_queries
+    from ..experiments.query import run_queries
 
     chosen = take_queries(given)
     load = fill_model(Load, given, role=Role.READ, **chosen)

@@ -30,8 +30,8 @@ def report(
     and no other file.
     """
     from ..output import note, write_whole
+    from ..render.report import make_report
     from ..results.store import open_result
-    from ..show.report import make_report
 
     stored = [open_result(name, results_folder) for name in names]
     write_whole(output, make_report(stored, title))

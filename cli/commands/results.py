@@ -71,9 +71,9 @@ def list_(
     is in the ID or in `results show`, too, are left out where there is no room.
     """
     from ..output import say, terminal_width
+    from ..render.listing import tabulate_results
     from ..results.selection import Selection
     from ..results.store import list_results
-    from ..show.listing import tabulate_results
 
     stored = list_results(results_folder)
     chosen = Selection(targets, tags, since, last).choose(stored)
@@ -95,8 +95,8 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
     RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file.
     """
     from ..output import say, terminal_width
+    from ..render.stored import describe_result
     from ..results.store import open_result
-    from ..show.stored import describe_result
 
     stored = open_result(name, results_folder)
     say(describe_result(stored, sys.stdout.isatty(), terminal_width()))

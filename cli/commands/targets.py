@@ -87,7 +87,7 @@ def _overview(config: Config) -> str:
 
     from ..errors import ConfigError
     from ..output import terminal_width
-    from ..show.tables import Table
+    from ..render.tables import Table
 
     schemas = {name: load_workload(name).schema for name in workload_names()}
     rows = []

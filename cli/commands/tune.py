@@ -67,7 +67,7 @@ def tune(ctx: click.Context, /, **given: Any) -> None:
     All combinations get a short run each, in an order by chance; the better half goes on with longer
     runs, until two are left. They are compared with each other and with the defaults, in turns.
     """  # fmt: skip
-    from ..tuning.trying import Wish, run_tuning
+    from ..experiments.tuning.experiment import Wish, run_tuning
 
     set_warm_up(given, "--run-duration", "run")
     wish = Wish(

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 import click
 
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
-_AMOUNT = re.compile(r"([+-]?\d[\d_,]*(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*([kKMG]?)")
+from simulator.units import parse_amount, parse_share
+
 _HINT = "write a number as in 50000, 50k, 1M or 1e6"
-
-
-def parse_amount(text: str) -> Decimal | None:
-    """`1000`, `1,000`, `1_000`, `50k`, `1.5M`, `1e6`; None if it is no number."""
-    found = _AMOUNT.fullmatch(text.strip())
-    if not found:
-        return None
-    unit = found[2] if found[2] in _UNITS else found[2].lower()
-    digits = found[1].replace("_", "")
-    if "," in digits:
-        if not re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+", digits):
-            return None
-        digits = digits.replace(",", "")
-    return Decimal(digits) * _UNITS[unit]
 
 
 class Amount(click.IntRange):
@@ -127,9 +112,8 @@ class Share(click.ParamType[float]):
     ) -> float:
         if isinstance(value, float):
             return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", str(value).strip())
-        share = float(found[1]) * (0.01 if found[2] else 1) if found else 0.0
-        if not self._least <= share <= self._most:
+        share = parse_share(str(value))
+        if share is None or not self._least <= share <= self._most:
             self.fail(
                 f"{value!r}: write a share from {self._least:.0%} to {self._most:.0%}, as in 5%",
                 param,

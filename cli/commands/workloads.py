@@ -51,7 +51,7 @@ def workloads(
     """  # fmt: skip
     from ..errors import ConfigError
     from ..output import note, say
-    from ..show.workloads import describe_workload, list_workloads
+    from ..render.workloads import describe_workload, list_workloads
     from ..workloads import find_config, make_workload
 
     config = find_config(config_file)
@@ -67,6 +67,6 @@ def workloads(
     if not plot:
         say(describe_workload(made))
         return
-    from ..show.plotting import write_workload_plot
+    from ..render.plotting import write_workload_plot
 
     note(f"Written: {write_workload_plot(made, round(span_s * 1000), output)}")

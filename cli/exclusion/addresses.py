@@ -15,7 +15,7 @@ from ..config import ExecutorName
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
-    from ..session import Session
+    from ..experiments.session import Session
 
 _HOST = re.compile(r"\b(?:host|hostaddr)\s*=\s*(?:'([^']*)'|(\S+))")
 _PORT = re.compile(r"\bport\s*=\s*'?(\d+)")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simulator.contract import Report, RunSettings, Status
 
-from ..disturbances import Action, Disturbance, Doer
+from ..faults.injector import Action, Disturbance, Doer
 
 Watch = Callable[[Status], None]
 """Called about twice a second with the collector's status, and what the executor sees of the database."""

@@ -18,10 +18,10 @@ from simulator.contract import RUN_HEADER, TOKEN_HEADER, Phase, Report, RunSetti
 
 from ..errors import RunFailed
 from ..output import explain
+from ..probes.machine import NeighbourWatch
 from ..signals import Interrupts
 from .base import Executor, Series, Watch
 from .launching import Launcher
-from .machine import NeighbourWatch
 from .watching import (
     POLL_S,
     Event,

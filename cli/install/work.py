@@ -16,9 +16,9 @@ from ..cluster import Place, check_namespace
 from ..config import Config, load_config
 from ..diagnosis import Finding, check_database
 from ..errors import ConfigError, RunFailed
+from ..experiments.session import Request
 from ..installation import CONFIG_FILE, program
 from ..output import say
-from ..session import Request
 from ..signals import Interrupts
 from .recipes import VENDOR, Choice, Recipe, choose, load_recipe, recipe_names, recipe_of
 from .scripts import Scripts, install_arguments

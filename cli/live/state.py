@@ -14,7 +14,7 @@ from typing import Any
 
 from simulator.contract import Mark, Phase, Role, Status
 
-from ..show.status import describe_extent, describe_phase, describe_quiet, find_share
+from ..render.status import describe_extent, describe_phase, describe_quiet, find_share
 
 MOST_POINTS = 1200
 """Ten minutes, of two a second."""

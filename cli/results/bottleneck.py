@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from simulator.contract import InsertRun, Resources
+from simulator.units import format_digits
 
 BUSY_CPU = 0.85
 """Share of CPUs from which on more can hardly be had of them."""
@@ -168,15 +169,10 @@ def describe_database(used: Resources | None, window_s: float | None = None) -> 
     if used.busiest is not None and used.busiest_share is not None:
         said.append(f"its busiest pod {used.busiest} {used.busiest_share:.0%} of its own")
     if used.cpu_us_per_event is not None:
-        said.append(f"{format_time_us(used.cpu_us_per_event)} µs of CPU per event")
+        said.append(f"{format_digits(used.cpu_us_per_event)} µs of CPU per event")
     if used.disk_busy_share is not None:
         said.append(f"its disk was at work for {used.disk_busy_share:.0%} of the time")
     both = [size for size in (used.received_bytes, used.sent_bytes) if size is not None]
     if both and window_s:
         said.append(f"{max(both) / window_s / 1e6:,.3g} MB/s over its network")
     return ", ".join(said)
-
-
-def format_time_us(time_us: float) -> str:
-    """Three digits, but never as 3.24e+03."""
-    return f"{time_us:.3g}" if time_us < 999.5 else f"{time_us:,.0f}"

@@ -22,7 +22,6 @@ from simulator.contract import (
 )
 
 from .capacity import Capacity
-from .clients import ClientComparison
 from .tuning import Tuning
 
 FORMAT: Literal[1] = 1
@@ -140,6 +139,27 @@ _KINDS = {
     "query": "queries", "mixed": "mixed runs", "capacity": "capacities", "tune": "tunings",
     "clients": "clients",
 }  # fmt: skip
+
+
+class ClientTurn(Bounded, BaseModel):
+    """A run, and what it inserted by."""
+
+    client: str
+    run: int
+    """Its number."""
+
+
+class ClientComparison(Bounded, BaseModel):
+    """What official clients cost beside the lean path."""
+
+    ways: dict[str, str]
+    """Value of the option `client` -> how it inserts, in words; the lean path first."""
+    turns: list[ClientTurn] = []
+    """In the order in which they were made."""
+
+    def find_client(self, run: int) -> str | None:
+        """What a run inserted by."""
+        return next((turn.client for turn in self.turns if turn.run == run), None)
 
 
 class Result(Bounded, BaseModel):

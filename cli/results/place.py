@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.units import format_count
+
 
 @dataclass(frozen=True)
 class Place:
@@ -44,10 +46,5 @@ class Place:
         if self.level is not None:
             return f"level {self.level:,}"
         word, _, alone = self.group.partition(" ")
-        text = f"{format_workers(self.workers or 0, word)} {alone}".rstrip()
+        text = f"{format_count(self.workers or 0, word)} {alone}".rstrip()
         return text if self.run is None else f"{text}, run {self.run}"
-
-
-def format_workers(count: int, word: str = "worker") -> str:
-    """`1 worker`, `1,000 workers`."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"

@@ -8,10 +8,11 @@ from math import ceil
 
 from simulator.contract import InsertRun
 from simulator.modules.options import LEAN
+from simulator.units import format_count
 
 from .capacity import Capacity, Measure
 from .caveats import Caveat, Kind
-from .client_costs import ClientFigures, collect_figures
+from .clients import ClientFigures, collect_figures
 from .growth import weigh_together
 from .model import Result
 from .rules import (
@@ -129,7 +130,7 @@ def _describe_contradictions(found: Capacity) -> str:
         change = "the database seems to have become slower meanwhile"
     elif early and not any(step.holds for step in against):
         change = "the database seems to have become faster meanwhile"
-    steps = "1 step contradicts" if len(against) == 1 else f"{len(against)} steps contradict"
+    steps = format_count(len(against), "step contradicts", "steps contradict")
     told = ", ".join(
         f"{step.rate_per_s:,.10g} {'held' if step.holds else 'did not hold'}"
         for step in against[:4]

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from simulator.units import parse_amount, parse_duration_ms
+
 from ..errors import ConfigError
 from .comparison import Compared, collect_samples, compare
 from .growth import weigh_runs
@@ -21,8 +23,6 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _FORM = re.compile(r"(\S+?)\s*(<=|>=|<|>)\s*([\d.][\d.,_eE]*)\s*(\S*)")
-_TIMES_MS = {"us": 0.001, "µs": 0.001, "ms": 1.0, "s": 1000.0}
-_AMOUNTS = {"": 1.0, "k": 1e3, "M": 1e6}
 
 
 @dataclass(frozen=True)
@@ -53,21 +53,17 @@ def parse_threshold(text: str) -> Threshold:
     if metric not in METRICS and not re.fullmatch("query:.+", metric):
         known = ", ".join(METRICS)
         raise ConfigError(f"--fail-if {text!r}: {metric} is none of {known}, query:NAME")
-    units = {
-        **({} if _is_time(metric) else _AMOUNTS),
-        **(_TIMES_MS if _is_time(metric) else {}),
-        "base": 1.0,
-    }
-    try:
-        value = float(number.replace(",", "").replace("_", "")) * units[unit]
-    except (ValueError, KeyError):
+    relative = unit == "base"
+    amount = parse_amount(number if relative else number + unit)
+    value = parse_duration_ms(number + unit) if _is_time(metric) and not relative else amount
+    if value is None:
         example = f"{metric} {sign} 50ms" if _is_time(metric) else f"{metric} {sign} 20k"
         share = "0.95" if "<" in sign else "1.1"
         raise ConfigError(
             f"--fail-if {text!r}: write a number with its unit, as in '{example}', or a share of the"
             f" first result's as in '{metric} {sign} {share} base'"
-        ) from None
-    return Threshold(text, metric, sign, value, unit == "base")
+        )
+    return Threshold(text, metric, sign, float(value), relative)
 
 
 def _is_time(metric: str) -> bool:

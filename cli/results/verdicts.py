@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .caveats import Caveat, Kind
+from .faults import find_undone
 from .model import Result
 from .rules import (
     find_in_inserts,
@@ -14,7 +15,6 @@ from .rules import (
     spread_queries,
 )
 from .searches import find_in_capacity, find_in_clients, find_in_tuning
-from .undone import find_undone
 
 
 def find_caveats(result: Result) -> list[Caveat]:

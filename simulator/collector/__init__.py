@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from .serve import run_collector
+from .http import run_collector
 
 __all__ = ["run_collector"]

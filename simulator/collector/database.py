@@ -15,10 +15,10 @@ import numpy as np
 from ..contract import Carried, Role, RunSettings, share
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count
+from ..oracle.stored import Stored, StoredPart
+from ..oracle.survey import Known, OtherEvents, UnknownEvents, find_frontier, find_stored
 from ..workloads.base import Workload
-from ..workloads.stored import Stored, StoredPart
 from .indexing import Indexing
-from .survey import Known, OtherEvents, UnknownEvents, find_frontier, find_stored
 
 _log = logging.getLogger(__name__)
 _RESULT = TypeVar("_RESULT")

@@ -6,24 +6,35 @@ models, and FastAPI's import alone costs 0.2 s of CPU in each collector.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import json
+import socket
+import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import uvicorn
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..contract import (
+    FAILURE_PREFIX,
+    REPORT_PREFIX,
     RUN_HEADER,
+    STATUS_PREFIX,
     TOKEN_HEADER,
     TOO_EARLY,
+    Carried,
     Failure,
     Message,
     Progress,
     Ready,
+    RunSettings,
     WorkerAnswers,
     WorkerResult,
 )
@@ -120,3 +131,115 @@ def application(collector: Collector, end: Callable[[], None]) -> Starlette:
 
 def _json(message: Message) -> Response:
     return Response(message.model_dump_json(), media_type="application/json")
+
+
+# What a client may send to the collector before it has shown that it is one of its own.
+
+MOST_HEAD_BYTES = 64 * 1024
+"""Of a request's line and headers: uvicorn with httptools has no limit and keeps them all."""
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """A connection that is closed when a request's headers don't end."""
+
+    _head_bytes = 0
+    _reads_head = True
+    _requests = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, of which at most one reading of the socket is beyond the limit."""
+        before = self._requests
+        super().data_received(data)
+        self._head_bytes = self._head_bytes + len(data) if self._requests == before else 0
+        if self._reads_head and self._head_bytes > MOST_HEAD_BYTES:
+            self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        """Headers are over: what follows is read as the application asks for it."""
+        self._reads_head = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The next request may begin."""
+        self._reads_head = True
+        self._requests += 1
+        super().on_message_complete()
+
+
+# Runs a collector: its HTTP server, and its progress and report on standard output.
+
+_ANNOUNCE_INTERVAL_S = 2.0
+
+
+async def announce(collector: Collector) -> None:
+    """Print progress, then report or failure, to standard output."""
+    while collector.report is None and collector.failure is None:
+        _print(STATUS_PREFIX + collector.status().model_dump_json())
+        await collector.await_end(_ANNOUNCE_INTERVAL_S)
+    if collector.report:
+        _print(REPORT_PREFIX + collector.report.model_dump_json())
+    else:
+        _print(FAILURE_PREFIX + json.dumps(collector.failure))
+
+
+async def leave_database(collector: Collector) -> None:
+    """Disconnect when the run has ended. If its tool was killed, nobody will ask for the report, and the next
+    run must not find the database locked."""
+    while collector.report is None and collector.failure is None:
+        await collector.await_end(HOLD_S)
+    await asyncio.to_thread(collector.close)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def run_collector(
+    settings: RunSettings, listener: socket.socket, born: float, announced: bool = False
+) -> tuple[int, Carried | None]:
+    """Serve on `listener` until a request or a signal asks for the end, or nobody has for `linger_s`.
+
+    `born`: `time.monotonic()` at the start; `announced`: print progress and report, too. The exit
+    status, 0 if there was a report, and what the next run goes on from.
+    """
+
+    async def serve() -> tuple[int, Carried | None]:
+        collector = Collector(settings, born)
+
+        def end() -> None:
+            server.should_exit = True
+
+        server = uvicorn.Server(
+            uvicorn.Config(
+                application(collector, end),
+                http=LimitedProtocol,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=1,
+                # Longer than a worker is silent. With the default of 5 s the collector could close
+                # a connection in the moment in which the worker sends its result over it.
+                timeout_keep_alive=int(settings.silence_timeout_s) * 2,
+                backlog=4096,
+            )
+        )
+
+        async def end_unasked() -> None:
+            await leave_database(collector)
+            await asyncio.sleep(settings.linger_s)
+            end()
+
+        tasks = [asyncio.create_task(collector.run()), asyncio.create_task(end_unasked())]
+        if announced:
+            tasks.append(asyncio.create_task(announce(collector)))
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            for task in tasks:
+                task.cancel()
+            collector.close()
+        report = collector.report
+        return (0, report.carried) if report else (1, None)
+
+    return asyncio.run(serve())

@@ -10,11 +10,11 @@ from dataclasses import replace
 from ..contract import Lookup, Role, RunSettings, Tables, Timestamps
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule
-from ..workloads.answers import answer, describe_answer
+from ..oracle.answers import answer, describe_answer
+from ..oracle.comparing import Malformed, normalize
+from ..oracle.stored import Stored, StoredPart
 from ..workloads.base import Workload
-from ..workloads.comparing import Malformed, normalize
 from ..workloads.queries import Aggregate, Every, Function, Query, bind
-from ..workloads.stored import Stored, StoredPart
 from .asking import ask
 from .barrier import Barrier
 from .database import Preparation

@@ -29,12 +29,12 @@ from ..contract import (
 )
 from ..errors import Retryable, SimulatorError
 from ..logs import redact
+from ..oracle.checking import Checker, add_answers
 from .barrier import HOLD_S, Barrier
-from .checking import Checker, add_answers
 from .database import CallThread, Preparation
 from .disk import ask_amid, is_amid, measure_storage, place_amid
 from .lookup import describe_wrong, look_up_events
-from .shortfalls import add_shortfalls
+from .offered import add_shortfalls
 from .status import Course
 from .verification import make_early_report, make_report
 

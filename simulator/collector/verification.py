@@ -22,14 +22,13 @@ from ..contract import (
 from ..environment import client_environment
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count
-from ..workloads.stored import StoredPart
+from ..oracle.stored import StoredPart
 from .asking import ask
 from .barrier import Barrier
 from .database import Preparation
 from .merge import find_query_rate, merge_inserts, merge_queries, queryable
-from .offered import extend_offers
+from .offered import extend_offers, find_lateness
 from .reads import merge_reads
-from .shortfalls import find_lateness
 from .surroundings import add_surroundings
 
 _log = logging.getLogger(__name__)

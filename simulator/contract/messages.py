@@ -198,7 +198,7 @@ class GivenAnswer(Message):
     end_ms: int | None = None
     """These three as in `simulator.workloads.queries.Bound`."""
     columns: list[list[Any]] = Field(default_factory=list)
-    """Plain values, as `simulator.workloads.comparing.normalize` gives them."""
+    """Plain values, as `simulator.oracle.comparing.normalize` gives them."""
     malformed: str | None = None
     """Why it has none, if its form is wrong."""
 

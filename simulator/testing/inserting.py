@@ -8,8 +8,7 @@ from ..histograms import merge_histograms
 from ..modules.base import AnyModule
 from ..modules.sending import Payload, Writer
 from ..worker import connect
-from ..worker.devices import store_devices
-from ..worker.feed import Feed
+from ..worker.feed import Feed, store_devices
 from ..worker.loop import insert_all
 from ..worker.measure import Recorder
 from ..workloads.base import Workload

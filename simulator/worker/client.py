@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Literal
 
 import httpx
 
@@ -26,6 +27,7 @@ from ..contract import (
 )
 from ..errors import SimulatorError
 from ..logs import redact
+from .measure import Recorder
 from .schedule import compute_patiently
 
 _log = logging.getLogger(__name__)
@@ -137,3 +139,34 @@ class ProgressReporter:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+
+
+# How far a worker is: what it tells the collector once a second.
+
+
+def read_progress(
+    worker: int,
+    stage: Literal["prefill", "run"],
+    recorder: Recorder,
+    events_per_request: int = 1,
+    most: int | None = None,
+    failed: int = 0,
+) -> Progress:
+    """What the recorder knows by now. Called in a thread beside the one that sends requests, which can't
+    go on meanwhile: takes some 20 µs.
+
+    `most`: the events of the whole stage, if it is they that end it; `failed`: requests that were given up,
+    which the recorder doesn't count as done.
+    """
+    running = stage == "run"
+    backlog = recorder.backlog(events_per_request, most) if running else None
+    return Progress(
+        worker=worker,
+        stage=stage,
+        elapsed_s=recorder.elapsed_s(),
+        done=recorder.events,
+        retries=recorder.retries,
+        failed=failed,
+        backlog=None if backlog is None else max(0, backlog - failed),
+        latency=recorder.latency_so_far() if running else (0, []),
+    )

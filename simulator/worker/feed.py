@@ -10,9 +10,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from itertools import count
 
+from ..errors import Retryable, SimulatorError
+from ..modules.base import AnyModule
 from ..modules.sending import Encoder, Payload
+from ..workloads.base import Workload
 from ..workloads.events import EventBlock
+from .loop import choose_backoff_s
 from .schedule import compute_patiently
 
 # Least number of events that are generated and encoded at once. On a machine with a busy server, whose data
@@ -159,3 +164,32 @@ def _switch_soon() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(usual_s)
+
+
+# The rows of a worker's devices in the tags' table, stored before anything is measured.
+
+
+def store_devices(
+    module: AnyModule, workload: Workload, worker: int, abort: Callable[[], object] = lambda: None
+) -> None:
+    """Store the rows of a worker's devices. They are the same in each run, so it's tried again as a whole.
+
+    `abort` is called before each retry. SimulatorError after the target's `max_retries`.
+    """
+    most = module.options.max_retries
+    for attempt in count():
+        try:
+            module.open()
+            try:
+                module.store_devices(workload.device_rows(worker))
+            finally:
+                module.close()
+        except Retryable as error:
+            if attempt >= most:
+                raise SimulatorError(
+                    f"gave up after {most} retries ({error.kind}): {error}"
+                ) from error
+            time.sleep(choose_backoff_s(error, attempt))
+            abort()
+        else:
+            return

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..errors import GaveUp, Retryable, SimulatorError
+from ..modules._base.arrival import find_arrival, find_sending
+from ..modules._base.waiting import set_deadline
 from ..modules.sending import Outcome, Payload, Writer
-from ..modules.shared.arrival import find_arrival, find_sending
-from ..modules.shared.deadline import set_deadline
 from .measure import Recorder
 from .schedule import ClosedLoop, Schedule
 

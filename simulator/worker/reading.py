@@ -16,12 +16,10 @@ from ..errors import Retryable, SimulatorError
 from ..histograms import encode_histogram, new_histogram
 from ..logs import redact
 from ..modules.base import Query
-from .answered import FirstAnswers
 from .base import EARLY_S, Worker
-from .client import ProgressReporter
+from .client import ProgressReporter, read_progress
 from .measure import Recorder
-from .progress import read_progress
-from .questions import Questions
+from .questions import FirstAnswers, Questions
 from .schedule import Schedule, make_schedule, sharpen_sleep
 
 _log = logging.getLogger(__name__)

@@ -13,12 +13,10 @@ from ..modules.sending import Writer
 from ..workloads.events import EventBlock
 from ..workloads.tags import Tags
 from .base import EARLY_S, Worker, garbage_collection_paused
-from .client import ProgressReporter, RunOver
-from .devices import store_devices
-from .feed import Feed
+from .client import ProgressReporter, RunOver, read_progress
+from .feed import Feed, store_devices
 from .loop import insert_all
 from .measure import Recorder
-from .progress import read_progress
 from .schedule import Schedule, make_schedule, sharpen_sleep
 
 PREFILL_BATCH = 1000

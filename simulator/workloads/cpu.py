@@ -16,8 +16,8 @@ from .base import Workload, WorkloadOptions, round_up_dealt
 from .events import EventBlock
 from .queries import HOUR_MS as HOUR_MS  # noqa: PLC0414 - modules take it from here
 from .queries import Aggregate, At, Every, Function, Query, Where, Window
-from .random_numbers import random_words
 from .schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
+from .signal_kinds import random_words
 from .tags import LazyColumns
 
 INTERVAL_MS = 1000

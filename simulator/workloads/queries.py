@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from ..errors import OptionError, did_you_mean, list_names
-from .durations import parse_duration_ms
+from ..units import read_duration_ms
 
 if TYPE_CHECKING:
     from .schema import Schema
@@ -44,7 +44,7 @@ WRITTEN = "written"
 def _read_span(value: object, info: ValidationInfo) -> object:
     """Milliseconds. In code, a number is that already."""
     if isinstance(value, str) or info.context == WRITTEN:
-        return parse_duration_ms(value)
+        return read_duration_ms(value)
     return value
 
 

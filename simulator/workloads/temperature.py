@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from .base import Workload
 from .events import EventBlock
 from .queries import Aggregate, Function, Query
-from .random_numbers import random_words
 from .schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
+from .signal_kinds import random_words
 
 INTERVAL_MS = 450
 JITTER_MS = 150

@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cli.capacity.answer import find_answer
-from cli.capacity.course import Course, Quest
-from cli.capacity.limits import judge_run, parse_limit
-from cli.capacity.search import choose_next
-from cli.capacity.searching import list_options
+from cli.experiments.capacity.answer import find_answer
+from cli.experiments.capacity.experiment import list_options
+from cli.experiments.capacity.limits import judge_run, parse_limit
+from cli.experiments.capacity.search import choose_next
+from cli.experiments.capacity.state import Course, Quest
+from cli.experiments.tuning.halving import combine
 from cli.results.capacity import CapacityStep
-from cli.results.clients import ClientComparison, ClientTurn
-from cli.results.model import Result
-from cli.results.outage import find_outages
+from cli.results.faults import find_outages
+from cli.results.model import ClientComparison, ClientTurn, Result
 from cli.results.statistics import summarize_inserts, summarize_queries
 from cli.results.store import StoredResult
 from cli.results.tuning import Trial, TunedSetting, Tuning
-from cli.tuning.halving import combine
 from simulator.contract import (
     Client,
     DataSet,

@@ -13,11 +13,11 @@ from click.testing import CliRunner, Result
 
 from cli.config import Config, load_config
 from cli.errors import ConfigError
+from cli.experiments.context import make_settings
+from cli.experiments.session import Request, open_session
 from cli.main import commands
 from cli.plan import PlannedRun, by_workers, public_data
 from cli.results.conditions import flatten_definition
-from cli.running import make_settings
-from cli.session import Request, open_session
 from cli.workloads import choose_workload, complete_data, make_workload, read_options
 from simulator.build import build
 from simulator.contract import DataSet, Load, RunSettings

@@ -9,6 +9,7 @@ import pytest
 
 from cli.config import ExecutorName, Target
 from cli.errors import ConfigError
+from cli.experiments.context import make_settings
 from cli.plan import (
     LONGEST_SERIES,
     PlannedRun,
@@ -20,7 +21,6 @@ from cli.plan import (
     plan_inserts,
     split_options,
 )
-from cli.running import make_settings
 from simulator.contract import DataSet, Load, PrimaryKey, Tables, Timestamps
 from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Capabilities, Support

@@ -22,11 +22,14 @@ from cryptography.hazmat.primitives.serialization import (
 
 from simulator.contract import PrimaryKey
 from simulator.errors import SimulatorError
+from simulator.modules._base.http import SOCKET_OPTIONS
 from simulator.modules.base import AnyModule, Job
 from simulator.modules.cassandra import Cassandra, reading
 from simulator.modules.cassandra import wire as cassandra_wire
 from simulator.modules.cassandra.options import CassandraOptions
-from simulator.modules.shared.http import SOCKET_OPTIONS
+from simulator.oracle.answers import answer_all
+from simulator.oracle.comparing import compare_answers
+from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert, requests_at_once
 from simulator.testing.server import as_observer, new_job
@@ -41,12 +44,9 @@ from simulator.testing.suite.test_queries import (
 from simulator.worker import connect
 from simulator.worker.measure import Recorder
 from simulator.workloads import load_workload
-from simulator.workloads.answers import answer_all
 from simulator.workloads.base import Workload
-from simulator.workloads.comparing import compare_answers
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import draw
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually

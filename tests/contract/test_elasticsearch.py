@@ -14,17 +14,17 @@ from simulator.modules.base import Job
 from simulator.modules.elasticsearch import queries
 from simulator.modules.elasticsearch.writer import ElasticsearchWriter
 from simulator.modules.sending import Payload
+from simulator.oracle.answers import answer_all
+from simulator.oracle.comparing import compare_answers
+from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert, insert_with
 from simulator.testing.server import ServerUnderTest, as_observer, new_job
 from simulator.testing.suite.test_described import list_queries
 from simulator.worker import connect
 from simulator.workloads import load_workload
-from simulator.workloads.answers import answer_all
-from simulator.workloads.comparing import compare_answers
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import Query, draw
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually

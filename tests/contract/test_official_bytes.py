@@ -21,9 +21,9 @@ import pytest
 from psycopg.abc import Buffer
 from psycopg.copy import LibpqWriter
 
+from simulator.modules._base.official import list_rows
 from simulator.modules.base import Encoding
 from simulator.modules.options import LEAN
-from simulator.modules.shared.official import list_rows
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import as_observer, batch_of, new_job
 from simulator.workloads import load_workload

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from cli.render.report import make_report
 from cli.results.model import Result
 from cli.results.statistics import estimate_ratio
-from cli.show.report import make_report
 
 from ..cli.made import inserts, queries, steps, stored
 from .test_stored_results import Kept, keep

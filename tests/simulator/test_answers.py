@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simulator.oracle.answers import Answer, answer, answer_all
+from simulator.oracle.comparing import compare_answers
+from simulator.oracle.stored import Stored, StoredPart
 from simulator.workloads import load_workload
-from simulator.workloads.answers import Answer, answer, answer_all
 from simulator.workloads.base import Workload
-from simulator.workloads.comparing import compare_answers
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import Bound, Every, Function, Query, draw
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 
@@ -188,7 +188,7 @@ def sort_key(row: tuple[Any, ...]) -> str:
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups and devices go over many blocks, and over their ends."""
-    monkeypatch.setattr("simulator.workloads.stored.BLOCK_VALUES", 300)
+    monkeypatch.setattr("simulator.oracle.stored.BLOCK_VALUES", 300)
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from simulator.contract import Load, PrimaryKey, Tables
-from simulator.encoding import client_keys
+from simulator.encoding.columns import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.arangodb.encoding import DocumentEncoder, InsertMethod, Request
 from simulator.modules.arangodb.options import ArangoOptions, EncodingOptions

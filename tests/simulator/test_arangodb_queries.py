@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.encoding import text_format
+from simulator.encoding.columns import text_format
 from simulator.modules.arangodb.queries import compile_query
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import Bound, Query, bind

@@ -13,17 +13,17 @@ from contextlib import closing, contextmanager
 import pytest
 
 from simulator.histograms import merge_histograms
-from simulator.modules.cassandra.wire import Connection, Pending
-from simulator.modules.postgres.wire import _Plain
-from simulator.modules.sending import Payload, Writer
-from simulator.modules.shared.arrival import (
+from simulator.modules._base.arrival import (
     find_arrival,
     find_sending,
     note_sending,
     receive_stamped,
     stamp_arrivals,
 )
-from simulator.modules.shared.http import HttpPool
+from simulator.modules._base.http import HttpPool
+from simulator.modules.cassandra.wire import Connection, Pending
+from simulator.modules.postgres.wire import _Plain
+from simulator.modules.sending import Payload, Writer
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import OpenLoop

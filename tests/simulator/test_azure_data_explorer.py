@@ -22,6 +22,7 @@ from azure.kusto.ingest.ingestion_blob_info import IngestionBlobInfo
 
 from simulator.contract import Load, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
+from simulator.modules._base.http import Answer
 from simulator.modules.azure_data_explorer import AzureDataExplorer
 from simulator.modules.azure_data_explorer.encoding import MAPPING, CsvEncoder, encode_devices
 from simulator.modules.azure_data_explorer.ingestion import (
@@ -38,7 +39,7 @@ from simulator.modules.azure_data_explorer.server import Connection
 from simulator.modules.azure_data_explorer.storage import ask_extents, check_rows
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
-from simulator.modules.shared.http import Answer
+from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.server import new_job
 from simulator.testing.suite.test_described import APART, list_queries
 from simulator.testing.suite.test_described import WORKLOADS as DESCRIBED
@@ -47,7 +48,6 @@ from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import Bound, Query, bind, draw
 from simulator.workloads.schema import Column, ColumnType, Schema
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.tags import Tags
 from simulator.workloads.temperature import Temperature
 

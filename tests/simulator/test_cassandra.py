@@ -21,6 +21,7 @@ from cassandra.protocol import OverloadedErrorMessage, PreparedQueryNotFound
 
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
+from simulator.modules._base.row_order import put_in_order
 from simulator.modules.base import Job
 from simulator.modules.cassandra import Cassandra
 from simulator.modules.cassandra.computing import Computation, compare
@@ -30,7 +31,6 @@ from simulator.modules.cassandra.reading import cut_buckets, cut_ring, cut_time
 from simulator.modules.cassandra.server import ClusterSession
 from simulator.modules.cassandra.storage import read_storage
 from simulator.modules.options import parse_options
-from simulator.modules.shared.row_order import put_in_order
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import Bound, Query, Where
 from simulator.workloads.schema import Column, ColumnType

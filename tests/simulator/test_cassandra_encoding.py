@@ -20,7 +20,7 @@ from cassandra.protocol import BatchMessage, ExecuteMessage
 from cassandra.query import BatchType as DriverBatchType
 
 from simulator.contract import Load, PrimaryKey, Tables
-from simulator.encoding import client_keys
+from simulator.encoding.columns import client_keys
 from simulator.modules.base import Job
 from simulator.modules.cassandra.encoding import (
     CONSISTENCY_CODES,

@@ -17,11 +17,11 @@ import trustme
 from cassandra import OperationTimedOut, WriteTimeout
 from cassandra.segment import Segment, SegmentCodec
 
+from simulator.modules._base import http_connection
 from simulator.modules.cassandra import wire
 from simulator.modules.cassandra.pool import ConnectionPool
 from simulator.modules.cassandra.wire import Connection, Node, Pending
 from simulator.modules.sending import Outcome
-from simulator.modules.shared import http_connection
 
 from ..helpers import eventually, swallowing
 

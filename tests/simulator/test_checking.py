@@ -10,8 +10,15 @@ from typing import Any
 
 import pytest
 
-from simulator.collector.checking import Checker, add_answers, describe_parameters
-from simulator.collector.survey import (
+from simulator.contract import Answers, Carried, Go, Load, ReadRun, Report, Role, StoredEvents
+from simulator.contract.messages import WorkerAnswers
+from simulator.environment import free_memory_bytes
+from simulator.modules.base import Job, Query
+from simulator.modules.blackhole import Blackhole
+from simulator.oracle.answers import answer
+from simulator.oracle.checking import Checker, add_answers, describe_parameters
+from simulator.oracle.stored import Stored, StoredPart, unite
+from simulator.oracle.survey import (
     Found,
     Known,
     UnknownEvents,
@@ -19,19 +26,11 @@ from simulator.collector.survey import (
     recognize_devices,
     recognize_events,
 )
-from simulator.contract import Answers, Carried, Go, Load, ReadRun, Report, Role, StoredEvents
-from simulator.contract.messages import WorkerAnswers
-from simulator.environment import free_memory_bytes
-from simulator.modules.base import Job, Query
-from simulator.modules.blackhole import Blackhole
-from simulator.worker.answered import FirstAnswers
-from simulator.worker.questions import Questions
+from simulator.worker.questions import FirstAnswers, Questions
 from simulator.workloads import load_workload
-from simulator.workloads.answers import answer
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import Bound, Shape, bind
-from simulator.workloads.stored import Stored, StoredPart, unite
 from simulator.workloads.temperature import Temperature
 
 WORKLOAD = Temperature(seed=2, device_spread=3)
@@ -111,7 +110,7 @@ def test_the_first_answer_to_each_query_is_kept_and_no_other() -> None:
 
 
 def test_long_answers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulator.worker.answered.KEPT_VALUES", 20)
+    monkeypatch.setattr("simulator.worker.questions.KEPT_VALUES", 20)
     message = ask(0, *EVERYTHING)
     # 1 and 4 values; 24 and 120 are too many.
     assert {one.query for one in message.answers} == {"count-events", "aggregate"}
@@ -214,7 +213,7 @@ def test_what_grows_meanwhile() -> None:
 
 def test_too_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that need few are checked all the same, and only these events generated."""
-    monkeypatch.setattr("simulator.collector.checking.MOST_EVENTS", 5000)
+    monkeypatch.setattr("simulator.oracle.checking.MOST_EVENTS", 5000)
     monkeypatch.setattr(Temperature, "disorder", 100)
     totals: list[int] = []
     found = check(ask(0, "count-events", "point"), note=lambda _, total: totals.append(total))
@@ -225,7 +224,7 @@ def test_too_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_more_memory_is_taken_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collector that is killed takes the run's figures with it."""
-    monkeypatch.setattr("simulator.collector.checking.free_memory_bytes", lambda: 3000)
+    monkeypatch.setattr("simulator.oracle.checking.free_memory_bytes", lambda: 3000)
     found = check(ask(0, "count-events", "temperature-stats-per-device", "range"))
     assert (found.checked, found.unchecked) == (2, 1)
     (reason,) = found.reasons

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from simulator.contract import PrimaryKey
-from simulator.encoding import is_constant
+from simulator.encoding.columns import is_constant
 from simulator.errors import OptionError, Retryable, SimulatorError
+from simulator.modules._base.http import Answer
 from simulator.modules.base import Job
 from simulator.modules.clickhouse import Clickhouse
 from simulator.modules.clickhouse.encoding import Part
@@ -21,7 +22,6 @@ from simulator.modules.clickhouse.queries import compile_statement, quote_text
 from simulator.modules.clickhouse.server import Connection, read_table_settings
 from simulator.modules.clickhouse.tables import Tables
 from simulator.modules.options import parse_options
-from simulator.modules.shared.http import Answer
 from simulator.testing.events import Awkward, Sundry, rows_of
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import as_observer, new_job

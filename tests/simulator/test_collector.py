@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simulator.collector.serve import leave_database
+from simulator.collector.http import leave_database
 from simulator.contract import (
     Carried,
     Failure,

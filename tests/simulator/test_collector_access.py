@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 import uvicorn
 
-from simulator.collector.limits import LimitedProtocol
+from simulator.collector.http import LimitedProtocol
 from simulator.contract import (
     RUN_HEADER,
     TOKEN_HEADER,

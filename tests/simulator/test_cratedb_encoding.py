@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from simulator.contract import Load, PrimaryKey, Tables
-from simulator.encoding import client_keys
+from simulator.encoding.columns import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
+from simulator.modules._base.http import Answer
 from simulator.modules.base import Job
 from simulator.modules.cratedb.encoding import InsertMode, Part, StatementEncoder
 from simulator.modules.cratedb.options import CratedbOptions, EncodingOptions
 from simulator.modules.cratedb.writer import CratedbWriter
 from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
-from simulator.modules.shared.http import Answer
 from simulator.testing.events import Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload

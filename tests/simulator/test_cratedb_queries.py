@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from simulator.modules._base.sql_queries import compile_query
 from simulator.modules.cratedb.queries import CratedbDialect
-from simulator.modules.shared.sql_queries import compile_query
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import Query, bind
 from simulator.workloads.schema import Schema

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simulator.contract import Load, PrimaryKey, Tables
-from simulator.encoding import client_keys, escape_json
+from simulator.encoding.columns import client_keys, escape_json
 from simulator.errors import OptionError
 from simulator.modules.base import Job
 from simulator.modules.elasticsearch.encoding import DocumentEncoder, InsertMode, Request

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator import binary_rows as binary_rows_module
-from simulator import placed_rows as placed_rows_module
-from simulator import rows as rows_module
-from simulator.binary_rows import BinaryRows
-from simulator.encoding import (
+from simulator.encoding import binary_rows as binary_rows_module
+from simulator.encoding import placed_rows as placed_rows_module
+from simulator.encoding import rows as rows_module
+from simulator.encoding.binary_rows import BinaryRows
+from simulator.encoding.columns import (
     all_alike,
     bool_texts,
     bounds,
@@ -27,8 +27,8 @@ from simulator.encoding import (
     text_format,
     with_client_key,
 )
-from simulator.placed_rows import PlacedRows
-from simulator.rows import (
+from simulator.encoding.placed_rows import PlacedRows
+from simulator.encoding.rows import (
     find_pieces,
     format_requests,
     format_rows,

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.sending import Payload
-from simulator.modules.shared.exactly_once import (
+from simulator.modules._base.exactly_once import (
     Request,
     Span,
     Wanted,
@@ -18,6 +17,7 @@ from simulator.modules.shared.exactly_once import (
     keep_refused,
     settle,
 )
+from simulator.modules.sending import Payload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature

@@ -16,8 +16,8 @@ import pytest
 import trustme
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.shared import http, http_connection
-from simulator.modules.shared.http import (
+from simulator.modules._base import http, http_connection
+from simulator.modules._base.http import (
     AnswerTimeout,
     ConnectionLost,
     HttpPool,

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from simulator.modules.shared import http_connection
-from simulator.modules.shared.http_connection import NotConnected, open_stream
+from simulator.modules._base import http_connection
+from simulator.modules._base.http_connection import NotConnected, open_stream
 
 from ..helpers import swallowing
 

@@ -18,15 +18,15 @@ from simulator.modules.influxdb.flux import compare, quote_text, write_duration,
 from simulator.modules.influxdb.queries import compile_query
 from simulator.modules.influxdb.storage import read_storage
 from simulator.modules.options import parse_options
+from simulator.oracle.answers import answer_all
+from simulator.oracle.comparing import compare_answers
+from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import Sundry, rows_of
 from simulator.testing.inserting import insert, insert_with, requests_at_once
 from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
-from simulator.workloads.answers import answer_all
-from simulator.workloads.comparing import compare_answers
 from simulator.workloads.queries import Query, Where, bind, draw
 from simulator.workloads.schema import Column, ColumnType
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..contract.entries import ENTRIES

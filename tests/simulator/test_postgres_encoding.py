@@ -13,7 +13,8 @@ import orjson
 import pytest
 
 from simulator.contract import Load, PrimaryKey, Tables
-from simulator.encoding import client_keys
+from simulator.encoding.columns import client_keys
+from simulator.modules._base.sql_queries import quote_name
 from simulator.modules.base import Job
 from simulator.modules.postgres.encoding import (
     CopyFormat,
@@ -26,7 +27,6 @@ from simulator.modules.postgres.encoding import (
 )
 from simulator.modules.postgres.protocol import SYNC
 from simulator.modules.sending import Payload
-from simulator.modules.shared.sql import quote_name
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload

@@ -29,8 +29,8 @@ from simulator.histograms import (
     find_percentile_ms,
     new_histogram,
 )
+from simulator.worker.client import read_progress
 from simulator.worker.measure import Recorder
-from simulator.worker.progress import read_progress
 from simulator.worker.schedule import ClosedLoop, OpenLoop, Schedule
 
 # --- percentiles of all workers together ----------------------------------------------------------

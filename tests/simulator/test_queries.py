@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from simulator.errors import OptionError
+from simulator.oracle.stored import Stored, StoredPart
 from simulator.workloads.common_queries import describe_queries, name_queries
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.queries import (
@@ -18,7 +19,6 @@ from simulator.workloads.queries import (
     draw,
 )
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 COUNT = {"function": "count"}

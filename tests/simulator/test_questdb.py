@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.errors import OptionError, SimulatorError
+from simulator.modules._base.sql_queries import compile_query
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.questdb.lines import LineEncoder, LineFormat
@@ -18,7 +19,6 @@ from simulator.modules.questdb.official import RowsEncoder
 from simulator.modules.questdb.options import InsertMode, QuestdbOptions
 from simulator.modules.questdb.queries import QuestdbDialect
 from simulator.modules.questdb.statements import StatementEncoder
-from simulator.modules.shared.sql_queries import compile_query
 from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import Aggregate, Bound, Every, Function, Order, Query
 from simulator.workloads.schema import Column, ColumnType, Schema

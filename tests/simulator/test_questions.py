@@ -8,17 +8,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from simulator.collector.survey import find_frontier, find_stored
 from simulator.contract import DataSet, Go, Load, Role, RunSettings, StoredEvents, Timestamps
 from simulator.contract.settings import make_groups
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job, Query
 from simulator.modules.blackhole import Blackhole
+from simulator.oracle.answers import answer
+from simulator.oracle.stored import Stored, StoredPart
+from simulator.oracle.survey import find_frontier, find_stored
 from simulator.worker.questions import Questions
 from simulator.workloads import load_workload
-from simulator.workloads.answers import answer
 from simulator.workloads.queries import Bound, Shape, draw
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 WORKLOAD = Temperature(seed=2, device_spread=3)

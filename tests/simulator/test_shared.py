@@ -12,14 +12,9 @@ import pytest
 from pydantic import ValidationError
 
 from simulator.errors import OptionError
-from simulator.modules.shared.options import (
-    EndpointOptions,
-    LoginOptions,
-    check_url,
-    choose_mode,
-)
-from simulator.modules.shared.polling import Poll
-from simulator.modules.shared.tables import deal_block, deal_in_turn, deal_rows, number_tables
+from simulator.modules._base.options import EndpointOptions, LoginOptions, check_url, choose_mode
+from simulator.modules._base.tables import deal_block, deal_in_turn, deal_rows, number_tables
+from simulator.modules._base.waiting import Poll
 from simulator.workloads.temperature import Temperature
 
 

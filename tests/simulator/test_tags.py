@@ -18,7 +18,7 @@ from simulator.modules.base import Job, Support
 from simulator.modules.blackhole import Blackhole
 from simulator.modules.blackhole.options import BlackholeOptions
 from simulator.testing.events import Sundry, rows_of
-from simulator.worker.devices import store_devices
+from simulator.worker.feed import store_devices
 from simulator.workloads.base import Workload, device_ids
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.defined import define

@@ -7,7 +7,7 @@ import ssl
 import pytest
 
 from simulator.errors import SimulatorError
-from simulator.modules.shared.tls import make_tls_context_for
+from simulator.modules._base.http_connection import make_tls_context_for
 
 
 def test_only_who_says_https_needs_trust() -> None:

@@ -10,6 +10,8 @@ from cassandra import InvalidRequest
 from cassandra.protocol import IsBootstrappingErrorMessage, ServerError
 
 from simulator.errors import Retryable, SimulatorError
+from simulator.modules._base.errors import MissingTable
+from simulator.modules._base.http import Answer
 from simulator.modules.arangodb.options import ArangoOptions
 from simulator.modules.arangodb.server import ArangoHttp
 from simulator.modules.base import Job
@@ -20,8 +22,6 @@ from simulator.modules.cratedb.server import Connection as CratedbConnection
 from simulator.modules.elasticsearch.options import ElasticsearchOptions
 from simulator.modules.elasticsearch.server import Connection as SearchConnection
 from simulator.modules.options import parse_options
-from simulator.modules.shared.errors import MissingTable
-from simulator.modules.shared.http import Answer
 from simulator.workloads.temperature import Temperature
 
 JOB = Job(Temperature.schema)

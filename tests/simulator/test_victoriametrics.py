@@ -19,7 +19,7 @@ from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
 from simulator.modules.victoriametrics import Victoriametrics
 from simulator.modules.victoriametrics.encoding import CsvEncoder, ImportEncoder, Span
-from simulator.modules.victoriametrics.metrics import parse_duration_ms, parse_metrics
+from simulator.modules.victoriametrics.metrics import parse_metrics
 from simulator.modules.victoriametrics.metricsql import any_of, quote_label, select_series
 from simulator.modules.victoriametrics.queries import compile_query
 from simulator.modules.victoriametrics.series import ChoosingEncoder, SeriesEncoder
@@ -369,24 +369,6 @@ def test_names_and_texts_are_quoted() -> None:
     assert any_of("device", ['no"body\\']) == 'device="no\\"body\\\\"'
     assert any_of("device", ["a.b", "c"]) == 'device=~"a\\\\.b|c"'
     assert quote_label("a-b c") == "a\\-b\\ c"
-
-
-# --- what the server tells ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "unit", "expected_ms"),
-    [
-        ("100y", "M", 100 * 365 * 86_400_000),
-        ("1", "M", 31 * 86_400_000),
-        ("1h30m", "s", 5_400_000),
-        ("1ms", "s", 1),
-        ("0s", "s", 0),
-        ("1m0s", "s", 60_000),
-    ],
-)
-def test_durations_of_flags(text: str, unit: str, expected_ms: int) -> None:
-    assert parse_duration_ms(text, unit) == expected_ms
 
 
 def metrics(**flags: str) -> str:

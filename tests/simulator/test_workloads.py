@@ -19,8 +19,8 @@ from simulator.workloads import WORKLOADS, load_workload, workload_names
 from simulator.workloads.base import MAX_DEVICES, Workload
 from simulator.workloads.cpu import METRICS, Cpu
 from simulator.workloads.events import EventBlock
-from simulator.workloads.random_numbers import random_words
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
+from simulator.workloads.signal_kinds import random_words
 from simulator.workloads.temperature import Temperature
 
 ALL = [*WORKLOADS.values(), Awkward]

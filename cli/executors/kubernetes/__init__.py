@@ -9,21 +9,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import click
-
 from simulator.contract import Phase, Report, RunSettings
+from simulator.units import read_duration_s
 
 from ...cluster import Helm, Place, check_namespace, merge_chart_values
-from ...commands.options import Duration
-from ...disturbances import Action, Disturbance, Doer
 from ...errors import ConfigError, RunFailed
+from ...faults.injector import Action, Disturbance, Doer
+from ...faults.pods import PodDisturber
 from ...leftovers import describe_others
 from ...output import note
 from ...signals import Interrupts
 from ..base import Executor, Series, Watch
 from .access import may_use_proxy
 from .capacity import find_refusal
-from .disturbing import PodDisturber
 from .nodes import read_nodes
 from .release import Release, describe_wait
 
@@ -153,9 +151,9 @@ class KubernetesExecutor(Executor):
 def _read_patience(values: Mapping[str, Any]) -> float:
     """How long a node for a pod is waited for, in seconds."""
     try:
-        return Duration().convert(values["scheduling_patience"], None, None)
-    except click.UsageError as error:
-        raise ConfigError(f"kubernetes: scheduling_patience: {error.message}") from error
+        return read_duration_s(values["scheduling_patience"])
+    except ValueError as error:
+        raise ConfigError(f"kubernetes: scheduling_patience: {error}") from error
 
 
 class _Releases(Series):

@@ -27,8 +27,7 @@ from simulator.contract import (
 from simulator.errors import one_line
 
 from ...cluster import explain_errors, is_allowed, read_refusal
-from ...kubeclient import POD, UNREACHABLE, Item, KubeClient, Timeout
-from ...pods import COLLECTOR, is_running
+from ...kubeclient import COLLECTOR, POD, UNREACHABLE, Item, KubeClient, Timeout, is_running
 from ..watching import POLL_S, Event, Failed, Noticed, Reported
 
 LOST_PATIENCE_S = 30.0

@@ -10,8 +10,16 @@ from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 
-from ...kubeclient import EVENT, NODE, UNREACHABLE, Item, KubeClient
-from ...pods import COLLECTOR, find_own_container, read_component
+from ...kubeclient import (
+    COLLECTOR,
+    EVENT,
+    NODE,
+    UNREACHABLE,
+    Item,
+    KubeClient,
+    find_own_container,
+    read_component,
+)
 
 _LOG_READERS = 8
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...installation import program
-from ...kubeclient import Item
-from ...pods import WORKER, read_component
+from ...kubeclient import WORKER, Item, read_component
 from ..watching import Problem
 
 # The kubelet tries again by itself; what its second try doesn't cure stays as it is.

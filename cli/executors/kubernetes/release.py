@@ -13,6 +13,7 @@ from typing import Any
 from kubernetes.client.exceptions import ApiException
 
 from simulator.contract import Phase, Report, RunSettings, Status
+from simulator.units import format_span
 
 from ...cluster import (
     RELEASE_PREFIX,
@@ -25,18 +26,16 @@ from ...cluster import (
 from ...config import merge_values
 from ...errors import ConfigError, RunFailed
 from ...installation import program
-from ...kubeclient import NODE, POD, UNREACHABLE
+from ...kubeclient import NODE, POD, UNREACHABLE, has_ended, is_running
 from ...output import note
-from ...pods import has_ended, is_running
-from ...show.status import format_span
+from ...probes.kubernetes.database import DatabaseWatch
+from ...probes.kubernetes.pods import DatabasePods
+from ...probes.kubernetes.usage import NodeWatch, place_pods
 from ...signals import Interrupts
 from ..base import Series, Watch
 from ..watching import Noticed, RunUnderWay, await_report
 from . import access
-from .database import DatabaseWatch
 from .evidence import describe_environment, keep_events, keep_logs
-from .selecting import DatabasePods
-from .usage import NodeWatch, place_pods
 from .watching import Change, ReleaseWatch
 
 _GONE_PATIENCE_S = 15.0

@@ -9,8 +9,18 @@ from queue import SimpleQueue
 
 from kubernetes.client.exceptions import ApiException
 
-from ...kubeclient import EVENT, JOB, POD, UNREACHABLE, Item, Kind, KubeClient
-from ...pods import COLLECTOR, WORKER, read_component
+from ...kubeclient import (
+    COLLECTOR,
+    EVENT,
+    JOB,
+    POD,
+    UNREACHABLE,
+    WORKER,
+    Item,
+    Kind,
+    KubeClient,
+    read_component,
+)
 from ..watching import Event, Failed, Noticed, Problem, Problems
 from .problems import event_problem, job_problem, pod_problem
 

@@ -19,8 +19,11 @@ from pydantic import Field
 
 from simulator.conditions import Condition
 from simulator.contract import PrimaryKey
-from simulator.encoding import KEY_COLUMN, bounds, with_client_key
+from simulator.encoding.columns import KEY_COLUMN, bounds, with_client_key
 from simulator.errors import Retryable, SimulatorError
+from simulator.modules._base.errors import missing_table, nothing_to_query, stored_by_earlier_run
+from simulator.modules._base.sql_queries import compile_query, quote_name
+from simulator.modules._base.tables import deal_rows
 from simulator.modules.base import (
     Capabilities,
     Encoding,
@@ -32,10 +35,6 @@ from simulator.modules.base import (
 )
 from simulator.modules.options import Options
 from simulator.modules.sending import Encoder, Payload, Writer
-from simulator.modules.shared.errors import missing_table, nothing_to_query, stored_by_earlier_run
-from simulator.modules.shared.sql import quote_name
-from simulator.modules.shared.sql_queries import compile_query
-from simulator.modules.shared.tables import deal_rows
 from simulator.workloads.events import EventBlock
 from simulator.workloads.queries import Bound
 from simulator.workloads.schema import Column, ColumnType

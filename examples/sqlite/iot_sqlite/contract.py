@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from simulator.encoding import KEY_COLUMN
+from simulator.encoding.columns import KEY_COLUMN
+from simulator.modules._base.sql_queries import quote_name
 from simulator.modules.base import Job
-from simulator.modules.shared.sql import quote_name
 from simulator.testing.entries import Entry
 from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
 from simulator.workloads.schema import ColumnType, Schema

@@ -46,11 +46,11 @@ from ...contract import PrimaryKey, Storage
 from ...workloads.queries import Bound, Function
 from ...workloads.schema import ColumnType
 from ...workloads.tags import ID, Tags
+from .._base.connected import ConnectedModule
+from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..indexes import IndexedModule
 from ..sending import Writer
-from ..shared.connected import ConnectedModule
-from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from .encoding import DocumentEncoder, InsertMethod, encode_devices
 from .options import CLIENTS, ArangoOptions, EncodingOptions
 from .queries import SHAPES, compile_query, name_field

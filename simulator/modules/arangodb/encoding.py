@@ -10,16 +10,16 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
-from ...encoding import bounds, client_keys
-from ...json_rows import json_columns, json_object_format, write_json_columns
-from ...rows import format_requests, format_rows, format_singles
+from ...encoding.columns import bounds, client_keys
+from ...encoding.json_rows import json_columns, json_object_format, write_json_columns
+from ...encoding.rows import format_requests, format_rows, format_singles
 from ...workloads.events import EventBlock
 from ...workloads.schema import Schema
 from ...workloads.tags import ID
+from .._base import exactly_once
+from .._base.tables import deal_block, deal_in_turn
 from ..base import Job
 from ..sending import Encoder, Payload
-from ..shared import exactly_once
-from ..shared.tables import deal_block, deal_in_turn
 
 
 class InsertMethod(StrEnum):

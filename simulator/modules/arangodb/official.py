@@ -22,15 +22,15 @@ from requests.exceptions import ConnectionError as RequestsConnectionError
 from requests.exceptions import ReadTimeout, RequestException
 
 from ...contract import PrimaryKey
-from ...encoding import bounds, client_keys
+from ...encoding.columns import bounds, client_keys
 from ...errors import OptionError, Retryable, SimulatorError
 from ...workloads.events import EventBlock
+from .._base.errors import connection_lost
+from .._base.official import OfficialEncoder, list_documents
+from .._base.tables import deal_block
+from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Payload
-from ..shared.deadline import limit_wait
-from ..shared.errors import connection_lost
-from ..shared.official import OfficialEncoder, list_documents
-from ..shared.tables import deal_block
 from .encoding import InsertMethod, TableRequest
 from .options import ArangoOptions
 from .server import TOO_MANY_REQUESTS, UNIQUE

@@ -8,10 +8,10 @@ from pydantic import Field
 
 from ...conditions import Condition
 from ...contract import CommaList
+from .._base.options import EndpointOptions, InFlightOptions, choose_mode
 from ..base import OfficialClient
 from ..indexes import IndexOptions
 from ..options import Options
-from ..shared.options import EndpointOptions, InFlightOptions, choose_mode
 from .encoding import InsertMethod
 
 CLIENTS = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...encoding import text_format
+from ...encoding.columns import text_format
 from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
 from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import ID

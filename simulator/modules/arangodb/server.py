@@ -13,9 +13,8 @@ from arango.http import HTTPClient
 from arango.response import Response
 
 from ...errors import Retryable, SimulatorError, one_line
-from ..base import Job
-from ..shared.errors import lost_table, missing_table, stored_by_earlier_run, unreachable
-from ..shared.http import (
+from .._base.errors import lost_table, missing_table, stored_by_earlier_run, unreachable
+from .._base.http import (
     CONNECT_TIMEOUT_S,
     HttpPool,
     NoAnswer,
@@ -24,7 +23,8 @@ from ..shared.http import (
     interpret_no_answer,
     parse_body,
 )
-from ..shared.options import TRUST_REMEDY
+from .._base.options import TRUST_REMEDY
+from ..base import Job
 from .options import ArangoOptions
 
 SHOWN = 300

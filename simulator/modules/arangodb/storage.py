@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...contract import MIB, Allocation, Storage
 from ...errors import SimulatorError
-from ..shared.http import parse_body
+from .._base.http import parse_body
 
 if TYPE_CHECKING:
     from .server import Connection

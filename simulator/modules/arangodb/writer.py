@@ -7,11 +7,11 @@ from typing import Any
 
 from ...contract import PrimaryKey
 from ...errors import Retryable, SimulatorError, one_line
+from .._base.errors import stored_by_earlier_run
+from .._base.exactly_once import Span, Wanted, find_missing, settle
+from .._base.http import parse_body
 from ..base import Job
 from ..sending import Encoder, Payload, Writer
-from ..shared.errors import stored_by_earlier_run
-from ..shared.exactly_once import Span, Wanted, find_missing, settle
-from ..shared.http import parse_body
 from .encoding import DocumentEncoder, InsertMethod, Request, TableRequest
 from .options import ArangoOptions
 from .queries import name_field

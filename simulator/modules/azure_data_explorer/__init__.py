@@ -57,10 +57,10 @@ from ...errors import SimulatorError, one_line
 from ...workloads.queries import Bound
 from ...workloads.schema import Column, ColumnType
 from ...workloads.tags import ID, Tags
+from .._base.connected import ConnectedModule
+from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
-from ..shared.connected import ConnectedModule
-from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from .encoding import MAPPING, CsvEncoder, InsertMode, encode_devices
 from .options import CLIENTS, STREAMED_VISIBLE_S, AdxOptions, EncodingOptions
 from .queries import SHAPES, compile_query, quote_name, select_ids

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...encoding import bounds, escape, iso_times, text_format
-from ...rows import format_rows, text_form, text_values
+from ...encoding.columns import bounds, escape, iso_times, text_format
+from ...encoding.rows import format_rows, text_form, text_values
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import ID
+from .._base.http_connection import compress
+from .._base.tables import deal_block
 from ..base import Job
 from ..sending import Encoder, Payload
-from ..shared.compression import compress
-from ..shared.tables import deal_block
 
 _QUOTED = (ColumnType.TEXT, ColumnType.JSON)
 _ESCAPES = ((b'"', b'""'),)

@@ -1,6 +1,6 @@
 """The requests by which events reach Azure Data Explorer. They are what is measured.
 
-They go over connections of our own (`shared/http.py`): with Microsoft's clients, whose connections are
+They go over connections of our own (`_base/http.py`): with Microsoft's clients, whose connections are
 kept open, the same requests take about ten times the CPU. All else stays with those clients: questions,
 commands, tokens, and what blobs and queues there are. The same authorities are trusted as by them, but
 no proxy that the environment names is used for these requests.
@@ -33,7 +33,7 @@ from azure.kusto.data.exceptions import (
 )
 
 from ...errors import Retryable, SimulatorError, one_line
-from ..shared.http import (
+from .._base.http import (
     CONNECT_TIMEOUT_S,
     Answer,
     HttpPool,
@@ -42,7 +42,7 @@ from ..shared.http import (
     TlsRefused,
     scheme_port,
 )
-from ..shared.tls import make_tls_context_for
+from .._base.http_connection import make_tls_context_for
 from .encoding import MAPPING
 
 # As long as Microsoft's clients rely on them.

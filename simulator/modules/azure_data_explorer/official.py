@@ -16,13 +16,13 @@ from typing import Any
 
 from azure.kusto.data.exceptions import KustoClientError, KustoError, KustoNetworkError
 
-from ...encoding import bounds
+from ...encoding.columns import bounds
 from ...errors import Retryable, SimulatorError
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType
+from .._base.official import OfficialEncoder, list_columns
+from .._base.tables import deal_block
 from ..base import Job
-from ..shared.official import OfficialEncoder, list_columns
-from ..shared.tables import deal_block
 from .encoding import MAPPING, Part, make_part
 from .ingestion import report_unclear
 from .options import AdxOptions

@@ -11,9 +11,9 @@ from pydantic import Field, field_validator
 
 from ...conditions import Condition
 from ...errors import OptionError
+from .._base.options import IN_FLIGHT_MEANING, check_url
 from ..base import OfficialClient
 from ..options import Options
-from ..shared.options import IN_FLIGHT_MEANING, check_url
 from .encoding import InsertMode
 
 STREAMED_VISIBLE_S = 15.0

@@ -17,9 +17,9 @@ from azure.kusto.data.exceptions import (
 )
 
 from ...errors import Retryable, SimulatorError, one_line
+from .._base.errors import connection_lost, missing_table
+from .._base.http import NoAnswer, interpret_no_answer
 from ..base import Job
-from ..shared.errors import connection_lost, missing_table
-from ..shared.http import NoAnswer, interpret_no_answer
 from .encoding import InsertMode
 from .ingestion import SHOWN, QueuedIngestion, StreamingIngestion
 from .options import AdxOptions

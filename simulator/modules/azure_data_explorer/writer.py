@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from ...errors import Retryable
+from .._base.errors import CONNECTION_LOST
 from ..base import Job
 from ..sending import Encoder, Payload, Writer
-from ..shared.errors import CONNECTION_LOST
 from .encoding import Part
 from .options import STREAMED_VISIBLE_S, AdxOptions
 from .queries import select_stored

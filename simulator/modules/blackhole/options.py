@@ -10,9 +10,9 @@ from pydantic import ConfigDict, Field
 from ...conditions import Condition
 from ...errors import OptionError
 from .. import load_module
+from .._base.options import InFlightOptions
 from ..base import AnyModule
 from ..options import Options, parse_options
-from ..shared.options import InFlightOptions
 
 
 class BlackholeOptions(InFlightOptions):

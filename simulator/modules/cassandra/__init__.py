@@ -66,14 +66,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...encoding import KEY_COLUMN
+from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
 from ...workloads.queries import Bound, Shape
 from ...workloads.schema import ColumnType
+from .._base.errors import nothing_to_query
+from .._base.sql_queries import quote_name
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..sending import Writer
-from ..shared.errors import nothing_to_query
-from ..shared.sql import quote_name
 from .encoding import CassandraEncoder, has_key_column
 from .options import (
     CLIENTS,

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...workloads.queries import Aggregate, Bound, Every, Function, Where
 from ...workloads.schema import ColumnType, Schema
-from ..shared.sql import quote_name
+from .._base.sql_queries import quote_name
 from .reading import Row
 
 # Times that are computed come as datetimes without a zone, in UTC.

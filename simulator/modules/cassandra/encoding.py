@@ -16,14 +16,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...binary_rows import BinaryRows
 from ...contract import PrimaryKey
-from ...encoding import KEY_COLUMN, Columns, all_alike, bounds, client_keys
+from ...encoding.binary_rows import BinaryRows
+from ...encoding.columns import KEY_COLUMN, Columns, all_alike, bounds, client_keys
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType
+from .._base.tables import number_tables
 from ..base import Job
 from ..sending import Encoder, Payload
-from ..shared.tables import number_tables
 
 MAX_BATCH = 65_535
 """Statements in a BATCH: their number is sent in 16 bits."""

@@ -27,8 +27,8 @@ from cassandra.protocol import (
 )
 
 from ...errors import Retryable, SimulatorError, one_line
+from .._base.errors import connection_lost, lost_table, missing_table
 from ..base import Job
-from ..shared.errors import connection_lost, lost_table, missing_table
 from .options import CassandraOptions
 
 ERRORS = (

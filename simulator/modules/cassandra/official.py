@@ -22,15 +22,15 @@ from cassandra.query import UNSET_VALUE, BatchStatement, PreparedStatement
 from cassandra.query import BatchType as DriverBatchType
 
 from ...contract import PrimaryKey
-from ...encoding import bounds
+from ...encoding.columns import bounds
 from ...errors import SimulatorError
 from ...workloads.events import EventBlock
+from .._base.official import list_columns
+from .._base.sql_queries import quote_name
+from .._base.tables import number_tables
+from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Encoder, Payload, Writer
-from ..shared.deadline import limit_wait
-from ..shared.official import list_columns
-from ..shared.sql import quote_name
-from ..shared.tables import number_tables
 from .encoding import BatchType, CassandraEncoder
 from .errors import ERRORS, translate
 from .options import EXECUTE_CONCURRENT, CassandraOptions, InsertMode

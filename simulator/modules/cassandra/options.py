@@ -10,9 +10,9 @@ from pydantic import Field, field_validator, model_validator
 from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
+from .._base.options import IN_FLIGHT_MEANING, LoginOptions, TlsOptions, choose_mode
 from ..base import OfficialClient
 from ..options import Options
-from ..shared.options import IN_FLIGHT_MEANING, LoginOptions, TlsOptions, choose_mode
 from .encoding import MAX_BATCH, BatchType
 
 Consistency = Literal[

@@ -15,9 +15,9 @@ from ...errors import Retryable
 from ...workloads.queries import Aggregate, Bound, Function
 from ...workloads.queries import Query as Description
 from ...workloads.schema import Schema
+from .._base.row_order import put_in_order
+from .._base.sql_queries import quote_name
 from ..base import Query
-from ..shared.row_order import put_in_order
-from ..shared.sql import quote_name
 from .computing import Computation, compare, read_column
 from .options import CassandraOptions, Flavor
 from .reading import Reader, Row, cut_buckets, cut_ring, cut_time

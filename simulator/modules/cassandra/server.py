@@ -24,10 +24,10 @@ from cassandra.protocol import StartupMessage
 from cassandra.query import PreparedStatement, SimpleStatement, tuple_factory
 
 from ...errors import Retryable, SimulatorError
+from .._base.errors import CONNECTION_LOST, connection_lost
+from .._base.http import SOCKET_OPTIONS
+from .._base.http_connection import make_tls_context
 from ..base import Job
-from ..shared.errors import CONNECTION_LOST, connection_lost
-from ..shared.http import SOCKET_OPTIONS
-from ..shared.tls import make_tls_context
 from . import wire
 from .encoding import CONSISTENCY_CODES, Prepared
 from .errors import ERRORS, explain_failure, find_cause, translate

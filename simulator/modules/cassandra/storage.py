@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...contract import MIB, Allocation, Storage
 from ...errors import SimulatorError
-from ..shared.sql import quote_name
+from .._base.sql_queries import quote_name
 
 if TYPE_CHECKING:
     from .server import ClusterSession

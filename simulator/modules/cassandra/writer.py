@@ -9,9 +9,9 @@ from cassandra.connection import ConnectionException
 from cassandra.protocol import BatchMessage, ExecuteMessage
 
 from ...errors import SimulatorError
+from .._base.sql_queries import quote_name
 from ..base import Job
 from ..sending import Outcome, Payload, Writer
-from ..shared.sql import quote_name
 from .encoding import CassandraEncoder, Prepared, Request
 from .errors import ERRORS, translate
 from .options import CassandraOptions

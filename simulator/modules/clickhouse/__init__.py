@@ -49,11 +49,11 @@ from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.queries import Bound
 from ...workloads.tags import Tags
+from .._base.connected import ConnectedModule
+from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
+from .._base.sql_queries import quote_name
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
-from ..shared.connected import ConnectedModule
-from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
-from ..shared.sql import quote_name
 from .encoding import NativeEncoder, encode_devices
 from .native import TYPES
 from .official import make_writer

@@ -11,13 +11,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
-from ...encoding import KEY_COLUMN, bounds, with_client_key
+from ...encoding.columns import KEY_COLUMN, bounds, with_client_key
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, Schema
+from .._base.http_connection import compress as compress_gzip
+from .._base.tables import Share, deal_block
 from ..base import Job
 from ..sending import Encoder, Payload
-from ..shared.compression import compress as compress_gzip
-from ..shared.tables import Share, deal_block
 from .native import NativeBlock
 from .options import Compression
 

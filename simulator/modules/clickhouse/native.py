@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...encoding import is_constant, octets_of
+from ...encoding.columns import is_constant, octets_of
 from ...workloads.schema import Column, ColumnType
 
 # https://clickhouse.com/docs/sql-reference/data-types

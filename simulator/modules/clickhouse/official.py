@@ -17,16 +17,16 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ...encoding import bounds
+from ...encoding.columns import bounds
 from ...errors import Retryable, one_line
 from ...workloads.events import EventBlock
+from .._base.errors import connection_lost, unreachable
+from .._base.http import CONNECT_TIMEOUT_S, Answer
+from .._base.official import OfficialEncoder, list_rows
+from .._base.tables import deal_block
+from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Payload, Writer
-from ..shared.deadline import limit_wait
-from ..shared.errors import connection_lost, unreachable
-from ..shared.http import CONNECT_TIMEOUT_S, Answer
-from ..shared.official import OfficialEncoder, list_rows
-from ..shared.tables import deal_block
 from .encoding import sent_columns
 from .options import ClickhouseOptions
 from .server import Connection

@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from ...conditions import Condition
+from .._base.options import EndpointOptions, InFlightOptions, choose_mode
 from ..base import OfficialClient
 from ..options import Options
-from ..shared.options import EndpointOptions, InFlightOptions, choose_mode
 
 
 class InsertMode(StrEnum):

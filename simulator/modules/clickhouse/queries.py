@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...workloads.queries import Aggregate, Bound, Function
 from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import Tags
-from ..shared.sql import quote_name
-from ..shared.sql_queries import SqlDialect, compile_query, list_aliased
+from .._base.sql_queries import SqlDialect, compile_query, list_aliased, quote_name
 
 
 class ClickhouseDialect(SqlDialect):

@@ -10,9 +10,8 @@ from urllib.parse import urlencode
 import orjson
 
 from ...errors import Retryable, SimulatorError, one_line
-from ..base import Job
-from ..shared.errors import missing_table, unreachable
-from ..shared.http import (
+from .._base.errors import missing_table, unreachable
+from .._base.http import (
     CONNECT_TIMEOUT_S,
     Answer,
     HttpPool,
@@ -20,8 +19,9 @@ from ..shared.http import (
     basic_auth,
     interpret_no_answer,
 )
-from ..shared.options import TRUST_REMEDY
-from ..shared.sql import quote_name
+from .._base.options import TRUST_REMEDY
+from .._base.sql_queries import quote_name
+from ..base import Job
 from .encoding import Part, sent_columns
 from .options import ClickhouseOptions, Compression
 from .queries import quote_text

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ...contract import PrimaryKey
-from ...encoding import KEY_COLUMN
+from ...encoding.columns import KEY_COLUMN
 from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import ID
+from .._base.sql_queries import quote_name
 from ..base import Job
-from ..shared.sql import quote_name
 from .native import TYPES
 from .options import ClickhouseOptions, Codecs, Partition
 from .queries import name_device

@@ -15,15 +15,15 @@ import orjson
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
-from ...encoding import KEY_COLUMN, bounds, client_keys, escape_json, text_format
-from ...rows import format_rows, format_singles, text_form, text_values
+from ...encoding.columns import KEY_COLUMN, bounds, client_keys, escape_json, text_format
+from ...encoding.rows import format_rows, format_singles, text_form, text_values
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType, Schema
+from .._base.exactly_once import Request
+from .._base.sql_queries import quote_name
+from .._base.tables import deal_in_turn, deal_rows
 from ..base import Job
 from ..sending import Encoder, Payload
-from ..shared.exactly_once import Request
-from ..shared.sql import quote_name
-from ..shared.tables import deal_in_turn, deal_rows
 
 
 class InsertMode(StrEnum):

@@ -17,15 +17,15 @@ from typing import Any
 import orjson
 
 from ...contract import PrimaryKey
-from ...encoding import KEY_COLUMN, bounds, client_keys
+from ...encoding.columns import KEY_COLUMN, bounds, client_keys
 from ...workloads.events import EventBlock
+from .._base.errors import connection_lost
+from .._base.official import OfficialEncoder, list_columns
+from .._base.sql_queries import quote_name
+from .._base.tables import deal_block
+from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Payload
-from ..shared.deadline import limit_wait
-from ..shared.errors import connection_lost
-from ..shared.official import OfficialEncoder, list_columns
-from ..shared.sql import quote_name
-from ..shared.tables import deal_block
 from .encoding import InsertMode, TablePart, is_object
 from .options import CratedbOptions
 from .server import BAD_REQUEST, SERVER_ERROR

@@ -8,9 +8,9 @@ from pydantic import Field, field_validator
 
 from ...conditions import Condition
 from ...errors import OptionError
+from .._base.options import IN_FLIGHT_MEANING, EndpointOptions, choose_mode
 from ..base import OfficialClient
 from ..options import Options
-from ..shared.options import IN_FLIGHT_MEANING, EndpointOptions, choose_mode
 from .encoding import InsertMode
 
 MAX_BATCH = 20_000

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from ...workloads.queries import Aggregate, Function
 from ...workloads.schema import Schema
-from ..shared.sql import quote_name
-from ..shared.sql_queries import SqlDialect, list_aliased, quote_text
+from .._base.sql_queries import SqlDialect, list_aliased, quote_name, quote_text
 
 _UNITS_MS = (("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000))
 

@@ -8,9 +8,8 @@ from typing import Any
 import orjson
 
 from ...errors import Retryable, SimulatorError, one_line
-from ..base import Job
-from ..shared.errors import insert_command, lost_table, missing_table, stored_by_earlier_run
-from ..shared.http import (
+from .._base.errors import insert_command, lost_table, missing_table, stored_by_earlier_run
+from .._base.http import (
     Answer,
     HttpPool,
     NoAnswer,
@@ -19,7 +18,8 @@ from ..shared.http import (
     interpret_no_answer,
     parse_body,
 )
-from ..shared.options import TRUST_REMEDY
+from .._base.options import TRUST_REMEDY
+from ..base import Job
 from .options import CratedbOptions
 
 _CONNECT_S = 5.0

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ...contract import MIB, Allocation, Level, Storage
 from ...errors import SimulatorError
-from ..shared.sql import quote_name
+from .._base.sql_queries import quote_name
 from .server import Connection
 
 _SIZE = "SELECT sum(size), sum(num_docs) FROM sys.segments WHERE table_schema = ? AND table_name = ANY(?)"

@@ -8,19 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...errors import Retryable, SimulatorError
+from .._base.errors import connection_lost
+from .._base.exactly_once import Span, Wanted, find_missing, keep_refused, settle
+from .._base.http import parse_body
+from .._base.sql_queries import quote_name
+from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Encoder, Payload, Writer
-from ..shared.deadline import limit_wait
-from ..shared.errors import connection_lost
-from ..shared.exactly_once import (
-    Span,
-    Wanted,
-    find_missing,
-    keep_refused,
-    settle,
-)
-from ..shared.http import parse_body
-from ..shared.sql import quote_name
 from .encoding import InsertMode, Part, StatementEncoder, TablePart
 from .options import CratedbOptions
 from .server import BAD_REQUEST, DUPLICATE_KEY, SERVER_ERROR, Connection, reason

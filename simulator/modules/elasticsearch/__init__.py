@@ -1,6 +1,6 @@
 """Elasticsearch 8 and 9, and OpenSearch (`flavor: opensearch`).
 
-Writers send both the same requests over HTTP connections of our own (`shared/http.py`): bodies are built
+Writers send both the same requests over HTTP connections of our own (`_base/http.py`): bodies are built
 in bulk, so that nothing is left for a client to do. Everything else goes through Elastic's client if the
 server is Elasticsearch: the client refuses all others. With `client=official` and `client=streaming_bulk` the
 vendors' clients write, too, see `official`.
@@ -43,10 +43,10 @@ from ...contract import PrimaryKey, Storage
 from ...errors import Retryable
 from ...workloads.queries import Bound, Function
 from ...workloads.schema import Column, ColumnType, Schema
+from .._base.connected import ConnectedModule
+from .._base.errors import MissingTable, nothing_to_query
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
-from ..shared.connected import ConnectedModule
-from ..shared.errors import MissingTable, nothing_to_query
 from .encoding import DocumentEncoder, InsertMode
 from .options import CLIENTS, ElasticsearchOptions, EncodingOptions, Flavor
 from .queries import SHAPES, compile_query

@@ -10,14 +10,14 @@ from urllib.parse import quote
 import numpy as np
 
 from ...contract import PrimaryKey
-from ...encoding import bounds, client_keys
-from ...json_rows import json_columns, json_object_format
-from ...rows import format_requests, format_rows
+from ...encoding.columns import bounds, client_keys
+from ...encoding.json_rows import json_columns, json_object_format
+from ...encoding.rows import format_requests, format_rows
 from ...workloads.events import EventBlock
+from .._base import exactly_once
+from .._base.tables import deal_in_turn
 from ..base import Job
 from ..sending import Encoder, Payload
-from ..shared import exactly_once
-from ..shared.tables import deal_in_turn
 
 _BULK_PARAMETERS = (
     "require_alias=true&filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"

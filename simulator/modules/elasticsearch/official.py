@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...contract import PrimaryKey
-from ...encoding import bounds, client_keys
+from ...encoding.columns import bounds, client_keys
 from ...errors import Retryable, SimulatorError
 from ...workloads.events import EventBlock
+from .._base.http import AnswerTimeout, ConnectionLost, NoAnswer, TlsRefused, interpret_no_answer
+from .._base.official import OfficialEncoder, list_documents
+from .._base.options import TRUST_REMEDY
+from .._base.tables import deal_in_turn
+from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Payload
-from ..shared.deadline import limit_wait
-from ..shared.http import AnswerTimeout, ConnectionLost, NoAnswer, TlsRefused, interpret_no_answer
-from ..shared.official import OfficialEncoder, list_documents
-from ..shared.options import TRUST_REMEDY
-from ..shared.tables import deal_in_turn
 from .encoding import InsertMode, NamedRequest
 from .options import STREAMING_BULK, ElasticsearchOptions, Flavor
 from .server import CONFLICT, Connection, configure_nodes

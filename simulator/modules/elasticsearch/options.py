@@ -9,10 +9,10 @@ from pydantic import Field, model_validator
 
 from ...conditions import Condition
 from ...contract import CommaList
+from .._base.http import basic_auth
+from .._base.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
 from ..base import OfficialClient
 from ..options import Options
-from ..shared.http import basic_auth
-from ..shared.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
 from .encoding import InsertMode
 
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from ...errors import SimulatorError
 from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
 from ...workloads.schema import ColumnType, Schema
+from .._base.row_order import Row, put_in_order
 from ..base import Query as Ask
-from ..shared.row_order import Row, put_in_order
 
 if TYPE_CHECKING:
     from .server import Connection

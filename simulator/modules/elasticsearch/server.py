@@ -16,9 +16,8 @@ from elasticsearch import Elasticsearch as ElasticClient
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from ...errors import Retryable, SimulatorError, one_line
-from ..base import Job
-from ..shared.errors import lost_table, missing_table, stored_by_earlier_run, unreachable
-from ..shared.http import (
+from .._base.errors import lost_table, missing_table, stored_by_earlier_run, unreachable
+from .._base.http import (
     CONNECT_TIMEOUT_S,
     Answer,
     AnswerTimeout,
@@ -30,7 +29,8 @@ from ..shared.http import (
     interpret_no_answer,
     parse_body,
 )
-from ..shared.options import TRUST_REMEDY
+from .._base.options import TRUST_REMEDY
+from ..base import Job
 from .encoding import Request
 from .options import ElasticsearchOptions, Flavor
 

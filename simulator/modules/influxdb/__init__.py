@@ -29,11 +29,11 @@ from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.queries import Bound, Shape
 from ...workloads.schema import ColumnType
+from .._base.connected import ConnectedModule
+from .._base.errors import nothing_to_query
+from .._base.labels import find_witness
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
-from ..shared.connected import ConnectedModule
-from ..shared.errors import nothing_to_query
-from ..shared.labels import find_witness
 from .encoding import InsertMode, LineEncoder
 from .flux import ALL_TIME, quote_text, select_events
 from .options import CLIENTS, EncodingOptions, InfluxOptions

@@ -12,7 +12,7 @@ from io import StringIO
 from typing import Any
 
 from ...errors import SimulatorError
-from ..shared.row_order import Row
+from .._base.row_order import Row
 
 _RESULT, _FIRST_COLUMN = 1, 3
 """Where a row has the name of its result, and its own columns from."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ...workloads.queries import Bound, Query
 from ...workloads.schema import Column, Schema
-from ..shared.labels import field_columns, find_witness
-from ..shared.row_order import Row
+from .._base.labels import field_columns, find_witness
+from .._base.row_order import Row
 from .flux import (
     cast,
     compare,

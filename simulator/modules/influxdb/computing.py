@@ -11,8 +11,8 @@ from typing import Any
 from ...errors import OptionError
 from ...workloads.queries import Aggregate, Bound, Every, Function, Query
 from ...workloads.schema import Schema
-from ..shared.labels import read_tag
-from ..shared.row_order import Row, put_in_order
+from .._base.labels import read_tag
+from .._base.row_order import Row, put_in_order
 from .answers import parse_results
 from .compiler import Ask, Compiler, Question
 from .flux import (

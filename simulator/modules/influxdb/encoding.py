@@ -19,16 +19,16 @@ import orjson
 from numpy.typing import NDArray
 
 from ...contract import Tables
-from ...encoding import bounds, escape, is_constant, octets_of, text_format
+from ...encoding.columns import bounds, escape, is_constant, octets_of, text_format
+from ...encoding.rows import format_requests, format_singles, text_form, text_values
 from ...errors import OptionError, SimulatorError
-from ...rows import format_requests, format_singles, text_form, text_values
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType, Schema
+from .._base.http_connection import compress
+from .._base.labels import Labels, field_columns, tag_columns
+from .._base.tables import deal_in_turn
 from ..base import Job
 from ..sending import Encoder, Payload
-from ..shared.compression import compress
-from ..shared.labels import Labels, field_columns, tag_columns
-from ..shared.tables import deal_in_turn
 
 PRECISION = "ms"
 

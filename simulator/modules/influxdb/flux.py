@@ -12,10 +12,10 @@ from decimal import Decimal
 
 import numpy as np
 
-from ...encoding import FLOATS, text_format
+from ...encoding.columns import FLOATS, text_format
 from ...workloads.queries import Bound, Where
 from ...workloads.schema import Column, ColumnType, Schema
-from ..shared.labels import field_columns, label
+from .._base.labels import field_columns, label
 
 ALL_TIME = ("1970-01-01T00:00:00Z", "2262-04-11T23:47:16.854775806Z")
 """The first time that the delete API accepts, and the last that storage can hold."""

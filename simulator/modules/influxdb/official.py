@@ -21,16 +21,16 @@ from influxdb_client.domain.write_precision import WritePrecision
 from influxdb_client.rest import ApiException
 from urllib3.exceptions import HTTPError
 
-from ...encoding import bounds
+from ...encoding.columns import bounds
 from ...errors import Retryable
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType
+from .._base.labels import field_columns, label, tag_columns
+from .._base.official import OfficialEncoder, list_columns
+from .._base.tables import deal_in_turn
+from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Payload, Writer
-from ..shared.deadline import limit_wait
-from ..shared.labels import field_columns, label, tag_columns
-from ..shared.official import OfficialEncoder, list_columns
-from ..shared.tables import deal_in_turn
 from .options import BATCHING, InfluxOptions
 from .server import Connection, connect
 

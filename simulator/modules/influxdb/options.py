@@ -7,10 +7,10 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from ...conditions import Condition
+from .._base.http import scheme_port
+from .._base.options import InFlightOptions, check_url, choose_mode, server_name
 from ..base import OfficialClient
 from ..options import Options
-from ..shared.http import scheme_port
-from ..shared.options import InFlightOptions, check_url, choose_mode, server_name
 from .encoding import InsertMode
 
 BATCHING = "batching"

@@ -20,8 +20,8 @@ from typing import Any
 
 from ...workloads.queries import Bound
 from ...workloads.schema import ColumnType, Schema
-from ..shared.labels import read_tag
-from ..shared.row_order import Row, put_in_order
+from .._base.labels import read_tag
+from .._base.row_order import Row, put_in_order
 from .answers import parse_csv
 from .compiler import Ask, Compiler, Question
 from .computing import Aggregation

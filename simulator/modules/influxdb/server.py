@@ -15,9 +15,8 @@ from influxdb_client.rest import ApiException
 from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 
 from ...errors import OptionError, Retryable, SimulatorError, one_line
-from ..base import Job
-from ..shared.errors import connection_lost, missing_table, unreachable
-from ..shared.http import (
+from .._base.errors import connection_lost, missing_table, unreachable
+from .._base.http import (
     CONNECT_TIMEOUT_S,
     Answer,
     HttpPool,
@@ -26,7 +25,8 @@ from ..shared.http import (
     interpret_no_answer,
     scheme_port,
 )
-from ..shared.tls import make_tls_context_for
+from .._base.http_connection import make_tls_context_for
+from ..base import Job
 from .answers import parse_csv
 from .encoding import PRECISION
 from .options import InfluxOptions

@@ -52,9 +52,9 @@ from ...errors import OptionError
 from ...workloads.queries import Bound, Function
 from ...workloads.schema import Schema
 from ...workloads.tags import Tags
+from .._base.errors import QUERY_REMEDY
 from ..base import Capabilities, Encoding, Job, Module, Query, Support, claim_queries
 from ..sending import Encoder
-from ..shared.errors import QUERY_REMEDY
 from .encoding import TIME, TYPES, TabletEncoder, describe_tags, list_columns, make_tags
 from .layout import Layout
 from .options import EncodingOptions, InsertMode, IotdbOptions, Model

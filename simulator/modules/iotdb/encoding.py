@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...encoding import BIG_ENDIAN, all_alike, bounds, digits, is_constant, octets_of
-from ...records import Run
+from ...encoding.columns import BIG_ENDIAN, all_alike, bounds, digits, is_constant, octets_of
+from ...encoding.records import Run
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import ID, Tags, number_devices
+from .._base.tables import deal_block, deal_rows
 from ..base import Job
 from ..sending import Encoder, Payload
-from ..shared.tables import deal_block, deal_rows
 from .thrift import (
     begin_bytes,
     begin_call,

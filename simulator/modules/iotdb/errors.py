@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import Retryable, SimulatorError, one_line
+from .._base.errors import missing_table
 from ..base import Job
-from ..shared.errors import missing_table
 from .options import IotdbOptions
 from .thrift import Fields
 

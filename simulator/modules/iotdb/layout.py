@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from ...errors import Retryable
 from ...workloads.queries import Bound
+from .._base.errors import nothing_to_query
 from ..base import Job, Query
-from ..shared.errors import nothing_to_query
 from .answers import Row
 from .options import IotdbOptions
 

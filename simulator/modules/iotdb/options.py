@@ -9,8 +9,8 @@ from pydantic import Field
 
 from ...conditions import Condition
 from ...contract import CommaList
+from .._base.options import InFlightOptions, TlsOptions, choose_mode
 from ..options import Options
-from ..shared.options import InFlightOptions, TlsOptions, choose_mode
 
 
 class InsertMode(StrEnum):

@@ -11,8 +11,7 @@ import numpy as np
 from ...workloads.queries import Aggregate, Bound, Function, Query, Where
 from ...workloads.schema import ColumnType, Schema
 from ...workloads.tags import ID
-from ..shared.sql import quote_name
-from ..shared.sql_queries import SqlDialect, compile_query, list_aliased
+from .._base.sql_queries import SqlDialect, compile_query, list_aliased, quote_name
 from .encoding import TIME, describe_tags, list_columns
 
 

@@ -9,13 +9,12 @@ from functools import cached_property
 from typing import Any
 
 from ...errors import Retryable, SimulatorError, one_line
+from .._base.errors import CONNECTION_LOST, connection_lost
+from .._base.http import CONNECT_TIMEOUT_S
+from .._base.http_connection import HungUpInTls, NoAnswer, TlsRefused, make_tls_context
+from .._base.options import TRUST_REMEDY
+from .._base.waiting import TIMEOUTS
 from ..base import Job
-from ..shared.errors import CONNECTION_LOST, connection_lost
-from ..shared.http import CONNECT_TIMEOUT_S
-from ..shared.http_connection import HungUpInTls, NoAnswer, TlsRefused
-from ..shared.options import TRUST_REMEDY
-from ..shared.tls import make_tls_context
-from ..shared.waiting import TIMEOUTS
 from .answers import Row
 from .connection import Connection
 from .errors import ServerError, translate

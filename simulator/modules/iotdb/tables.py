@@ -8,9 +8,9 @@ from functools import partial
 from ...workloads.queries import Bound
 from ...workloads.schema import Schema
 from ...workloads.tags import Tags
+from .._base.errors import INSERT_REMEDY, made_otherwise
+from .._base.sql_queries import quote_name
 from ..base import Query
-from ..shared.errors import INSERT_REMEDY, made_otherwise
-from ..shared.sql import quote_name
 from .encoding import TIME, describe_tags, list_columns
 from .layout import PROBE, Layout
 from .queries import compile_statement

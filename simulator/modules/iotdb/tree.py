@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 from ...contract import Role
 from ...workloads.queries import Bound
+from .._base.errors import missing_table
 from ..base import Query
-from ..shared.errors import missing_table
 from .answers import Row
 from .layout import PROBE, Layout
 from .paths import LEVEL, name_database, name_table, quote, split_path

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...encoding import BIG_ENDIAN, all_alike, is_constant, octets_of
+from ...encoding.columns import BIG_ENDIAN, all_alike, is_constant, octets_of
 from ...workloads.events import EventBlock
 from ...workloads.schema import ColumnType
 from .encoding import TableColumn

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...binary_rows import BinaryRows
-from ...encoding import BIG_ENDIAN, is_constant, octets_of
-from ...records import Run
+from ...encoding.binary_rows import BinaryRows
+from ...encoding.columns import BIG_ENDIAN, is_constant, octets_of
+from ...encoding.records import Run
 from ...workloads.schema import Column, ColumnType
 
 Missing = NDArray[np.bool_] | None

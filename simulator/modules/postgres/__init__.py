@@ -58,23 +58,29 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...encoding import KEY_COLUMN
+from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
 from ...workloads.queries import Bound
 from ...workloads.schema import Column, ColumnType
 from ...workloads.tags import ID, Tags
+from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
+from .._base.sql_queries import Newest, SqlDialect, quote_name
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..indexes import IndexedModule
 from ..sending import Writer
-from ..shared.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
-from ..shared.sql import quote_name
-from ..shared.sql_queries import Newest, SqlDialect
 from .dialects import Dialect
 from .encoding import TYPE_OIDS, InsertMode, PostgresEncoder, value_rows
 from .indexes import list_statements, read_indexes
 from .limits import check_row
-from .official import make_writer
-from .options import CLIENTS, DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
+from .official import OfficialWriter, Psycopg2Link, RowsEncoder
+from .options import (
+    CLIENTS,
+    PSYCOPG3,
+    DialectOptions,
+    EncodingOptions,
+    PostgresOptions,
+    ServerOptions,
+)
 from .queries import compile_statement
 from .server import UNDEFINED_COLUMN, Session, code_of, describe
 from .storage import read_storage
@@ -170,10 +176,20 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
         if self.is_official(prefill):
-            return make_writer(self.options, self.job, batch)
+            return self._make_official_writer(batch)
         mode = self.options.prefill_mode() if prefill else self.options.mode(batch)
         encoder = _make_encoder(self.options, self.job, mode)
         return PostgresWriter(encoder, self.options, self.job, self._dialect)
+
+    def _make_official_writer(self, batch: int) -> Writer:
+        mode = self.options.mode(batch)
+        if self.options.client == PSYCOPG3:
+            from .psycopg3 import Psycopg3Link
+
+            encoder = RowsEncoder(self.job, as_text=False)
+            return OfficialWriter(encoder, Psycopg3Link(self.options, self.job, encoder, mode))
+        encoder = RowsEncoder(self.job, as_text=mode is InsertMode.COPY)
+        return OfficialWriter(encoder, Psycopg2Link(self.options, self.job, encoder, mode))
 
     def open(self) -> None:
         self._session.open()

@@ -16,7 +16,7 @@ import psycopg2.extensions
 
 from ...contract import MIB, Allocation
 from ...errors import OptionError, Retryable
-from ..shared.sql_queries import Newest, SqlDialect
+from .._base.sql_queries import Newest, SqlDialect
 from .encoding import InsertMode
 from .limits import MOST_ROW_BYTES
 from .queries import PostgresSql

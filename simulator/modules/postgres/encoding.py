@@ -15,15 +15,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ...binary_rows import BinaryRows
 from ...contract import PrimaryKey
-from ...encoding import KEY_COLUMN, Columns, bounds, escape, text_format, with_client_key
-from ...rows import ROW_SEPARATOR, Frame, format_requests, no_frame, text_form, text_values
+from ...encoding.binary_rows import BinaryRows
+from ...encoding.columns import KEY_COLUMN, Columns, bounds, escape, text_format, with_client_key
+from ...encoding.rows import ROW_SEPARATOR, Frame, format_requests, no_frame, text_form, text_values
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType
+from .._base.sql_queries import quote_name
 from ..base import Job
 from ..sending import Encoder, Payload
-from ..shared.sql import quote_name
 from .protocol import (
     BIND_TAIL,
     EXECUTE,

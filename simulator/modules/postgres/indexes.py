@@ -7,8 +7,7 @@ from zlib import crc32
 
 from ...workloads.schema import ColumnType, Schema
 from ...workloads.tags import ID, Tags
-from ..shared.sql import quote_name
-from ..shared.sql_queries import SqlDialect
+from .._base.sql_queries import SqlDialect, quote_name
 from .server import Session
 
 _LONGEST_NAME = 63

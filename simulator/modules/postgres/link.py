@@ -12,13 +12,13 @@ import psycopg2
 import psycopg2.extensions
 
 from ...contract import PrimaryKey
-from ...encoding import client_keys
+from ...encoding.columns import client_keys
 from ...errors import Retryable, SimulatorError
+from .._base.errors import CONNECTION_LOST, connection_lost
+from .._base.sql_queries import quote_name
+from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Payload
-from ..shared.deadline import limit_wait
-from ..shared.errors import CONNECTION_LOST, connection_lost
-from ..shared.sql import quote_name
 from .dialects import Connection, Dialect
 from .options import ServerOptions
 from .protocol import ServerError

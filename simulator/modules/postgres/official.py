@@ -17,19 +17,19 @@ from typing import Any, NamedTuple
 from psycopg2.extras import execute_values
 
 from ...contract import PrimaryKey
-from ...encoding import KEY_COLUMN, bounds
+from ...encoding.columns import KEY_COLUMN, bounds
 from ...errors import Retryable
 from ...workloads.events import EventBlock
+from .._base.errors import CONNECTION_LOST
+from .._base.official import OfficialEncoder, list_rows
+from .._base.sql_queries import quote_name
+from .._base.tables import deal_block
 from ..base import Job
 from ..sending import Payload, Writer
-from ..shared.errors import CONNECTION_LOST
-from ..shared.official import OfficialEncoder, list_rows
-from ..shared.sql import quote_name
-from ..shared.tables import deal_block
 from .dialects import Connection
 from .encoding import InsertMode
 from .link import Link
-from .options import PSYCOPG3, ServerOptions
+from .options import ServerOptions
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 """https://www.postgresql.org/docs/current/sql-copy.html, "Text Format"."""
@@ -193,15 +193,3 @@ class OfficialWriter(Writer):
         stored = self._link.was_stored(payload)
         self._lost = None
         return stored
-
-
-def make_writer(options: ServerOptions, job: Job, batch: int) -> OfficialWriter:
-    """A writer by the client that the options name."""
-    mode = options.mode(batch)
-    if options.client == PSYCOPG3:
-        from .psycopg3 import Psycopg3Link
-
-        encoder = RowsEncoder(job, as_text=False)
-        return OfficialWriter(encoder, Psycopg3Link(options, job, encoder, mode))
-    encoder = RowsEncoder(job, as_text=mode is InsertMode.COPY)
-    return OfficialWriter(encoder, Psycopg2Link(options, job, encoder, mode))

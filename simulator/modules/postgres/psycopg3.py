@@ -11,7 +11,7 @@ from typing import Any, cast
 import psycopg
 
 from ...errors import Retryable, SimulatorError
-from ..shared.errors import connection_lost
+from .._base.errors import connection_lost
 from .dialects import Connection
 from .encoding import InsertMode
 from .official import DriverLink, Part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...workloads.queries import Bound
 from ...workloads.schema import Schema
-from ..shared.sql_queries import Newest, SqlDialect, compile_query
+from .._base.sql_queries import Newest, SqlDialect, compile_query
 
 NEWEST = {"newest-per-device": Newest.WINDOW}
 """What is asked otherwise than by DISTINCT ON: without an index on device and time, that sorts all events."""

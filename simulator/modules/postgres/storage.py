@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...contract import Allocation, Storage
-from ..shared.sql import quote_name
-from ..shared.sql_queries import quote_text
+from .._base.sql_queries import quote_name, quote_text
 from .dialects import Dialect
 from .server import Session
 

@@ -34,23 +34,22 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...encoding import KEY_COLUMN
+from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
 from ...workloads.events import EventBlock
 from ...workloads.queries import Bound
 from ...workloads.tags import ID, Tags
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
-from ..sending import Encoder, Writer
-from ..shared.connected import ConnectedModule
-from ..shared.errors import (
+from .._base.connected import ConnectedModule
+from .._base.errors import (
     INSERT_REMEDY,
     QUERY_REMEDY,
     MissingTable,
     made_otherwise,
     nothing_to_query,
 )
-from ..shared.sql import quote_name
-from ..shared.sql_queries import compile_query
+from .._base.sql_queries import compile_query, quote_name
+from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from ..sending import Encoder, Writer
 from .columns import (
     INT32_RANGE,
     INT64_RANGE,

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
-from ...encoding import KEY_COLUMN
+from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import ID
+from .._base.sql_queries import quote_name
 from ..base import Job
-from ..shared.sql import quote_name
 
 TYPES = {
     ColumnType.TIMESTAMP_MS: "TIMESTAMP",

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey, Tables
-from ...encoding import KEY_COLUMN, bounds, client_keys, escape, text_format
-from ...rows import format_requests, format_singles, text_form, text_values
+from ...encoding.columns import KEY_COLUMN, bounds, client_keys, escape, text_format
+from ...encoding.rows import format_requests, format_singles, text_form, text_values
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType
+from .._base.tables import deal_in_turn
 from ..base import Job
 from ..sending import Encoder, Payload
-from ..shared.tables import deal_in_turn
 from .columns import as_sent, find_sent_values, is_symbol
 
 PRECISION = "ms"

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ...contract import PrimaryKey
-from ...encoding import KEY_COLUMN, bounds, client_keys
+from ...encoding.columns import KEY_COLUMN, bounds, client_keys
 from ...errors import OptionError, Retryable, SimulatorError, one_line
 from ...workloads.events import EventBlock
 from ...workloads.schema import ColumnType
+from .._base.errors import connection_lost
+from .._base.official import OfficialEncoder, list_columns
+from .._base.tables import deal_in_turn
+from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Payload, Writer
-from ..shared.deadline import limit_wait
-from ..shared.errors import connection_lost
-from ..shared.official import OfficialEncoder, list_columns
-from ..shared.tables import deal_in_turn
 from .columns import as_sent, find_sent_values, is_symbol
 from .options import QuestdbOptions
 from .server import Connection, connect

@@ -13,10 +13,10 @@ from pydantic import Field, field_validator, model_validator
 from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
+from .._base.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
 from ..base import Job, OfficialClient
 from ..options import Options
 from ..postgres.options import PostgresOptions, public_dsn
-from ..shared.options import EndpointOptions, InFlightOptions, LoginOptions, choose_mode
 from .lines import LineFormat
 
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...workloads.queries import Aggregate, Every, Function, Query
 from ...workloads.schema import ColumnType, Schema
-from ..shared.sql import quote_name
-from ..shared.sql_queries import SqlDialect, list_aliased, quote_text
+from .._base.sql_queries import SqlDialect, list_aliased, quote_name, quote_text
 
 _UNITS_MS = (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("T", 1))
 

@@ -11,9 +11,8 @@ from urllib.parse import urlencode
 import numpy as np
 
 from ...errors import Retryable, SimulatorError, one_line
-from ..base import Job
-from ..shared.errors import connection_lost, missing_table, unreachable
-from ..shared.http import (
+from .._base.errors import connection_lost, missing_table, unreachable
+from .._base.http import (
     CONNECT_TIMEOUT_S,
     Answer,
     HttpPool,
@@ -22,8 +21,9 @@ from ..shared.http import (
     interpret_no_answer,
     parse_body,
 )
-from ..shared.options import TRUST_REMEDY
-from ..shared.sql_queries import quote_text
+from .._base.options import TRUST_REMEDY
+from .._base.sql_queries import quote_text
+from ..base import Job
 from .lines import PRECISION
 from .options import QuestdbOptions
 

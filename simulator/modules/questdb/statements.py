@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ...encoding import KEY_COLUMN, Columns, client_keys
+from ...encoding.columns import KEY_COLUMN, Columns, client_keys
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType
 from ...workloads.tags import ID

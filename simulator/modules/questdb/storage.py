@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from ...contract import Allocation, Level, Storage
 from ...errors import SimulatorError
-from ..shared.sql import quote_name
-from ..shared.sql_queries import quote_text
+from .._base.sql_queries import quote_name, quote_text
 from .server import Connection
 
 # What the operating system gives files that grow no more.

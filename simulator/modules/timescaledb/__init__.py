@@ -22,13 +22,12 @@ from typing import Any
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.tags import ID, Tags
+from .._base.sql_queries import Newest, quote_name
 from ..base import Job, Support
 from ..postgres import Postgres
 from ..postgres.encoding import PostgresEncoder
 from ..postgres.options import EncodingOptions
 from ..postgres.server import code_of
-from ..shared.sql import quote_name
-from ..shared.sql_queries import Newest
 from .options import DAY_MS, TimescaleOptions
 from .server import (
     APACHE,

@@ -41,10 +41,10 @@ from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.queries import Bound, Function
 from ...workloads.schema import ColumnType
+from .._base.connected import ConnectedModule
+from .._base.errors import missing_table, nothing_to_query
+from .._base.labels import field_columns, find_witness
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
-from ..shared.connected import ConnectedModule
-from ..shared.errors import missing_table, nothing_to_query
-from ..shared.labels import field_columns, find_witness
 from .encoding import ALL_TIME, MOST_WHOLE, CsvEncoder, ImportEncoder, name_metric
 from .metrics import Metrics
 from .metricsql import select_series, write_window

@@ -25,17 +25,17 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ...encoding import bounds, is_constant, text_format
+from ...encoding.columns import bounds, is_constant, text_format
+from ...encoding.rows import format_requests, format_singles, text_form, text_values
 from ...errors import OptionError, SimulatorError
-from ...rows import format_requests, format_singles, text_form, text_values
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType, Schema
+from .._base.exactly_once import Request
+from .._base.http_connection import compress
+from .._base.labels import Labels, field_columns, tag_columns
+from .._base.tables import deal_in_turn
 from ..base import Job
 from ..sending import Encoder, Payload
-from ..shared.compression import compress
-from ..shared.exactly_once import Request
-from ..shared.labels import Labels, field_columns, tag_columns
-from ..shared.tables import deal_in_turn
 
 ALL_TIME = (86_400_000, 4_102_444_800_000)
 """From 2 January 1970 to 2100, in ms, the end excluded. A server looks some minutes before a window, and one

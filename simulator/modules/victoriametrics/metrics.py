@@ -9,21 +9,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...units import parse_duration_ms
+
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-
-_UNITS_MS = {
-    "ms": 1,
-    "s": 1_000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "w": 7 * 86_400_000,
-    "M": 31 * 86_400_000,
-    "y": 365 * 86_400_000,
-}
-"""Of durations in flags: https://docs.victoriametrics.com/victoriametrics/single-server-victoriametrics/#retention"""
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdwMy])")
 
 
 @dataclass(frozen=True)
@@ -46,15 +35,8 @@ class Metrics:
     def duration_ms(self, flag: str, unit: str = "s") -> int | None:
         """A flag that is a duration; a bare number is of this unit. None: there is no such flag."""
         text = self.flags.get(flag)
-        return None if text is None else parse_duration_ms(text, unit)
-
-
-def parse_duration_ms(text: str, unit: str) -> int:
-    """A duration as flags have it: 1h30m, 100y, or a number of `unit`."""
-    parts = _PART.findall(text)
-    if not parts:
-        parts = [(text, unit)]
-    return round(sum(float(number) * _UNITS_MS[one] for number, one in parts))
+        found = None if text is None else parse_duration_ms(text, unit)
+        return None if found is None else round(found)
 
 
 def parse_metrics(text: str) -> Metrics:

@@ -8,9 +8,8 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from ...conditions import Condition
-from ..options import Options
-from ..shared.http import scheme_port
-from ..shared.options import (
+from .._base.http import scheme_port
+from .._base.options import (
     InFlightOptions,
     LoginOptions,
     TlsOptions,
@@ -18,6 +17,7 @@ from ..shared.options import (
     choose_mode,
     server_name,
 )
+from ..options import Options
 
 
 class InsertMode(StrEnum):

@@ -19,11 +19,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...encoding import FLOATS
+from ...encoding.columns import FLOATS
 from ...workloads.queries import Aggregate, Bound, Every, Function, Shape
 from ...workloads.schema import Column, ColumnType, Schema
-from ..shared.labels import field_columns, find_witness, read_tag
-from ..shared.row_order import Row, put_in_order
+from .._base.labels import field_columns, find_witness, read_tag
+from .._base.row_order import Row, put_in_order
 from .encoding import ALL_TIME, name_device, name_metric
 from .metricsql import (
     bound_times,

@@ -29,14 +29,14 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ...encoding import all_alike, bounds, escape_json, text_format
-from ...rows import ROW_SEPARATOR, format_rows
+from ...encoding.columns import all_alike, bounds, escape_json, text_format
+from ...encoding.rows import ROW_SEPARATOR, format_rows
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column
+from .._base.http_connection import compress
+from .._base.tables import number_tables
 from ..base import Job
 from ..sending import Payload
-from ..shared.compression import compress
-from ..shared.tables import number_tables
 from .encoding import CsvEncoder, Import, ImportEncoder, find_numbers, name_metric
 
 _ENOUGH = 60

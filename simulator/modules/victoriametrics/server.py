@@ -13,9 +13,8 @@ from urllib.parse import urlencode
 import orjson
 
 from ...errors import Retryable, SimulatorError, one_line
-from ..base import Job
-from ..shared.errors import unreachable
-from ..shared.http import (
+from .._base.errors import unreachable
+from .._base.http import (
     CONNECT_TIMEOUT_S,
     Answer,
     HttpPool,
@@ -25,8 +24,9 @@ from ..shared.http import (
     parse_body,
     scheme_port,
 )
-from ..shared.options import TRUST_REMEDY
-from ..shared.tls import make_tls_context_for
+from .._base.http_connection import make_tls_context_for
+from .._base.options import TRUST_REMEDY
+from ..base import Job
 from .encoding import ALL_TIME, Span
 from .metrics import Metrics, parse_metrics
 from .options import VictoriaMetricsOptions

@@ -7,9 +7,9 @@ from typing import Any
 
 from ...errors import Retryable
 from ...workloads.queries import Bound, Query
+from .._base.exactly_once import Span, Wanted, find_missing, settle
 from ..base import Job
 from ..sending import Payload, Writer
-from ..shared.exactly_once import Span, Wanted, find_missing, settle
 from .encoding import Import, ImportEncoder
 from .options import VictoriaMetricsOptions
 from .queries import compile_query

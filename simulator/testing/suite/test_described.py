@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from ...collector.lookup import look_up
-from ...collector.survey import UnknownEvents, ask_database, recognize_events
 from ...contract import Lookup
 from ...errors import OptionError
 from ...modules.base import Support
+from ...oracle.answers import answer, answer_all
+from ...oracle.comparing import compare_answers
+from ...oracle.stored import Stored, StoredPart
+from ...oracle.survey import UnknownEvents, ask_database, recognize_events
 from ...workloads import load_workload
-from ...workloads.answers import answer, answer_all
 from ...workloads.base import Workload
-from ...workloads.comparing import compare_answers
 from ...workloads.cpu import Cpu
 from ...workloads.events import EventBlock
 from ...workloads.queries import Query, Shape, draw
 from ...workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
-from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..events import Sundry
 from ..server import ServerUnderTest, new_job

@@ -13,10 +13,11 @@ from ...collector.indexing import Indexing
 from ...contract import Role, RunSettings, make_groups
 from ...errors import OptionError, SimulatorError
 from ...modules.base import AnyModule, Support, await_count
+from ...oracle.answers import Answer, answer
+from ...oracle.comparing import compare_answers
+from ...oracle.stored import Stored, StoredPart
 from ...workloads import WORKLOADS
-from ...workloads.answers import Answer, answer
 from ...workloads.base import Workload
-from ...workloads.comparing import compare_answers
 from ...workloads.cpu import (
     HIGH_CPU_ABOVE,
     HIGH_CPU_UNTIL_MS,
@@ -28,7 +29,6 @@ from ...workloads.cpu import (
 )
 from ...workloads.queries import bind
 from ...workloads.schema import ColumnType
-from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward
 from ..inserting import insert_with

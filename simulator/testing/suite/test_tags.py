@@ -10,13 +10,13 @@ import pytest
 from ...contract import PrimaryKey
 from ...errors import OptionError, SimulatorError
 from ...modules.base import Encoding, Support
+from ...oracle.answers import answer
+from ...oracle.comparing import compare_answers
+from ...oracle.stored import Stored, StoredPart
 from ...workloads import load_workload
-from ...workloads.answers import answer
 from ...workloads.base import Workload
-from ...workloads.comparing import compare_answers
 from ...workloads.cpu import Cpu
 from ...workloads.queries import Query, bind
-from ...workloads.stored import Stored, StoredPart
 from ...workloads.tags import number_devices
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Sundry, rows_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.campaign.asked import Campaign, open_campaign
+from cli.campaign.campaign import Campaign, open_campaign
 from cli.errors import ConfigError
 from cli.signals import Interrupts
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cli.campaign.plan import Candidate
 from cli.campaign.scaling import find_scaling
+from cli.render.drawing import to_svg
 from cli.results.model import Result
-from cli.show.drawing import to_svg
 
 from ..made import inserts, queries
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.campaign.asked import open_campaign
+from cli.campaign.campaign import open_campaign
 from cli.campaign.running import prepare
 from cli.errors import ConfigError
 from cli.signals import Interrupts

@@ -8,7 +8,7 @@ import pytest
 
 from cli.executors.kubernetes.problems import event_problem, pod_problem
 from cli.executors.watching import Problem
-from cli.pods import has_ended, is_running
+from cli.kubeclient import has_ended, is_running
 
 MISSING = 'MountVolume.SetUp failed for volume "settings" : secret "adx-secret" not found'
 NOT_YET = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.results.bottleneck import Limit, find_bottleneck, format_time_us
+from cli.results.bottleneck import Limit, find_bottleneck
 from simulator.contract import Client, InsertRun, Machine, Offered, Resources
 
 CLIENT = Client(
@@ -81,13 +81,6 @@ def test_what_held_a_run_back(run: InsertRun, limit: Limit) -> None:
     found = find_bottleneck(run)
     assert found is not None
     assert found.limit is limit
-
-
-@pytest.mark.parametrize(
-    ("time_us", "text"), [(0.1234, "0.123"), (26.94, "26.9"), (999.4, "999"), (3238.0, "3,238")]
-)
-def test_times_have_three_digits_and_no_exponent(time_us: float, text: str) -> None:
-    assert format_time_us(time_us) == text
 
 
 def test_the_evidence_has_both_sides() -> None:

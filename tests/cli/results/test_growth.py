@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from cli.render.database import tabulate_storage
 from cli.results.caveats import Caveat, Kind
 from cli.results.growth import Weight, weigh_runs, weigh_together
 from cli.results.rules import find_unknown_sizes
-from cli.show.database import tabulate_storage
 from simulator.contract import Allocation, InsertRun, Level, Storage
 
 PAGES = Allocation(unit_bytes=1_000, cause="files grow by 1 kB at a time")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.results.outage import describe_outages, find_outages
+from cli.results.faults import describe_outages, find_outages
 from simulator.contract import InsertRun, Lookup, Mark, Verification
 
 RESTART = Mark(at_s=20.4, ended_s=21.0, action="20s restart-server")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cli.results.caveats import Caveat, Kind
+from cli.results.faults import find_undone
 from cli.results.model import Baseline, Result
 from cli.results.place import Place
-from cli.results.undone import find_undone
 from cli.results.verdicts import list_kinds, summarize_doubts
 from simulator.contract import Mark, ReadRun, Undone
 

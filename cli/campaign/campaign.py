@@ -1,0 +1,96 @@
+"""What a campaign is: its file, read and planned, with the config file and its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from ..config import Config, load_config
+from ..errors import ConfigError
+from ..experiments.session import find_module
+from ..output import note
+from ..signals import Interrupts
+from .definition import Definition, load_definition
+from .folder import CampaignFolder
+from .installing import Site, add_recipe_options, find_sites
+from .plan import Job, Turn, find_command, name_target, plan_turns
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What is asked for, read and planned."""
+
+    file: Path
+    config_file: Path
+    config: Config
+    folder: CampaignFolder
+    definition: Definition
+    turns: list[Turn]
+    sites: Mapping[str, Site]
+    """Job -> the database that is installed for it, of those that have one."""
+    interrupts: Interrupts
+
+    @property
+    def names(self) -> list[str]:
+        """Those of all jobs, in the plan's order."""
+        return [job.name for job in self.jobs]
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All, in the plan's order."""
+        return list(chain.from_iterable(self.turns))
+
+    def digest_targets(self) -> dict[str, str]:
+        """Target of the config file -> what tells whether it was changed."""
+        named = [name_target(self.definition, job.candidate) for job in self.jobs]
+        return {name: self.config.digest(name) for name in dict.fromkeys(named)}
+
+    def arguments_of(self, job: Job) -> list[str]:
+        """The whole line of a job, behind the command."""
+        own = (f"--config={self.config_file}", f"--output={self.folder.results}")
+        return [*job.arguments, *own, f"--label={job.name}"]
+
+    def run(self, job: Job) -> int:
+        """Run a job as the command line does; its exit status."""
+        command = find_command(job.command)
+        status = command.main(
+            self.arguments_of(job), job.command, standalone_mode=False, obj=self.interrupts
+        )
+        return status if isinstance(status, int) else 0
+
+
+def open_campaign(
+    file: Path, config_file: Path, output: Path | None, interrupts: Interrupts
+) -> Campaign:
+    """Read and plan; ConfigError if the file is wrong."""
+    definition = load_definition(file)
+    folder = CampaignFolder(output or Path("campaigns") / file.stem)
+    config = load_config(config_file)
+    try:
+        turns = _leave_out(plan_turns(definition), definition, config)
+        sites = find_sites(turns, definition, config)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error.message}") from error
+    turns = add_recipe_options(turns, sites, config)
+    return Campaign(file, config_file, config, folder, definition, turns, sites, interrupts)
+
+
+def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> list[Turn]:
+    """The turns without `clients` of databases that have no official client: that is said, and no reason not
+    to compare the others. ConfigError if nobody has one."""
+    lacking: dict[str, str] = {}
+    asked = [job for turn in turns for job in turn if job.command == "clients"]
+    for job in asked:
+        target = config.target(name_target(definition, job.candidate))
+        if not find_module(config, target).CAPABILITIES.clients:
+            lacking[job.name] = target.module
+    if not lacking:
+        return turns
+    if len(lacking) == len(asked):
+        raise ConfigError("step clients: none of these databases has an official client")
+    modules = {job.candidate.target: lacking[job.name] for job in asked if job.name in lacking}
+    for label, module in modules.items():
+        note(f"left out: {label} clients: module {module} has no official client")
+    return [[job for job in turn if job.name not in lacking] for turn in turns]

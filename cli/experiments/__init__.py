@@ -1,0 +1,1 @@
+"""What the commands that measure do: plan their runs, make them, sum up."""

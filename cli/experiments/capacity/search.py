@@ -1,0 +1,223 @@
+"""Which rate to try next, and what the verdicts so far say. Pure: runs are made elsewhere.
+
+Rates are tried by bisection on a logarithmic scale, between the highest that holds and the lowest that
+doesn't. A verdict near the limit depends on chance, and the database's speed may change meanwhile. So the
+bracket is where it contradicts the fewest verdicts, whichever came first; once it is narrow enough, both ends
+are repeated in turn until each of their verdicts is sure. One that turns out otherwise moves the bracket.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from simulator.units import format_count
+
+FIRST_SHARE = 0.7
+"""The first rate, as a share of what a closed loop reaches: response times grow well before that."""
+LOWEST_SHARE = 1 / 1024
+"""The lowest rate that is tried, if it has requests enough."""
+CHANCE_DEVIATIONS = 3
+"""How many requests are due varies by chance as their root: with so many times as much on top, it is hardly
+ever too few."""
+HIGHEST_SHARE = 16.0
+"""The highest. An open loop of the same workers hardly gets beyond 1; a database that grows faster may."""
+_GROWTH = 1.3
+
+STEADY_SHARE = 0.8
+"""The test is between rates that hold in so large a share of runs, and those that miss in as many."""
+ERROR_SHARE = 0.05
+"""How often the test may be wrong about one of them."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The verdict of one run."""
+
+    rate_per_s: float
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is searched for, and where."""
+
+    closed_loop_per_s: float
+    """What the same workers reach without a rate."""
+    lowest_per_s: float
+    precision: float = 0.05
+    max_steps: int = 24
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where the capacity is, by the verdicts so far."""
+
+    low: float | None
+    """The highest rate that holds; None: none does."""
+    high: float | None
+    """The lowest rate above it that doesn't; None: all hold."""
+    sure: bool
+    """Narrow enough, with verdicts at both ends that are sure."""
+    because: str | None = None
+    """Why it isn't sure."""
+
+
+def find_lowest(
+    closed_loop_per_s: float, events_per_request: int, window_s: float, needed: int
+) -> float:
+    """The lowest rate to try, in events per second: in a window there are the requests `needed`."""
+    planned = needed + CHANCE_DEVIATIONS * math.sqrt(needed)
+    return max(closed_loop_per_s * LOWEST_SHARE, planned * events_per_request / window_s)
+
+
+def judge(holds: int, misses: int) -> bool | None:
+    """Whether a rate holds, after so many runs that held and that didn't; None: not sure yet.
+
+    Wald's sequential probability ratio test (Annals of Mathematical Statistics 16, 1945) between the
+    hypotheses that it holds in 80 % of runs and in 20 %, with at most 5 % of wrong verdicts on either. So
+    the verdict is sure when one side leads by three.
+    """
+    each = math.log(STEADY_SHARE / (1 - STEADY_SHARE))
+    enough = math.log((1 - ERROR_SHARE) / ERROR_SHARE)
+    evidence = (holds - misses) * each
+    return None if abs(evidence) < enough else evidence > 0
+
+
+@dataclass(frozen=True)
+class _Level:
+    """All verdicts on one rate."""
+
+    rate: float
+    holds: int
+    misses: int
+
+    @property
+    def score(self) -> int:
+        return self.holds - self.misses
+
+    @property
+    def runs(self) -> int:
+        return self.holds + self.misses
+
+    @property
+    def sure(self) -> bool:
+        return judge(self.holds, self.misses) is not None
+
+
+@dataclass(frozen=True)
+class _Bracket:
+    """The levels next to the limit."""
+
+    low: _Level | None
+    high: _Level | None
+
+    @property
+    def ends(self) -> list[_Level]:
+        return [level for level in (self.low, self.high) if level is not None]
+
+
+def _find_bracket(tried: Sequence[Tried]) -> _Bracket:
+    """The neighbours between which a limit contradicts the fewest verdicts: under the hypotheses of
+    `judge`, the most likely place. Of several, the lowest."""
+    rates = sorted({one.rate_per_s for one in tried})
+    levels = [
+        _Level(
+            rate,
+            sum(one.holds for one in tried if one.rate_per_s == rate),
+            sum(not one.holds for one in tried if one.rate_per_s == rate),
+        )
+        for rate in rates
+    ]
+    scores = [level.score for level in levels]
+    places = range(len(levels) + 1)
+    best = max(places, key=lambda place: sum(scores[:place]) - sum(scores[place:]))
+    return _Bracket(
+        levels[best - 1] if best else None, levels[best] if best < len(levels) else None
+    )
+
+
+def choose_next(goal: Goal, tried: Sequence[Tried]) -> float | None:
+    """The rate of the next step, in events per second; None: the search is over."""
+    if len(tried) >= goal.max_steps:
+        return None
+    if not tried:
+        return _round(goal, FIRST_SHARE * goal.closed_loop_per_s)
+    found = _find_bracket(tried)
+    if found.high is not None and found.high.score == 0:
+        return found.high.rate
+    if (further := _widen(goal, tried, found)) is not None:
+        return further
+    if found.low and found.high and found.high.rate > found.low.rate * (1 + goal.precision):
+        return _round(goal, math.sqrt(found.low.rate * found.high.rate))
+    unsure = [level for level in found.ends if not level.sure]
+    if not unsure:
+        return None
+    return min(unsure, key=lambda level: (level.runs, level.rate)).rate
+
+
+def _widen(goal: Goal, tried: Sequence[Tried], found: _Bracket) -> float | None:
+    """A rate beyond all that were tried, if the limit is there: further each time."""
+    if found.low is None:
+        assert found.high is not None
+        far = max(1.0, tried[0].rate_per_s / found.high.rate)
+        lowest = _round(goal, goal.lowest_per_s)
+        further = max(lowest, _round(goal, found.high.rate / (2 * far)))
+        return further if further < found.high.rate else None
+    if found.high is None:
+        closed_loop = _round(goal, goal.closed_loop_per_s)
+        if found.low.rate < closed_loop:
+            return closed_loop
+        far = found.low.rate / closed_loop
+        highest = _round(goal, HIGHEST_SHARE * goal.closed_loop_per_s)
+        further = min(highest, _round(goal, found.low.rate * _GROWTH * far))
+        return further if further > found.low.rate else None
+    return None
+
+
+def _round(goal: Goal, rate: float) -> float:
+    """A rate of few digits, much finer than the precision."""
+    digits = max(1, 1 + math.ceil(-math.log10(goal.precision / 4)))
+    return float(f"{rate:.{digits}g}")
+
+
+def find_interval(goal: Goal, tried: Sequence[Tried]) -> Interval:
+    """Where the capacity is, by the verdicts so far. As long as it isn't sure, its ends are the nearest
+    rates up to which all hold, and from which on none does."""
+    if not tried:
+        return Interval(None, None, sure=False, because="no rate was tried")
+    found = _find_bracket(tried)
+    if choose_next(_without_end(goal), tried) is None:
+        low, high = (None if level is None else level.rate for level in (found.low, found.high))
+        return Interval(low, high, sure=True)
+    rates = sorted({one.rate_per_s for one in tried})
+    scores = {
+        rate: sum(1 if one.holds else -1 for one in tried if one.rate_per_s == rate)
+        for rate in rates
+    }
+    low = high = None
+    for rate in rates:
+        if scores[rate] <= 0:
+            break
+        low = rate
+    for rate in reversed(rates):
+        if scores[rate] >= 0:
+            break
+        high = rate
+    runs = format_count(len(tried), "step was", "steps were")
+    return Interval(low, high, sure=False, because=f"{runs} not enough to be sure")
+
+
+def _without_end(goal: Goal) -> Goal:
+    return replace(goal, max_steps=10**9)
+
+
+def find_contradicting(tried: Sequence[Tried], interval: Interval) -> list[int]:
+    """Places of the verdicts that don't agree with the interval, in order."""
+    return [
+        place
+        for place, one in enumerate(tried)
+        if (one.holds and interval.high is not None and one.rate_per_s >= interval.high)
+        or (not one.holds and interval.low is not None and one.rate_per_s <= interval.low)
+    ]

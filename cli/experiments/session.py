@@ -1,0 +1,327 @@
+"""What every command that runs something needs: target, module, server, executor, result folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from simulator.contract import DataSet, Load
+from simulator.errors import OptionError, unknown_option
+from simulator.logs import SHORTEST_WORD
+from simulator.modules import load_module
+from simulator.modules.base import AnyModule
+from simulator.modules.options import HIDDEN, Options, parse_options
+from simulator.workloads.base import WorkloadOptions
+
+from ..cluster import Place
+from ..config import Config, ExecutorName, Target, hide_values, load_config
+from ..embedded import EmbeddedPostgres
+from ..errors import ConfigError
+from ..exclusion.addresses import list_claims
+from ..exclusion.claims import claim_databases
+from ..executors import make_executor
+from ..faults.injector import Action, Disturbance, Disturber, check_disturbances, parse_disturbance
+from ..live.serving import LiveWish, serve_live
+from ..output import warn_once
+from ..plan import QUERIES, merge_options, option_names, split_options
+from ..results.store import ResultFolder, now
+from ..signals import Interrupts
+from ..workloads import Chosen, choose_workload, complete_data, read_options
+from .context import Running, say_nothing
+
+# Stands for the connection string of a server that is not started yet.
+_NOT_STARTED = "host=/not-started"
+_STAND_INS = ("known-in-the-cluster", "https://known-in-the-cluster", "host=known-in-the-cluster")
+"""For an option that only a Secret of the cluster holds: a text, a URL, or a connection string."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the shared options of a command say."""
+
+    target: str
+    config_file: Path
+    extra_options: Sequence[str]
+    executor: str | None
+    timeout_s: float
+    output: Path
+    json_file: Path | None
+    namespace: str | None = None
+    kubeconfig: str | None = None
+    context: str | None = None
+    workload: str = "temperature"
+    disturb: Sequence[str] = ()
+    workload_options: Sequence[str] = ()
+    label: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    live: LiveWish | None = None
+
+
+@dataclass
+class Session:
+    """A checked target. `running()` starts what its runs need."""
+
+    request: Request
+    target: Target
+    executor: ExecutorName
+    place: Place
+    module: type[AnyModule]
+    values: dict[str, Any]
+    """Module options as given: what the processes are told."""
+    workload: Chosen
+    workload_options: WorkloadOptions
+    queries: list[str] | None
+    """What the target asks readers for; None: all queries."""
+    options: Options | None
+    """The same, validated; None if a Secret of the cluster holds some of them."""
+    disturbances: Sequence[Disturbance] = ()
+    """What is done to the database in each run."""
+    written: Mapping[str, str] = field(default_factory=dict)
+    """Options with values of the environment -> as they stand in the config file."""
+
+    def complete(self, data: DataSet, existing: bool = False) -> DataSet:
+        """The data set with the session's workload; `existing`: of events that are there already."""
+        completed = complete_data(data, self.workload, self.workload_options, existing)
+        self.workload_options = type(self.workload_options).model_validate(
+            completed.workload_options
+        )
+        return completed
+
+    def complete_values(self) -> dict[str, Any]:
+        """The module's options as given, with stand-ins for those that only a Secret of the cluster holds."""
+        if self.options is not None:
+            return self.values
+        model = self.module.options_model
+        fields = model.model_fields
+        secret = {name: _choose_stand_in(model, name) for name in fields if name not in self.values}
+        needed = {name: text for name, text in secret.items() if fields[name].is_required()}
+        mapped = {name: secret[name] for name in self._mapped & secret.keys()}
+        hidden = {name: text for name, text in secret.items() if not fields[name].repr}
+        # A user name without its password is refused by some modules.
+        passwords = {name: text for name, text in hidden.items() if "password" in name}
+        for more in (mapped, {}, passwords, hidden):
+            stand_ins = needed | more
+            with suppress(ValidationError):
+                model.model_validate(stand_ins | self.values)
+                return stand_ins | self.values
+        raise ConfigError(
+            f"target {self.target.name}: this command needs to know the module's options: write them into"
+            " the config file, all but the passwords in the Secret (existingSecret)"
+        )
+
+    @property
+    def _mapped(self) -> set[str]:
+        """The options that keys of the target's Secret are said to be."""
+        return set(self.target.kubernetes.get("secretKeys") or ())
+
+    def assume_options(self) -> Options:
+        """The module's options, with those stand-ins; ConfigError if too few are known."""
+        return self.options or self.module.options_model.model_validate(self.complete_values())
+
+    def public_options(self) -> dict[str, Any]:
+        """The options of module and workload as they may be shown, for the result."""
+        own = self.workload_options.model_dump(mode="json")
+        shown = {**own, **self._public_module_options()}
+        for name, written in self.written.items():
+            # Figures and choices are conditions of the measurement, and no secrets.
+            given = getattr(self.options, name, shown.get(name))
+            if type(given) is str and shown[name] != HIDDEN:
+                shown[name] = hide_values(shown[name], written)
+        return shown if self.queries is None else shown | {QUERIES: self.queries}
+
+    def result_options(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a command, and of module and workload, as the result keeps them: of the
+        requests in flight what is in effect, by whichever name it was asked for."""
+        own = self.public_options()
+        kept = {**command, "timeout_s": self.request.timeout_s, "module": own}
+        if self.disturbances:
+            kept["disturbances"] = [str(one) for one in self.disturbances]
+        if self.options is not None and "in_flight" in command:
+            kept["in_flight"] = self.options.in_flight(Load(in_flight=command["in_flight"]))
+            if self.options.IN_FLIGHT is not None:
+                own[self.options.IN_FLIGHT] = kept["in_flight"]
+        return kept
+
+    def _public_module_options(self) -> dict[str, Any]:
+        if self.options is None:
+            secret = {
+                name for name, f in self.module.options_model.model_fields.items() if not f.repr
+            }
+            given = {name: HIDDEN if name in secret else v for name, v in self.values.items()}
+            return given | {"existingSecret": self.target.kubernetes["existingSecret"]}
+        shown = self.options.public()
+        if self.target.start_server:
+            shown["connection_string"] = f"{self.target.start_server} started by this tool"
+        return shown
+
+    @contextmanager
+    def start(self, command: str, interrupts: Interrupts) -> Iterator[Running]:
+        """Everything up: result folder, live page, the target's server if the tool starts it, executor. The
+        database is this command's alone, unless it is `doctor`, which changes nothing."""
+        started = now()
+        folder = ResultFolder(self.request.output, started, command, self.target.name)
+        with ExitStack() as stack:
+            stack.callback(folder.close)
+            live = serve_live(self.request.live, command, self.target.name, interrupts)
+            stack.enter_context(live)
+            values_of_chart = self.target.kubernetes
+            executor = stack.enter_context(
+                make_executor(
+                    self.executor,
+                    interrupts,
+                    self.place,
+                    values_of_chart,
+                    self.target.database_pids,
+                )
+            )
+            executor.check_disturbances(self.disturbances)
+            if command != "doctor":
+                who = f"{command} (process {os.getpid()})"
+                stack.enter_context(claim_databases(list_claims([self]), who))
+            values = dict(self.values)
+            doers = dict(executor.find_doers())
+            server = None
+            if self.target.start_server:
+                assert self.target.data_dir is not None
+                server = stack.enter_context(EmbeddedPostgres(self.target.data_dir, interrupts))
+                values["connection_string"] = server.connection_string
+                doers[Action.RESTART_SERVER] = lambda _: server.restart(kill=False)
+                doers[Action.KILL_SERVER] = lambda _: server.restart(kill=True)
+            began = started.isoformat(timespec="seconds")
+            look_up = bool(self.disturbances)
+            describe_end = say_nothing if server is None else server.describe_end
+            disturb = partial(Disturber, self.disturbances, doers, interrupts)
+            yield Running(
+                self.target,
+                executor,
+                folder,
+                values,
+                began,
+                self.request,
+                disturb,
+                look_up,
+                command,
+                describe_end,
+            )
+
+
+def _choose_stand_in(model: type[Options], name: str) -> str:
+    """A text that the option can have."""
+
+    def is_refused(text: str) -> bool:
+        try:
+            model.model_validate({name: text})
+        except ValidationError as error:
+            return any(one["loc"][:1] == (name,) for one in error.errors())
+        return False
+
+    return next((text for text in _STAND_INS if not is_refused(text)), _STAND_INS[0])
+
+
+def find_module(config: Config, target: Target) -> type[AnyModule]:
+    """A target's module; ConfigError, which says where it is named, if there is none of that name."""
+    try:
+        return load_module(target.module)
+    except OptionError as error:
+        raise ConfigError(f"{config.where('targets', target.name, 'module')}: {error}") from error
+
+
+def open_session(request: Request) -> Session:
+    """Read the config and check target, executor, module and options; ConfigError if one is wrong."""
+    config = load_config(request.config_file)
+    target = config.target(request.target)
+    module = find_module(config, target)
+    for unknown in config.unknown_keys(target.name, partial(option_names, module)):
+        raise ConfigError(unknown)
+    for option in target.kubernetes.get("secretKeys") or {}:
+        if option not in (known := module.options_model.option_names(target.options)):
+            named = config.where("targets", target.name, "kubernetes", "secretKeys", option)
+            raise ConfigError(f"{named}: {unknown_option(option, known)}")
+    executor = ExecutorName(request.executor) if request.executor else target.executor
+    if target.start_server and executor is not ExecutorName.LOCAL:
+        raise ConfigError(
+            f"target {target.name} starts its server on this machine: use --executor local"
+        )
+    if target.start_server and not target.data_dir:
+        raise ConfigError(
+            f"{config.where('targets', target.name)}: start_server needs a folder: key `data_dir`"
+        )
+    values = merge_options(target, request.extra_options)
+    if target.start_server:
+        if "connection_string" in values:
+            raise ConfigError(
+                f"target {target.name} starts its server itself: leave connection_string out,"
+                " or use a target without start_server"
+            )
+        values["connection_string"] = _NOT_STARTED
+    from_command_line = {option.partition("=")[0].strip() for option in request.extra_options}
+    workload = choose_workload(request.workload, config)
+    try:
+        split = split_options(values, workload.kind, from_command_line)
+    except OptionError as error:
+        raise ConfigError(str(error)) from error
+
+    def where(key: str) -> str:
+        if key in from_command_line:
+            return "--extra-option"
+        return config.where("targets", target.name, key)
+
+    options = None
+    workload_options = read_options(workload.kind, split.workload, request.workload_options, where)
+    if executor is ExecutorName.LOCAL or not target.kubernetes.get("existingSecret"):
+        try:
+            options = parse_options(module.options_model, split.module, where, split.known)
+        except OptionError as error:
+            raise ConfigError(str(error)) from error
+        _warn_of_short_secrets(target, options)
+    _check_json_file(request.json_file)
+    namespace = request.namespace or config.namespace
+    place = Place(namespace, request.kubeconfig, request.context)
+    return Session(
+        request,
+        target,
+        executor,
+        place,
+        module,
+        split.module,
+        workload,
+        workload_options,
+        split.queries,
+        options,
+        _read_disturbances(request, target, executor),
+        {key: text for key, text in target.written.items() if key not in from_command_line},
+    )
+
+
+def _read_disturbances(
+    request: Request, target: Target, executor: ExecutorName
+) -> Sequence[Disturbance]:
+    found = list(map(parse_disturbance, request.disturb)) or target.disturbances
+    actions = [Action.RUN]
+    if executor is ExecutorName.KUBERNETES:
+        actions += [Action.DELETE_PODS, Action.RESTART, Action.SCALE]
+    if target.start_server:
+        actions += [Action.KILL_SERVER, Action.RESTART_SERVER]
+    check_disturbances(found, actions)
+    return found
+
+
+def _warn_of_short_secrets(target: Target, options: Options) -> None:
+    if any(0 < len(secret) < SHORTEST_WORD for secret in options.secrets()):
+        warn_once(
+            f"target {target.name} has a password or token of fewer than {SHORTEST_WORD}"
+            " characters: in messages and logs it is only starred out where one is meant to stand"
+        )
+
+
+def _check_json_file(path: Path | None) -> None:
+    """Before the runs, not after them."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise ConfigError(f"--json {path}: there is no folder {path.absolute().parent}")

@@ -1,0 +1,115 @@
+"""What `--over` names: settings of the load, or options of the module, with the values to try."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from simulator.contract import Load
+from simulator.errors import OptionError
+from simulator.modules.options import Options, parse_options
+from simulator.units import parse_amount
+
+from ...errors import ConfigError
+from ...results.tuning import TunedSetting
+
+LOAD_SETTINGS = ("workers", "batch", "in_flight", "primary_key", "tables")
+"""What of the load can be varied: what an application could choose."""
+
+
+def read_over(
+    texts: Sequence[str], load: Load, options: Options, values: Mapping[str, Any]
+) -> list[TunedSetting]:
+    """`batch=100,1000` and so on; ConfigError if one names no setting, or a value that it can't have.
+
+    `load`, `options`: what is given otherwise; `values`: the module's options as they are given.
+    """
+    found: list[TunedSetting] = []
+    for text in texts:
+        name, equals, listed = text.partition("=")
+        name = name.strip().replace("-", "_")
+        parts = [part.strip() for part in listed.split(",")]
+        if not equals or not all(parts):
+            raise ConfigError(
+                f"--over {text!r}: write a setting and values, as in batch=100,1000,10000"
+            )
+        if name in LOAD_SETTINGS:
+            setting = _read_load_setting(name, parts, load, options)
+        else:
+            setting = _read_option(name, parts, options, values)
+        _check_distinct(setting, found)
+        found.append(setting)
+    if not found:
+        raise ConfigError("tune needs a setting to vary: --over batch=100,1000,10000")
+    return found
+
+
+def _check_distinct(setting: TunedSetting, before: Sequence[TunedSetting]) -> None:
+    if any(one.name == setting.name for one in before):
+        raise ConfigError(f"--over names {setting.name} twice: write all values behind one")
+    twice = [value for value in setting.values if setting.values.count(value) > 1]
+    if twice:
+        raise ConfigError(f"--over {setting.name} has the value {twice[0]} twice")
+
+
+def _read_load_setting(
+    name: str, parts: Sequence[str], load: Load, options: Options
+) -> TunedSetting:
+    values = []
+    for part in parts:
+        amount = parse_amount(part)
+        given: Any = part if amount is None or amount != int(amount) else int(amount)
+        try:
+            checked = Load.model_validate({**load.model_dump(by_alias=True), name: given})
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+            raise ConfigError(f"--over {name}={part}: {reason[:1].lower()}{reason[1:]}") from error
+        values.append(checked.model_dump(mode="json")[name])
+    default = load.model_dump(mode="json")[name]
+    if name == "in_flight":
+        default = options.in_flight(load)
+    return TunedSetting(name=name, values=values, default=default)
+
+
+def apply_settings(
+    settings: Mapping[str, Any], load: Load, given: Mapping[str, Any], model: type[Options]
+) -> tuple[Load, dict[str, Any]]:
+    """The load and the module's options of a combination."""
+    changed = {name: value for name, value in settings.items() if name in LOAD_SETTINGS}
+    values = dict(given)
+    if "in_flight" in changed and model.IN_FLIGHT is not None:
+        # The load's says it, and must not be contradicted.
+        values.pop(model.IN_FLIGHT, None)
+    values |= {name: value for name, value in settings.items() if name not in LOAD_SETTINGS}
+    return Load.model_validate({**load.model_dump(by_alias=True), **changed}), values
+
+
+def _read_option(
+    name: str, parts: Sequence[str], options: Options, given: Mapping[str, Any]
+) -> TunedSetting:
+    model = type(options)
+    field = model.model_fields.get(name)
+    known = [*LOAD_SETTINGS, *(own for own, f in model.model_fields.items() if f.repr)]
+    if field is None or not field.repr:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else f" (known: {', '.join(sorted(known))})"
+        raise ConfigError(f"--over: there is no setting {name!r} that could be varied{hint}")
+    if name == model.IN_FLIGHT:
+        raise ConfigError(f"--over {name}: write in_flight, which is its name in every module")
+    values = [_parse_option(name, part, options, given) for part in parts]
+    return TunedSetting(
+        name=name, option=True, values=values, default=options.model_dump(mode="json")[name]
+    )
+
+
+def _parse_option(name: str, text: str, options: Options, given: Mapping[str, Any]) -> Any:
+    try:
+        parsed = parse_options(
+            type(options), {**given, name: text}, lambda _: f"--over {name}={text}"
+        )
+    except OptionError as error:
+        raise ConfigError(str(error)) from error
+    return parsed.model_dump(mode="json")[name]

@@ -1,0 +1,1 @@
+"""What is done to a database during a run: planned, injected, undone."""

@@ -1,0 +1,310 @@
+"""What is done to the database during the run: how it is written, and when it is done."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from tempfile import NamedTemporaryFile
+
+from simulator.contract import Mark, Phase, Status, Undone
+from simulator.errors import did_you_mean, one_line
+from simulator.logs import Redactor
+from simulator.units import parse_duration_s
+
+from ..errors import ConfigError, RunFailed
+from ..output import note
+from ..processes import run_program
+from ..signals import Interrupted, Interrupts
+
+_TEXT = re.compile(r"\s*(\d\S*(?:\s+(?:ms|s|m|h)\b)?)\s+([a-z-]+):?\s*(.*)", re.DOTALL)
+_ELSEWHERE = re.compile(r"(.*\S)\s+in\s+([a-z0-9-]+)", re.DOTALL)
+"""The end can't be a selector's own `in`, which has its values in brackets: `app in (a, b)`."""
+ENDED = "it had not ended when the run was over, and was ended then"
+"""What is said of a command that outlasts the run."""
+NEVER_BEGUN, TOO_LATE = "the run never began", "the run was over before"
+"""Why something was not done."""
+_SAID = 300
+"""Characters of a command's last words that are kept."""
+
+
+class Action(StrEnum):
+    """What can be done."""
+
+    RUN = "run"
+    """A command of the user's, by the shell of this machine."""
+    KILL_SERVER = "kill-server"
+    RESTART_SERVER = "restart-server"
+    """A server that this tool has started: killed, or stopped in good order, and started again."""
+    DELETE_PODS = "delete-pods"
+    RESTART = "restart"
+    SCALE = "scale"
+
+
+ARGUMENTS: Mapping[Action, str] = {
+    Action.RUN: "COMMAND",
+    Action.KILL_SERVER: "",
+    Action.RESTART_SERVER: "",
+    Action.DELETE_PODS: "LABEL=VALUE",
+    Action.RESTART: "KIND/NAME",
+    Action.SCALE: "KIND/NAME REPLICAS",
+}
+"""What each is told."""
+
+WORKLOADS = ("statefulset", "deployment", "daemonset")
+"""Kinds of what can be restarted and, but for the last, scaled."""
+
+Doer = Callable[[str], None]
+"""Does it, told its argument. RunFailed if that fails."""
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """Something that is to be done so long after the common start."""
+
+    at_s: float
+    action: Action
+    argument: str
+    written: str | None = None
+    """How it is shown, where that isn't all: with the names of variables instead of their values."""
+    secrets: tuple[str, ...] = ()
+    """These values, which aren't shown in what a command says either."""
+
+    def __str__(self) -> str:
+        return self.written or " ".join(
+            filter(None, [f"{self.at_s:g}s", self.action, self.argument])
+        )
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is restarted or scaled on Kubernetes."""
+
+    kind: str
+    name: str
+    replicas: int | None = None
+    """None: it keeps its number of pods."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+def split_namespace(argument: str) -> tuple[str, str | None]:
+    """`app=db in databases` -> what, and the namespace that is named; None: the run's."""
+    found = _ELSEWHERE.fullmatch(argument)
+    return (found[1], found[2]) if found else (argument, None)
+
+
+def parse_workload(action: Action, text: str) -> Workload:
+    """`statefulset/db 0` of a `scale`, `statefulset/db` of a `restart`; ConfigError if it isn't one."""
+    what, *numbers = text.split()
+    kind, slash, name = what.partition("/")
+    form = f"{text!r}: write {', '.join(WORKLOADS)} and a name"
+    if not slash:
+        guesses = " or ".join(f"{one}/{what}" for one in WORKLOADS[:2])
+        raise ConfigError(f"{form}; did you mean {guesses}?")
+    kind = kind.lower()
+    if kind not in WORKLOADS or not name:
+        raise ConfigError(f"{form}, as in deployment/db{did_you_mean(kind, WORKLOADS)}")
+    if action is Action.SCALE and kind == "daemonset":
+        raise ConfigError(f"{text!r}: a daemonset has a pod on each node, and can't be scaled")
+    if action is Action.RESTART:
+        if numbers:
+            raise ConfigError(f"{text!r}: a restart takes no number; did you mean scale?")
+        return Workload(kind, name)
+    if len(numbers) != 1 or not numbers[0].isdecimal():
+        raise ConfigError(f"{text!r}: write a number of replicas, as in {what} 0")
+    return Workload(kind, name, int(numbers[0]))
+
+
+def parse_disturbance(text: str) -> Disturbance:
+    """`30s delete-pods app=postgresql`; ConfigError if that isn't understood."""
+    found = _TEXT.fullmatch(text)
+    at_s = parse_duration_s(found[1], "s") if found else None
+    if found is None or at_s is None:
+        raise ConfigError(
+            f"{text!r} is no disturbance: write when and what, as in"
+            f" '30s {_guess(text) or Action.RESTART_SERVER}'"
+        )
+    when, name, argument = found.groups()
+    known = list(Action)
+    if name not in known:
+        raise ConfigError(
+            f"{text!r}: there is no action {name!r}{did_you_mean(name, known)}"
+            f" (known: {', '.join(known)})"
+        )
+    action, argument = Action(name), argument.strip()
+    wanted = ARGUMENTS[action]
+    if len(argument.split()) < len(wanted.split()) or (argument and not wanted):
+        form = " ".join(filter(None, [when if when[-1:].isalpha() else f"{when}s", action, wanted]))
+        raise ConfigError(f"{text!r}: write '{form}'")
+    if action in (Action.RESTART, Action.SCALE):
+        try:
+            parse_workload(action, split_namespace(argument)[0])
+        except ConfigError as error:
+            raise ConfigError(f"{text!r}: {error.message}") from error
+    return Disturbance(at_s, action, argument)
+
+
+def read_disturbance(written: str, resolved: str, values: Collection[str]) -> Disturbance:
+    """One of a config file, in which variables had these values: it is shown as it was written. ConfigError,
+    which shows none of them, if it isn't understood."""
+    if not values:
+        return parse_disturbance(resolved)
+    shown, problem = written, None
+    try:
+        shown = str(parse_disturbance(written))
+    except ConfigError as error:
+        problem = error
+    try:
+        found = parse_disturbance(resolved)
+    except ConfigError as error:
+        raise problem or ConfigError(f"{written!r} is no disturbance") from error
+    return replace(found, written=shown, secrets=tuple(values))
+
+
+def _guess(text: str) -> str | None:
+    """What was meant by a text without a time."""
+    name = text.split(None, 1)[0].rstrip(":") if text.strip() else ""
+    return text.strip() if name in list(Action) else None
+
+
+def check_disturbances(disturbances: Sequence[Disturbance], actions: Collection[Action]) -> None:
+    """ConfigError if one can't be done here. `actions`: those that can be done."""
+    for one in disturbances:
+        if one.action not in actions:
+            raise ConfigError(
+                f"--disturb '{one}' needs {_NEEDED.get(one.action, '--executor kubernetes')}; here there"
+                f" are: {', '.join(actions)}"
+            )
+
+
+def check_times(disturbances: Sequence[Disturbance], duration_s: float | None) -> None:
+    """ConfigError if one comes when a run by the clock is over."""
+    for one in disturbances:
+        if duration_s is not None and one.at_s >= duration_s:
+            raise ConfigError(
+                f"--disturb '{one}' comes when the run of {duration_s:g} s is over: give an earlier time or a"
+                " longer --duration"
+            )
+
+
+_NEEDED = dict.fromkeys(
+    (Action.KILL_SERVER, Action.RESTART_SERVER), "a server that this tool starts (start_server)"
+)
+
+
+class Disturber:
+    """Does them in one run; use as a context manager around it. `follow` must get the run's status."""
+
+    def __init__(
+        self,
+        disturbances: Sequence[Disturbance],
+        doers: Mapping[Action, Doer],
+        interrupts: Interrupts,
+    ) -> None:
+        """`doers`: of all actions but `run`, which is the same everywhere."""
+        self._left = sorted(disturbances, key=lambda one: one.at_s)
+        self._doers = doers
+        self._interrupts = interrupts
+        self._origin_s = 0.0
+        self._closed = threading.Event()
+        """Nothing is begun any more: load is over, though events may still be counted."""
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.marks: list[Mark] = []
+        self.undone: list[Undone] = []
+        """What wasn't done: known at the end."""
+        self._under_way: Mark | None = None
+
+    def follow(self, status: Status) -> None:
+        """Begin when the run does; begin nothing more when its load is over."""
+        if self._thread is not None:
+            if status.phase is not Phase.RUN:
+                self._closed.set()
+        elif self._left and status.phase is Phase.RUN:
+            self._origin_s = time.monotonic() - (status.elapsed_s or 0.0)
+            self._thread = threading.Thread(target=self._work, name="disturb", daemon=True)
+            self._thread.start()
+
+    def list_marks(self) -> list[Mark]:
+        """All so far, with the one that is under way."""
+        under_way = self._under_way
+        return [*self.marks, under_way] if under_way is not None else list(self.marks)
+
+    def __enter__(self) -> Disturber:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._closed.set()
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        reason = NEVER_BEGUN if self._thread is None else TOO_LATE
+        self.undone = [Undone(due_s=one.at_s, action=str(one), reason=reason) for one in self._left]
+        if kind is not None and issubclass(kind, Interrupted):
+            for mark in self.marks:
+                if mark.said == ENDED:
+                    note(f"'{mark.action}' was under way, and was ended")
+
+    def _work(self) -> None:
+        while self._left:
+            one = self._left[0]
+            wait_s = self._origin_s + one.at_s - time.monotonic()
+            if self._closed.wait(max(0.0, wait_s)):
+                return
+            del self._left[0]
+            began_s = time.monotonic() - self._origin_s
+            self._under_way = Mark(at_s=began_s, action=str(one))
+            said = self._do(one)
+            ended_s = time.monotonic() - self._origin_s
+            self._under_way = None
+            self.marks.append(
+                Mark(at_s=began_s, ended_s=ended_s, action=str(one), ok=said is None, said=said)
+            )
+
+    def _do(self, one: Disturbance) -> str | None:
+        """Do it; why it failed, if it did."""
+        try:
+            if one.action is Action.RUN:
+                run_command(one.argument, self._interrupts, self._ended.is_set)
+            else:
+                self._doers[one.action](one.argument)
+        except RunFailed as error:
+            return Redactor(one.secrets)(error.message)
+        except Exception as error:  # noqa: BLE001 - those that follow are done, whatever it is
+            return f"{type(error).__name__}: {one_line(str(error)) or 'nothing said'}"
+        return None
+
+
+def run_command(command: str, interrupts: Interrupts, has_ended: Callable[[], bool]) -> None:
+    """Run a user's command by the shell. RunFailed if it fails, or if the run or the user's patience ends
+    before it does: then it is ended, with all that it has started."""
+
+    def is_over() -> bool:
+        return has_ended() or interrupts.hurry.is_set()
+
+    # Not through a pipe: a server that the command starts may keep it open for good.
+    with NamedTemporaryFile() as said:
+        text = f"exec >{shlex.quote(said.name)} 2>&1\n{command}"
+        status = _run_shell(text, is_over)
+        words = one_line(said.read().decode(errors="replace").strip() or "nothing")[-_SAID:]
+    if status < 0:
+        raise RunFailed(f"it was ended by {signal.Signals(-status).name} and said: {words}")
+    if status:
+        raise RunFailed(f"it ended with status {status} and said: {words}")
+
+
+def _run_shell(text: str, is_over: Callable[[], bool]) -> int:
+    try:
+        return run_program(["/bin/sh", "-c", text], in_a_hurry=is_over).returncode
+    except subprocess.TimeoutExpired:
+        raise RunFailed(ENDED) from None
+    except OSError as error:
+        raise RunFailed(f"it can't be run: {error.strerror}") from error

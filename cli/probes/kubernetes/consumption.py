@@ -1,0 +1,357 @@
+"""What the database's pods used in a window, from counters that a kubelet reads now and then. Pure.
+
+A kubelet looks at most containers every 10 to 15 seconds only. Each figure counts with its own time stamp,
+and only between two of them: what lies before the first or after the last within the window is taken to
+be like the rest, if that is half of it or more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from simulator.contract import DatabaseUse, Resources
+
+from ..background import MIN_COVERED
+from .metrics import Count, Kind, Mean, Memory, PodName
+from .pods import DatabasePod
+
+_SLACK_S = 1.0
+"""A step may begin so much before the load, or end so much after it: clocks differ, and workers begin."""
+_MEMORY_HOLDS_S = 30.0
+"""After that a container of which nothing more was heard is taken to have ended."""
+_BITS = 8
+
+_Key = tuple[PodName, str, int]
+"""Pod, container or interface, and when it began."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What was used between two instants."""
+
+    began: float
+    ended: float
+    amount: float
+
+    def within(self, began: float, ended: float) -> float:
+        """Seconds of it between two instants."""
+        return max(0.0, min(self.ended, ended) - max(self.began, began))
+
+    @property
+    def rate(self) -> float:
+        return self.amount / (self.ended - self.began)
+
+
+@dataclass
+class _Track:
+    """One counter over time. It only rises, until it begins at 0 again."""
+
+    began: float | None = None
+    """When it was 0, if that was while somebody looked."""
+    last: tuple[float, float] | None = None
+    """When it was read, and what it showed."""
+    steps: list[_Step] = field(default_factory=list)
+    anew: list[float] = field(default_factory=list)
+    """When it was found to have begun at 0 again."""
+
+    def add(self, at: float, value: float) -> None:
+        """Another reading; nothing if it is not new."""
+        if self.last is not None:
+            before_at, before = self.last
+            if at <= before_at:
+                return
+            if value < before:
+                self.anew.append(at)
+            # After a restart what was used is at least what the counter shows.
+            amount = value - before if value >= before else value
+            self.steps.append(_Step(before_at, at, amount))
+        self.last = at, value
+
+
+@dataclass
+class Sum:
+    """What was used of one kind."""
+
+    amount: float
+    covered_s: float
+    """Of how many seconds of all pods the counters tell."""
+    lived_s: float
+    """How many there were."""
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether enough is known."""
+        return self.covered_s > 0 and self.covered_s >= MIN_COVERED * self.lived_s
+
+
+@dataclass(frozen=True)
+class Window:
+    """From when to when something was measured."""
+
+    began: float
+    ended: float
+    origin: float
+    """The common start: from there on the load was the same."""
+
+    @property
+    def length_s(self) -> float:
+        return self.ended - self.began
+
+
+class Consumption:
+    """All counters of the database's pods since somebody looks at them."""
+
+    def __init__(self, source: str) -> None:
+        """`source`: who counts."""
+        self.source = source
+        self._tracks: dict[Kind, dict[_Key, _Track]] = defaultdict(dict)
+        self._memory: dict[tuple[PodName, str], list[tuple[float, float]]] = defaultdict(list)
+        self._pods: dict[PodName, DatabasePod] = {}
+        self.now: Collection[PodName] = ()
+        """Those of the pods that are there now."""
+        self._first_at: float | None = None
+        self.node_cpus: dict[str, float] = {}
+
+    def know(self, pods: Iterable[DatabasePod]) -> None:
+        """These are the database's pods now."""
+        found = {pod.name: pod for pod in pods}
+        self._pods |= found
+        self.now = frozenset(found)
+
+    @property
+    def pods(self) -> list[DatabasePod]:
+        """All that have been seen."""
+        return list(self._pods.values())
+
+    @property
+    def nodes(self) -> list[str]:
+        """Where the pods are now."""
+        return sorted({self._pods[name].node for name in self.now})
+
+    def lacks(self, kind: Kind) -> bool:
+        """Whether nothing of this kind is known of one of the pods that are there now."""
+        return bool(set(self.now) - {pod for pod, _, _ in self._tracks[kind]})
+
+    def add_counts(self, counts: Iterable[Count]) -> bool:
+        """Take counters of a node; those of other pods are left out. Whether one of them was new."""
+        is_new = False
+        for one in counts:
+            if one.pod not in self._pods:
+                continue
+            if self._first_at is None:
+                self._first_at = one.at
+            began = one.began_at or self._pods[one.pod].find_begin(one.owner)
+            key = one.pod, one.owner, round(one.began_at or 0)
+            track = self._tracks[one.kind].get(key)
+            if track is None:
+                track = self._tracks[one.kind][key] = _Track()
+                if began is not None and self._first_at < began < one.at:
+                    track.began = began
+                    track.add(began, 0.0)
+            before = track.last
+            track.add(one.at, one.value)
+            is_new |= track.last != before
+        return is_new
+
+    def add_memory(self, sizes: Iterable[Memory]) -> None:
+        """Take sizes of a node."""
+        for one in sizes:
+            if one.pod in self._pods:
+                self._remember(one.pod, one.owner, one.at, one.size)
+
+    def add_means(self, means: Iterable[Mean]) -> bool:
+        """Take means of the metrics API. Whether one of them was new."""
+        is_new = False
+        for one in means:
+            if one.pod not in self._pods:
+                continue
+            track = self._tracks[Kind.CPU].setdefault((one.pod, one.owner, 0), _Track())
+            until = track.steps[-1].ended if track.steps else one.began
+            if one.ended > until:
+                is_new = True
+                began = max(one.began, until)
+                track.steps.append(_Step(began, one.ended, one.cpus * (one.ended - began)))
+                track.last = one.ended, 0.0
+                self._remember(one.pod, one.owner, one.ended, one.memory)
+        return is_new
+
+    def _remember(self, pod: PodName, owner: str, at: float, size: float) -> None:
+        known = self._memory[pod, owner]
+        if not known or known[-1][0] < at:
+            known.append((at, size))
+
+    # --- what was used ----------------------------------------------------------------------------
+
+    def add_up(self, kind: Kind, window: Window, pod: PodName | None = None) -> Sum | None:
+        """What all pods, or one of them, used in the window; None if nothing is known of that kind."""
+        found = Sum(0.0, 0.0, 0.0)
+        tracks = {
+            key: track
+            for key, track in self._tracks[kind].items()
+            if track.steps and (pod is None or key[0] == pod)
+        }
+        for key, track in tracks.items():
+            steps = [step for step in track.steps if _is_in_load(step, window)]
+            covered_s = sum(step.within(window.began, window.ended) for step in steps)
+            amount = sum(step.rate * step.within(window.began, window.ended) for step in steps)
+            first = window.began if track.began is None else track.began
+            last = window.ended if key[0] in self.now else track.steps[-1].ended
+            lived_s = min(last, window.ended) - max(first, window.began)
+            if lived_s > 0:
+                found.lived_s += lived_s
+                found.covered_s += covered_s
+                found.amount += amount * lived_s / covered_s if covered_s else 0.0
+        return found if tracks else None
+
+    def find_use(self) -> DatabaseUse | None:
+        """What the pods that are there now used when each was last counted; None if none was."""
+        last: dict[tuple[PodName, str], _Step] = {}
+        for (pod, owner, _), track in self._tracks[Kind.CPU].items():
+            if pod in self.now and track.steps:
+                known = last.get((pod, owner))
+                if known is None or known.ended < track.steps[-1].ended:
+                    last[pod, owner] = track.steps[-1]
+        if not last:
+            return None
+        used = sum(step.rate for step in last.values())
+        return DatabaseUse(cpus_used=used, cpus=self._count_cpus(self._pods))
+
+    def summarize(self, window: Window, events: int | None) -> Resources | None:
+        """What was used; None if too little is known of that time."""
+        cpu = self.add_up(Kind.CPU, window)
+        if cpu is None or not cpu.is_enough:
+            return None
+        cpus = self._count_cpus(self._pods)
+        timeline = self._make_timeline(window)
+        memory = self._list_memory(window)
+        busiest, busiest_share = self._find_busiest(window)
+        sums = {kind: self.add_up(kind, window) for kind in Kind}
+        sizes = {
+            kind: round(found.amount)
+            for kind, found in sums.items()
+            if found is not None and found.is_enough and not self.lacks(kind)
+        }
+        return Resources(
+            source=f"{self.source}, every {self._interval_s(window):.0f} s",
+            names=sorted("/".join(name) for name in self._pods),
+            nodes=sorted({pod.node for pod in self._pods.values()}),
+            covered_share=min(1.0, cpu.covered_s / cpu.lived_s),
+            cpu_s=cpu.amount,
+            cpus=cpus,
+            cpu_share=cpu.amount / (window.length_s * cpus) if cpus else None,
+            busiest=busiest,
+            busiest_share=busiest_share,
+            cpu_us_per_event=1e6 * cpu.amount / events if events else None,
+            memory_peak_bytes=max(memory.values(), default=None),
+            disk_read_bytes=sizes.get(Kind.READ),
+            disk_written_bytes=sizes.get(Kind.WRITTEN),
+            received_bytes=sizes.get(Kind.RECEIVED),
+            sent_bytes=sizes.get(Kind.SENT),
+            link_share=self._find_link_share(window),
+            restarts=self._count_restarts(window),
+            timeline=timeline,
+        )
+
+    def _count_cpus(self, pods: Collection[PodName]) -> float | None:
+        """What these pods may use: their limits, or their nodes' CPUs if that is less."""
+        by_node: dict[str, float | None] = {}
+        for name in pods:
+            pod = self._pods[name]
+            if name in self.now or not self.now:
+                so_far = by_node.get(pod.node, 0.0)
+                is_limited = so_far is not None and pod.cpu_limit is not None
+                by_node[pod.node] = (so_far or 0.0) + (pod.cpu_limit or 0.0) if is_limited else None
+        whole = 0.0
+        for node, limit in by_node.items():
+            both = [amount for amount in (limit, self.node_cpus.get(node)) if amount is not None]
+            if not both:
+                return None
+            whole += min(both)
+        return whole or None
+
+    def _find_busiest(self, window: Window) -> tuple[str | None, float | None]:
+        if len(self._pods) < 2:
+            return None, None
+        shares = {}
+        for name in self._pods:
+            used, cpus = self.add_up(Kind.CPU, window, name), self._count_cpus([name])
+            if used is not None and used.is_enough and cpus:
+                shares["/".join(name)] = used.amount / (used.lived_s * cpus)
+        return max(shares.items(), key=lambda pair: pair[1], default=(None, None))
+
+    def _find_link_share(self, window: Window) -> float | None:
+        """Of the pod whose link is used most, in the direction in which it is."""
+        shares = []
+        for name, pod in self._pods.items():
+            speeds = ((Kind.RECEIVED, pod.ingress_bits_per_s), (Kind.SENT, pod.egress_bits_per_s))
+            for kind, speed in speeds:
+                used = self.add_up(kind, window, name)
+                if speed and used is not None and used.is_enough:
+                    shares.append(_BITS * used.amount / used.lived_s / speed)
+        return max(shares, default=None)
+
+    def _count_restarts(self, window: Window) -> int:
+        """Containers that began anew, and pods that took the place of others."""
+        tracks = self._tracks[Kind.CPU]
+        began: dict[PodName, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        there: dict[PodName, bool] = {}
+        for (pod, owner, _), track in tracks.items():
+            is_new = track.began is not None and window.origin < track.began <= window.ended
+            there[pod] = there.get(pod, False) or not is_new
+            began[pod][owner] += is_new + sum(
+                window.origin < at <= window.ended + _SLACK_S for at in track.anew
+            )
+        again = sum(max(began[pod].values()) for pod in began if there[pod])
+        new = sum(not was_there for was_there in there.values())
+        gone = sum(was_there and pod not in self.now for pod, was_there in there.items())
+        return again + min(new, gone)
+
+    def _grid(self, window: Window) -> list[_Step]:
+        """The steps of the container that used most CPU: each is a point of the timeline."""
+        by_pod: dict[tuple[PodName, str], list[_Step]] = defaultdict(list)
+        for (pod, owner, _), track in self._tracks[Kind.CPU].items():
+            by_pod[pod, owner] += [
+                step
+                for step in track.steps
+                if step.began >= window.origin - _SLACK_S and step.began < window.ended
+            ]
+        return max(by_pod.values(), key=lambda steps: sum(s.amount for s in steps), default=[])
+
+    def _interval_s(self, window: Window) -> float:
+        lengths = sorted(step.ended - step.began for step in self._grid(window))
+        return lengths[len(lengths) // 2] if lengths else 0.0
+
+    def _make_timeline(self, window: Window) -> list[tuple[int, float, int]]:
+        every = [step for track in self._tracks[Kind.CPU].values() for step in track.steps]
+        timeline = []
+        for step in sorted(self._grid(window), key=lambda step: step.began):
+            used = sum(one.rate * one.within(step.began, step.ended) for one in every)
+            second = max(0, int(step.began - window.origin))
+            cpus = used / (step.ended - step.began)
+            timeline.append((second, cpus, round(self._memory_at(step.ended))))
+        return timeline
+
+    def _memory_at(self, at: float) -> float:
+        """Of all containers, by what was last said of each."""
+        whole = 0.0
+        for known in self._memory.values():
+            earlier = [(seen, size) for seen, size in known if seen <= at + _SLACK_S]
+            if earlier and at - earlier[-1][0] <= _MEMORY_HOLDS_S:
+                whole += earlier[-1][1]
+        return whole
+
+    def _list_memory(self, window: Window) -> Mapping[float, int]:
+        stamps = sorted({seen for known in self._memory.values() for seen, _ in known})
+        within = [at for at in stamps if window.began <= at <= window.ended] or stamps[-1:]
+        return {at: round(self._memory_at(at)) for at in within}
+
+
+def _is_in_load(step: _Step, window: Window) -> bool:
+    """Whether the load was on all the time."""
+    return (
+        step.began >= window.origin - _SLACK_S
+        and step.ended <= window.ended + _SLACK_S
+        and step.ended > step.began
+    )

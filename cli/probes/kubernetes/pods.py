@@ -1,0 +1,201 @@
+"""Which pods are the database's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubernetes.client.exceptions import ApiException
+from kubernetes.utils.quantity import parse_quantity
+
+from ...cluster import read_refusal
+from ...faults.injector import split_namespace
+from ...kubeclient import POD, SERVICE, Item, KubeClient
+from .metrics import PodName, read_time
+
+_INGRESS, _EGRESS = "kubernetes.io/ingress-bandwidth", "kubernetes.io/egress-bandwidth"
+"""https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/network-plugins/#support-traffic-shaping"""
+
+NOT_NAMED = (
+    "which pods are the database's is not known: name their labels by `kubernetes: database:` in the"
+    " target"
+)
+
+
+@dataclass(frozen=True)
+class DatabasePod:
+    """A pod that runs."""
+
+    name: PodName
+    node: str
+    cpu_limit: float | None = None
+    """Cores, of all its containers; None if one may use all of its node."""
+    began_at: float | None = None
+    container_begins: Mapping[str, float] = field(default_factory=dict)
+    """Container -> when it was last started."""
+    ingress_bits_per_s: float | None = None
+    egress_bits_per_s: float | None = None
+    """What its network is limited to, or its node's link."""
+
+    def find_begin(self, owner: str) -> float | None:
+        """When the counters of a container, or of the pod's network, began at 0."""
+        return self.container_begins.get(owner.partition(" ")[0], self.began_at)
+
+
+def split_selector(text: str, namespace: str) -> tuple[str, str]:
+    """Labels and namespace of `app=postgresql in databases`; `namespace`: if the text names none."""
+    labels, other = split_namespace(text.strip())
+    return labels, other or namespace
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Labels of pods in a namespace."""
+
+    labels: str
+    namespace: str
+
+
+def read_selections(namespace: str, values: Mapping[str, Any]) -> list[Selection]:
+    """The database's pods by the chart's `values`: by `database`, or else those that the run is kept away
+    from."""
+    if values.get("database"):
+        labels, space = split_selector(str(values["database"]), namespace)
+        return [Selection(labels, space)]
+    if not values.get("keepAwayFrom"):
+        return []
+    spaces: Sequence[str] = values.get("keepAwayFromNamespaces") or [namespace]
+    return [Selection(_write_labels(values["keepAwayFrom"]), space) for space in spaces]
+
+
+def select_services(
+    client: KubeClient, namespace: str, options: Iterable[object]
+) -> list[Selection]:
+    """The pods behind the Services of the namespace that an option names."""
+    given = list(options)
+    return [
+        Selection(_write_labels(one["spec"]["selector"]), namespace)
+        for one in client.find(SERVICE, namespace)
+        if one["spec"].get("selector") and is_named(one["metadata"]["name"], given)
+    ]
+
+
+def is_named(service: str, options: Iterable[object]) -> bool:
+    """Whether an option has a Service's name for a host."""
+    pattern = re.compile(rf"(?<![\w.-]){re.escape(service)}(?![\w-])")
+    return any(pattern.search(str(text)) for text in options)
+
+
+def _write_labels(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+class DatabasePods:
+    """The database's pods, as far as they can be known."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str,
+        values: Mapping[str, Any],
+        options: Iterable[object],
+    ) -> None:
+        """`values`: the chart's; `options`: the module's, which may name a Service of the namespace."""
+        self._client = client
+        self._namespace = namespace
+        self._values = values
+        self._options = list(options)
+        self._selections: list[Selection] | None = None
+        self.problem: str | None = None
+        """Why there are none, or not all."""
+
+    @property
+    def selections(self) -> list[Selection]:
+        """By what they are looked for. ApiException if Services may not be listed."""
+        if self._selections is None:
+            found = read_selections(self._namespace, self._values)
+            if not self._values.get("database"):
+                found += select_services(self._client, self._namespace, self._options)
+            self._selections = list(dict.fromkeys(found))
+        return self._selections
+
+    def find(self) -> list[DatabasePod]:
+        """Those that run now. One of UNREACHABLE if nothing can be heard."""
+        self.problem = None
+        found: dict[PodName, DatabasePod] = {}
+        try:
+            selections = self.selections
+        except ApiException as error:
+            selections = read_selections(self._namespace, self._values)
+            self.problem = f"Services can't be listed: {read_refusal(error.body)}"
+        if not selections:
+            self.problem = self.problem or NOT_NAMED
+        for one in selections:
+            try:
+                listed = self._client.find(
+                    POD, one.namespace, labels=one.labels, fields="status.phase=Running"
+                )
+            except ApiException as error:
+                self.problem = f"the database's pods can't be listed: {read_refusal(error.body)}"
+                continue
+            pods = [read_pod(pod, self._values) for pod in listed]
+            if not pods:
+                self.problem = (
+                    f"no pod with the labels {one.labels} runs in namespace {one.namespace}"
+                )
+            found |= {pod.name: pod for pod in pods if pod.node}
+        return list(found.values())
+
+
+def read_pod(pod: Item, values: Mapping[str, Any]) -> DatabasePod:
+    """A pod as the API server gives it. `values`: the chart's, which may tell the speed of links."""
+    metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+    notes = metadata.get("annotations") or {}
+    link = values.get("databaseLink")
+    return DatabasePod(
+        name=(metadata["namespace"], metadata["name"]),
+        node=spec.get("nodeName") or "",
+        cpu_limit=_read_cpu_limit(spec),
+        began_at=_read_begin(status.get("startTime")),
+        container_begins={
+            one["name"]: begin
+            for one in status.get("containerStatuses") or []
+            if (
+                begin := _read_begin(
+                    ((one.get("state") or {}).get("running") or {}).get("startedAt")
+                )
+            )
+        },
+        ingress_bits_per_s=_read_quantity(notes.get(_INGRESS) or link),
+        egress_bits_per_s=_read_quantity(notes.get(_EGRESS) or link),
+    )
+
+
+def _read_begin(text: str | None) -> float | None:
+    return None if text is None else read_time(text)
+
+
+def _read_cpu_limit(spec: Mapping[str, Any]) -> float | None:
+    """Of the pod itself, or of all its containers and side-cars; None if one has none."""
+    whole = _read_quantity(((spec.get("resources") or {}).get("limits") or {}).get("cpu"))
+    if whole is not None:
+        return whole
+    side_cars = [
+        one for one in spec.get("initContainers") or [] if one.get("restartPolicy") == "Always"
+    ]
+    limits = [
+        _read_quantity(((one.get("resources") or {}).get("limits") or {}).get("cpu"))
+        for one in [*spec["containers"], *side_cars]
+    ]
+    known = [limit for limit in limits if limit is not None]
+    return sum(known) if len(known) == len(limits) else None
+
+
+def _read_quantity(text: object) -> float | None:
+    """None if there is none, or nobody can read it."""
+    try:
+        return float(parse_quantity(text)) if text else None
+    except ValueError:
+        return None

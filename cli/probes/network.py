@@ -1,0 +1,207 @@
+"""What went over this machine's network during a run: the bytes of TCP connections to the database's ports,
+and the share of what its links can carry. As Linux counts them."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+
+from .background import MIN_COVERED
+
+_log = logging.getLogger(__name__)
+
+# https://man7.org/linux/man-pages/man7/sock_diag.7.html
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_NLMSG_ERROR, _NLMSG_DONE = 2, 3
+_REQUEST_AND_DUMP = 0x301
+_INET_DIAG_INFO = 2
+# All states of connections: neither listening, nor over and without an owner (bits by TCP_ESTABLISHED = 1 …).
+_TCP_LISTEN, _TCP_TIME_WAIT, _TCP_CLOSE, _TCP_SYN_RECV, _TCP_NEW_SYN_RECV = 10, 6, 7, 3, 12
+_STATES = 0xFFF & ~sum(
+    1 << state
+    for state in (0, _TCP_LISTEN, _TCP_TIME_WAIT, _TCP_CLOSE, _TCP_SYN_RECV, _TCP_NEW_SYN_RECV)
+)
+_HEADER = struct.Struct("=IHHII")
+_REQUEST = struct.Struct("=BBBxI")
+_ATTRIBUTE = struct.Struct("=HH")
+# In struct inet_diag_msg, in front of the attributes.
+_MESSAGE_BYTES, _COOKIE_AT = 72, 44
+# tcpi_bytes_acked and tcpi_bytes_received in struct tcp_info, since Linux 4.1.
+_COUNTS, _COUNTS_AT = struct.Struct("=QQ"), 120
+_PATIENCE_S = 1.0
+
+Traffic = Mapping[int, tuple[int, int]]
+"""Connection, by a number that no other will have -> bytes received and sent by who listens."""
+
+
+@dataclass(frozen=True)
+class TrafficLook:
+    """All connections at an instant, as seconds since 1970."""
+
+    at: float
+    traffic: Traffic | None
+    """None if it can't be seen."""
+
+
+def sum_traffic(
+    looks: Sequence[TrafficLook], began: float, ended: float
+) -> tuple[int | None, int | None]:
+    """Bytes received and sent between two instants; None if too little is known of that time. Pure.
+
+    The last bytes of a connection that has ended can't be seen any more: that step is taken to be like the
+    others.
+    """
+    covered_s = received = sent = 0.0
+    for before, after in pairwise(looks):
+        within_s = min(after.at, ended) - max(before.at, began)
+        grown = _compare(before.traffic, after.traffic)
+        if within_s > 0 and grown is not None:
+            covered_s += within_s
+            share = within_s / (after.at - before.at)
+            received += share * grown[0]
+            sent += share * grown[1]
+    if covered_s <= 0 or covered_s < MIN_COVERED * (ended - began):
+        return None, None
+    scale = (ended - began) / covered_s
+    return round(scale * received), round(scale * sent)
+
+
+def _compare(before: Traffic | None, after: Traffic | None) -> tuple[int, int] | None:
+    """What went over all connections between two looks; None if one has ended."""
+    if before is None or after is None or before.keys() - after.keys():
+        return None
+    pairs = [(before.get(one, (0, 0)), now) for one, now in after.items()]
+    received, sent = (sum(now[n] - was[n] for was, now in pairs) for n in (0, 1))
+    return received, sent
+
+
+def read_traffic(ports: Iterable[int]) -> Traffic | None:
+    """What came to these ports over the connections that there are, and went back; None if it can't be
+    seen, as on other systems than Linux."""
+    if not hasattr(socket, "AF_NETLINK"):
+        return None
+    found: dict[int, tuple[int, int]] = {}
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as netlink:
+            netlink.settimeout(_PATIENCE_S)
+            for port in ports:
+                for family in (socket.AF_INET, socket.AF_INET6):
+                    netlink.send(_make_request(family, port))
+                    for message in _receive(netlink):
+                        counts = _read_counts(message)
+                        if counts is None:
+                            return None
+                        found[int.from_bytes(message[_COOKIE_AT : _COOKIE_AT + 8], "little")] = (
+                            counts
+                        )
+    except OSError as error:
+        _log.debug("connections can't be looked at: %s", error)
+        return None
+    return found
+
+
+def _make_request(family: int, port: int) -> bytes:
+    """For all connections whose own port is this one."""
+    asked = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), _STATES)
+    # Ports, then addresses, interface and cookie: any.
+    asked += struct.pack("!HH", port, 0) + bytes(36) + b"\xff" * 8
+    size = _HEADER.size + len(asked)
+    return _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _REQUEST_AND_DUMP, 0, 0) + asked
+
+
+def _receive(netlink: socket.socket) -> Iterator[bytes]:
+    """The messages of an answer, each without its header; OSError if it is an error."""
+    while True:
+        data = netlink.recv(1 << 20)
+        while data:
+            size, kind, *_ = _HEADER.unpack_from(data)
+            if kind == _NLMSG_DONE:
+                return
+            if kind == _NLMSG_ERROR:
+                raise OSError("the kernel refuses it")
+            yield data[_HEADER.size : size]
+            data = data[(size + 3) & ~3 :]
+
+
+def _read_counts(message: bytes) -> tuple[int, int] | None:
+    """Bytes received, and sent and acknowledged; None: the kernel is too old to say."""
+    place = _MESSAGE_BYTES
+    while place + _ATTRIBUTE.size <= len(message):
+        size, kind = _ATTRIBUTE.unpack_from(message, place)
+        if kind == _INET_DIAG_INFO and size >= _ATTRIBUTE.size + _COUNTS_AT + _COUNTS.size:
+            sent, received = _COUNTS.unpack_from(message, place + _ATTRIBUTE.size + _COUNTS_AT)
+            return received, sent
+        place += (max(size, _ATTRIBUTE.size) + 3) & ~3
+    return None
+
+
+# How much of what its network links can carry this machine used.
+
+_BITS_PER_MBIT = 1e6
+_INTERFACES = Path("/sys/class/net")
+
+
+@dataclass(frozen=True)
+class Link:
+    """An interface whose speed is known. Bytes count from when it was there."""
+
+    bits_per_s: float
+    received_bytes: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True)
+class LinkLook:
+    """All of them at an instant, as seconds since 1970."""
+
+    at: float
+    links: Mapping[str, Link]
+
+
+def read_links(at: float) -> LinkLook:
+    """The machine's links now; without those that lead nowhere (loopback) or tell a speed that is made up
+    (of bridges and containers), and those that tell none (of most virtual machines)."""
+    counters = psutil.net_io_counters(pernic=True)
+    return LinkLook(
+        at,
+        {
+            name: Link(one.speed * _BITS_PER_MBIT, counted.bytes_recv, counted.bytes_sent)
+            for name, one in psutil.net_if_stats().items()
+            if one.isup and 0 < one.speed < 1 << 31 and _has_device(name)
+            if (counted := counters.get(name)) is not None
+        },
+    )
+
+
+def _has_device(name: str) -> bool:
+    return not psutil.LINUX or (_INTERFACES / name / "device").exists()
+
+
+def find_link_share(looks: Sequence[LinkLook], began: float, ended: float) -> float | None:
+    """Of the busiest link, in its busier direction, between two instants; None if no link tells its speed,
+    or too little is known of that time. Pure."""
+    carried: dict[str, list[float]] = {}
+    covered_s = 0.0
+    for before, after in pairwise(looks):
+        length_s = after.at - before.at
+        within_s = min(after.at, ended) - max(before.at, began)
+        if within_s <= 0 or length_s <= 0:
+            continue
+        covered_s += within_s
+        for name in before.links.keys() & after.links.keys():
+            was, now = before.links[name], after.links[name]
+            both = carried.setdefault(name, [0.0, 0.0])
+            grown = (now.received_bytes - was.received_bytes, now.sent_bytes - was.sent_bytes)
+            for n, size in enumerate(grown):
+                both[n] += 8 * max(0, size) * within_s / length_s / now.bits_per_s
+    if not carried or covered_s < MIN_COVERED * (ended - began):
+        return None
+    return max(max(both) for both in carried.values()) / covered_s

@@ -1,0 +1,315 @@
+"""Results beside each other as bars: a mean with its interval, and the single runs as dots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any
+
+from simulator.units import format_count
+
+from ..results.clients import ClientFigures, collect_figures
+from ..results.comparison import collect_samples
+from ..results.model import InsertSummary, QuerySummary, Result
+from ..results.naming import format_options
+from ..results.place import Place
+from ..results.statistics import summarize
+from .figure import Figure, Named
+from .theme import INK, PAPER, SERIES
+from .vega import WIDTH, find_label_step, make_label_axis, needs_log
+
+MOST_BARS = 10
+"""In the figure of the answer, which is to be seen without scrolling."""
+MOST_DOTS = 100
+"""In one bar; of more runs some are left out, the fastest and the slowest never."""
+
+RATE = "Inserts/s"
+SECONDS = "Seconds"
+WITHIN_LIMITS = "Capacity, events/s"
+_TALLEST_PX = 270
+_LABEL_CHARACTERS = 45
+"""In a line of a bar's label."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One figure of one result."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None
+    samples: Sequence[float] = ()
+    """The runs that it is the mean of."""
+
+
+def draw_answer(results: Sequence[Named]) -> Figure | None:
+    """The figure that answers the question: the first of capacity, inserts, mixed runs, fill levels,
+    queries, tunings and clients that was measured. Of several results each one's best, the fastest first."""
+    for kind, collect in _COLLECTORS.items():
+        own = [named for named in results if named.result.kind == kind]
+        bars = collect(own)
+        if bars:
+            if len(own) > 1 and kind not in _IN_ORDER:
+                bars = rank(bars)
+            unit = SECONDS if kind == "queries" else _UNITS[kind]
+            if kind == "tunings" and any(
+                one.result.tuning and one.result.tuning.limits for one in own
+            ):
+                unit = WITHIN_LIMITS
+            return draw_bars("answer", _TITLES[kind], bars, unit, count_fitting(bars))
+    return None
+
+
+def count_fitting(bars: Sequence[Bar]) -> int:
+    """As many as a screen has room for: fewer where their names take several lines."""
+    lines = max(len(_wrap(bar.name)) for bar in bars[:MOST_BARS])
+    return min(MOST_BARS, _TALLEST_PX // find_label_step(lines))
+
+
+def rank(bars: Sequence[Bar]) -> list[Bar]:
+    """The highest rate first."""
+    return sorted(bars, key=lambda bar: -bar.value)
+
+
+def draw_bars(kind: str, title: str, bars: Sequence[Bar], unit: str, most: int) -> Figure:
+    """A bar for each, from top to bottom; those above `most` are left out, and counted in the note."""
+    shown = list(bars[:most])
+    ends = [end for bar in shown for end in (bar.value, *(bar.interval or ()), *bar.samples)]
+    log = needs_log(ends)
+    note = "Mean over the valid runs"
+    if any(bar.interval for bar in shown):
+        note += ", with its 95 % interval"
+    if any(len(bar.samples) > 1 for bar in shown):
+        note += "; each dot is a single run"
+    if log:
+        note += ". The axis is logarithmic: where a bar ends counts, not how long it is"
+    if len(bars) > most:
+        note += f". {len(bars) - most:,} more are in the tables below"
+    if unit == _CAPACITY:
+        note = "The highest rate that held; the line ends at the lowest that didn't"
+    return Figure(kind, title, f"{note}.", _make_spec(shown, unit, log))
+
+
+def make_insert_bar(named: Named, entry: InsertSummary, name: str) -> Bar:
+    """The runs of one worker count, or of one fill level."""
+    place = Place(workers=entry.workers)
+    if named.result.by_fill_level:
+        place = Place(level=entry.fill_level)
+    samples = collect_samples(named.result).get(place, [])
+    return Bar(name, entry.avg, entry.ci95, samples)
+
+
+def _collect_inserts(results: Sequence[Named]) -> list[Bar]:
+    """Of one result all its worker counts; of several the best of each."""
+    if len(results) == 1:
+        (named,) = results
+        return [
+            make_insert_bar(named, entry, _name_entry(entry))
+            for entry in named.result.insert_summary
+        ]
+    best = [(named, named.result.best) for named in results]
+    found = [(named, entry) for named, entry in best if entry is not None]
+    alike = len({_name_entry(entry) for _, entry in found}) == 1
+    return [
+        make_insert_bar(
+            named, entry, named.name if alike else f"{named.name}, {_name_entry(entry)}"
+        )
+        for named, entry in found
+    ]
+
+
+def _name_entry(entry: InsertSummary) -> str:
+    if entry.fill_level is not None:
+        return f"level {entry.fill_level:,}"
+    return format_count(entry.workers, "worker")
+
+
+def _collect_capacities(results: Sequence[Named]) -> list[Bar]:
+    found = [(named.name, named.result.capacity) for named in results]
+    return [
+        Bar(
+            name,
+            one.events_per_s,
+            (one.events_per_s, one.above_per_s) if one.above_per_s else None,
+        )
+        for name, one in found
+        if one is not None and one.events_per_s
+    ]
+
+
+def _collect_queries(results: Sequence[Named]) -> list[Bar]:
+    """All results of the first query beside each other, then those of the next."""
+    entries: dict[str, list[tuple[Named, QuerySummary]]] = {}
+    for named in results:
+        for entry in named.result.query_summary:
+            entries.setdefault(entry.query, []).append((named, entry))
+    return [
+        Bar(
+            entry.query if len(results) == 1 else f"{entry.query}, {named.name}",
+            entry.avg,
+            entry.ci95,
+            _list_executions(named.result, entry.query),
+        )
+        for own in entries.values()
+        for named, entry in own
+    ]
+
+
+def _list_executions(result: Result, query: str) -> list[float]:
+    return collect_samples(result).get(Place(query=query), [])
+
+
+def _collect_tunings(results: Sequence[Named]) -> list[Bar]:
+    """Of one tuning the combinations that were compared at the end, of several the best of each."""
+    found = []
+    for named in results:
+        tuning = named.result.tuning
+        if tuning is None:
+            continue
+        ranked = tuning.rank_finalists()
+        for candidate in ranked if len(results) == 1 else ranked[:1]:
+            settings = format_options(tuning.candidates[candidate])
+            rates = summarize(tuning.find_rates(candidate, tuning.stages))
+            name = settings if len(results) == 1 else f"{named.name}, {settings}"
+            samples = tuning.find_rates(candidate, tuning.stages)
+            found.append(Bar(name, rates.avg, rates.ci95, samples))
+    return found
+
+
+def collect_clients(
+    results: Sequence[Named],
+    read: Callable[[ClientFigures], Sequence[float]] = lambda own: own.rates,
+) -> list[Bar]:
+    """Of each comparison of clients a bar for each client, the lean path first."""
+    compared = [
+        (named.name, collect_figures(clients, named.result.insert_runs))
+        for named in results
+        if (clients := named.result.clients) is not None
+    ]
+    bars = []
+    for name, figures in compared:
+        for client, own in figures.items():
+            if samples := read(own):
+                found = summarize(samples)
+                label = client if len(compared) == 1 else f"{name}, {client}"
+                bars.append(Bar(label, found.avg, found.ci95, samples))
+    return bars
+
+
+_COLLECTORS: dict[str, Callable[[Sequence[Named]], list[Bar]]] = {
+    "capacities": _collect_capacities,
+    "inserts": _collect_inserts,
+    "mixed runs": _collect_inserts,
+    "fill levels": _collect_inserts,
+    "queries": _collect_queries,
+    "tunings": _collect_tunings,
+    "clients": collect_clients,
+}
+_IN_ORDER = ("queries", "clients")
+"""Kinds of which bars of one result belong together, and are not ranked."""
+_TITLES = {
+    "capacities": "Capacity",
+    "inserts": "Throughput of inserts",
+    "mixed runs": "Throughput of inserts beside readers",
+    "fill levels": "Throughput of inserts by fill level",
+    "queries": "Query times",
+    "tunings": "Throughput with the best settings",
+    "clients": "Throughput by client",
+}
+_CAPACITY = "Events/s"
+_UNITS = {kind: _CAPACITY if kind == "capacities" else RATE for kind in _COLLECTORS}
+
+
+def _make_spec(bars: Sequence[Bar], unit: str, log: bool) -> dict[str, Any]:
+    labels = ["\n".join(_wrap(bar.name)) for bar in bars]
+    lines = max(label.count("\n") + 1 for label in labels)
+    rows: list[dict[str, Any]] = []
+    dots: list[dict[str, Any]] = []
+    for label, bar in zip(labels, bars, strict=True):
+        low, high = bar.interval or (bar.value, bar.value)
+        samples = _thin(bar.samples) if len(bar.samples) > 1 else []
+        said = _format(bar.value, unit)
+        rows.append(
+            {"name": label, "value": bar.value, "low": low, "high": high, "said": said,
+             "end": max(bar.value, high, *samples), "text": _describe(bar, unit)}
+        )  # fmt: skip
+        dots += [
+            {"name": label, "sample": value, "text": f"{bar.name}\none run: {_format(value, unit)}"}
+            for value in samples
+        ]
+    scale: dict[str, Any] = {"type": "linear", "nice": True}
+    ticks: dict[str, Any] = {"tickCount": 6}
+    start: dict[str, Any] = {}
+    if log:
+        ends = [min(row["low"], row["value"]) for row in rows] + [dot["sample"] for dot in dots]
+        powers = range(
+            math.floor(math.log10(min(ends))),
+            math.ceil(math.log10(max(row["end"] for row in rows))),
+        )
+        # A bar has to begin somewhere.
+        low = 10.0 ** powers[0]
+        scale = {"type": "log", "nice": False,
+                 "domainMin": low, "domainMax": 1.1 * max(row["end"] for row in rows)}  # fmt: skip
+        ticks = {"values": [10.0**power for power in powers]}
+        start = {"x2": {"datum": low}}
+    y = {
+        "field": "name",
+        "type": "nominal",
+        "sort": labels,
+        "title": None,
+        "scale": {"paddingInner": 0.25, "paddingOuter": 0.15},
+        "axis": make_label_axis(labels),
+    }
+
+    def place(field: str) -> dict[str, Any]:
+        return {
+            "field": field, "type": "quantitative", "title": unit, "scale": scale, "axis": ticks
+        }  # fmt: skip
+
+    layers: list[dict[str, Any]] = [
+        {"mark": {"type": "bar", "fill": SERIES[0], "fillOpacity": 0.75},
+         "encoding": {"x": place("value"), "y": y, "description": {"field": "text"}, **start}},
+        {"mark": {"type": "rule", "stroke": INK, "strokeWidth": 2, "aria": False},
+         "encoding": {"x": place("low"), "x2": {"field": "high"}, "y": y}},
+        {"data": {"values": dots},
+         "mark": {"type": "point", "fill": PAPER, "stroke": INK, "size": 26, "opacity": 1,
+                  "strokeWidth": 1.2},
+         "encoding": {"x": place("sample"), "y": y, "description": {"field": "text"}}},
+        {"mark": {"type": "text", "align": "left", "dx": 8, "fill": INK, "fontSize": 12, "aria": False},
+         "encoding": {"x": place("end"), "y": y, "text": {"field": "said"}}},
+    ]  # fmt: skip
+    return {
+        "width": WIDTH, "height": find_label_step(lines) * len(rows), "data": {"values": rows},
+        "layer": [layer for layer in layers if layer.get("data", {}).get("values", [0])],
+    }  # fmt: skip
+
+
+def _wrap(name: str) -> list[str]:
+    return wrap(name, _LABEL_CHARACTERS) or [" "]
+
+
+def _describe(bar: Bar, unit: str) -> str:
+    lines = [bar.name, _format(bar.value, unit)]
+    if bar.interval:
+        low, high = (_format(end, unit) for end in bar.interval)
+        word = "held; didn't hold" if unit == _CAPACITY else "95 % interval"
+        lines.append(f"{word} {low} to {high}")
+    if bar.samples:
+        lines.append(format_count(len(bar.samples), "run"))
+    return "\n".join(lines)
+
+
+def _format(value: float, unit: str) -> str:
+    if unit == SECONDS:
+        return f"{value:,.3g} s" if value < 1000 else f"{value:,.0f} s"
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
+
+
+def _thin(samples: Sequence[float]) -> list[float]:
+    if len(samples) <= MOST_DOTS:
+        return list(samples)
+    ordered = sorted(samples)
+    step = (len(ordered) - 1) / (MOST_DOTS - 1)
+    return [ordered[round(place * step)] for place in range(MOST_DOTS)]

@@ -1,0 +1,241 @@
+"""A capacity as a table of its steps and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+
+from simulator.contract import InsertRun
+from simulator.units import format_bytes, format_count
+
+from ..results.capacity import Capacity, CapacityLimit, CapacityStep, Measure
+from ..results.model import Result
+from .tables import (
+    COST_HEADER,
+    Table,
+    find_offered_rate,
+    format_cost,
+    format_ms,
+    format_offered,
+    format_rate,
+    strike,
+)
+
+
+def tabulate_capacities(names: Sequence[str], results: Sequence[Result]) -> Table:
+    """The answers of several searches, a line each; without columns of which nothing is known."""
+    rows = []
+    for name, result in zip(names, results, strict=True):
+        found = result.capacity or Capacity(precision=0)
+        at_least = "at least " if found.client_bound and found.events_per_s else ""
+        sure = "yes" if found.sure else "no"
+        rows.append(
+            [
+                name,
+                at_least + _show(found.events_per_s),
+                _show(found.above_per_s),
+                sure,
+                ", ".join(map(str, found.limits)) or "-",
+                _format_whole(found.devices),
+                "-" if found.bytes_per_day is None else format_bytes(found.bytes_per_day),
+                _format_whole(found.events_per_s_per_cpu),
+                "-" if found.events_per_cost is None else format_cost(found.events_per_cost),
+            ]
+        )
+    headers = [
+        "Database (version)", "Capacity", "Lowest that failed", "Sure", "Limits", "Devices", "Disk/day",
+        "Per CPU", COST_HEADER,
+    ]  # fmt: skip
+    known = [n < 5 or any(row[n] != "-" for row in rows) for n in range(len(headers))]
+    return Table(
+        list(compress(headers, known)),
+        [list(compress(row, known)) for row in rows],
+        left=("Database (version)", "Limits"),
+    )
+
+
+def _show(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:,.10g}"
+
+
+def _format_whole(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+_SHOWN = (Measure.P50, Measure.P99, Measure.P99_9, Measure.SERVICE_P99)
+"""What of the inserts each table of steps shows."""
+
+
+def tabulate_capacity(result: Result, terminal: bool) -> Table:
+    """Each step, in the order in which they were made: what was offered, and whether it holds."""
+    runs = {run.run: run for run in result.insert_runs}
+    steps = result.capacity.steps if result.capacity else []
+    limits = result.capacity.limits if result.capacity else []
+    others = [limit for limit in limits if limit.query or limit.measure not in _SHOWN]
+    rows = [
+        [
+            f"{number:,}" if number else "-",
+            *_list_cells(runs[step.run], step, terminal),
+            *(_show_figure(limit, step) for limit in others),
+            _describe_verdict(step),
+        ]
+        for number, step in enumerate(steps)
+    ]
+    headers = [
+        "Step", "Rate", "Offered/s", "Achieved/s", "p50 ms", "p99 ms", "p99.9 ms", "Service p99",
+        "Client CPU", *(limit.name for limit in others), "Verdict",
+    ]  # fmt: skip
+    return Table(headers, rows, left=("Verdict",))
+
+
+def _list_cells(run: InsertRun, step: CapacityStep, terminal: bool) -> list[str]:
+    response, service, client = run.latency_ms, run.service_ms, run.client
+    achieved = "-" if run.inserts_per_s is None else format_rate(run.inserts_per_s)
+    times = ["-"] * 4
+    if response is not None:
+        times = [format_ms(value) for value in (response.p50, response.p99, response.p99_9)]
+        times.append("-" if service is None else format_ms(service.p99))
+    shown = [achieved, *times]
+    if not run.valid:
+        shown = [text if text == "-" else strike(text, terminal) for text in shown]
+    return [
+        "closed loop" if step.rate_per_s is None else f"{step.rate_per_s:,.10g}",
+        format_offered([run]),
+        *shown,
+        "-" if client is None else f"{client.cpu_share:.0%}" + (" bound" if client.bound else ""),
+    ]
+
+
+def _show_figure(limit: CapacityLimit, step: CapacityStep) -> str:
+    value = step.figures.get(limit.name)
+    return "-" if value is None else limit.show(value)
+
+
+def _describe_verdict(step: CapacityStep) -> str:
+    if step.holds is None:
+        return "; ".join(["no verdict", *step.reasons]) if step.reasons else "-"
+    return "holds" if step.holds else "; ".join(step.reasons)
+
+
+def describe_steps(result: Result) -> str:
+    """What the figures of the steps are."""
+    text = "Times run from when a request was due (response times), service times from when it was sent."
+    warm_up_s = result.settings.load.warm_up_s
+    return f"{text} The first {warm_up_s:g} s (warm-up) are in no figure." if warm_up_s else text
+
+
+def describe_capacity(result: Result) -> list[str]:
+    """The answer, what it comes to, and what held back what is above it: a line each."""
+    found = result.capacity
+    if found is None:
+        return ["No capacity was found."]
+    lines = [_describe_rate(found)]
+    if found.events_per_s is not None:
+        lines.append(_describe_meaning(found, result.cost_per_hour))
+        lines += _describe_offer(found, result)
+    if found.bottleneck is not None:
+        rate = found.bottleneck.rate_per_s
+        where = "in the closed loop" if rate is None else f"at {rate:,.10g} events/s"
+        limit = f"{found.bottleneck.limit}: {found.bottleneck.evidence}"
+        above = "" if found.events_per_s is None else " above it"
+        lines.append(f"Bottleneck{above} ({where}): {limit}.")
+    return lines
+
+
+UNEVEN_SHARE = 0.01
+"""From this on it is said by how much chance made what was due another rate than was asked for."""
+
+
+def _describe_offer(found: Capacity, result: Result) -> list[str]:
+    """What was due in the steps that the answer rests on, if chance made it more or less."""
+    numbers = {step.run for step in found.steps_at_answer}
+    runs = [run for run in result.insert_runs if run.run in numbers]
+    offered = find_offered_rate(runs)
+    rate = found.events_per_s or 0.0
+    if offered is None or abs(offered / rate - 1) < UNEVEN_SHARE:
+        return []
+    steps = format_count(len(runs), "step")
+    return [
+        f"By the chance of their arrivals {offered:,.0f} events/s were due in the {steps} at this rate."
+    ]
+
+
+def write_capacity_headline(found: Capacity | None) -> str:
+    """The answer in a few words, for a list."""
+    if found is None or (found.events_per_s is None and found.above_per_s is None):
+        return "no capacity"
+    low, high, limits = found.events_per_s, found.above_per_s, _list_limits(found)
+    if low is None and not found.sure:
+        return f"below {high:,.10g} events/s{limits}"
+    if low is None:
+        return f"no rate holds{limits}" + (" (client-bound)" if found.client_bound else "")
+    if high is None or found.client_bound:
+        return f"at least {low:,.10g} events/s{limits}"
+    if not found.sure:
+        return f"between {low:,.10g} and {high:,.10g} events/s{limits}"
+    return f"{low:,.10g} events/s{limits}"
+
+
+def _list_limits(found: Capacity) -> str:
+    return " within " + ", ".join(map(str, found.limits)) if found.limits else ""
+
+
+def _describe_rate(found: Capacity) -> str:
+    low, high = found.events_per_s, found.above_per_s
+    because = "" if found.sure else f"; {found.unsure_because}"
+    if low is None and high is None:
+        return f"No capacity was found{because}."
+    if low is None:
+        text = f"No rate that was tried holds{_list_limits(found)}: not even {high:,.10g} events/s"
+        if not found.sure:  # lower ones may hold
+            text = f"Capacity: below {high:,.10g} events/s{_list_limits(found)}"
+        return f"{text}{_BUT_CLIENT if found.client_bound else ''}{because}."
+    limits = _list_limits(found) or " are kept up with"
+    if high is None:
+        return f"Capacity: at least {low:,.10g} events/s{limits}: each rate that was tried holds{because}."
+    if found.client_bound:
+        text = f"Capacity: at least {low:,.10g} events/s{limits}. {high:,.10g} doesn't hold"
+        return f"{text}{_BUT_CLIENT}{because}."
+    if not found.sure:
+        return f"Capacity: between {low:,.10g} and {high:,.10g} events/s{limits}{because}."
+    return f"Capacity: {low:,.10g} events/s{limits}; {high:,.10g} doesn't hold."
+
+
+_BUT_CLIENT = ", but there the client was the limit: more workers or CPUs may show more"
+
+
+def _describe_meaning(found: Capacity, cost_per_hour: float | None) -> str:
+    parts = []
+    if found.devices is not None and found.device_interval_s is not None:
+        every = f"{found.device_interval_s:,.3g} s"
+        parts.append(f"{found.devices:,.0f} devices that send an event every {every}")
+    if found.bytes_per_day is not None:
+        parts.append(f"{format_bytes(found.bytes_per_day)} a day on disk")
+    if found.events_per_s_per_cpu is not None and found.database_cpus is not None:
+        cpus = f"{found.database_cpus:g}"
+        parts.append(
+            f"{found.events_per_s_per_cpu:,.0f} events/s for each of the database's {cpus} CPUs"
+        )
+    if found.events_per_cost is not None:
+        parts.append(
+            f"{format_cost(found.events_per_cost)} per million events (at {cost_per_hour:g} an hour)"
+        )
+    return f"{found.events_per_s:,.10g} events/s are {'; '.join(parts)}."
+
+
+def describe_search(result: Result) -> str:
+    """What was searched for, and how."""
+    found, settings = result.capacity, result.settings
+    load = settings.load
+    asked = f" within {', '.join(settings.limits)}" if settings.limits else ""
+    steps = len(found.steps) - 1 if found and found.steps else 0
+    beside = (
+        f" beside {format_count(settings.readers_beside, 'reader')}"
+        if settings.readers_beside
+        else ""
+    )
+    counts = settings.workers if isinstance(settings.workers, list) else [settings.readers]
+    return (
+        f"the highest rate of inserts{asked} by {format_count(counts[0], 'worker')}{beside},"
+        f" in {steps} steps of {load.duration_s or 0:g} s"
+    )

@@ -1,0 +1,341 @@
+"""Figures of stored results, as Vega-Lite specifications (https://vega.github.io/vega-lite/docs/).
+
+They show what is stored and compute nothing but where to draw it. Each mark carries its exact figures
+as a text (`description`), which a page shows on hover and a screen reader reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from textwrap import wrap
+from typing import Any
+
+from simulator.units import format_count
+
+from ..results.model import InsertSummary
+from ..results.statistics import count_events_per_cost, group_executions
+from .bars import RATE, draw_bars, make_insert_bar, rank
+from .clients_figure import draw_client_cpu, draw_clients
+from .figure import Figure, Named, describe_run
+from .latency_figure import draw_latencies, draw_query_latencies
+from .rate_figure import draw_over_rate
+from .storage_figure import draw_storage
+from .tables import format_cost
+from .theme import INK, PAPER, PHASES
+from .time_figure import draw_over_time
+from .tuning_figure import draw_tuning
+from .vega import (
+    Row,
+    draw_intervals,
+    draw_limit,
+    draw_lines,
+    draw_points,
+    list_series,
+    make_axis,
+    make_mark,
+    make_spec,
+    needs_log,
+)
+
+MOST_TICKS = 12
+"""With up to this many fill levels, each has its own tick."""
+
+
+def draw_by_workers(results: Sequence[Named]) -> Figure | None:
+    """Inserts per second by worker count, with the interval of each mean; of a single count as bars."""
+    rows: list[Row] = []
+    for named in results:
+        if not named.result.by_fill_level:
+            rows += [_make_row(named, entry) for entry in named.result.insert_summary]
+    if not rows:
+        return None
+    counts = sorted({row["workers"] for row in rows})
+    if len(counts) == 1:
+        return _draw_one_count(results, counts[0])
+    rates = [row[end] for row in rows for end in ("rate", "low", "high")]
+    log = needs_log(rates)
+    x = make_axis(
+        "workers", "Number of workers", axis={"values": counts, "format": "d"}, zero=False
+    )
+    return Figure(
+        "workers",
+        "Throughput by number of workers",
+        "Mean over the valid runs of each worker count, with its 95 % interval (Student's t) where"
+        " there are two runs or more" + (" (logarithmic axis)." if log else "."),
+        make_spec(
+            rows,
+            [
+                draw_intervals(x, make_axis("low", RATE, log=log), "high", rows),
+                draw_lines(x, make_axis("rate", RATE, log=log), rows),
+                draw_points(x, make_axis("rate", RATE, log=log), rows),
+            ],
+        ),
+    )
+
+
+def _draw_one_count(results: Sequence[Named], workers: int) -> Figure:
+    """A bar for each result: a line through a single point says nothing."""
+    bars = [
+        make_insert_bar(named, entry, named.name)
+        for named in results
+        if not named.result.by_fill_level
+        for entry in named.result.insert_summary
+    ]
+    title = f"Throughput with {format_count(workers, 'worker')}"
+    return draw_bars("workers", title, rank(bars), RATE, most=len(bars))
+
+
+def draw_by_fill_level(results: Sequence[Named]) -> Figure | None:
+    """Inserts per second by what was stored before."""
+    rows: list[Row] = []
+    for named in results:
+        if named.result.by_fill_level:
+            rows += [_make_row(named, entry) for entry in named.result.insert_summary]
+    if not rows:
+        return None
+    levels = sorted({row["level"] for row in rows})
+    ticks: Row = {"format": "~s"} | ({"values": levels} if len(levels) <= MOST_TICKS else {})
+    x = make_axis("level", "Events in the database before the run", axis=ticks)
+    log = needs_log([row["rate"] for row in rows])
+    return Figure(
+        "fill-level",
+        "Throughput by fill level",
+        "One run at each level: how much it would vary from run to run is not known"
+        + (" (logarithmic axis)." if log else "."),
+        make_spec(
+            rows,
+            [
+                draw_lines(x, make_axis("rate", RATE, log=log), rows),
+                draw_points(x, make_axis("rate", RATE, log=log), rows),
+            ],
+        ),
+    )
+
+
+_AFTER_FIRST = "the executions after each worker's first"
+_ONLY_FIRST = "the first executions where a query was asked once only"
+
+
+def draw_queries(results: Sequence[Named]) -> Figure | None:
+    """Query times by database."""
+    rows: list[Row] = []
+    counted: set[str] = set()
+    for named in results:
+        executions = group_executions(named.result.query_runs)
+        firsts = {query for query, found in executions.items() if not found.warm}
+        for entry in named.result.query_summary:
+            text = (
+                f"{named.name}\n{entry.query}: mean {_format_seconds(entry.avg)} s\n"
+                f"{_format_seconds(entry.min)} to {_format_seconds(entry.max)} s in"
+                f" {format_count(entry.runs, 'execution')}"
+            )
+            if entry.cold is not None and entry.query not in firsts:
+                text += f"\nthe first time {_format_seconds(entry.cold)} s"
+            counted.add(_ONLY_FIRST if entry.query in firsts else _AFTER_FIRST)
+            rows.append(
+                {"series": named.name, "query": entry.query, "mean": entry.avg, "low": entry.min,
+                 "high": entry.max, "text": text}
+            )  # fmt: skip
+    if not rows:
+        return None
+    names = list(dict.fromkeys(row["query"] for row in rows))
+    series = list_series(rows)
+    log = needs_log([float(row[end]) for row in rows for end in ("low", "high")])
+    y = {
+        "field": "query",
+        "type": "nominal",
+        "title": "Query",
+        "sort": names,
+        "axis": {"grid": True},
+    }
+    aside = {"yOffset": {"field": "series", "sort": series}} if len(series) > 1 else {}
+    x = make_axis("low", "Seconds", log=log)
+    bars = make_mark("rule", rows, x=x, y=y, x2={"field": "high"}, text=True, strokeWidth=2)
+    points = draw_points(make_axis("mean", "Seconds", log=log), y, rows)
+    for layer in (bars, points):
+        layer["encoding"] |= aside
+    height = max(160, len(names) * (24 + 14 * len(series)))
+    return Figure(
+        "queries",
+        "Query times",
+        f"Mean of {', or '.join(sorted(counted))}, and the range from the fastest to the slowest"
+        + (" (logarithmic axis)." if log else "."),
+        make_spec(rows, [bars, points], height=height),
+    )
+
+
+MOST_BARS = 30
+
+
+def draw_phases(results: Sequence[Named]) -> Figure | None:
+    """How long each phase of each run took."""
+    bars: list[tuple[str, Mapping[str, float]]] = []
+    for named in results:
+        prefix = "" if len(results) == 1 else f"{named.name}, "
+        if named.result.phases_s:
+            bars.append((f"{prefix}all queries", named.result.phases_s))
+        own = [
+            (f"{prefix}{describe_run(named.result, run)}", run.phases_s)
+            for run in named.result.insert_runs
+            if run.phases_s
+        ]
+        if len(own) * len(results) > MOST_BARS:
+            firsts = {
+                (run.workers, run.run == 1): run for run in reversed(named.result.insert_runs)
+            }
+            shown = [run for run in firsts.values() if run.run == 1 and run.phases_s]
+            own = [
+                (f"{prefix}{describe_run(named.result, run)}", run.phases_s)
+                for run in sorted(shown, key=lambda run: run.workers)
+            ]
+        bars += own
+    rows = [
+        {"run": name, "phase": phase.replace("_", " "), "order": number, "seconds": taken[phase],
+         "text": f"{name}\n{phase.replace('_', ' ')}: {taken[phase]:,.3f} s"}
+        for name, taken in bars
+        for number, phase in enumerate(PHASES)
+        if phase in taken
+    ]  # fmt: skip
+    if not rows:
+        return None
+    shown_phases = [phase for phase in PHASES if any(phase in taken for _, taken in bars)]
+    color = {
+        "field": "phase",
+        "type": "nominal",
+        "scale": {
+            "domain": [phase.replace("_", " ") for phase in shown_phases],
+            "range": [PHASES[phase] for phase in shown_phases],
+        },
+        "legend": {"direction": "horizontal", "columns": len(shown_phases)},
+    }
+    bar = {
+        "mark": {"type": "bar", "stroke": PAPER, "strokeWidth": 1},
+        "encoding": {
+            "y": {
+                "field": "run",
+                "type": "nominal",
+                "title": "Run",
+                "axis": {"labelLimit": 420},
+                "sort": [b[0] for b in bars],
+            },
+            "x": make_axis("seconds", "Seconds"),
+            "color": color,
+            "order": {"field": "order"},
+            "description": {"field": "text"},
+        },
+    }
+    return Figure(
+        "phases",
+        "Phases of a run",
+        "From starting collector and workers to removing them. The measured window is within the"
+        " phase run.",
+        make_spec(rows, [bar], height=max(80, 20 * len(bars))),
+    )
+
+
+def draw_client_share(results: Sequence[Named]) -> Figure | None:
+    """How busy the load generator itself was."""
+    rows: list[Row] = []
+    for named in results:
+        counts = dict.fromkeys(run.workers for run in named.result.insert_runs)
+        for workers in counts:
+            own = [
+                r for r in named.result.insert_runs if r.workers == workers and r.valid and r.client
+            ]
+            if own:
+                run = max(own, key=lambda run: run.client.cpu_share if run.client else 0.0)
+                assert run.client is not None
+                bound = f"\nclient-bound: {run.client.bound_reason}" if run.client.bound else ""
+                share = 100 * run.client.cpu_share
+                text = f"{named.name}\n{describe_run(named.result, run)}: {share:.2f} %{bound}"
+                rows.append(
+                    {"series": named.name, "workers": workers, "share": share, "text": text}
+                )
+    if not rows:
+        return None
+    counts_shown = sorted({row["workers"] for row in rows})
+    x = make_axis(
+        "workers", "Number of workers", axis={"values": counts_shown, "format": "d"}, zero=False
+    )
+    y = make_axis("share", "Client CPU, % of a core per worker")
+    word = {
+        "data": {"values": [{"limit": 80}]},
+        "mark": {"type": "text", "text": "client-bound from here on", "align": "left", "x": 4,
+                 "dy": -7, "fill": INK, "fontSize": 12, "aria": False},
+        "encoding": {"y": {"field": "limit", "type": "quantitative"}},
+    }  # fmt: skip
+    return Figure(
+        "client",
+        "What the client cost",
+        "CPU time of the workers ÷ (workers × window), of the busiest run at each worker count. A"
+        " client that is busy itself measures itself.",
+        make_spec(
+            rows, [draw_limit("y", 80), word, draw_lines(x, y, rows), draw_points(x, y, rows)]
+        ),
+    )
+
+
+KINDS: dict[str, Callable[[Sequence[Named]], Figure | None]] = {
+    "workers": draw_by_workers,
+    "fill-level": draw_by_fill_level,
+    "storage": draw_storage,
+    "queries": draw_queries,
+    "rate": draw_over_rate,
+    "tuning": draw_tuning,
+    "clients": draw_clients,
+    "client-cpu": draw_client_cpu,
+    "time": draw_over_time,
+    "latency": draw_latencies,
+    "query-latency": draw_query_latencies,
+    "client": draw_client_share,
+    "phases": draw_phases,
+}
+"""All kinds of figure, the most telling first."""
+
+
+def draw_all(results: Sequence[Named]) -> list[Figure]:
+    """Every figure that these results have data for."""
+    return [figure for draw in KINDS.values() if (figure := draw(results)) is not None]
+
+
+SUBTITLE_WIDTH = 100
+
+
+def add_title(figure: Figure, title: str, remarks: Sequence[str] = ()) -> dict[str, Any]:
+    """The figure's specification with a title and its note, to stand alone."""
+    lines = [line for text in (figure.note, *remarks) for line in wrap(text, SUBTITLE_WIDTH)]
+    return figure.spec | {"title": {"text": title, "subtitle": lines}}
+
+
+def name_sources(kind: str, named: Sequence[Named]) -> list[str]:
+    """The sources of what such a figure shows and this tool didn't measure; the answer's are with it, in
+    words."""
+    if kind not in KINDS:
+        return []
+    found = dict.fromkeys(
+        one.result.source for one in named if one.result.source and KINDS[kind]([one]) is not None
+    )
+    return [f"Not measured by this tool: {source}." for source in found]
+
+
+def _make_row(named: Named, entry: InsertSummary) -> Row:
+    place = format_count(entry.workers, "worker")
+    if entry.fill_level is not None:
+        place += f", {entry.fill_level:,} events before"
+    lines = [named.name, f"{place}: {entry.avg:,.1f} inserts/s"]
+    if entry.ci95:
+        lines.append(f"95 % interval {entry.ci95[0]:,.1f} to {entry.ci95[1]:,.1f}")
+    if entry.runs > 1:
+        lines.append(f"{entry.runs} runs, median {entry.median:,.1f}")
+    cost = named.result.cost_per_hour
+    if cost:
+        lines.append(f"{format_cost(count_events_per_cost(entry.avg, cost))} per million events")
+    low, high = entry.ci95 or (entry.avg, entry.avg)
+    return {
+        "series": named.name, "workers": entry.workers, "level": entry.fill_level,
+        "rate": entry.avg, "low": low, "high": high, "text": "\n".join(lines),
+    }  # fmt: skip
+
+
+def _format_seconds(value: float) -> str:
+    return f"{value:,.4f}"

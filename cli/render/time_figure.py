@@ -1,0 +1,186 @@
+"""What happened in each second of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from simulator.contract import InsertRun, Mark, Resources
+
+from ..results.faults import describe_outages, name_mark
+from .figure import Figure, Named, choose_examples, describe_places
+from .vega import (
+    HEIGHT,
+    Row,
+    draw_area,
+    draw_label,
+    draw_limit,
+    draw_lines,
+    draw_mark,
+    draw_points,
+    make_axis,
+    make_spec,
+)
+
+
+def draw_over_time(results: Sequence[Named]) -> Figure | None:
+    """Events acknowledged in each second by all workers, and by the slowest."""
+    rows: list[Row] = []
+    warm_ups: set[float] = set()
+    disturbed: list[InsertRun] = []
+    for named in results:
+        for name, run in choose_examples(named, alone=len(results) == 1):
+            rows += _make_timeline(name, "all", _cut_partial(run.timeline, find_end(run)))
+            if run.slowest_worker:
+                slowest = run.slowest_worker
+                alone = _cut_partial(slowest.timeline, find_end(run, slowest.worker))
+                rows += _make_timeline(name, "slowest", alone, f"worker {slowest.worker}")
+            if run.marks:
+                disturbed.append(run)
+            if run.resources:
+                rows += _make_use(name, run.resources)
+            if run.offered:
+                rows += _make_backlog(name, run.offered.backlog)
+            if run.warm_up_s:
+                warm_ups.add(run.warm_up_s)
+    if not rows:
+        return None
+    panels = []
+    texts = {
+        "all": "All workers: events/s",
+        "slowest": "Slowest worker: events/s",
+        "backlog": "Backlog: events",
+        "database": "Database: CPUs in use",
+    }
+    for part, text in texts.items():
+        own = [row for row in rows if row["part"] == part]
+        if own:
+            whole = {"format": "d", "tickMinStep": 1}
+            x = make_axis("second", "Seconds since the common start", axis=whole)
+            y = make_axis("events", text)
+            panel = [area for run in disturbed for area in _draw_gaps(run)]
+            panel += [draw_lines(x, y, rows), draw_points(x, y, rows, size=24)]
+            panel += [draw_limit("x", warm_up) for warm_up in sorted(warm_ups)]
+            marks = sorted((m for run in disturbed for m in run.marks), key=lambda one: one.at_s)
+            panel += [draw_mark(mark.at_s, mark.action) for mark in marks]
+            if part == "all":
+                panel += _draw_labels(marks, max(row["second"] for row in rows))
+            height = HEIGHT if part == "all" else HEIGHT // 2
+            panels.append(make_spec(own, panel, height))
+    return Figure(
+        "time",
+        "Throughput over time",
+        "Events acknowledged in each second (of long runs: mean of several) of the slowest valid run"
+        f" {describe_places(results)};"
+        " a last second that isn't whole is left out. The slowest worker is the one with the fewest"
+        " events per second."
+        + (_DATABASE_NOTE if any(row["part"] == "database" for row in rows) else "")
+        + (_BACKLOG_NOTE if any(row["part"] == "backlog" for row in rows) else "")
+        + (_MARKS_NOTE if disturbed else "")
+        + (" What is before the dashed line (warm-up) is in no other figure." if warm_ups else "")
+        + "".join(f" {text}" for run in disturbed for text in describe_outages(run)),
+        {"vconcat": panels},
+    )
+
+
+_DATABASE_NOTE = " The database's CPU is the mean between two looks at its processes or pods."
+_MARKS_NOTE = (
+    " Each solid line is something that was done to the database; grey is the longest time after it in which"
+    " nothing was acknowledged."
+)
+_BACKLOG_NOTE = " The backlog is what was due and not acknowledged at the end of a second."
+
+
+_MOST_LABELS = 4
+"""So many marks have their texts below each other, before the next is at the top again."""
+
+
+def _draw_labels(marks: Sequence[Mark], last: float) -> list[Row]:
+    """What was done, beside its line. `last`: where the x-axis ends."""
+    return [
+        draw_label(mark.at_s, name_mark(mark), place % _MOST_LABELS, mark.at_s > last / 2)
+        for place, mark in enumerate(marks)
+    ]
+
+
+def _draw_gaps(run: InsertRun) -> list[Row]:
+    """An area for each outage; one that several marks share is drawn once."""
+    return [
+        draw_area(
+            outage.gap_began_s,
+            outage.gap_began_s + outage.gap_s,
+            f"nothing was acknowledged for {outage.gap_s:.1f} s",
+        )
+        for outage in run.outages
+        if outage.gap_s and outage.shared_with is None
+    ]
+
+
+MOST_POINTS = 300
+"""The most points in a line over time; a longer run is drawn in steps of several seconds."""
+
+
+def find_end(run: InsertRun, worker: int | None = None) -> float | None:
+    """When the last worker ended, or one of them, in seconds since the common start; None if not known."""
+    ends = [one.end_s for one in run.per_worker if worker in (None, one.worker)]
+    return max(ends, default=None)
+
+
+def _cut_partial(
+    timeline: Sequence[tuple[int, int]], end_s: float | None
+) -> Sequence[tuple[int, int]]:
+    """Without the last second if the run ended in it: it would look like a drop. The only one stays."""
+    if len(timeline) < 2 or end_s is None or timeline[-1][0] != math.floor(end_s):
+        return timeline
+    return timeline if end_s - timeline[-1][0] >= _WHOLE_S else timeline[:-1]
+
+
+_WHOLE_S = 0.98
+"""A second of which so much was used is whole."""
+
+
+def _make_timeline(
+    name: str, part: str, timeline: Sequence[tuple[int, int]], who: str = "all workers"
+) -> list[Row]:
+    """A row for each step; a second in which nothing was acknowledged is not in the timeline."""
+    events = dict(timeline)
+    first, last = min(events, default=0), max(events, default=-1)
+    step = max(1, math.ceil((last - first + 1) / MOST_POINTS))
+    rows = []
+    for begin in range(first, last + 1, step):
+        seconds = range(begin, min(begin + step, last + 1))
+        stored = sum(events.get(second, 0) for second in seconds)
+        span = f"second {begin}" if len(seconds) == 1 else f"seconds {begin} to {seconds[-1]}"
+        text = f"{name}, {who}\n{span}: {stored:,} events"
+        rate = stored / len(seconds)
+        rows.append({"series": name, "part": part, "second": begin, "events": rate, "text": text})
+    return rows
+
+
+def _make_backlog(name: str, backlog: Sequence[tuple[int, int]]) -> list[Row]:
+    """A row for each step: the most that was waiting at the end of one of its seconds."""
+    step = max(1, math.ceil(len(backlog) / MOST_POINTS))
+    rows = []
+    for begin in range(0, len(backlog), step):
+        second, waiting = max(backlog[begin : begin + step], key=lambda entry: entry[1])
+        text = f"{name}\nend of second {second}: {waiting:,} events due and not acknowledged"
+        rows.append(
+            {"series": name, "part": "backlog", "second": second, "events": waiting, "text": text}
+        )
+    return rows
+
+
+def _make_use(name: str, used: Resources) -> list[Row]:
+    """A row for each step: the mean of its seconds."""
+    step = max(1, math.ceil(len(used.timeline) / MOST_POINTS))
+    rows = []
+    for begin in range(0, len(used.timeline), step):
+        part = used.timeline[begin : begin + step]
+        second = part[0][0]
+        cpus = sum(cpus for _, cpus, _ in part) / len(part)
+        memory = max(memory for _, _, memory in part) / 1e6
+        text = f"{name}\nfrom second {second}: {cpus:,.2f} CPUs, {memory:,.0f} MB of memory"
+        rows.append(
+            {"series": name, "part": "database", "second": second, "events": cpus, "text": text}
+        )
+    return rows

@@ -1,0 +1,159 @@
+"""What a report begins with: the answer in words, and on which machines it was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simulator.units import format_count
+
+from ..results.caveats import Kind
+from ..results.comparison import compare
+from ..results.model import Result
+from ..results.verdicts import list_kinds
+from . import words
+from .figure import Named
+from .ratios import lead_comparison
+
+MOST_SENTENCES = 5
+MOST_MACHINES = 4
+"""So many are seen without scrolling; more are counted."""
+_LONGEST = 500
+"""Characters of all sentences together, but for the first."""
+_MOST_CHARACTERS = 60
+"""Of names that are listed."""
+
+
+def give_verdict(results: Sequence[Named]) -> list[str]:
+    """The answer for each kind of result: of one what was found, of several how they compare."""
+    sentences = []
+    hidden = 0
+    for kind in dict.fromkeys(one.result.kind for one in results):
+        own = [one for one in results if one.result.kind == kind]
+        names = [one.name for one in own]
+        if len(own) == 1:
+            prefix = "" if len(results) == 1 else f"{names[0]}: "
+            sentences.append(prefix + _answer_shortly(own[0].result))
+            continue
+        # To compare hundreds takes seconds, and no more of them are told here.
+        told = own[: MOST_SENTENCES + 1]
+        hidden += len(own) - len(told)
+        led = lead_comparison(names[: len(told)], compare([one.result for one in told]))
+        sentences += led or [f"{kind}: these have no figure in common that could be compared."]
+    total = len(sentences) + hidden
+    shown = sentences[:MOST_SENTENCES]
+    if total > len(shown):
+        shown = shown[: MOST_SENTENCES - 1]
+    while len(shown) > 1 and sum(map(len, shown)) > _LONGEST:
+        shown.pop()
+    more = total - len(shown)
+    if not more:
+        return shown
+    return [*shown, f"{format_count(more, 'more sentence is', 'more sentences are')} below."]
+
+
+def tell_doubts(results: Sequence[Named]) -> str:
+    """Which results to doubt, and why in a word each; empty if none."""
+    doubts: dict[str, list[str]] = {}
+    for one in results:
+        for kind in list_kinds(one.result):
+            doubts.setdefault(kind, []).append(one.name)
+    if not doubts:
+        return ""
+    if len(results) == 1:
+        return f"Treat with care: {', '.join(doubts)}."
+    told = [
+        f"{_DOUBTS[Kind(kind)]} {_name_some(names, len(results))}" for kind, names in doubts.items()
+    ]
+    return f"Treat with care: {'; '.join(told)}."
+
+
+_DOUBTS = {
+    Kind.INCOMPLETE: "not all runs were made in",
+    Kind.DISTURBANCE: "a disturbance failed or was not done in",
+    Kind.INVALID: "runs were invalid in",
+    Kind.CLIENT_BOUND: "the client was the limit in",
+    Kind.SATURATED: "the offered rate was not kept up with in",
+    Kind.NOT_AS_ASKED: "what was measured is not all that was asked for in",
+    Kind.BUSY: "other programs were busy during",
+    Kind.SHORT: "runs were short in",
+    Kind.UNSTABLE: "runs differed much in",
+}
+
+
+def describe_hardware(results: Sequence[Named]) -> list[str]:
+    """A line for each kind of machine, with the results that were measured there."""
+    found: dict[str, list[str]] = {}
+    for one in results:
+        for line in _list_machines(one.result):
+            found.setdefault(line, []).append(one.name)
+    alone = all(len(names) == len(results) for names in found.values())
+    lines = [
+        line if alone else f"{line} ({_name_some(names, len(results))})"
+        for line, names in found.items()
+    ]
+    if len(lines) > MOST_MACHINES:
+        more = len(lines) - MOST_MACHINES + 1
+        lines[MOST_MACHINES - 1 :] = [f"{more:,} more machines and databases: see “Environment”"]
+    return lines
+
+
+def _answer_shortly(result: Result) -> str:
+    """In a sentence or two: of many queries the fastest and the slowest."""
+    if result.command == "query" and len(result.query_summary) > _MOST_QUERIES:
+        times = sorted(result.query_summary, key=lambda entry: entry.avg)
+        ends = [f"{entry.avg:,.3g} s ({entry.query})" for entry in (times[0], times[-1])]
+        return f"On average queries took {' to '.join(ends)}."
+    return words.give_answer(result)
+
+
+_MOST_QUERIES = 3
+
+
+def _list_machines(result: Result) -> list[str]:
+    """What is known of the client's machine, of a cluster's nodes, and of what the database could use."""
+    client = _mapping(result.environment.get("client"))
+    usable, cpus = client.get("cpus_usable"), client.get("cpus")
+    parts = [client.get("cpu_model"), f"{cpus} CPUs" if cpus else None]
+    if usable and usable != cpus:
+        parts.append(f"{usable} of them usable")
+    if client.get("memory_mb"):
+        parts.append(f"{client['memory_mb'] / 1000:,.1f} GB of memory")
+    parts.append(client.get("system"))
+    text = ", ".join(str(part) for part in parts if part)
+    lines = [f"Load from: {text}" if text else "Load from: a machine of which nothing is known"]
+    kubernetes = _mapping(result.environment.get("kubernetes"))
+    nodes = list(_mapping(kubernetes.get("nodes")).values())
+    kinds = [
+        ", ".join(
+            f"{name.replace('_', ' ')} {node[name]}"
+            for name in ("instance_type", "cpu", "memory")
+            if node.get(name)
+        )
+        for node in map(_mapping, nodes)
+    ]
+    told = [f"{kinds.count(kind)} × ({kind})" for kind in dict.fromkeys(filter(None, kinds))]
+    if told:
+        lines.append(f"Nodes of the cluster: {', '.join(told)}")
+    server = words.name_database(result) or result.target
+    used = [run.resources for run in result.insert_runs] + [result.resources]
+    could = next((one for one in used if one is not None and one.cpus), None)
+    if could is None:
+        lines.append(f"Database ({server}): what it ran on is not known here")
+    else:
+        where = "on the same machine as the load"
+        if could.nodes:
+            where = f"on {format_count(len(could.nodes), 'node')} of the cluster"
+        lines.append(f"Database ({server}): {could.cpus:g} CPUs, {where}")
+    return lines
+
+
+def _name_some(names: Sequence[str], of: int) -> str:
+    if len(names) == of:
+        return f"all {of:,} results"
+    text = ", ".join(names)
+    return text if len(text) <= _MOST_CHARACTERS else f"{len(names):,} of {of:,}"
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

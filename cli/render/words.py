@@ -1,0 +1,255 @@
+"""A result in plain words: what was measured, what the answer is, and its limitations."""
+
+from __future__ import annotations
+
+import re
+
+from simulator.contract import InsertRun, Load
+from simulator.units import format_count, join_words
+
+from ..results.model import InsertSummary, QuerySummary, Result
+from ..results.statistics import count_events_per_cost
+from ..results.verdicts import is_stable
+from .capacity import describe_capacity, describe_search, write_capacity_headline
+from .clients import describe_clients, write_clients_headline
+from .tables import format_cost, format_ms, format_tail
+from .tuning import describe_trials, describe_tuning, write_tuning_headline
+
+
+def write_headline(result: Result) -> str:
+    """The answer in a few words, for a list."""
+    if result.command == "capacity":
+        return write_capacity_headline(result.capacity)
+    if result.command == "tune":
+        return write_tuning_headline(result)
+    if result.command == "clients":
+        return write_clients_headline(result)
+    if result.command == "query":
+        times = [entry.avg for entry in result.query_summary]
+        if not times:
+            return "no query answered"
+        queries = format_count(len(times), "query", "queries")
+        level = "" if result.fill_level is None else f", level {result.fill_level:,}"
+        return f"{queries}, {min(times):.3g} to {max(times):.3g} s{level}"
+    if result.by_fill_level and result.insert_summary:
+        first, last = result.insert_summary[0], result.insert_summary[-1]
+        levels = f"level {first.fill_level:,} to {last.fill_level:,}"
+        return f"{first.median:,.0f} to {last.median:,.0f} inserts/s, {levels}"
+    if result.best is None:
+        return "no valid run"
+    if result.command == "mixed":
+        rates = [read.queries_per_s for read in result.reads if read.valid and read.queries_per_s]
+        queries = f"{sum(rates) / len(rates):,.1f}" if rates else "no"
+        return f"{result.best.median:,.0f} inserts/s beside {queries} queries/s"
+    run = choose_slowest(result, result.best)
+    if run and run.offered and run.latency_ms:
+        achieved = f"{result.best.median:,.0f}"
+        if run.offered.saturated:
+            achieved += f" of {run.offered.rate_per_s:,.10g}"
+        return (
+            f"{achieved} inserts/s with {format_count(result.best.workers, 'worker')},"
+            f" response {format_tail(run.latency_ms)}"
+        )
+    return f"{result.best.median:,.0f} inserts/s with {format_count(result.best.workers, 'worker')}"
+
+
+def describe_stability(result: Result) -> str:
+    """`yes`, `no`, or `-` if there is too little to say."""
+    stable = is_stable(result)
+    return "-" if stable is None else "yes" if stable else "no"
+
+
+def describe_validity(result: Result) -> str:
+    """`yes`, or how many are not; with whether something is missing."""
+    bad = sum(not run.valid for run in result.insert_runs)
+    text = "yes" if result.valid else f"{bad} of {len(result.insert_runs)} not"
+    if result.command in ("query", "capacity", "tune") and not result.valid:
+        text = "no"
+    if not result.runs and not result.reads:
+        text = "no runs"
+    return text if result.complete else f"{text}, incomplete"
+
+
+def name_database(result: Result) -> str | None:
+    """Name and version of the server, without how it was compiled."""
+    found = result.environment.get("database")
+    version = found.get("version") if isinstance(found, dict) else None
+    parts = str(version or "").split("; ")
+    return "; ".join(re.split(r" on |,| \(", part)[0] for part in parts) or None
+
+
+def describe_measurement(result: Result) -> str:
+    """What was done, to what, from where."""
+    settings = result.settings
+    server = name_database(result)
+    where = f"{result.target} ({server})" if server else result.target
+    day = result.started_at[:10]
+    if result.source:
+        return f"Figures for {where}, not measured by this tool: {result.source}."
+    at = {"local": "from processes on one machine", "kubernetes": "from pods on Kubernetes"}
+    place = at.get(result.executor, f"by executor {result.executor}")
+    if result.command == "query":
+        workers = settings.readers
+        length = f"each query {_count(settings.runs, 'time', 'times')}"
+        if settings.load.duration_s is not None:
+            length = f"for {settings.load.duration_s:g} s"
+        level = "" if result.fill_level is None else f" with {result.fill_level:,} events in it"
+        return (
+            f"Queries to {where}{level} by {format_count(workers, 'worker')}"
+            f"{' at once' if workers != 1 else ''}, {length}, {place} on {day}."
+        )
+    if result.command in ("capacity", "tune"):
+        is_capacity = result.command == "capacity"
+        what, tried = (
+            ("Capacity", describe_search) if is_capacity else ("Settings", describe_trials)
+        )
+        return f"{what} of {where}: {tried(result)}, {place} on {day}."
+    counts = list(dict.fromkeys(run.workers for run in result.insert_runs))
+    spelled = join_words([f"{count:,}" for count in counts]) or "0"
+    parts = [f"Inserts into {where} by {spelled} worker{'s' if counts != [1] else ''} at once"]
+    load = settings.load
+    said = load.model_fields_set
+    parts += _describe_load(load)
+    if "events" in said:
+        parts.append(f"{load.events:,} events each")
+    mode = f" ({settings.insert_mode})" if settings.insert_mode else ""
+    if "batch" in said and load.batch:
+        parts.append(f"{load.batch:,} in a request{mode}")
+    elif "batch" in said:
+        parts.append(f"each a request of its own{mode}")
+    if "primary_key" in said:
+        parts.append(f"primary key: {load.primary_key}")
+    if settings.readers_beside:
+        asked = settings.query_rate_per_s
+        rate = "" if asked is None else f" ({asked:,.10g} queries/s offered)"
+        parts.append(f"beside {_count(settings.readers_beside, 'reader', 'readers')}{rate}")
+    if settings.data.prefill:
+        parts.append(f"with {settings.data.prefill:,} events there before")
+    if result.by_fill_level:
+        parts.append(f"{_count(settings.steps, 'step', 'steps')} on growing data")
+    elif settings.runs is not None:
+        each = "client" if result.command == "clients" else "worker count"
+        parts.append(f"{_count(settings.runs, 'run', 'runs')} of each {each}")
+    return f"{', '.join(parts)}, {place} on {day}."
+
+
+def _describe_load(load: Load) -> list[str]:
+    """How requests were offered, and for how long, where that was asked for."""
+    parts = []
+    if load.rate_per_s is not None:
+        parts.append(f"{load.rate_per_s:,.10g} events/s offered ({load.arrivals} arrivals)")
+    if load.duration_s is not None:
+        parts.append(f"for {load.duration_s:g} s")
+    if load.warm_up_s:
+        first = f"the first {load.warm_up_s:g} s (warm-up)"
+        is_part = load.duration_s is not None
+        parts.append(f"of which {first} don't count" if is_part else f"not counting {first}")
+    if load.in_flight is not None:
+        parts.append(f"{_count(load.in_flight, 'request', 'requests')} in flight each")
+    return parts
+
+
+def give_answer(result: Result) -> str:
+    """The figure that was asked for."""
+    if result.command == "capacity":
+        return " ".join(describe_capacity(result))
+    if result.command == "tune":
+        return " ".join(describe_tuning(result))
+    if result.command == "clients":
+        return " ".join(describe_clients(result))
+    if result.command == "query":
+        times = sorted(result.query_summary, key=lambda entry: entry.avg)
+        if not times:
+            return "No query was answered: there is no figure."
+        said = [f"{entry.query} {_format_seconds(entry)}" for entry in times]
+        return f"On average a query took: {', '.join(said)}."
+    if not result.insert_summary:
+        return "No run is valid: there is no figure to use."
+    assert result.best is not None
+    if result.by_fill_level:
+        first, last = result.insert_summary[0], result.insert_summary[-1]
+        return (
+            f"{first.avg:,.0f} inserts/s at level {first.fill_level:,}, {last.avg:,.0f} at level"
+            f" {last.fill_level:,}: {_format_change(last.avg / first.avg - 1)}."
+        )
+    best = result.best
+    if result.command == "mixed":
+        took = [f"{entry.query} {_format_seconds(entry)}" for entry in result.query_summary]
+        asked = f" On average a query took: {', '.join(took)}." if took else ""
+        return f"{_describe_rate(best)}{_describe_cost(result, best)} beside the readers.{asked}"
+    if any(run.offered for run in result.insert_runs):
+        return _describe_offers(result)
+    rate = _describe_rate(best) + _describe_cost(result, best)
+    return f"Most with {format_count(best.workers, 'worker')}: {rate}."
+
+
+def _format_change(share: float) -> str:
+    """`+12%`; of less than half a percent that it is less."""
+    return f"{share:+.0%}" if abs(share) >= 0.005 else "less than 1% apart"
+
+
+def _describe_offers(result: Result) -> str:
+    """An open loop's answer: what was achieved of what was offered, and how long a request took."""
+    said = []
+    for entry in result.insert_summary:
+        run = choose_slowest(result, entry)
+        if run is None or run.latency_ms is None or run.offered is None:
+            continue
+        runs = [one for one in _list_counted(result, entry) if one.offered]
+        saturated = sum(one.offered.saturated for one in runs if one.offered)
+        kept_up = "kept up with" if not saturated else "not kept up with (saturated)"
+        said.append(
+            f"with {format_count(entry.workers, 'worker')} {run.offered.rate_per_s:,.10g} events/s were"
+            f" {kept_up}: {entry.avg:,.0f} inserts/s, response time p50"
+            f" {format_ms(run.latency_ms.p50)} ms, {format_tail(run.latency_ms)}"
+        )
+    text = "; ".join(said)
+    return (
+        f"{text[0].upper()}{text[1:]}." if said else "No run is valid: there is no figure to use."
+    )
+
+
+def _list_counted(result: Result, entry: InsertSummary) -> list[InsertRun]:
+    """The valid runs that a summary is of."""
+    return [
+        run
+        for run in result.insert_runs
+        if run.valid and run.workers == entry.workers and entry.fill_level in (None, run.fill_level)
+    ]
+
+
+def choose_slowest(result: Result, entry: InsertSummary) -> InsertRun | None:
+    """Of these the one with the highest p99, as in the tables."""
+    timed = [run for run in _list_counted(result, entry) if run.latency_ms]
+    return max(timed, key=lambda run: run.latency_ms.tail if run.latency_ms else 0.0, default=None)
+
+
+def _format_seconds(entry: QuerySummary) -> str:
+    text = f"{entry.avg:,.3g} s"
+    return (
+        text if entry.cold in (None, entry.avg) else f"{text} (the first time {entry.cold:,.3g} s)"
+    )
+
+
+def _describe_rate(entry: InsertSummary) -> str:
+    text = f"{entry.median:,.0f} inserts/s"
+    if entry.runs == 1:
+        return f"{text} in a single run"
+    text += f" (median of {entry.runs} valid runs"
+    if entry.ci95:
+        low, high = entry.ci95
+        text += f"; mean {entry.avg:,.0f}, 95 % interval {low:,.0f} to {high:,.0f}"
+    return text + ")"
+
+
+def _describe_cost(result: Result, entry: InsertSummary) -> str:
+    if not result.cost_per_hour:
+        return ""
+    cost = format_cost(count_events_per_cost(entry.avg, result.cost_per_hour))
+    return f"; at {result.cost_per_hour:g} an hour, {cost} per million events"
+
+
+def _count(number: int | None, one: str, many: str) -> str:
+    if number is None:
+        return f"an unknown number of {many}"
+    return format_count(number, one, many)

@@ -1,0 +1,1 @@
+"""Events (numpy columns) to bytes: rows, records, JSON, numerals."""

@@ -1,0 +1,271 @@
+"""Rows of binary values from columns, for all rows at once.
+
+Nothing here is done per event in Python: numpy fills records, and what is of different length in each row
+is joined with them, or picked out of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..workloads.schema import ColumnType
+from .columns import BIG_ENDIAN, Columns, is_constant, octets_of
+from .records import WINDOW_BYTES, Run
+
+NULL_LENGTH = -1
+"""Of a value that isn't there: what PostgreSQL and CQL call NULL."""
+
+_PIECE_BYTES = 28
+"""Joining a row with one more piece costs as much as picking so many bytes out of it."""
+
+
+class BinaryRows:
+    """Each row: a prefix, for each value its length, an int32, and the value, both big-endian; a suffix.
+
+    PostgreSQL's binary COPY wants rows like that, and CQL's binary protocol a query's values.
+    `prefix` is one for all rows, or an array with one for each, which is read when rows are asked for.
+    `json_prefix` is part of the value. A TEXT column of numpy's type `V` holds arbitrary bytes, all values
+    of the same length. A value that is `missing` has no bytes, and `missing_length` for a length.
+
+    Rows are made when they are asked for, some at a time, in arrays that are kept, as filling fresh memory
+    would cost twice as much. So a thread must be done with one object's rows before it asks another one
+    for some.
+    """
+
+    def __init__(
+        self,
+        columns: Columns,
+        prefix: bytes | NDArray[np.void],
+        json_prefix: bytes = b"",
+        suffix: bytes = b"",
+        missing: Mapping[str, NDArray[np.bool_]] | None = None,
+        missing_length: int = NULL_LENGTH,
+    ) -> None:
+        names, values = columns
+        missing = missing or {}
+        self._count = len(values[names[0].name])
+        fields = [_keep(prefix) if isinstance(prefix, bytes) else _take(prefix.dtype.str, prefix)]
+        self.lengths: NDArray[np.int64] | int = 0
+        """Bytes of each row; one number if all have the same."""
+        for column in names:
+            data = values[column.name]
+            kind = BIG_ENDIAN.get(column.type) or data.dtype.str
+            before = json_prefix if column.type is ColumnType.JSON else b""
+            gone = missing.get(column.name)
+            if gone is not None and gone.any():
+                data, sizes = _with_sizes(data, kind, before)
+                self.lengths = self.lengths + np.where(gone, 0, sizes)
+                fields.append(_take(">i4", np.where(gone, missing_length, sizes)))
+                fields.append(_Field(data.dtype.str, b"", data, True, gone))
+            elif data.dtype.kind == "S" and is_constant(data):
+                text = before + data[0]
+                fields.append(_keep(_length(len(text)) + text))
+            elif data.dtype.kind == "S" and not _fills(data):
+                lengths = np.char.str_len(data)
+                self.lengths = self.lengths + lengths
+                fields += [_take(">i4", lengths + len(before)), _keep(before)]
+                fields.append(_Field(data.dtype.str, b"", data, True))
+            else:
+                fields.append(_keep(_length(np.dtype(kind).itemsize + len(before)) + before))
+                fields.append(_take(kind, data))
+        fields.append(_keep(suffix))
+        varying = [field for field in fields if field.varies]
+        width = sum(np.dtype(field.kind).itemsize for field in fields if field.kind)
+        self.lengths = self.lengths + width - sum(np.dtype(one.kind).itemsize for one in varying)
+        self._window = max(1, WINDOW_BYTES // width)
+        are_joined = width > _PIECE_BYTES * (2 * len(varying) + 1) and varying
+        self._made = (_Joined if are_joined else _Picked)(fields, min(self._window, self._count))
+        self._begin = self._end = 0
+        """Which rows are made."""
+
+    def join(self, start: int, stop: int, head: bytes = b"", tail: bytes = b"") -> bytes:
+        """The bytes of rows [start, stop) between `head` and `tail`."""
+        parts = [head]
+        while start < stop:
+            if not self._begin <= start < self._end:
+                self._fill(start)
+            if stop <= self._end:
+                return b"".join((*parts, self._part(start, stop), tail))
+            parts.append(bytes(self._part(start, self._end)))
+            start = self._end
+        return b"".join((*parts, tail))
+
+    def singles(self) -> list[bytes]:
+        """Each row on its own."""
+        rows: list[bytes] = []
+        for start in range(0, self._count, self._window):
+            self._fill(start)
+            rows += self._made.singles(self._end - start)
+        return rows
+
+    def _fill(self, start: int) -> None:
+        """Make rows from `start` on, as many as there is room for."""
+        self._begin, self._end = start, min(start + self._window, self._count)
+        self._made.fill(self._begin, self._end)
+
+    def _part(self, start: int, stop: int) -> bytes | memoryview:
+        """The bytes of rows that are made."""
+        return self._made.part(start - self._begin, stop - self._begin)
+
+
+class _Field(NamedTuple):
+    """Consecutive bytes of a row."""
+
+    kind: str
+    """Numpy's type."""
+    constant: bytes = b""
+    """What it is in each row, if it's always the same."""
+    data: NDArray[Any] | None = None
+    """What it is in each row, if not."""
+    varies: bool = False
+    """Whether it is of different lengths: a text, which numpy pads with NUL, or a value that may be gone."""
+    gone: NDArray[np.bool_] | None = None
+    """Where there is no value."""
+
+
+def _keep(constant: bytes) -> _Field:
+    return _Field(f"V{len(constant)}" if constant else "", constant)
+
+
+def _take(kind: str, data: NDArray[Any]) -> _Field:
+    return _Field(kind, b"", data)
+
+
+class _Picked:
+    """Rows in one array of records, in which texts are padded: the bytes that belong to a row are picked
+    out of it."""
+
+    def __init__(self, fields: Sequence[_Field], window: int) -> None:
+        run = Run()
+        self._varying: list[tuple[slice, _Field]] = []
+        for field in fields:
+            if field.data is None:
+                run.keep(field.constant)
+                continue
+            begin = run.bytes
+            run.take(field.kind, field.data)
+            if field.varies:
+                self._varying.append((slice(begin, run.bytes), field))
+        self._records = run.records(window, 0)
+        self._moving = [(self._records[name], data) for name, data in run.moving]
+        self._octets = self._records.view(np.uint8).reshape(window, run.bytes)
+        self._is_there = np.ones((window, run.bytes), dtype=bool) if self._varying else None
+        """Which bytes belong to a row; None: all do."""
+
+    def fill(self, start: int, stop: int) -> None:
+        """Make these rows."""
+        count = stop - start
+        for values, data in self._moving:
+            values[:count] = data[start:stop]
+        for place, field in self._varying:
+            assert self._is_there is not None
+            there = self._is_there[:count, place]
+            if field.kind[1] == "S":
+                np.not_equal(self._octets[:count, place], 0, out=there)
+            else:
+                there[...] = True
+            if field.gone is not None:
+                there[field.gone[start:stop]] = False
+
+    def part(self, first: int, last: int) -> memoryview:
+        """The bytes of rows among those that are made."""
+        octets = self._octets[first:last].reshape(-1)
+        if self._is_there is None:
+            return octets.data
+        return np.compress(self._is_there[first:last].reshape(-1), octets).data
+
+    def singles(self, count: int) -> list[bytes]:
+        """Each of the first rows on its own."""
+        if self._is_there is None:
+            return _blobs(self._records, count)
+        octets = bytes(self.part(0, count))
+        ends = np.cumsum(np.count_nonzero(self._is_there[:count], axis=1)).tolist()
+        return [octets[begin:end] for begin, end in pairwise([0, *ends])]
+
+
+class _Joined:
+    """Rows in several arrays of records: what is of different lengths stands between two of them, and is
+    joined with them. For long texts, which take longer to be picked out of a record."""
+
+    def __init__(self, fields: Sequence[_Field], window: int) -> None:
+        runs = [Run()]
+        self._varying: list[_Field] = []
+        """What stands behind each run but the last."""
+        for field in fields:
+            if field.varies:
+                self._varying.append(field)
+                runs.append(Run())
+            elif field.data is None:
+                runs[-1].keep(field.constant)
+            else:
+                runs[-1].take(field.kind, field.data)
+        self._arrays = [run.records(window, n) for n, run in enumerate(runs) if run.bytes]
+        self._moving = [
+            (records[name], data)
+            for run, records in zip(runs, self._arrays, strict=False)
+            for name, data in run.moving
+        ]
+        self._pieces: list[bytes] = []
+        self._width = len(self._arrays) + len(self._varying)
+        """Pieces of each row."""
+
+    def fill(self, start: int, stop: int) -> None:
+        """Make these rows."""
+        count = stop - start
+        for values, data in self._moving:
+            values[:count] = data[start:stop]
+        parts: list[list[bytes]] = [[]] * self._width
+        parts[0::2] = [_blobs(records, count) for records in self._arrays]
+        parts[1::2] = [_values(field, start, stop) for field in self._varying]
+        self._pieces = [b""] * (self._width * count)
+        for position, part in enumerate(parts):
+            self._pieces[position :: self._width] = part
+
+    def part(self, first: int, last: int) -> bytes:
+        """The bytes of rows among those that are made."""
+        return b"".join(self._pieces[first * self._width : last * self._width])
+
+    def singles(self, count: int) -> list[bytes]:
+        """Each of the first rows on its own."""
+        return [self.part(row, row + 1) for row in range(count)]
+
+
+def _with_sizes(
+    data: NDArray[Any], kind: str, before: bytes
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Values as bytes with what stands before each, and how many bytes each has."""
+    if data.dtype.kind == "S":
+        data = np.char.add(np.bytes_(before), data)
+        return data, np.char.str_len(data)
+    data = np.ascontiguousarray(data.astype(kind)).view(f"V{np.dtype(kind).itemsize}")
+    return data, np.full(len(data), data.dtype.itemsize)
+
+
+def _values(field: _Field, start: int, stop: int) -> list[bytes]:
+    """The bytes of each value; none of those that aren't there."""
+    assert field.data is not None
+    values: list[bytes] = field.data[start:stop].tolist()
+    if field.gone is not None:
+        for row in np.flatnonzero(field.gone[start:stop]).tolist():
+            values[row] = b""
+    return values
+
+
+def _length(octets: int) -> bytes:
+    return octets.to_bytes(4, "big")
+
+
+def _blobs(records: NDArray[np.void], count: int) -> list[bytes]:
+    """The first `count` records, each as its bytes."""
+    found: list[bytes] = records[:count].view(f"V{records.dtype.itemsize}").tolist()
+    return found
+
+
+def _fills(data: NDArray[np.generic]) -> bool:
+    """Whether every text is as long as the column is wide (numpy pads with NUL)."""
+    return bool(octets_of(data)[:, -1].all())

@@ -1,0 +1,141 @@
+"""Exactly once where a request may be stored in part.
+
+These databases have no transactions: of a request with many events each is stored or refused alone,
+and a request whose answer never came may have been stored wholly, in part, or not at all. What is
+known of each request is kept in a `Request` while it is tried again:
+
+* sent, and answered: nothing is in doubt. Events that were refused for a reason that passes stay in
+  `rows` to be sent again (`keep_refused`).
+* sent, and not answered, or answered with an error that may have come in the middle: `doubt()`. Before
+  it is sent again, the writer has to make sure that the server is not at work on it any more, and then
+  ask which of its events are stored: `settle`, which asks by `find_missing`, which looks the events up
+  by their natural keys. That takes seconds, so it is the first part of the writer's `send`, which the
+  other requests in flight don't wait for, and not of its `recover`.
+* sent again: an event that the database has by now is no error, as the earlier try may have stored it
+  (`sent_before`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from ...encoding.columns import bounds
+from ...errors import Retryable, SimulatorError
+from ..sending import Payload
+
+_AT_ONCE = 1_000
+"""Events looked up by one question."""
+
+
+@dataclass(slots=True)
+class Request(ABC):
+    """One request of a payload, and what is known of its fate while it is tried again."""
+
+    rows: Sequence[int]
+    """The events that it sends, counted from the payload's first."""
+    stored: int = field(default=0, kw_only=True)
+    """Events that were among `rows` and are known to be stored."""
+    in_doubt: bool = field(default=False, kw_only=True)
+    """Whether the server may still be at work on it, or have stored a part of it."""
+    sent_before: bool = field(default=False, kw_only=True)
+    """Whether an earlier try may have stored some of `rows`, so that they may be found there."""
+
+    @abstractmethod
+    def cut(self, positions: Sequence[int], payload: Payload) -> None:
+        """Leave only the events at these positions of `rows` in the body. There is at least one."""
+
+    def doubt(self) -> None:
+        """Note that it is unknown how much the server has stored of it."""
+        self.in_doubt = self.sent_before = True
+
+    def keep(self, positions: Sequence[int], payload: Payload) -> None:
+        """Leave only the events at these positions of `rows` to be sent again: the others are stored."""
+        self.stored += len(self.rows) - len(positions)
+        if positions and len(positions) < len(self.rows):
+            self.cut(positions, payload)
+        self.rows = [self.rows[position] for position in positions]
+
+
+RequestT = TypeVar("RequestT", bound=Request)
+
+
+def keep_refused(
+    request: Request, payload: Payload, meanings: Iterable[Retryable | SimulatorError | None]
+) -> Retryable | None:
+    """Leave those events of a request to be sent again that were refused for a reason that passes.
+
+    `meanings`: of the answer for each of its rows; None: stored. Returns the first such reason, None
+    if all are stored; raises the first error that ends the run.
+    """
+    kept: list[int] = []
+    reason: Retryable | None = None
+    for position, meaning in enumerate(meanings):
+        if isinstance(meaning, SimulatorError):
+            raise meaning
+        if meaning is not None:
+            reason = reason or meaning
+            kept.append(position)
+    request.keep(kept, payload)
+    return reason
+
+
+def settle(
+    requests: Iterable[RequestT],
+    payload: Payload,
+    missing: Callable[[RequestT], Sequence[int]],
+) -> bool:
+    """Settle the requests in doubt; whether nothing of the payload is left to be sent.
+
+    `missing`: asks the database for the positions of a request's rows that it doesn't have, when it
+    is certain that the server isn't at work on the request any more.
+    """
+    left = False
+    for request in requests:
+        if request.in_doubt:
+            request.keep(missing(request), payload)
+            request.in_doubt = False
+        left = left or bool(request.rows)
+    return not left
+
+
+class Span(NamedTuple):
+    """Numbers from `first` to `last`."""
+
+    first: int
+    last: int
+
+
+Wanted = Mapping[str, Span | Sequence[str]]
+"""Column of the natural key -> the texts, or the span of numbers, that the events sought have there."""
+
+
+def find_missing(
+    request: Request,
+    payload: Payload,
+    find: Callable[[Wanted], Collection[tuple[Any, ...]]],
+) -> list[int]:
+    """The positions of a request's rows that the database doesn't have.
+
+    `find`: the natural keys (in the order of `Schema.row_key`) of the stored events that fit;
+    there may be more than those sought.
+    """
+    block, first = payload.block, payload.last + 1 - payload.events
+    missing: list[int] = []
+    for start, stop in bounds(len(request.rows), _AT_ONCE):
+        keys = [tuple(block.key_of(first + row).values()) for row in request.rows[start:stop]]
+        wanted = {
+            name: _range_of(values)
+            for name, values in zip(block.schema.row_key, zip(*keys, strict=True), strict=True)
+        }
+        stored = set(find(wanted))
+        missing += [start + at for at, key in enumerate(keys) if key not in stored]
+    return missing
+
+
+def _range_of(values: Sequence[Any]) -> Span | Sequence[str]:
+    if isinstance(values[0], str):
+        return sorted(set(values))
+    return Span(min(values), max(values))

@@ -1,0 +1,344 @@
+"""HTTP/1.1 for requests that are measured: a pool of connections to the nodes of one server.
+
+A request goes to the node whose turn it is. A node that can't be reached, or that took a request and
+didn't answer in time, is dead: it gets no requests until it passes a probe, which a thread sends
+meanwhile. That it answers something is not enough: a node opens its port before it has joined the
+others, and then refuses what they would take. A request that could not be sent goes to the next node at
+once, since no node has any part of it. One that was sent is never repeated here, since only the module
+knows whether it may be. While all nodes are dead (or the only one is), requests themselves try them.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from ...errors import Retryable, SimulatorError
+from .errors import CONNECTION_LOST
+from .http_connection import (
+    SOCKET_OPTIONS,
+    Answer,
+    AnswerTimeout,
+    Connection,
+    ConnectionLost,
+    HungUpInTls,
+    NoAnswer,
+    NotConnected,
+    TlsRefused,
+    connect,
+)
+from .waiting import limit_wait
+
+__all__ = [
+    "CONNECT_TIMEOUT_S",
+    "SOCKET_OPTIONS",
+    "Answer",
+    "AnswerTimeout",
+    "ConnectionLost",
+    "HttpPool",
+    "NoAnswer",
+    "NotConnected",
+    "Probe",
+    "TlsRefused",
+    "basic_auth",
+    "interpret_no_answer",
+    "parse_body",
+    "scheme_port",
+]
+
+_log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 5.0
+"""Limit for connecting, and for the answer to a question that needs no data."""
+
+_FIRST_PROBE_S, _PROBES_APART_S = 0.5, 10.0
+"""When a dead node is first probed; the time between probes doubles up to the latter."""
+
+_BAD_REQUEST, _SERVER_ERROR = 400, 500
+
+
+def interpret_no_answer(
+    error: NoAnswer, system: str, server: str, remedy: str
+) -> Retryable | SimulatorError:
+    """What the error means for a run; `remedy`: the options that say whom to trust."""
+    if isinstance(error, TlsRefused):
+        return SimulatorError(
+            f"no TLS with {system} at {server}: {error}; check that endpoint says https where the"
+            f" server does, and {remedy}"
+        )
+    kind = "timeout" if isinstance(error, AnswerTimeout) else CONNECTION_LOST
+    return Retryable(kind, f"{server}: {error}")
+
+
+def scheme_port(url: str) -> int:
+    """The port that a URL means which names none."""
+    return 443 if urlsplit(url).scheme == "https" else 80
+
+
+def basic_auth(user: str, password: str) -> str:
+    """The value of the header `authorization`: https://www.rfc-editor.org/rfc/rfc7617"""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def parse_body(body: bytes) -> Any:
+    """An answer's JSON, or its text if it isn't JSON (a proxy's error page)."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body.decode(errors="replace")
+
+
+def _is_served(answer: Answer) -> bool:
+    return answer.status < _SERVER_ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A question to a node that was dead, and which answers mean that it serves requests again."""
+
+    method: str = "GET"
+    target: str = "/"
+    body: bytes = b""
+    passes: Callable[[Answer], bool] = _is_served
+
+
+class HttpPool:
+    """Connections to the nodes of a server, which are asked in turn; as many as threads need at once."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        default_port: int,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+        stamped: bool = False,
+        probe: Probe = Probe(),
+    ) -> None:
+        """Connects to nothing yet. `headers`: of each request; `timeout_s`: how long to wait for a
+        server to take a request or to answer; `tls`: for the https:// among `urls`; `stamped`: the
+        kernel is to say when answers arrive.
+
+        Raises SimulatorError if a header holds a line break, as a secret does that was read from a
+        file with one, or what is not ASCII.
+        """
+        self._nodes = [_Node(url, default_port, tls, stamped) for url in urls]
+        self._live = tuple(self._nodes)
+        self._turn = itertools.count()
+        self._headers = _lines(headers)
+        self._timeout_s = timeout_s
+        self.probe = probe
+        """What a dead node is asked."""
+        self._lock = threading.Lock()
+        """For what becomes of nodes; requests to live ones don't need it."""
+        self._probed: set[_Node] = set()
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """Close all connections that nobody uses, and end the probes."""
+        with self._lock:
+            self._closed.set()
+            for node in self._nodes:
+                node.close_idle()
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """One request, sent once, and its answer, whatever that says. NoAnswer if there is none."""
+        timeout_s = limit_wait(timeout_s or self._timeout_s)
+        live = self._live
+        node = live[next(self._turn) % len(live)] if live else self._choose(())
+        try:
+            connection = node.connect(timeout_s)
+        except NotConnected as error:
+            node, connection = self._connect_elsewhere(node, error, timeout_s)
+        more = _lines(headers) if headers else ""
+        head = self._head(node, method, target, more, len(body))
+        try:
+            answer = connection.exchange(head, body, timeout_s)
+        except AnswerTimeout as error:
+            connection.close()
+            self._declare_dead(node, error)
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        if node not in self._live and answer.status < _BAD_REQUEST:
+            self._declare_live(node)
+        node.give_back(connection)
+        return answer
+
+    def _head(self, node: _Node, method: str, target: str, more: str, size: int) -> bytes:
+        """What comes before a body of that size; `more`: lines of headers besides those of all requests."""
+        return (
+            f"{method} {node.path}{target} HTTP/1.1\r\nhost: {node.authority}\r\n"
+            f"{self._headers}{more}content-length: {size}\r\n\r\n"
+        ).encode()
+
+    def _connect_elsewhere(
+        self, node: _Node, error: NotConnected, timeout_s: float
+    ) -> tuple[_Node, Connection]:
+        """A connection to the next node that can be reached, as this one can't; its error if none can."""
+        deadline = time.monotonic() + timeout_s
+        tried: list[_Node] = []
+        while True:
+            self._declare_dead(node, error)
+            tried.append(node)
+            if len(tried) == len(self._nodes) or time.monotonic() >= deadline:
+                raise error
+            node = self._choose(tried)
+            try:
+                return node, node.connect(timeout_s)
+            except NotConnected as another:
+                error = another
+
+    def _choose(self, tried: Sequence[_Node]) -> _Node:
+        """The live node whose turn it is, or a dead one if there is no other, but none of `tried`."""
+        nodes = [node for node in self._live if node not in tried]
+        if not nodes:
+            nodes = [node for node in self._nodes if node not in tried]
+        return nodes[next(self._turn) % len(nodes)]
+
+    # --- nodes that are dead ----------------------------------------------------------------------
+
+    def _declare_dead(self, node: _Node, error: NoAnswer) -> None:
+        """Send nothing more to a node until it passes a probe, unless it is the only one."""
+        if len(self._nodes) == 1:
+            return
+        with self._lock:
+            if node not in self._live:
+                return
+            self._live = tuple(other for other in self._live if other is not node)
+            # The way to it may be gone, and these connections with it, without a word.
+            node.close_idle()
+            left = len(self._live)
+            if node not in self._probed and not self._closed.is_set():
+                self._probed.add(node)
+                name = f"probe {node.authority}"
+                threading.Thread(None, self._probe, name, [node], daemon=True).start()
+        _log.warning(
+            "%s is left out until it passes a probe (%s); %d of %d nodes are left",
+            node.authority, error, left, len(self._nodes),
+        )  # fmt: skip
+
+    def _declare_live(self, node: _Node) -> None:
+        with self._lock:
+            if node in self._live:
+                return
+            # In the nodes' order, so that all pools take the same turns.
+            self._live = tuple(
+                other for other in self._nodes if other is node or other in self._live
+            )
+        _log.warning("%s serves requests again", node.authority)
+
+    def _probe(self, node: _Node) -> None:
+        """Ask a dead node now and then whether it lives again; ends when it does, or with the pool."""
+        apart_s = _FIRST_PROBE_S
+        while not self._closed.wait(apart_s):
+            with self._lock:
+                if node in self._live:
+                    self._probed.discard(node)
+                    return
+            if self._passes_probe(node):
+                self._declare_live(node)
+                apart_s = _FIRST_PROBE_S
+            else:
+                apart_s = min(2 * apart_s, _PROBES_APART_S)
+
+    def _passes_probe(self, node: _Node) -> bool:
+        """Whether a node serves requests. The connection is kept for the next one."""
+        probe, limit_s = self.probe, min(self._timeout_s, CONNECT_TIMEOUT_S)
+        try:
+            connection = node.connect(limit_s)
+        except NoAnswer:
+            return False
+        try:
+            head = self._head(node, probe.method, probe.target, "", len(probe.body))
+            answer = connection.exchange(head, probe.body, limit_s)
+        except NoAnswer:
+            connection.close()
+            return False
+        with self._lock:
+            if self._closed.is_set():
+                connection.close()
+            else:
+                node.give_back(connection)
+        return probe.passes(answer)
+
+
+def _lines(headers: Mapping[str, str]) -> str:
+    for name, value in headers.items():
+        if "\r" in value or "\n" in value or not value.isascii():
+            raise SimulatorError(f"what is sent as {name} must be ASCII without a line break")
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+
+class _Node:
+    """One server's address and the connections to it that nobody uses."""
+
+    def __init__(
+        self, url: str, default_port: int, tls: ssl.SSLContext | None, stamped: bool
+    ) -> None:
+        self._stamped = stamped
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        self._host = parts.hostname
+        self._port = parts.port or default_port
+        self._tls = tls if parts.scheme == "https" else None
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self.authority = f"{host}:{self._port}"
+        self.path = parts.path.rstrip("/")
+        self._idle: list[Connection] = []
+        self._reached = False
+
+    def connect(self, timeout_s: float) -> Connection:
+        """A connection that is open as far as one can tell: an idle one, or a new one."""
+        while connection := self._take():
+            if not connection.has_ended():
+                return connection
+            connection.close()
+        limit_s = min(timeout_s, CONNECT_TIMEOUT_S)
+        try:
+            found = connect(self._host, self._port, self._tls, limit_s, self._stamped)
+        except HungUpInTls as error:
+            # A server that was talked to and hangs up now is one that ends.
+            if self._reached:
+                raise NotConnected(str(error)) from error
+            raise
+        self._reached = True
+        return found
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection for the next request, if the server takes one."""
+        if connection.reusable():
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def close_idle(self) -> None:
+        """Close the connections that nobody uses."""
+        while connection := self._take():
+            connection.close()
+
+    def _take(self) -> Connection | None:
+        """An idle connection, which then belongs to the caller."""
+        try:
+            # Whether it's empty isn't asked first: another thread could take the last one in between.
+            return self._idle.pop()
+        except IndexError:
+            return None

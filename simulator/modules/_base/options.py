@@ -1,0 +1,134 @@
+"""Options that modules of several databases have, and what they check alike."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from enum import StrEnum
+from typing import Annotated, ClassVar, Self, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from ...conditions import Condition
+from ...contract import CommaList
+from ...errors import OptionError
+from ..options import Options
+from .http_connection import make_tls_context_for
+
+TRUST_REMEDY = "ca_certs (or set verify_certs=false)"
+"""What to do if a server's certificate isn't trusted, by the options of `TlsOptions`."""
+
+# The characters of names and addresses. Any other may mean something to a client.
+_HOST = re.compile(r"[\w.:%-]+")
+
+IN_FLIGHT_MEANING = "requests that each worker may have under way at once: the same as --in-flight"
+"""Description of a module's own option for that."""
+
+ModeT = TypeVar("ModeT", bound=StrEnum)
+
+
+def choose_mode(
+    option: str, asked: ModeT | None, batch: int, single: ModeT, default: ModeT
+) -> ModeT:
+    """The mode for requests of `batch` events: what is asked for, or else `single` or `default`.
+
+    Raises OptionError, which names the option, if the one asked for doesn't fit the batch.
+    """
+    if batch and asked is single:
+        raise OptionError(f"{option}={asked} sends each event alone: leave --batch out")
+    if not batch and asked not in (None, single):
+        raise OptionError(f"{option}={asked} needs --batch N")
+    return asked or (default if batch else single)
+
+
+def check_url(value: str, example: str, login: str, path: bool = True) -> str:
+    """The URL of a server; ValueError, which shows nothing of it, if it is none or holds a password.
+
+    `example`: what it looks like; `login`: the options to log in by; `path`: whether it may have one.
+    """
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("http", "https") and parts.port != 0
+        usable = usable and _HOST.fullmatch(parts.hostname or "") is not None
+    except ValueError:
+        usable = False
+    if not usable or parts.query or parts.fragment or not (path or parts.path in ("", "/")):
+        raise ValueError(f"must be a URL like {example}")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(f"must not hold user or password: use {login}")
+    return value
+
+
+def server_name(url: str, default_port: int) -> str:
+    """A URL's host:port, for messages."""
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port or default_port}"
+
+
+class TlsOptions(Options):
+    """Which certificates of the server to trust."""
+
+    ca_certs: Annotated[str | None, Condition.NONE] = Field(
+        None, description="authorities to trust: a PEM file, or its text (default: the usual ones)"
+    )
+    verify_certs: Annotated[bool, Condition.NONE] = Field(
+        True, description="check the server's certificate"
+    )
+
+
+class EndpointOptions(TlsOptions):
+    """Where the nodes of a server are that is spoken to by HTTP."""
+
+    DEFAULT_PORT: ClassVar[int]
+    EXAMPLE_URL: ClassVar[str]
+    LOGIN: ClassVar[str] = "username and password"
+    """The options to log in by."""
+    PATH_ALLOWED: ClassVar[bool] = True
+    """Whether URLs may have a path."""
+
+    endpoint: Annotated[CommaList, Condition.NONE] = Field(
+        min_length=1, description="the nodes' URLs, separated by commas"
+    )
+    request_timeout_s: Annotated[float, Condition.NONE] = Field(
+        60, gt=0, description="how long to wait for an answer, in seconds"
+    )
+
+    @field_validator("endpoint")
+    @classmethod
+    def _check_urls(cls, value: list[str]) -> list[str]:
+        return [check_url(url, cls.EXAMPLE_URL, cls.LOGIN, cls.PATH_ALLOWED) for url in value]
+
+    @property
+    def server(self) -> str:
+        """The nodes' host:port, for messages."""
+        return ", ".join(server_name(url, self.DEFAULT_PORT) for url in self.endpoint)
+
+    def make_tls_context(self) -> ssl.SSLContext | None:
+        """Whom to trust where an endpoint says https; SimulatorError if `ca_certs` can't be used."""
+        return make_tls_context_for(self.endpoint, self.ca_certs, self.verify_certs)
+
+
+class LoginOptions(Options):
+    """A user who logs in, or nobody."""
+
+    username: Annotated[str | None, Condition.NONE] = Field(
+        None, description="user name, with password"
+    )
+    password: str | None = Field(None, repr=False, description="the user's password")
+
+    @model_validator(mode="after")
+    def _check_login(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("username and password go together")
+        return self
+
+
+class InFlightOptions(Options):
+    """How many requests a worker keeps under way."""
+
+    IN_FLIGHT: ClassVar[str | None] = "max_in_flight"
+
+    max_in_flight: Annotated[int, Condition.CLIENT] = Field(
+        1, ge=1, le=1024, description=IN_FLIGHT_MEANING
+    )

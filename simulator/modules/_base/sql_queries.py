@@ -1,0 +1,335 @@
+"""Described queries in SQL: one compiler, and a dialect for what databases say differently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+
+from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
+from ...workloads.schema import Column, ColumnType, Schema
+from ...workloads.tags import ID
+
+
+class Newest(Enum):
+    """How each device's newest event is asked for."""
+
+    WINDOW = "window"
+    """By a window function; it gives all events of a device at its newest time."""
+    DIALECT = "dialect"
+    """As the dialect says it."""
+    SEEK = "seek"
+    """Device by device, each by a look-up in an index on device and time."""
+
+
+class SqlDialect:
+    """PostgreSQL's SQL. Others change what they say differently."""
+
+    SHAPES = frozenset(Shape)
+    """What can be compiled."""
+    NUMBERS: Mapping[ColumnType, str] = {
+        ColumnType.INT32: "integer",
+        ColumnType.INT64: "bigint",
+        ColumnType.FLOAT32: "real",
+        ColumnType.FLOAT64: "double precision",
+    }
+    """The types of columns that numbers are compared in."""
+
+    def device(self, schema: Schema) -> str:
+        """The expression that names an event's device."""
+        column = quote_name(schema.device)
+        path = schema.device_path
+        return f"{column} ->> {quote_text(path)}" if path else column
+
+    def instant(self, time_ms: int) -> str:
+        """A time, in ms since 1970, to compare an event's with."""
+        return str(time_ms)
+
+    def value(self, column: Column) -> str:
+        """The expression for a column's value in an answer, where times are in ms since 1970."""
+        return quote_name(column.name)
+
+    def text(self, text: str) -> str:
+        """A text as a constant."""
+        return quote_text(text)
+
+    def bucket(self, time: str, every_ms: int) -> str:
+        """The start of an event's bucket of time, in ms since 1970; no event is older than that."""
+        return f"{time} - {time} % {every_ms}"
+
+    def group(self, places: int, buckets: Sequence[Every]) -> str:
+        """What follows the conditions of a statement that computes a row per something: its first values,
+        so many, the buckets of time among them."""
+        return f" GROUP BY {_list_places(places)}" if places else ""
+
+    def select(self, values: Sequence[str]) -> str:
+        """The values that a statement asks for, its last step apart."""
+        return ", ".join(values)
+
+    def put_in_order(self, statement: str, query: Query) -> str:
+        """The statement with its rows in the query's order: nothing comes last."""
+        assert query.order is not None
+        if query.newest:
+            statement = f"SELECT * FROM ({statement}) AS newest"
+        direction = "DESC" if query.order.descending else "ASC"
+        places = [f"{query.order.by + 1} {direction} NULLS LAST"]
+        places += [f"{key + 1} ASC" for key in range(query.keys) if key != query.order.by]
+        return f"{statement} ORDER BY {', '.join(places)}"
+
+    def number(self, value: float, kind: ColumnType) -> str:
+        """A number to compare a column of this type with."""
+        # A real beside a double would be widened, and so be another number than the one that was stored.
+        if kind is ColumnType.FLOAT32:
+            return f"CAST({value!r} AS {self.NUMBERS[kind]})"
+        return repr(int(value)) if float(value).is_integer() else repr(value)
+
+    def aggregate(self, one: Aggregate, schema: Schema) -> str:
+        """What computes a value of a group's events."""
+        if one.column is None:
+            return "count(*)"
+        column = quote_name(one.column)
+        if one.function is Function.LAST:
+            return f"(array_agg({column} ORDER BY {quote_name(schema.time)} DESC))[1]"
+        if one.function is Function.SUM and schema.column(one.column).type is ColumnType.FLOAT32:
+            # The sum of reals is a real, whose last digits would get lost on the way.
+            column = f"CAST({column} AS {self.NUMBERS[ColumnType.FLOAT64]})"
+        return f"{one.function}({column})"
+
+    def name_events(self, schema: Schema) -> str:
+        """What events are selected from, by the table's name."""
+        return quote_name(schema.table)
+
+    def name_tags(self, schema: Schema) -> str:
+        """What tags are selected from, by their table's name."""
+        return quote_name(schema.tags_table)
+
+    def among(self, column: str, statement: str, count: int | None) -> str:
+        """The condition that a statement finds a column's value, among `count` at most, if that is known;
+        none if `name_events` sees to it."""
+        return f"{column} {'=' if count == 1 else 'IN'} ({statement})"
+
+    def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
+        """Of each device's newest event these values, the first of which tells devices apart. `source` is
+        what follows FROM, conditions included."""
+        # An index on device and time can make it fast.
+        return (
+            f"SELECT DISTINCT ON ({values[0]}) {list_aliased(values)} FROM {source}"
+            f" ORDER BY {values[0]}, {time} DESC"
+        )
+
+
+def compile_query(
+    bound: Bound, schema: Schema, dialect: SqlDialect, newest: Newest = Newest.DIALECT
+) -> str:
+    """The statement that asks what is bound, its parameters in it as they would be in an application
+    that puts its own together."""
+    query = bound.query
+    conditions = _list_conditions(bound, schema, dialect)
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    if query.newest:
+        statement = _ask_newest(bound, schema, dialect, where, newest)
+    elif query.events:
+        columns = dialect.select([_name_column(name, schema, dialect) for name in query.events])
+        statement = f"SELECT {columns} FROM {_name_tables(query.events, schema, dialect)}{where}"
+    else:
+        statement = _compute(query, schema, dialect, where)
+    if query.order:
+        statement = dialect.put_in_order(statement, query)
+    return statement if query.limit is None else f"{statement} LIMIT {query.limit}"
+
+
+def _list_conditions(bound: Bound, schema: Schema, dialect: SqlDialect) -> list[str]:
+    found = []
+    if bound.devices is not None:
+        names = [dialect.text(name) for name in bound.devices]
+        among = f"= {names[0]}" if len(names) == 1 else f"IN ({', '.join(names)})"
+        named = f"{dialect.device(schema)} {among}"
+        apart = schema.is_apart(schema.device)
+        found.append(_among_tags(named, len(names), schema, dialect) if apart else named)
+    time = quote_name(schema.time)
+    if bound.start_ms is not None and bound.end_ms is not None:
+        if bound.end_ms == bound.start_ms + 1:
+            found.append(f"{time} = {dialect.instant(bound.start_ms)}")
+        else:
+            start, end = dialect.instant(bound.start_ms), dialect.instant(bound.end_ms)
+            found.append(f"{time} >= {start} AND {time} < {end}")
+    if bound.query.where is not None:
+        where = bound.query.where
+        comparison = _compare(where, schema, dialect)
+        apart = schema.is_apart(where.column)
+        found.append(_among_tags(comparison, None, schema, dialect) if apart else comparison)
+    return list(filter(None, found))
+
+
+def _among_tags(condition: str, devices: int | None, schema: Schema, dialect: SqlDialect) -> str:
+    """A condition on names or tags, which so many devices fulfil at most, as one on the events' ids."""
+    found = f"SELECT {quote_name(ID)} FROM {quote_name(schema.tags_table)} WHERE {condition}"
+    # Where tables are joined, not all databases take the id's name alone.
+    key = _name_id(schema.table)
+    return dialect.among(key, found, devices)
+
+
+def _compare(where: Where, schema: Schema, dialect: SqlDialect) -> str:
+    sign, value = (">", where.above) if where.above is not None else ("<", where.below)
+    assert value is not None
+    kind = schema.column(where.column).type
+    return f"{quote_name(where.column)} {sign} {dialect.number(value, kind)}"
+
+
+def _compute(query: Query, schema: Schema, dialect: SqlDialect, where: str) -> str:
+    per = [
+        dialect.bucket(quote_name(schema.time), part.every)
+        if isinstance(part, Every)
+        else _name_column(part, schema, dialect)
+        for part in query.per
+    ]
+    values = [dialect.aggregate(one, schema) for one in query.compute]
+    named = [part for part in query.per if isinstance(part, str)]
+    buckets = [part for part in query.per if isinstance(part, Every)]
+    computed = [one.column for one in query.compute if one.column is not None]
+    by_id = schema.is_apart(schema.device) and schema.device in named
+    if by_id and not any(map(schema.is_apart, computed)):
+        # By id first: names are looked up for groups, of which there are fewer than events.
+        apart = [isinstance(part, str) for part in query.per] + [False] * len(values)
+        inner, asked = _split([*per, *values], apart)
+        return _join_tags(
+            f"SELECT {list_aliased(inner)} FROM {dialect.name_events(schema)}{where}"
+            f"{dialect.group(1 + len(buckets), buckets)}",
+            asked,
+            schema,
+            dialect,
+        )
+    tables = _name_tables([*named, *computed], schema, dialect)
+    grouped = dialect.group(len(per), buckets)
+    return f"SELECT {dialect.select([*per, *values])} FROM {tables}{where}{grouped}"
+
+
+def _list_places(count: int) -> str:
+    return ", ".join(str(place) for place in range(1, count + 1))
+
+
+_ALIAS = '"_v%d"'
+"""Names a value in a statement around the one that asks for it; no column has such a name."""
+
+
+_DEVICES = '"_devices"'
+"""Names a list of devices; no table has such a name."""
+
+
+def list_aliases(count: int) -> str:
+    """The first names that `list_aliased` gives."""
+    return ", ".join(_ALIAS % place for place in range(count))
+
+
+def list_aliased(values: Sequence[str]) -> str:
+    """Values with the names by which `compile_query` asks for them."""
+    return ", ".join(f"{value} AS {_ALIAS % place}" for place, value in enumerate(values))
+
+
+def _split(values: Sequence[str], apart: Sequence[bool]) -> tuple[list[str], list[str]]:
+    """Of values of which some are in the tags' table: those to ask of events, the id first, and those to
+    ask of that and the tags."""
+    inner, asked = [quote_name(ID)], []
+    for value, is_apart in zip(values, apart, strict=True):
+        asked.append(value if is_apart else _ALIAS % len(inner))
+        inner += [] if is_apart else [value]
+    return inner, asked
+
+
+def _join_tags(statement: str, asked: Sequence[str], schema: Schema, dialect: SqlDialect) -> str:
+    """What is asked, of a statement whose values are aliased, the first an id, and of its tags."""
+    return (
+        f"SELECT {dialect.select(asked)} FROM ({statement}) AS e"
+        f" JOIN {dialect.name_tags(schema)} ON {_name_id(schema.tags_table)} = {_ALIAS % 0}"
+    )
+
+
+def _name_id(table: str) -> str:
+    """The id's column of a table."""
+    return f"{quote_name(table)}.{quote_name(ID)}"
+
+
+def _name_tables(columns: Iterable[str], schema: Schema, dialect: SqlDialect) -> str:
+    """The events' table, joined with that of the tags if one of the columns is there."""
+    table = dialect.name_events(schema)
+    if not any(map(schema.is_apart, columns)):
+        return table
+    same = f"{_name_id(schema.table)} = {_name_id(schema.tags_table)}"
+    return f"{table} JOIN {dialect.name_tags(schema)} ON {same}"
+
+
+def _ask_newest(
+    bound: Bound, schema: Schema, dialect: SqlDialect, where: str, newest: Newest
+) -> str:
+    names = bound.query.events
+    columns = [_name_column(name, schema, dialect) for name in names]
+    if not schema.is_apart(schema.device):
+        device = dialect.device(schema)
+        return _find_newest(bound, schema, dialect, [device, *columns], where, newest)
+    # By id first: names are looked up for those that were found.
+    inner, asked = _split(columns, [schema.is_apart(name) for name in names])
+    statement = _find_newest(bound, schema, dialect, inner, where, newest)
+    return _join_tags(statement, [dialect.device(schema), *asked], schema, dialect)
+
+
+def _find_newest(
+    bound: Bound,
+    schema: Schema,
+    dialect: SqlDialect,
+    values: Sequence[str],
+    where: str,
+    newest: Newest,
+) -> str:
+    """Of each device's newest event these values, the first of which tells devices apart."""
+    table, device, time = dialect.name_events(schema), values[0], quote_name(schema.time)
+    asked = list_aliased(values)
+    if bound.devices is not None and len(bound.devices) == 1:
+        return f"SELECT {asked} FROM {table}{where} ORDER BY {time} DESC LIMIT 1"
+    if newest is Newest.DIALECT:
+        return dialect.select_newest(values, time, f"{table}{where}")
+    if newest is Newest.SEEK:
+        return (
+            f"{_list_devices(bound, schema, dialect, device)} SELECT e.* FROM {_DEVICES} CROSS JOIN LATERAL"
+            f" (SELECT {asked} FROM {table} WHERE {device} = {_DEVICES}.{_ALIAS % 0}"
+            f" ORDER BY {time} DESC LIMIT 1) AS e"
+        )
+    return (
+        f"SELECT {list_aliases(len(values))} FROM (SELECT {asked}, {time} AS happened,"
+        f" max({time}) OVER (PARTITION BY {device}) AS newest FROM {table}{where}) AS e"
+        " WHERE happened = newest"
+    )
+
+
+def _list_devices(bound: Bound, schema: Schema, dialect: SqlDialect, device: str) -> str:
+    """A WITH of the devices that are asked about: those that are named, all of the tags' table, or all that
+    have events, by jumping from one to the next in the index
+    (https://wiki.postgresql.org/wiki/Loose_indexscan)."""
+    name = _ALIAS % 0
+    named = [f"({dialect.text(one)})" for one in bound.devices or ()]
+    if schema.is_apart(schema.device):
+        among = f" WHERE {dialect.device(schema)} IN ({', '.join(named)})" if named else ""
+        return f"WITH {_DEVICES} AS (SELECT {device} AS {name} FROM {dialect.name_tags(schema)}{among})"
+    if named:
+        return f"WITH {_DEVICES} ({name}) AS (VALUES {', '.join(named)})"
+    first = f"(SELECT {device} AS {name} FROM {dialect.name_events(schema)}"
+    following = f"WHERE {device} > {_DEVICES}.{name} ORDER BY 1 LIMIT 1)"
+    return (
+        f"WITH RECURSIVE {_DEVICES} AS ({first} ORDER BY 1 LIMIT 1) UNION ALL"
+        f" SELECT {first} {following} FROM {_DEVICES} WHERE {_DEVICES}.{name} IS NOT NULL)"
+    )
+
+
+def _name_column(name: str, schema: Schema, dialect: SqlDialect) -> str:
+    return dialect.device(schema) if name == schema.device else dialect.value(schema.column(name))
+
+
+def quote_text(text: str) -> str:
+    """A text as standard SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+# What SQL and CQL have in common.
+
+
+def quote_name(name: str) -> str:
+    """An identifier as SQL and CQL write it, whatever characters it has."""
+    return '"' + name.replace('"', '""') + '"'

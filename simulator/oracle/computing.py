@@ -1,0 +1,288 @@
+"""A query's answer computed of blocks of events, group by group."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..workloads.columns import WHOLE, Rows, Values, combine, join, rank, to_values
+from ..workloads.events import EventBlock
+from ..workloads.precision import DIGITS, PRECISION, Slack, round_off
+from ..workloads.queries import Bound, Every, Function
+from ..workloads.schema import ColumnType, Schema
+from .grouping import Groups, Part, Sums, sum_up
+
+Columns = tuple[Sequence[Values], Sequence[Slack]]
+"""Values, and how far they may be off."""
+
+
+# --- blocks ---------------------------------------------------------------------------------------
+
+
+class Devices:
+    """The devices of blocks. Those of one that has the same as the block before needn't be sorted."""
+
+    def __init__(self) -> None:
+        self._last: NDArray[np.bytes_] | None = None
+        self._known: tuple[NDArray[np.bytes_], NDArray[np.intp]]
+
+    def number(self, devices: NDArray[np.bytes_]) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
+        """The distinct names in order, and the place among them of each event's."""
+        if self._last is None or not np.array_equal(self._last, devices):
+            places = rank(Values(devices))
+            names = np.empty(int(places.max()) + 1, dtype=devices.dtype)
+            names[places] = devices
+            self._last, self._known = devices, (names, places)
+        return self._known
+
+
+class Block:
+    """Events, and what several queries want to know of them."""
+
+    def __init__(self, block: EventBlock, devices: Devices) -> None:
+        self.events = block
+        self.times: NDArray[np.int64] = block.columns[block.schema.time]
+        self._devices = devices
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    @cached_property
+    def span_ms(self) -> tuple[int, int]:
+        """The times of the first and of the last in time."""
+        return int(self.times.min()), int(self.times.max())
+
+    @cached_property
+    def devices(self) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
+        """As `Devices.number`."""
+        return self._devices.number(self.events.devices)
+
+    def values(self, name: str, rows: Rows) -> Values:
+        """A column's."""
+        block = self.events
+        array = block.devices if name == block.schema.device else block.columns[name]
+        missing = block.missing.get(name)
+        return Values(array[rows], None if missing is None else missing[rows])
+
+
+# --- computing ------------------------------------------------------------------------------------
+
+
+class Evaluation(ABC):
+    """A query's answer as far as blocks have been added."""
+
+    def __init__(self, bound: Bound, schema: Schema) -> None:
+        self._bound = bound
+        self._query = bound.query
+        self._schema = schema
+        self._names = None
+        if bound.devices is not None:
+            self._names = np.array([name.encode() for name in bound.devices])
+
+    def add(self, block: Block) -> None:
+        """Take the events that are asked about into account."""
+        rows = self._select(block)
+        if isinstance(rows, slice) or len(rows):
+            self._take(block, rows)
+
+    def _select(self, block: Block) -> Rows:
+        """The events that are asked about."""
+        bound, where = self._bound, self._query.where
+        conditions: list[NDArray[np.bool_]] = []
+        start, end = bound.start_ms, bound.end_ms
+        if start is not None and end is not None:
+            first, last = block.span_ms
+            if last < start or first >= end:
+                return np.empty(0, dtype=np.intp)
+            if first < start or last >= end:
+                conditions.append((block.times >= start) & (block.times < end))
+        if self._names is not None:
+            known, places = block.devices
+            conditions.append(np.isin(known, self._names)[places])
+        if where is not None:
+            values = block.events.columns[where.column]
+            limit: Any = where.above if where.above is not None else where.below
+            if values.dtype.kind == "f":
+                limit = values.dtype.type(limit)
+            conditions.append(values > limit if where.above is not None else values < limit)
+            if where.column in block.events.missing:
+                conditions.append(~block.events.missing[where.column])
+        if not conditions:
+            return slice(None)
+        return np.flatnonzero(np.logical_and.reduce(conditions))
+
+    @abstractmethod
+    def _take(self, block: Block, rows: Rows) -> None:
+        """Take these into account."""
+
+    @abstractmethod
+    def collect(self, kinds: Sequence[ColumnType]) -> Columns:
+        """All rows, in any order; `kinds`: the types of their values."""
+
+
+class _Events(Evaluation):
+    """The events themselves."""
+
+    def __init__(self, bound: Bound, schema: Schema) -> None:
+        super().__init__(bound, schema)
+        self._found: list[list[Values]] = []
+
+    def _take(self, block: Block, rows: Rows) -> None:
+        self._found.append([block.values(name, rows) for name in self._query.events])
+
+    def collect(self, kinds: Sequence[ColumnType]) -> Columns:
+        parts = self._found or [[_nothing(kind) for kind in kinds]]
+        columns = [join([part[place] for part in parts]) for place in range(len(kinds))]
+        return columns, [None] * len(columns)
+
+
+class _Grouped(Evaluation):
+    """What is asked of groups of events."""
+
+    def __init__(
+        self, bound: Bound, schema: Schema, per: Sequence[str | Every], last: Iterable[str]
+    ) -> None:
+        super().__init__(bound, schema)
+        self._per = per
+        self._groups = Groups()
+        self._last = list(dict.fromkeys(last))
+        self._summed = {
+            one.column
+            for one in bound.query.compute
+            if one.column is not None and one.function is not Function.LAST
+        }
+
+    def _take(self, block: Block, rows: Rows) -> None:
+        times = block.times[rows]
+        groups = np.zeros(len(times), dtype=np.intp)
+        keys = []
+        for part in self._per:
+            values, numbers = self._read_key(block, part, rows)
+            keys.append(values)
+            groups = combine(groups, numbers)
+        count = int(groups.max()) + 1
+        # Any event of a group tells its key.
+        examples = np.empty(count, dtype=np.intp)
+        examples[groups] = np.arange(len(groups))
+        newest = None
+        last: dict[str, Values] = {}
+        if self._last:
+            newest = np.full(count, np.iinfo(np.int64).min)
+            np.maximum.at(newest, groups, times)
+            newest_rows = np.flatnonzero(times == newest[groups])
+            # Of several at that time, the last is assigned last.
+            places = np.empty(count, dtype=np.intp)
+            places[groups[newest_rows]] = newest_rows
+            last = {name: block.values(name, rows).take(places) for name in self._last}
+        self._groups.add(
+            Part(
+                [key.take(examples) for key in keys],
+                np.bincount(groups, minlength=count),
+                {name: sum_up(block.values(name, rows), groups, count) for name in self._summed},
+                newest,
+                last,
+            )
+        )
+
+    def _read_key(
+        self, block: Block, part: str | Every, rows: Rows
+    ) -> tuple[Values, NDArray[np.intp]]:
+        """Part of each event's key, and a number for it."""
+        if isinstance(part, Every):
+            buckets = block.times[rows] // part.every
+            return Values(buckets * part.every), buckets - buckets.min()
+        if part == self._schema.device:
+            _, places = block.devices
+            return block.values(part, rows), places[rows]
+        values = block.values(part, rows)
+        return values, rank(values)
+
+
+class _Newest(_Grouped):
+    """Each device's newest event."""
+
+    def __init__(self, bound: Bound, schema: Schema) -> None:
+        super().__init__(bound, schema, (schema.device,), bound.query.events)
+
+    def collect(self, kinds: Sequence[ColumnType]) -> Columns:
+        found = self._groups.finish()
+        if found is None:
+            columns = [_nothing(kind) for kind in kinds]
+        else:
+            columns = [*found.keys, *(found.last[name] for name in self._query.events)]
+        return columns, [None] * len(columns)
+
+
+class _Computed(_Grouped):
+    """Values computed of groups of events."""
+
+    def __init__(self, bound: Bound, schema: Schema, rounded: Collection[Function]) -> None:
+        self._rounded = rounded
+        compute = bound.query.compute
+        last = [one.column for one in compute if one.column and one.function is Function.LAST]
+        super().__init__(bound, schema, bound.query.per, last)
+
+    def collect(self, kinds: Sequence[ColumnType]) -> Columns:
+        found = self._groups.finish()
+        if found is None:
+            return self._describe_nothing(kinds)
+        computed = [self._compute(found, one.function, one.column) for one in self._query.compute]
+        return (
+            [*found.keys, *(values for values, _ in computed)],
+            [*(None for _ in found.keys), *(off for _, off in computed)],
+        )
+
+    def _describe_nothing(self, kinds: Sequence[ColumnType]) -> Columns:
+        """No events make no groups, but for that of all events: its count is 0, and it has no values."""
+        columns = [_nothing(kind) for kind in kinds]
+        if not self._query.per:
+            columns = [
+                Values(np.zeros(1, dtype=np.int64))
+                if one.function is Function.COUNT
+                else Values(np.zeros(1, column.array.dtype), np.ones(1, dtype=bool))
+                for one, column in zip(self._query.compute, columns, strict=True)
+            ]
+        return columns, [None] * len(columns)
+
+    def _compute(self, found: Part, function: Function, name: str | None) -> tuple[Values, Slack]:
+        """A value of each group, and how far it may be off."""
+        if name is None:
+            return Values(found.events), None
+        if function is Function.LAST:
+            return found.last[name], None
+        sums: Sums = found.sums[name]
+        missing = sums.count == 0
+        kind = self._schema.column(name).type
+        whole = kind in WHOLE
+        in_floats = whole and function in self._rounded
+        if function in (Function.MIN, Function.MAX):
+            extreme = sums.low if function is Function.MIN else sums.high
+            size = np.abs(extreme.astype(np.float64)) if in_floats else None
+            return Values(extreme, missing), None if size is None else round_off(size, 1)
+        if function is Function.SUM:
+            if whole:
+                slack = round_off(sums.size, sums.count) if in_floats else None
+                return Values(sums.totals(), missing), slack
+            return Values(sums.total, missing), PRECISION[kind] * sums.size
+        totals = sums.totals().astype(np.float64) if whole else sums.total
+        count = np.maximum(sums.count, 1)
+        means = totals / count
+        slack = PRECISION[kind] * sums.size / count + DIGITS * np.abs(means)
+        return Values(means, missing), slack
+
+
+def evaluate(bound: Bound, schema: Schema, rounded: Collection[Function]) -> Evaluation:
+    """What computes the answer to a query. `rounded`: as of `answers.answer_all`."""
+    query = bound.query
+    if query.compute:
+        return _Computed(bound, schema, rounded)
+    return _Newest(bound, schema) if query.newest else _Events(bound, schema)
+
+
+def _nothing(kind: ColumnType) -> Values:
+    return to_values(kind, [])

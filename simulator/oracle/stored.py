@@ -1,0 +1,192 @@
+"""Which events of a workload are in the database."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..workloads.base import Workload
+from ..workloads.events import EventBlock
+
+BLOCK_VALUES = 655_360
+"""How many values a block has, more or less: of ten columns, 65,536 events."""
+
+
+@dataclass(frozen=True)
+class StoredPart:
+    """Events of one worker, numbered from `first` on."""
+
+    worker: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, order=True)
+class Range:
+    """Events of a part: those with these numbers, the last excluded."""
+
+    part: int
+    """Its place among the parts."""
+    start: int
+    stop: int
+
+
+def unite(ranges: Iterable[Range]) -> list[Range]:
+    """The same events, each in one range only."""
+    found: list[Range] = []
+    for one in sorted(ranges):
+        last = found[-1] if found else None
+        if last is not None and last.part == one.part and one.start <= last.stop:
+            found[-1] = Range(one.part, last.start, max(last.stop, one.stop))
+        elif one.start < one.stop:
+            found.append(one)
+    return found
+
+
+class Stored:
+    """Parts of a workload's events: what queries are drawn for and asked of."""
+
+    def __init__(
+        self, workload: Workload, parts: Sequence[StoredPart], before_ms: int | None = None
+    ) -> None:
+        """ValueError if there are no events. `before_ms`: queries are drawn for times before this one, if
+        there are such events."""
+        self.workload = workload
+        self._before_ms = before_ms
+        self.parts = [part for part in parts if part.count]
+        if not self.parts:
+            raise ValueError("no events are stored")
+        self._events_until = list(accumulate(part.count for part in self.parts))
+        self._devices = [self._find_devices(part) for part in self.parts]
+        self._devices_until = list(accumulate(len(found) for found in self._devices))
+
+    def _find_devices(self, part: StoredPart) -> NDArray[np.bytes_]:
+        all_devices = self.workload.devices(part.worker)
+        if part.count >= len(all_devices):
+            return all_devices
+        block = self.workload.block(part.worker, part.first, part.count)
+        return np.unique(block.devices)
+
+    @property
+    def seed(self) -> int:
+        """The workload's."""
+        return self.workload.seed
+
+    @property
+    def epoch_ms(self) -> int:
+        """The workload's first timestamp."""
+        return self.workload.schema.epoch_ms
+
+    @cached_property
+    def span_ms(self) -> tuple[int, int]:
+        """From the first event to just behind the last, of those that queries are drawn for."""
+        time = self.workload.schema.time
+        first, last = [], []
+        for part in self.parts:
+            edge = min(self.workload.disorder, part.count)
+            behind = StoredPart(part.worker, part.first + part.count - edge, edge)
+            before = StoredPart(part.worker, part.first, edge)
+            first += [block.columns[time].min() for block in self._generate(before)]
+            last += [block.columns[time].max() for block in self._generate(behind)]
+        begin, end = int(min(first)), int(max(last)) + 1
+        if self._before_ms is not None and self._before_ms > begin:
+            end = min(end, self._before_ms)
+        return begin, end
+
+    @property
+    def device_count(self) -> int:
+        """Devices that have events."""
+        return self._devices_until[-1]
+
+    def device(self, number: int) -> str:
+        """The name of one of them, numbered from 0 on."""
+        place = bisect_right(self._devices_until, number)
+        # A negative number counts from the end.
+        return bytes(self._devices[place][number - self._devices_until[place]]).decode()
+
+    @property
+    def event_count(self) -> int:
+        """All parts together."""
+        return self._events_until[-1]
+
+    def event(self, number: int) -> tuple[str, int]:
+        """Device and time of an event, numbered from 0 on."""
+        place = bisect_right(self._events_until, number)
+        part = self.parts[place]
+        within = number - self._events_until[place] + part.count
+        block = self.workload.block(part.worker, part.first + within, 1)
+        time = block.columns[self.workload.schema.time][0]
+        return bytes(block.devices[0]).decode(), int(time)
+
+    # --- events in bulk --------------------------------------------------------------------------
+
+    def find_between(self, start_ms: int | None, end_ms: int | None) -> list[Range]:
+        """Ranges with all events of this time, its end excluded, and few others; None: of all time."""
+        return [
+            Range(
+                place,
+                part.first if start_ms is None else self._find_start(place, start_ms),
+                part.first + part.count if end_ms is None else self._find_stop(place, end_ms),
+            )
+            for place, part in enumerate(self.parts)
+        ]
+
+    def _find_start(self, place: int, time_ms: int) -> int:
+        """A number before which all events of a part are older."""
+        part, apart = self.parts[place], self.workload.disorder + 1
+        guess = self._guess(place, time_ms)
+        step = apart
+        while guess > part.first and self._time(part, guess) >= time_ms:
+            guess, step = guess - step, 2 * step
+        return max(part.first, guess - apart)
+
+    def _find_stop(self, place: int, time_ms: int) -> int:
+        """A number from which on all events of a part are of this time or newer."""
+        part, apart = self.parts[place], self.workload.disorder + 1
+        last = part.first + part.count - 1
+        guess = self._guess(place, time_ms)
+        step = apart
+        while guess < last and self._time(part, guess) < time_ms:
+            guess, step = guess + step, 2 * step
+        return min(last, guess + apart) + 1
+
+    def _guess(self, place: int, time_ms: int) -> int:
+        """The number that an event of this time has about, if they follow each other evenly."""
+        part = self.parts[place]
+        first_ms, last_ms = self._ends_ms[place]
+        share = (time_ms - first_ms) / max(1, last_ms - first_ms)
+        return part.first + int(min(1.0, max(0.0, share)) * (part.count - 1))
+
+    @cached_property
+    def _ends_ms(self) -> list[tuple[int, int]]:
+        """The times of each part's first and last event."""
+        return [
+            (self._time(part, part.first), self._time(part, part.first + part.count - 1))
+            for part in self.parts
+        ]
+
+    def _time(self, part: StoredPart, number: int) -> int:
+        block = self.workload.block(part.worker, number, 1)
+        return int(block.columns[self.workload.schema.time][0])
+
+    def blocks(self, ranges: Iterable[Range] | None = None) -> Iterator[EventBlock]:
+        """All events, or those of ranges, in blocks of a size that memory doesn't notice."""
+        for one in self.find_between(None, None) if ranges is None else ranges:
+            part = self.parts[one.part]
+            yield from self._generate(StoredPart(part.worker, one.start, one.stop - one.start))
+
+    def _generate(self, part: StoredPart) -> Iterator[EventBlock]:
+        most = -(-BLOCK_VALUES // len(self.workload.schema.columns))
+        # Blocks that all begin with the same device have the same devices, if these take turns.
+        turn = self.workload.device_spread
+        if turn < most:
+            most -= most % turn
+        for start in range(0, part.count, most):
+            count = min(most, part.count - start)
+            yield self.workload.block(part.worker, part.first + start, count)

@@ -1,0 +1,289 @@
+"""Which events are in the database, so that queries can be drawn for them and answers be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..contract import Role, RunSettings, StoredEvents, Timestamps, share
+from ..errors import SimulatorError
+from ..modules.base import AnyModule
+from ..workloads.base import SHARING_WORKERS, Workload
+from ..workloads.common_queries import MOST_FIELDS
+from ..workloads.queries import Aggregate, Function, Query, bind, draw
+from .answers import answer
+from .comparing import compare_answers
+from .stored import Range, Stored, StoredPart
+
+MOST_SHARING = 32
+"""Up to so many workers, it's found out how many shared the devices in all."""
+
+_SAMPLED = 3
+"""Events whose values are looked at: if those of one are right, the seed is."""
+
+
+class UnknownEvents(SimulatorError):
+    """It isn't known which events are stored; the text is the reason."""
+
+
+class OtherEvents(UnknownEvents):
+    """They are others than those of this seed and these options."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """The events that are stored."""
+
+    workload: Workload
+    """As it was when they were inserted: with the workers that shared its devices."""
+    parts: list[StoredPart]
+
+    @property
+    def sharing_workers(self) -> int | None:
+        """How many these were, if the workload has devices that are shared."""
+        found = self.workload.options.model_dump().get(SHARING_WORKERS)
+        return None if found is None else int(found)
+
+    @property
+    def events(self) -> list[StoredEvents]:
+        """For messages."""
+        return [StoredEvents(worker=p.worker, first=p.first, count=p.count) for p in self.parts]
+
+
+def find_stored(
+    settings: RunSettings, module: AnyModule, workload: Workload, first_event: int
+) -> Known:
+    """The events that are there when readers begin: what the writers' prefill will have stored, or else
+    what the database says. UnknownEvents, which says why, if that isn't known."""
+    if settings.groups_of(Role.WRITE, Role.FILL):
+        return Known(workload, _expect_prefill(settings, first_event))
+    return recognize_events(module, workload, ask_database(module, workload))
+
+
+def _expect_prefill(settings: RunSettings, first_event: int) -> list[StoredPart]:
+    if settings.data.timestamps is Timestamps.RESTART and first_event:
+        raise UnknownEvents("with --timestamps restart times are those of other events")
+    found = [
+        StoredPart(worker, first_event, count)
+        for worker, count in _list_prefilled(settings)
+        if count
+    ]
+    if not found:
+        raise UnknownEvents("no events are known to be stored before the run begins: set --prefill")
+    return found
+
+
+def _list_prefilled(settings: RunSettings) -> Iterator[tuple[int, int]]:
+    """Each writer, and how many events it prefills."""
+    for group in settings.groups_of(Role.WRITE, Role.FILL):
+        for place in range(group.load.workers):
+            yield group.first + place, share(settings.data.prefill, group.load.workers, place)
+
+
+def find_frontier(settings: RunSettings, workload: Workload, first_event: int) -> int | None:
+    """The first time, in ms since 1970, of the events that follow the prefill, whether or not writers add
+    them in this run; None if nothing is prefilled."""
+    if not settings.groups_of(Role.WRITE, Role.FILL):
+        return None
+    time, count = workload.schema.time, workload.disorder + 1
+    return min(
+        int(workload.block(worker, first_event + prefilled, count).columns[time].min())
+        for worker, prefilled in _list_prefilled(settings)
+    )
+
+
+# --- what the database says -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a database says of its devices, in the order of their names."""
+
+    names: NDArray[np.bytes_]
+    counts: NDArray[np.int64]
+    """Events of each."""
+    first_ms: NDArray[np.int64]
+    last_ms: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[Any, ...]]) -> Found:
+        """Rows of name, number of events, time of the first and of the last."""
+        names, counts, first, last = list(zip(*rows, strict=True)) or ((), (), (), ())
+        texts = np.array([name.encode() for name in names], dtype=np.bytes_)
+        order = np.argsort(texts)
+        numbers = (np.array(one, dtype=np.int64)[order] for one in (counts, first, last))
+        return cls(texts[order], *numbers)
+
+    def find(self, names: NDArray[np.bytes_]) -> NDArray[np.intp]:
+        """The place of each name, -1 for one that isn't there."""
+        places = np.minimum(np.searchsorted(self.names, names), len(self) - 1)
+        return np.where(self.names[places] == names, places, -1)
+
+
+def ask_database(module: AnyModule, workload: Workload) -> Found:
+    """What the database says of its devices; UnknownEvents if it can't be asked."""
+    schema = workload.schema
+    times = (Aggregate(function=f, column=schema.time) for f in (Function.MIN, Function.MAX))
+    count = Aggregate(function=Function.COUNT)
+    survey = Query(name="survey", compute=(count, *times), per=(schema.device,))
+    _require(module, survey)
+    return Found.of(module.compile(bind(survey, schema.epoch_ms))())
+
+
+def _require(module: AnyModule, query: Query) -> None:
+    lacking = query.shapes(module.job.schema) - frozenset(module.CAPABILITIES.shapes)
+    if lacking:
+        raise UnknownEvents(
+            f"module {module.name} can't ask which events are stored: it compiles no queries with"
+            f" {', '.join(sorted(lacking))}"
+        )
+
+
+# --- which events these are -----------------------------------------------------------------------
+
+
+def recognize_events(module: AnyModule, workload: Workload, found: Found) -> Known:
+    """The workload's events that these must be; UnknownEvents if they are others.
+
+    Numbers and times of each device are looked at, and then the values of some events.
+    """
+    known = recognize_devices(workload, found)
+    _check_values(module, known)
+    return known
+
+
+def recognize_devices(workload: Workload, found: Found) -> Known:
+    """The same by number and times alone: of each worker, consecutive events."""
+    if not len(found):
+        raise UnknownEvents("there are no events: run insert first")
+    refused: UnknownEvents | None = None
+    for candidate in _list_candidates(workload):
+        try:
+            return Known(candidate, _recognize_parts(candidate, found))
+        except UnknownEvents as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
+
+
+def _list_candidates(workload: Workload) -> Iterator[Workload]:
+    """The workload, and if it has devices in all that nobody says how many workers shared, also as it is
+    with other numbers of them."""
+    yield workload
+    options = workload.options.model_dump()
+    if options.get(SHARING_WORKERS) != 1:
+        return
+    devices = len(workload.devices(0))
+    for workers in range(2, min(MOST_SHARING, devices) + 1):
+        candidate = type(workload)(workload.seed, **options | {SHARING_WORKERS: workers})
+        if len(candidate.devices(0)) == devices:
+            return  # each worker has its own
+        yield candidate
+
+
+def _recognize_parts(workload: Workload, found: Found) -> list[StoredPart]:
+    parts: list[StoredPart] = []
+    left = np.ones(len(found), dtype=bool)
+    while left.any():
+        worker = len(parts)
+        names = workload.devices(worker)
+        places = found.find(names)
+        there = places[places >= 0]
+        if not len(there):
+            stranger = bytes(found.names[np.argmax(left)]).decode(errors="replace")
+            raise OtherEvents(f"there are events of device {stranger!r}")
+        parts.append(_place_events(workload, worker, names, found, places))
+        left[there] = False
+    return parts
+
+
+def _place_events(
+    workload: Workload,
+    worker: int,
+    names: NDArray[np.bytes_],
+    found: Found,
+    places: NDArray[np.intp],
+) -> StoredPart:
+    """The consecutive events of a worker that its devices' numbers and times are those of."""
+    there = places[places >= 0]
+    count = int(found.counts[there].sum())
+    since = int(found.first_ms[there].min()) - workload.schema.epoch_ms
+    every, devices = workload.device_interval_ms, len(names)
+    # Devices take turns, or all have an event at each tick.
+    guesses = (0, round(since / every * devices), int(since // every) * devices)
+    for number in dict.fromkeys(max(0, guess) for guess in guesses):
+        part = StoredPart(worker, number, count)
+        if _has_these(workload, part, names, found, places):
+            return part
+    raise OtherEvents(
+        f"the {count:,} events of device {bytes(names[0]).decode()} and its like have other"
+        f" times than {count:,} events of seed {workload.seed} that follow each other"
+    )
+
+
+def _has_these(
+    workload: Workload,
+    part: StoredPart,
+    names: NDArray[np.bytes_],
+    found: Found,
+    places: NDArray[np.intp],
+) -> bool:
+    """Whether the part's devices have the numbers and times of events that were found."""
+    # Each device's first event is among these, and its last one among as many at the end.
+    edge = len(names) + 2 * workload.disorder + 2
+    starts = [(part.first, min(edge, part.count))]
+    if part.count > edge:
+        size = min(edge, part.count - edge)
+        starts.append((part.first + part.count - size, size))
+    order = np.argsort(names)
+    first = np.full(len(names), np.iinfo(np.int64).max)
+    last = np.full(len(names), np.iinfo(np.int64).min)
+    counts = np.zeros(len(names), dtype=np.int64)
+    in_turn = True
+    stored = Stored(workload, [part])
+    for block in stored.blocks(Range(0, start, start + size) for start, size in starts):
+        times = block.columns[workload.schema.time]
+        devices = order[np.searchsorted(names, block.devices, sorter=order)]
+        np.minimum.at(first, devices, times)
+        np.maximum.at(last, devices, times)
+        counts += np.bincount(devices, minlength=len(names))
+        numbers = np.arange(block.first, block.first + len(block))
+        in_turn &= bool(np.all(devices == numbers % len(names)))
+    if part.count > 2 * edge and in_turn:
+        numbers = np.arange(len(names))
+        until = part.first + part.count - 1 - numbers
+        counts = until // len(names) - (part.first - 1 - numbers) // len(names)
+    there = places >= 0
+    if not np.array_equal(there, counts > 0):
+        return False
+    at = places[there]
+    exact = part.count <= 2 * edge or in_turn
+    return (
+        np.array_equal(found.first_ms[at], first[there])
+        and np.array_equal(found.last_ms[at], last[there])
+        and (not exact or np.array_equal(found.counts[at], counts[there]))
+    )
+
+
+def _check_values(module: AnyModule, known: Known) -> None:
+    """UnknownEvents if no event that is looked at has its values: they are of another seed."""
+    workload = known.workload
+    schema = workload.schema
+    fields = tuple(schema.fields[:MOST_FIELDS])
+    if not fields:
+        raise UnknownEvents("events without numbers can't be told from those of another seed")
+    sample = Query(name="sample", devices=1, instant=True, events=fields)
+    _require(module, sample)
+    stored = Stored(workload, known.parts)
+    for number in range(_SAMPLED):
+        bound = draw(sample, stored, 0, number)
+        if compare_answers(answer(bound, stored), module.compile(bound)()) is None:
+            return
+    raise OtherEvents(f"they have other values than events of seed {workload.seed}")

@@ -1,0 +1,123 @@
+"""Quantities as people write and read them: durations, amounts, shares, counts, bytes. Pure.
+
+Parsers return None for what they can't read: who asks knows what to suggest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+
+_SECONDS = {
+    "ns": Decimal("1e-9"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "ms": Decimal("1e-3"),
+    "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86_400), "w": Decimal(604_800),
+    # As Prometheus and its relatives have them.
+    "M": Decimal(31 * 86_400), "y": Decimal(365 * 86_400),
+}  # fmt: skip
+_PART = r"(\d+(?:\.\d+)?) ?(ns|us|µs|ms|[smhdwMy])"
+_PARTS = re.compile(_PART)
+_DURATION = re.compile(rf"(-?)((?:{_PART})+)")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def parse_duration_s(text: str, bare: str | None = None) -> float | None:
+    """Seconds of `450ms`, `1.5h` or `1m30s`. `bare`: the unit of a number without one; None: it needs one."""
+    seconds = _parse_duration(text, bare)
+    return None if seconds is None else float(seconds)
+
+
+def parse_duration_ms(text: str, bare: str | None = None) -> float | None:
+    """The same in milliseconds."""
+    seconds = _parse_duration(text, bare)
+    return None if seconds is None else float(seconds * 1000)
+
+
+def read_duration_s(value: object) -> float:
+    """Seconds of an option: a number, or a text as above; ValueError says how to write it."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    seconds = parse_duration_s(str(value), "s")
+    if seconds is None or seconds < 0:
+        raise ValueError(f"{value!r}: write a time as in 30s, 5m or 1h")
+    return seconds
+
+
+def read_duration_ms(value: object) -> float:
+    """Milliseconds of a text with its unit; ValueError for anything else."""
+    found = parse_duration_ms(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("write a duration with its unit: 450ms, 10s, 5m, 1h or 1d")
+    return found
+
+
+def _parse_duration(text: str, bare: str | None) -> Decimal | None:
+    text = text.strip()
+    if bare is not None and _NUMBER.fullmatch(text):
+        text += bare
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return None
+    total = sum(
+        (Decimal(number) * _SECONDS[unit] for number, unit in _PARTS.findall(found[2])), Decimal()
+    )
+    return -total if found[1] else total
+
+
+_AMOUNTS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+_AMOUNT = re.compile(r"([+-]?\d[\d_,]*(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*([kKMG]?)")
+
+
+def parse_amount(text: str) -> Decimal | None:
+    """`1000`, `1,000`, `1_000`, `50k`, `1.5M`, `1e6`."""
+    found = _AMOUNT.fullmatch(text.strip())
+    if not found:
+        return None
+    unit = found[2] if found[2] in _AMOUNTS else found[2].lower()
+    digits = found[1].replace("_", "")
+    if "," in digits:
+        if not re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+", digits):
+            return None
+        digits = digits.replace(",", "")
+    return Decimal(digits) * _AMOUNTS[unit]
+
+
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*(%?)")
+
+
+def parse_share(text: str) -> float | None:
+    """`5%` or `0.05` -> 0.05."""
+    found = _SHARE.fullmatch(text.strip())
+    return float(found[1]) * (0.01 if found[2] else 1) if found else None
+
+
+def format_count(count: int, word: str, many: str | None = None) -> str:
+    """`1 worker`, `1,000 workers`; `many`: a plural that has no s."""
+    return f"{count:,} {word if count == 1 else many or word + 's'}"
+
+
+def join_words(words: Sequence[str], last: str = "and") -> str:
+    """`a, b and c`."""
+    return f" {last} ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def format_digits(value: float) -> str:
+    """Three digits, but never as 1.23e+03: what a time in ms or µs needs."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+
+
+def format_bytes(value: float) -> str:
+    """In the unit in which it has one to three digits before the point."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 999.5:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{format_digits(value)} TB"
+
+
+def format_span(seconds: float) -> str:
+    """In a unit in which it has two or three digits."""
+    if seconds < 300:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 180 else f"{minutes // 60} h {minutes % 60:02d} min"

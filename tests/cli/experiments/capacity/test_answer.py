@@ -1,0 +1,212 @@
+"""What a search comes to: the figures, the words, its limitations, and where results show it."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.render.capacity import describe_capacity, tabulate_capacity
+from cli.render.comparison import describe_comparison
+from cli.render.stored import describe_result
+from cli.render.words import (
+    describe_measurement,
+    describe_stability,
+    describe_validity,
+    write_headline,
+)
+from cli.results.capacity import Capacity
+from cli.results.caveats import Kind
+from cli.results.comparison import compare
+from cli.results.export import list_rows
+from cli.results.model import Result
+from cli.results.verdicts import find_caveats, summarize_doubts
+
+from ...made import capacity, stored
+
+
+def found_in(result: Result) -> Capacity:
+    assert result.capacity is not None
+    return result.capacity
+
+
+def kinds(result: Result) -> set[Kind]:
+    return {one.kind for one in find_caveats(result)}
+
+
+def test_the_answer_in_devices_on_disk_by_cpu_and_money() -> None:
+    result = capacity(cost_per_hour=2.0)
+    found = found_in(result)
+    low, high = found.events_per_s, found.above_per_s
+    assert found.sure
+    assert low is not None
+    assert high is not None
+    assert low <= 50_000 < high <= 1.05 * low
+    # As the workload temperature has it.
+    assert (found.device_interval_s, found.devices) == (0.45, low * 0.45)
+    assert found.bytes_per_day == 100 * low * 86_400
+    assert (found.database_cpus, found.events_per_s_per_cpu) == (2.0, low / 2)
+    assert found.events_per_cost == low * 1800
+    said = describe_capacity(result)
+    assert said[0] == f"Capacity: {low:,.10g} events/s within p99=100ms; {high:,.10g} doesn't hold."
+    assert said[1] == (
+        f"{low:,.10g} events/s are {low * 0.45:,.0f} devices that send an event every 0.45 s; 428 GB a day on"
+        f" disk; {low / 2:,.0f} events/s for each of the database's 2 CPUs; 0.011 per million"
+        " events (at 2 an hour)."
+    )
+    # No step was at its limit but for the closed loop.
+    assert said[2].startswith(
+        "Bottleneck above it (in the closed loop): database CPU: the database used"
+    )
+    assert write_headline(result) == f"{low:,.10g} events/s within p99=100ms"
+    assert describe_measurement(result) == (
+        "Capacity of alpha (PostgreSQL 18.4): the highest rate of inserts within p99=100ms by 4 workers,"
+        f" in {len(found.steps) - 1} steps of 30 s, from processes on one machine on 2025-01-02."
+    )
+    assert (describe_validity(result), describe_stability(result)) == ("yes", "yes")
+    assert kinds(result) == set()
+
+
+def test_each_step_is_a_row_with_its_verdict() -> None:
+    result = capacity(limits=["p99=100ms", "p90=19ms", "error_share=1%"])
+    table = tabulate_capacity(result, terminal=False)
+    assert list(table.headers)[-4:] == ["Client CPU", "p90", "error_share", "Verdict"]
+    assert table.rows[0][:2] == ["-", "closed loop"]
+    assert table.rows[0][-1] == "-"
+    assert table.rows[1] == [
+        "1", "70,000", "70,000", "70,000", "14", "140", "280", "1.25", "20%", "28 ms", "0%",
+        "p99 140 ms; p90 28 ms",
+    ]  # fmt: skip
+    assert table.rows[2][-1] == "holds"
+
+
+def test_what_was_due_by_chance_stands_beside_the_rate() -> None:
+    result = capacity()
+    found = found_in(result)
+    for step in found.steps_at_answer:
+        (run,) = [one for one in result.insert_runs if one.run == step.run]
+        assert run.offered is not None and run.window_s is not None
+        run.offered.due = int(1.08 * (step.rate_per_s or 0) * run.window_s)
+    due = 1.08 * (found.events_per_s or 0)
+    table = tabulate_capacity(result, terminal=False)
+    assert list(table.headers)[1:3] == ["Rate", "Offered/s"]
+    assert [f"{found.events_per_s:,.10g}", f"{due:,.0f}"] in [list(row[1:3]) for row in table.rows]
+    (said,) = [line for line in describe_capacity(result) if "chance" in line]
+    assert said == (
+        f"By the chance of their arrivals {due:,.0f} events/s were due in the"
+        f" {len(found.steps_at_answer)} steps at this rate."
+    )
+
+
+def test_a_step_without_a_verdict_says_why() -> None:
+    result = capacity()
+    step = found_in(result).steps[1]
+    step.holds, step.reasons = None, ["too few requests: 3, and 100 are needed"]
+    table = tabulate_capacity(result, terminal=False)
+    assert table.rows[1][-1] == "no verdict; too few requests: 3, and 100 are needed"
+
+
+def test_a_client_that_was_the_limit_makes_it_at_least() -> None:
+    result = capacity(at=40_000, client_bound=True)
+    found = found_in(result)
+    assert found.client_bound
+    assert (
+        write_headline(result) == f"at least {found.events_per_s:,.10g} events/s within p99=100ms"
+    )
+    assert "but there the client was the limit" in describe_capacity(result)[0]
+    assert "client CPU: much to do" in describe_capacity(result)[2]
+    assert kinds(result) == {Kind.CLIENT_BOUND}
+    assert "is your client, not your database" in summarize_doubts(result)[0]
+
+
+def test_too_few_steps_make_it_unsure() -> None:
+    result = capacity(max_steps=3)
+    assert write_headline(result) == "between 49,500 and 70,000 events/s within p99=100ms"
+    assert describe_capacity(result)[0].endswith("p99=100ms; 3 steps were not enough to be sure.")
+    assert kinds(result) == {Kind.UNSURE}
+    assert describe_stability(result) == "no"
+
+
+def test_no_rate_or_each_rate() -> None:
+    none = capacity(limits=["p50=1us"])
+    assert found_in(none).events_per_s is None
+    # Below 520 events/s a step would have too few requests.
+    assert write_headline(none) == "below 520 events/s within p50=0.001ms"
+    assert describe_capacity(none)[0].startswith(
+        "Capacity: below 520 events/s within p50=0.001ms; lower rates have too few requests in a step"
+    )
+    assert none.valid
+    below = capacity(limits=["p50=1us"], max_steps=2)
+    assert write_headline(below) == "below 35,000 events/s within p50=0.001ms"
+    assert describe_capacity(below)[0] == (
+        "Capacity: below 35,000 events/s within p50=0.001ms; 2 steps were not enough to be sure."
+    )
+    each = capacity(max_steps=1, limits=[])
+    assert write_headline(each) == "at least 70,000 events/s"
+    assert describe_capacity(each)[0].startswith(
+        "Capacity: at least 70,000 events/s are kept up with: each rate that was tried holds;"
+    )
+
+
+def test_steps_that_say_otherwise_are_told() -> None:
+    result = capacity()
+    found = found_in(result)
+    found.steps[2].holds = True
+    found.steps[2].rate_per_s = 90_000
+    found.contradicting = [found.steps[2].run]
+    (told,) = [one.text for one in find_caveats(result) if one.kind is Kind.UNSTABLE]
+    assert told == (
+        "1 step contradicts this (90,000 held): the database seems to have become slower meanwhile"
+    )
+
+
+def test_a_p99_of_few_requests_is_said_to_be_one() -> None:
+    result = capacity(at=3_000)
+    (told,) = [one.text for one in find_caveats(result) if one.kind is Kind.FEW_RUNS]
+    assert "requests, of which the slowest are few: a longer --step-duration" in told
+
+
+def test_results_show_compare_and_the_export_know_it() -> None:
+    result = capacity()
+    shown = describe_result(stored(result), terminal=False)
+    for part in (
+        "Capacity: ",
+        "\nSteps\n",
+        "closed loop",
+        "Response times of a request",
+        "p99=100ms",
+    ):
+        assert part in shown
+    compared = describe_comparison(["one", "two"], [result, capacity(at=30_000)], markdown=False)
+    for part in (
+        "one (PostgreSQL 18.4)",
+        "Lowest that failed",
+        "p99=100ms",
+        "428 GB",
+        "24,750",
+        "slower",
+    ):
+        assert part in compared
+    # Nothing has a cost.
+    assert "Cost/million" not in compared
+    rows = list_rows(stored(result))
+    assert (rows[0]["rate_per_s"], rows[0]["holds"]) == (None, None)
+    assert (rows[1]["rate_per_s"], rows[1]["holds"]) == (70_000, False)
+
+
+def test_capacities_are_compared_by_their_intervals() -> None:
+    base, other, near = capacity(at=30_000), capacity(at=60_000), capacity(at=30_100)
+    (slower, same) = compare([other, base, near]), compare([base, near])
+    (one, _) = slower
+    first, second = found_in(other), found_in(base)
+    assert one.figure == second.events_per_s
+    assert first.events_per_s
+    assert first.above_per_s
+    assert second.events_per_s
+    assert second.above_per_s
+    assert str(one.place) == "capacity"
+    assert one.speed.value == pytest.approx(second.events_per_s / first.events_per_s)
+    assert one.speed.interval == pytest.approx(
+        (second.events_per_s / first.above_per_s, second.above_per_s / first.events_per_s)
+    )
+    assert one.verdict == "slower"
+    assert same[0].verdict == "no difference shown"
+    assert same[0].speed.alike

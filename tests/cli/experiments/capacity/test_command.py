@@ -1,0 +1,91 @@
+"""What `capacity` makes of its options, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pytest
+
+from cli.errors import CliError
+from cli.experiments.capacity.state import Quest
+from cli.main import commands
+from cli.signals import Interrupts
+from simulator.contract import Arrivals, Load, Role
+
+
+def call(command: str, arguments: str) -> None:
+    commands.main(
+        [command, "--target", "embedded", *arguments.split()],
+        standalone_mode=False,
+        obj=Interrupts(),
+    )
+
+
+@pytest.fixture
+def caught(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the commands would do."""
+    found: list[Any] = []
+
+    def note(asked: Any, *_: object) -> int:
+        found.append(asked)
+        return 0
+
+    for work in (
+        "cli.experiments.capacity.experiment.run_capacity",
+        "cli.experiments.mixed.run_mixed",
+    ):
+        monkeypatch.setattr(work, note)
+    return found
+
+
+def test_the_options_are_the_quest(caught: list[Quest]) -> None:
+    call("capacity", "--limit p99=100ms --limit error_share=1%")
+    call(
+        "capacity",
+        "-w 3 --batch 10 --step-duration 12s --fill 1M --precision 2% --max-steps 9 --arrivals even"
+        " --readers 2 --query-rate 4 --queries count-events=3 --no-check --warm-up 1s --seed 5",
+    )
+    plain, full = caught
+    assert [str(limit) for limit in plain.limits] == ["p99=100ms", "error_share=1%"]
+    assert (plain.writers.duration_s, plain.writers.warm_up_s) == (30.0, 5.0)
+    assert (plain.readers, plain.precision, plain.max_steps, plain.data.prefill) == (
+        None,
+        0.05,
+        24,
+        0,
+    )
+    assert full.writers == Load(
+        workers=3, batch=10, duration_s=12.0, warm_up_s=1.0, arrivals=Arrivals.EVEN, check=False
+    )
+    assert full.readers == Load(
+        role=Role.READ, workers=2, rate_per_s=4.0, duration_s=12.0, warm_up_s=1.0, check=False,
+        arrivals=Arrivals.EVEN, weights={"count-events": 3.0}, queries=["count-events"],
+    )  # fmt: skip
+    assert (full.precision, full.max_steps) == (0.02, 9)
+    assert (full.data.prefill, full.data.seed) == (1_000_000, 5)
+
+
+def test_without_a_check_mixed_checks_no_answers(caught: list[Any]) -> None:
+    call("mixed", "--no-check")
+    assert caught[0].readers.check is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--limit p98=100ms", "did you mean p99?"),
+        ("--limit p99=1s --limit p99=2s", "p99 is given more than once"),
+        ("--limit query:count-events:p99=1s", "say by --readers who asks it"),
+        ("--readers 1 --fill 5 --limit query:count-event:p99=1s", "did you mean count-events?"),
+        ("--precision 0.1%", "write a share from 1% to 100%, as in 5%"),
+        ("--step-duration 5s --warm-up 5s", "leaves nothing of --step-duration 5s"),
+        ("--query-rate 5", "give --readers, too"),
+        ("--target blackhole --readers 1", "stores nothing that could be queried"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(arguments: str, said: str) -> None:
+    with pytest.raises((CliError, click.UsageError)) as refused:
+        call("capacity", arguments)
+    error = refused.value
+    assert said in (error.message if isinstance(error, CliError) else error.format_message())

@@ -1,0 +1,304 @@
+"""What is checked before anything is started."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from cli.embedded import EmbeddedPostgres
+from cli.errors import ConfigError, RunFailed
+from cli.experiments.clients import Question, run_clients
+from cli.experiments.context import Running, describe_failure, name_durations
+from cli.experiments.experiment import only_prepare
+from cli.experiments.query import run_queries
+from cli.experiments.session import Request, Session, open_session
+from cli.experiments.tuning.experiment import Wish, run_tuning
+from cli.faults.injector import Disturber, parse_disturbance
+from cli.signals import Interrupts
+from simulator.contract import (
+    Carried,
+    DataSet,
+    Load,
+    Phase,
+    ReadRun,
+    Report,
+    Status,
+    Undone,
+)
+from simulator.modules import load_module, module_names
+
+from ...helpers import eventually, insert_run
+
+
+def request_for(place: Path, keys: str) -> Request:
+    """For a target of module postgres with these keys."""
+    file = place / "config.yaml"
+    file.write_text(f"targets:\n  x:\n    module: postgres\n    executor: local\n{keys}")
+    return Request("x", file, (), None, 0, place, None)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "    connection_string: host=db password=e\n",
+        "    connection_string: host=db\n    password: e\n",
+    ],
+)
+def test_a_short_secret_is_warned_of_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: str
+) -> None:
+    """It can't be told from any other word in a message, so it isn't starred out everywhere."""
+    open_session(request_for(tmp_path, keys))
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("warning: target x has a password or token of fewer than 8 ")
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("password", ["password=geheim-4711", ""])
+def test_a_long_one_or_none_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], password: str
+) -> None:
+    open_session(request_for(tmp_path, f"    connection_string: host=db {password}\n"))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "secret", ["", "    kubernetes: {existingSecret: s}\n    executor: kubernetes\n"]
+)
+@pytest.mark.parametrize(
+    ("misspelt", "meant"), [("connection_strin", "connection_string"), ("executr", "executor")]
+)
+def test_a_misspelt_key_is_named_before_the_one_that_is_missing_for_it(
+    tmp_path: Path, misspelt: str, meant: str, secret: str
+) -> None:
+    request = request_for(tmp_path, f"    {misspelt}: host=db\n")
+    if secret:
+        text = request.config_file.read_text().replace("    executor: local\n", secret)
+        request.config_file.write_text(text)
+    with pytest.raises(ConfigError, match=f"'{misspelt}'; did you mean {meant}\\?") as wrong:
+        open_session(request)
+    assert f"targets.x.{misspelt}: " in wrong.value.message
+
+
+def test_a_misspelt_extra_option_is_named_before_the_one_that_is_missing_for_it(
+    tmp_path: Path,
+) -> None:
+    request = replace(request_for(tmp_path, ""), extra_options=["connection_strin=host=db"])
+    with pytest.raises(ConfigError, match=r"--extra-option: .* did you mean connection_string"):
+        open_session(request)
+
+
+def test_a_secrets_keys_are_mapped_to_options_that_there_are(tmp_path: Path) -> None:
+    keys = "    executor: kubernetes\n    kubernetes:\n      existingSecret: s\n"
+    request = request_for(tmp_path, "")
+
+    def open_with(mapped: str) -> Session:
+        text = f"targets:\n  x:\n    module: cassandra\n{keys}      secretKeys: {{{mapped}}}\n"
+        request.config_file.write_text(text)
+        return open_session(request)
+
+    session = open_with("contact_points: hosts, username: user, password: pw")
+    assert session.complete_values().keys() == {"contact_points", "username", "password"}
+    with pytest.raises(ConfigError, match=r"secretKeys.pasword: .* did you mean password\?"):
+        open_with("pasword: pw")
+
+
+@pytest.mark.parametrize("module", module_names())
+def test_clients_and_tune_take_a_target_whose_options_are_all_in_a_secret(
+    tmp_path: Path, module: str
+) -> None:
+    """As `insert` does, which needs to know none of them."""
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        f"targets:\n  x:\n    module: {module}\n    kubernetes: {{existingSecret: s}}\n"
+    )
+    request = Request("x", file, (), None, 0, tmp_path, None)
+    load, data = Load(batch=100, duration_s=1), DataSet()
+    with only_prepare() as prepared:
+        wish = Wish(load, data, over=["batch=10,100"])
+        assert run_tuning(wish, request, Interrupts()) == 0
+        if load_module(module).CAPABILITIES.clients:
+            assert run_clients(Question(load, data, 2), request, Interrupts()) == 0
+    assert all(one.session.options is None for one in prepared)
+
+
+@pytest.mark.parametrize(
+    ("module", "asked", "in_effect"),
+    [
+        ({}, None, {"in_flight": 1, "max_in_flight": 1}),
+        ({}, 8, {"in_flight": 8, "max_in_flight": 8}),
+        ({"max_in_flight": 8}, None, {"in_flight": 8, "max_in_flight": 8}),
+    ],
+)
+def test_a_result_keeps_the_requests_in_flight_that_were_in_effect(
+    tmp_path: Path, module: dict[str, int], asked: int | None, in_effect: dict[str, int]
+) -> None:
+    """By whichever name they were asked for."""
+    file = tmp_path / "config.yaml"
+    keys = "".join(f"    {name}: {value}\n" for name, value in module.items())
+    file.write_text(f"targets:\n  x:\n    module: blackhole\n    executor: local\n{keys}")
+    session = open_session(Request("x", file, (), None, 0, tmp_path, None))
+    kept = session.result_options({"in_flight": asked, "batch": 7})
+    assert kept["batch"] == 7
+    assert kept["in_flight"] == in_effect["in_flight"]
+    assert kept["module"]["max_in_flight"] == in_effect["max_in_flight"]
+    # A query has none.
+    assert "in_flight" not in session.result_options({"batch": 7})
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "kept"),
+    [
+        ("    disturbances: [2s kill-server, 500ms run true]\n", [], ["2s kill-server", "0.5s run true"]),
+        ("    disturbances: [2s kill-server]\n", ["1m run true"], ["60s run true"]),
+        ("", [], None),
+    ],
+)  # fmt: skip
+def test_a_result_keeps_what_was_to_be_done_to_the_database(
+    tmp_path: Path, key: str, asked: list[str], kept: list[str] | None
+) -> None:
+    """What was done, and what wasn't, is in its runs."""
+    request = request_for(
+        tmp_path, f"    start_server: postgresql\n    data_dir: {tmp_path}\n{key}"
+    )
+    session = open_session(replace(request, disturb=asked))
+    assert session.result_options({}).get("disturbances") == kept
+
+
+def test_a_query_is_not_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = "    connection_string: host=db\n    disturbances: [2s run true]\n"
+    opened: list[Session] = []
+
+    def end(session: Session, _: Sequence[Load]) -> bool:
+        opened.append(session)
+        return True
+
+    monkeypatch.setattr("cli.experiments.query.ends_prepared", end)
+    request = request_for(tmp_path, keys)
+    assert run_queries(Load(runs=3), DataSet(), request, (), Interrupts()) == 0
+    assert "disturbances" not in opened[0].result_options({})
+
+
+def test_a_search_names_its_own_option_for_longer_runs() -> None:
+    said = ["the workers overlapped in only 70%: use a longer --duration", "use --duration, or"]
+    assert name_durations(said, "tune") == [
+        "the workers overlapped in only 70%: use a longer --run-duration", said[1],
+    ]  # fmt: skip
+    assert name_durations(said, "insert") == said
+
+
+def test_a_server_of_the_tool_that_ended_by_itself_is_named_with_the_failure(
+    tmp_path: Path,
+) -> None:
+    """Its clients only know that it is gone; that the disk is full stands in its log."""
+    nothing = cast("Any", None)
+    running = Running(
+        nothing, nothing, nothing, {}, "", nothing, lambda: Disturber([], {}, nothing), False
+    )
+    server = EmbeddedPostgres(str(tmp_path), nothing)
+    server.log.write_text(
+        '2026 [1] FATAL:  could not write to file "wal": No space left on device\n'
+        "2026 [2] LOG:  database system is shut down\n"
+    )
+    server._process = subprocess.Popen(["true"])
+    server._process.wait()
+    running.describe_end = server.describe_end
+
+    class Failing:
+        def run(self, *_: object) -> Report:
+            raise RunFailed("can't connect")
+
+    running.request = request_for(tmp_path, "")
+    with pytest.raises(RunFailed) as failed:
+        running.run(cast("Any", Failing()), nothing, lambda _: None)
+    assert failed.value.message == (
+        'can\'t connect; the embedded PostgreSQL has ended: could not write to file "wal":'
+        f" No space left on device (log: {server.log})"
+    )
+
+
+LATE = Undone(due_s=60.0, action="60s kill-server", reason="the run never began")
+
+
+def _disturbed(folder: Path) -> Running:
+    """What runs need, with a disturbance that comes too late."""
+    nothing = cast("Any", None)
+    late = [parse_disturbance("60s kill-server")]
+    return Running(
+        nothing, nothing, nothing, {}, "", request_for(folder, ""),
+        lambda: Disturber(late, {}, Interrupts()), False,
+    )  # fmt: skip
+
+
+def test_a_run_without_figures_keeps_what_was_not_done_to_the_database(tmp_path: Path) -> None:
+    class Failing:
+        def run(self, *_: object) -> Report:
+            raise RunFailed("can't connect")
+
+    with pytest.raises(RunFailed) as failed:
+        _disturbed(tmp_path).run(cast("Any", Failing()), cast("Any", None), lambda _: None)
+    kept = {"valid": False, "invalid_reasons": ["can't connect"], "marks": [], "undone": [LATE]}
+    assert describe_failure(failed.value) == kept
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_was_not_done_to_the_database_is_kept_once(tmp_path: Path, alone: bool) -> None:
+    """With the writers, or with readers alone."""
+
+    class Reporting:
+        def run(self, *_: object) -> Report:
+            read = ReadRun(workers=1, run=1, valid=True, invalid_reasons=[])
+            return Report(
+                insert=None if alone else insert_run(), read=read, phases_s={}, environment={},
+                carried=Carried(next_event=0, stored=0),
+            )  # fmt: skip
+
+    series, settings = cast("Any", Reporting()), cast("Any", None)
+    report = _disturbed(tmp_path).run(series, settings, lambda _: None)
+    assert report.read
+    assert report.read.undone == ([LATE] if alone else [])
+    if report.insert:
+        assert report.insert.undone == [LATE]
+
+
+def test_values_of_the_environment_are_shown_by_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In what is stored and printed; what a command says is starred out."""
+    monkeypatch.setenv("HOST", "db.internal")
+    monkeypatch.setenv("CREDENTIAL", "s3cret-token")
+    monkeypatch.setenv("BATCHES", "7")
+    keys = (
+        '    connection_string: "host=${HOST} user=me password=${CREDENTIAL}"\n'
+        '    max_retries: "${BATCHES}"\n'
+        '    disturbances: ["0s run echo ${CREDENTIAL}; exit 1"]\n'
+    )
+    session = open_session(request_for(tmp_path, keys))
+    kept = session.result_options({})
+    assert kept["disturbances"] == ["0s run echo ${CREDENTIAL}; exit 1"]
+    assert "host=${HOST}" in kept["module"]["connection_string"]
+    assert kept["module"]["max_retries"] == 7
+    with Disturber(session.disturbances, {}, Interrupts()) as disturber:
+        disturber.follow(Status(phase=Phase.RUN, age_s=1.0, elapsed_s=0.0))
+        eventually(lambda: disturber.marks, "mark")
+    shown = f"{kept} {disturber.marks}"
+    assert "echo ${CREDENTIAL}" in shown
+    assert "ended with status 1 and said: ***" in shown
+    assert "s3cret" not in shown
+    assert "internal" not in shown
+
+
+def test_no_value_of_the_environment_is_shown_in_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CREDENTIAL", "s3cret-token")
+    with pytest.raises(ConfigError) as refused:
+        open_session(request_for(tmp_path, "    disturbances: ['1s rum ${CREDENTIAL}']\n"))
+    assert "1s rum ${CREDENTIAL}" in refused.value.message
+    assert "s3cret" not in refused.value.message

@@ -1,0 +1,239 @@
+"""Disturbances: how they are written, when they are done, and how they end."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from math import inf
+
+import pytest
+from kubernetes.client import Configuration
+
+from cli.errors import ConfigError, RunFailed
+from cli.faults.injector import (
+    Action,
+    Disturbance,
+    Disturber,
+    check_disturbances,
+    check_times,
+    parse_disturbance,
+)
+from cli.faults.pods import PodDisturber, matches_own_pods
+from cli.kubeclient import KubeClient
+from cli.signals import Interrupted, Interrupts
+from simulator.contract import Phase, Status, Undone
+
+from ...helpers import eventually
+
+RUNNING = Status(phase=Phase.RUN, age_s=1.0, elapsed_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("30s delete-pods app=db", Disturbance(30.0, Action.DELETE_PODS, "app=db")),
+        ("1.5m restart statefulset/db", Disturbance(90.0, Action.RESTART, "statefulset/db")),
+        ("5 kill-server", Disturbance(5.0, Action.KILL_SERVER, "")),
+        ("500ms scale deployment/db 0", Disturbance(0.5, Action.SCALE, "deployment/db 0")),
+        ("2s run: echo a; exit 1", Disturbance(2.0, Action.RUN, "echo a; exit 1")),
+    ],
+)
+def test_what_is_written(text: str, expected: Disturbance) -> None:
+    assert parse_disturbance(text) == expected
+    assert parse_disturbance(str(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("restart-server", "write when and what"),
+        ("30s restart-servr", "did you mean restart-server"),
+        ("30s delete-pods", "write '30s delete-pods LABEL=VALUE'"),
+        ("30s scale deployment/db", "write '30s scale KIND/NAME REPLICAS'"),
+        ("30s kill-server now", "write '30s kill-server'"),
+        ("restart db", "as in '30s restart db'"),
+        ("30s restart db", "did you mean statefulset/db or deployment/db"),
+        ("30s restart statefulst/db", "did you mean statefulset"),
+        ("30s restart deployment/db 2", "did you mean scale"),
+        ("30s scale deployment/db two", "write a number of replicas, as in deployment/db 0"),
+        ("30s scale deployment/db in databases", "write a number of replicas"),
+        ("30s scale daemonset/db 2", "can't be scaled"),
+    ],
+)
+def test_what_is_not_understood(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_disturbance(text)
+
+
+def test_what_can_not_be_done_here() -> None:
+    with pytest.raises(ConfigError, match="needs --executor kubernetes; here there are: run"):
+        check_disturbances([parse_disturbance("1s delete-pods a=b")], [Action.RUN])
+    with pytest.raises(ConfigError, match="needs a server that this tool starts"):
+        check_disturbances([parse_disturbance("1s kill-server")], [Action.RUN])
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ("app=postgresql", False),
+        ("app.kubernetes.io/name=postgresql,app.kubernetes.io/component=primary", False),
+        ("app.kubernetes.io/name=iot-database-benchmark", True),
+        ("app.kubernetes.io/component in (primary, worker)", True),
+        ("app.kubernetes.io/component in (primary, worker), app == db", False),
+        ("iot-database-benchmark/run", True),
+        ("!iot-database-benchmark/run", False),
+        ("app!=web", True),
+        ("app notin (web, api)", True),
+        ("!app", True),
+        ("app.kubernetes.io/name!=iot-database-benchmark", False),
+        ("app.kubernetes.io/component notin (worker)", True),
+    ],
+)
+def test_selectors_that_have_the_pods_of_runs_too(selector: str, matches: bool) -> None:
+    assert matches_own_pods(selector) is matches
+
+
+def disturb(*texts: str, doer: Callable[[str], None] = lambda _: None) -> Disturber:
+    actions = dict.fromkeys((Action.KILL_SERVER, Action.RESTART_SERVER), doer)
+    return Disturber([parse_disturbance(text) for text in texts], actions, Interrupts())
+
+
+def test_they_are_done_in_their_time_and_marked() -> None:
+    done: list[float] = []
+
+    def fail_the_second(_: str) -> None:
+        done.append(time.monotonic())
+        if len(done) == 2:
+            raise RunFailed("no such server")
+
+    with disturb("200ms kill-server", "100ms restart-server", doer=fail_the_second) as disturber:
+        began = time.monotonic()
+        disturber.follow(Status(phase=Phase.PREPARE, age_s=1.0))
+        disturber.follow(RUNNING)
+        eventually(lambda: len(disturber.marks) == 2, "both are done")
+    first, second = disturber.marks
+    assert (first.action, first.ok) == ("0.1s restart-server", True)
+    assert (second.action, second.ok, second.said) == ("0.2s kill-server", False, "no such server")
+    assert first.at_s >= 0.1
+    assert done[0] - began >= 0.1
+    assert 0.2 <= second.at_s <= (second.ended_s or 0)
+
+
+def test_a_command_that_outlasts_the_run_is_ended() -> None:
+    with disturb("0 run sleep 60") as disturber:
+        disturber.follow(RUNNING)
+        eventually(disturber.list_marks, "it has begun")
+        assert [(one.action, one.ended_s) for one in disturber.list_marks()] == [
+            ("0s run sleep 60", None)
+        ]
+        began = time.monotonic()
+    assert time.monotonic() - began < 30
+    [mark] = disturber.list_marks()
+    assert not mark.ok
+    assert "was ended then" in (mark.said or "")
+
+
+@pytest.mark.parametrize(
+    ("how", "end"),
+    [("exit 3", "it ended with status 3"), ("kill -9 $$", "it was ended by SIGKILL")],
+)
+def test_a_command_that_fails_says_why(how: str, end: str) -> None:
+    with disturb(f"0 run: echo it broke >&2; {how}") as disturber:
+        disturber.follow(RUNNING)
+        eventually(lambda: disturber.marks, "it is done")
+    assert disturber.marks[0].said == f"{end} and said: it broke"
+
+
+def test_a_command_that_leaves_a_server_running_has_ended() -> None:
+    with disturb("0 run sleep 99 & echo it is up") as disturber:
+        disturber.follow(RUNNING)
+        eventually(lambda: disturber.marks, "it is done")
+    (mark,) = disturber.marks
+    assert mark.ok
+    assert (mark.ended_s or inf) - mark.at_s < 60
+
+
+def test_a_command_that_an_interrupt_ends_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt() -> None:
+        with disturb("0 run true", "100ms run sleep 60", "60s kill-server") as disturber:
+            disturber.follow(RUNNING)
+            time.sleep(0.4)
+            raise Interrupted(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        interrupt()
+    assert capsys.readouterr().err == "'0.1s run sleep 60' was under way, and was ended\n"
+
+
+def test_what_comes_after_the_end_is_kept_as_undone() -> None:
+    with disturb("1m kill-server", "0 run true") as disturber:
+        disturber.follow(RUNNING)
+        eventually(lambda: disturber.marks, "the first is done")
+    assert [mark.action for mark in disturber.marks] == ["0s run true"]
+    late = Undone(due_s=60.0, action="60s kill-server", reason="the run was over before")
+    assert disturber.undone == [late]
+
+
+def test_none_begins_when_the_load_is_over() -> None:
+    with disturb("0 run true", "300ms kill-server") as disturber:
+        disturber.follow(RUNNING)
+        eventually(lambda: disturber.marks, "the first is done")
+        disturber.follow(Status(phase=Phase.VERIFY, age_s=2.0))
+        time.sleep(0.5)
+    assert [one.action for one in disturber.undone] == ["0.3s kill-server"]
+
+
+def test_one_that_fails_unforeseen_is_marked_and_the_next_is_done() -> None:
+    def crash_once(_: str) -> None:
+        if not disturber.marks:
+            raise KeyError("pods")
+
+    disturber = disturb("0 kill-server", "100ms restart-server", doer=crash_once)
+    with disturber:
+        disturber.follow(RUNNING)
+        eventually(lambda: len(disturber.marks) == 2, "both are done")
+    assert [(mark.ok, mark.said) for mark in disturber.marks] == [
+        (False, "KeyError: 'pods'"), (True, None),
+    ]  # fmt: skip
+
+
+def test_of_a_run_that_fails_before_it_begins_all_are_undone() -> None:
+    disturber = disturb("0 run true")
+
+    def fail() -> None:
+        with disturber:
+            disturber.follow(Status(phase=Phase.PREPARE, age_s=1.0))
+            raise RunFailed("can't connect")
+
+    with pytest.raises(RunFailed):
+        fail()
+    assert disturber.undone == [
+        Undone(due_s=0.0, action="0s run true", reason="the run never began")
+    ]
+
+
+def test_what_would_come_after_the_end_is_refused() -> None:
+    late, early = parse_disturbance("60s kill-server"), parse_disturbance("59s kill-server")
+    check_times([late, early], None)
+    check_times([early], 60.0)
+    with pytest.raises(
+        ConfigError, match=r"'60s kill-server' comes when the run of 60 s is over: give"
+    ):
+        check_times([early, late], 60.0)
+
+
+@pytest.mark.parametrize(
+    ("action", "argument", "words"),
+    [
+        (Action.SCALE, "deployment/db many", "write a number of replicas"),
+        (Action.SCALE, "deployment/db -1 in databases", "write a number of replicas"),
+        (Action.SCALE, "job/db 1", "write statefulset, deployment, daemonset and a name"),
+        (Action.RESTART, "deployment/", "'deployment/': write"),
+        (Action.RESTART, "db in databases", "'db': write"),
+    ],
+)
+def test_workloads_that_are_not_understood(action: Action, argument: str, words: str) -> None:
+    doers = PodDisturber(KubeClient(Configuration()), "default").doers()
+    with pytest.raises(RunFailed, match=words):
+        doers[action](argument)

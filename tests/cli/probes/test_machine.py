@@ -1,0 +1,143 @@
+"""What others take of this machine, as the local executor looks at it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cli.probes import machine as machine_module
+from cli.probes.background import read_families
+from cli.probes.database import Counters, Use
+from cli.probes.machine import NeighbourWatch, take_snapshot
+from simulator.contract import Carried, Machine, Report
+
+from ...e2e.tool import eventually
+from .connected import connected
+
+_BUSY = f"""#!{sys.executable}
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+print("port", listener.getsockname()[1], flush=True)
+while True:
+    pass
+"""
+
+
+@contextmanager
+def busy_orphan(program: Path) -> Iterator[int]:
+    """A program that takes CPU, has a name of its own, and is no child of this process; the port at
+    which it listens."""
+    program.write_text(_BUSY)
+    program.chmod(0o755)
+    command = ["/bin/sh", "-c", '"$1" & echo pid $!', "sh", str(program)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        said = dict(shell.stdout.readline().split() for _ in range(2))
+        try:
+            yield int(said["port"])
+        finally:
+            os.kill(int(said["pid"]), signal.SIGKILL)
+
+
+def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On a busy machine some five programs take more than the two here, and are named instead.
+    monkeypatch.setattr("cli.probes.background.NAMED", 1000)
+    monkeypatch.setattr("cli.probes.background.NAMED_SHARE", 0.0)
+    # As if looks at all processes took so long that there can be but two.
+    monkeypatch.setattr(machine_module, "_MOST_SHARE", 1e-9)
+    monkeypatch.setattr(machine_module, "_INTERVAL_S", 0.1)
+    monkeypatch.setattr(machine_module, "_MOST_DATABASE_SHARE", 1.0)
+    with ExitStack() as stack:
+        port = stack.enter_context(busy_orphan(tmp_path / "busy-server"))
+        stack.enter_context(busy_orphan(tmp_path / "busy-bee"))
+        own = stack.enter_context(connected(("127.0.0.1", port)))
+        watch = NeighbourWatch([], lambda: [own])
+        began = datetime.now(UTC)
+        watch.start()
+        eventually(lambda: len(watch._uses) >= 4, "looks at the database's processes")
+        watch.stop()
+        report = Report(
+            phases_s={}, environment={}, carried=Carried(next_event=0, stored=None),
+            began_at=began.isoformat(), ended_at=datetime.now(UTC).isoformat(),
+            machines=[Machine(node="n", cpus=2, busy_share=0.5)],
+        )  # fmt: skip
+        watch.complete(report)
+    (machine,) = report.machines
+    assert machine.others_share is not None
+    assert machine.others_share >= machine.others["busy-bee"] > 0
+    assert "busy-server" not in machine.others
+    # And what it used is the database's.
+    assert report.resources is not None
+    assert report.resources.names == ["busy-server"]
+    assert (report.resources.cpu_s or 0) > 0
+    assert (report.resources.memory_peak_bytes or 0) > 1_000_000
+    assert len(report.resources.timeline) >= 3
+    assert (machine.node, machine.busy_share) == ("n", 0.5)
+
+
+def test_what_a_server_used_until_it_ended_is_told() -> None:
+    """As of one whose disk was full: there is nobody to be found at the end of the run."""
+    watch = NeighbourWatch([], list)
+    watch._uses = [
+        Use(
+            100.0 + second,
+            {(7, 50.0): Counters(float(second), 0, 0)} if second < 3 else {},
+            ("busy-server",) if second < 3 else (),
+            1_000_000,
+            {},
+        )
+        for second in range(5)
+    ]
+    began, ended = (datetime.fromtimestamp(at, UTC).isoformat() for at in (100.0, 104.0))
+    report = Report(
+        phases_s={}, environment={}, carried=Carried(next_event=0, stored=None),
+        began_at=began, ended_at=ended,
+    )  # fmt: skip
+    watch.complete(report)
+    assert report.resources is not None
+    assert (report.resources.reason, report.resources.names) == (None, ["busy-server"])
+    assert report.resources.cpu_s == pytest.approx(2.0)
+
+
+def test_a_snapshot_has_this_process_and_its_parent() -> None:
+    own = take_snapshot().processes[os.getpid()]
+    assert own.parent == os.getppid()
+    assert 0 < own.cpu_s < 24 * 3600
+
+
+def test_what_a_process_has_started_is_found_by_it() -> None:
+    script = "sleep 60 & echo $!; wait"
+    with subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        started = int(shell.stdout.readline())
+        found = {one.pid: one.parent for one in read_families([shell.pid, 2**22 + 1])}
+        os.kill(started, signal.SIGKILL)
+    assert found == {shell.pid: os.getpid(), started: shell.pid}
+
+
+def test_a_process_is_read_as_psutil_has_it(tmp_path: Path) -> None:
+    """Whatever its name is."""
+    program = tmp_path / "a (long) name) of 1 2"
+    program.symlink_to("/bin/sleep")
+    with subprocess.Popen([program, "60"]) as process:
+        try:
+            eventually(lambda: psutil.Process(process.pid).name() == program.name, "its name")
+            found = take_snapshot().processes
+        finally:
+            process.kill()
+        assert (found[process.pid].name, found[process.pid].parent) == (program.name, os.getpid())
+    own, known = found[os.getpid()], psutil.Process()
+    assert own.created == pytest.approx(known.create_time(), abs=1.1)
+    assert own.cpu_s == pytest.approx(sum(known.cpu_times()[:2]), abs=1.0)
+    assert own.ended_children_s == pytest.approx(sum(known.cpu_times()[2:4]), abs=1.0)

@@ -1,0 +1,68 @@
+"""What is said of answers that were checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli.render.answers import describe_answers
+from cli.render.tables import describe_durations
+from cli.results.model import Result
+from simulator.contract import Answers, ReadRun, WrongAnswer
+
+
+def result_of(answers: Answers | None, **more: Any) -> Result:
+    return Result.model_validate(
+        {
+            "command": "query", "target": "t", "module": "m", "executor": "local", "runs": [],
+            "started_at": "2026-01-01T00:00:00+00:00", "options": {}, "environment": {},
+            "answers": answers, **more,
+        }
+    )  # fmt: skip
+
+
+WRONG = WrongAnswer(query="a", workers=[0, 1], parameters="all", difference="x is 1 instead of 2")
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (None, None),
+        (Answers(checked=0), "Answers: there were none to check."),
+        (Answers(checked=1200), "Answers: 1,200 checked, all right."),
+        (Answers(checked=5, wrong=[WRONG]), "Answers: 5 checked, 2 of them wrong."),
+        (
+            Answers(checked=0, unchecked=4, reasons={"no": ["a", "b"]}),
+            "Answers: 4 not checked: no.",
+        ),
+        (
+            Answers(checked=1, unchecked=5, reasons={"long": ["a"], "grew": ["b", "c", "d", "e"]}),
+            "Answers: 1 checked, all right; 5 not checked: a (long); b, c, d and 1 more (grew).",
+        ),
+    ],
+)
+def test_how_many_were_checked_and_why_others_were_not(
+    answers: Answers | None, said: str | None
+) -> None:
+    assert describe_answers(result_of(answers)) == said
+
+
+def test_those_of_all_runs_are_added_up() -> None:
+    reads = [
+        ReadRun(
+            workers=1, run=run, valid=True, invalid_reasons=[],
+            answers=Answers(checked=run, unchecked=1, reasons={"grew": ["a"]}),
+        )
+        for run in (1, 2)
+    ]  # fmt: skip
+    found = result_of(None, command="mixed", reads=reads, baseline={"reads": reads[:1]})
+    assert describe_answers(found) == "Answers: 4 checked, all right; 3 not checked: a (grew)."
+
+
+def test_queries_per_second_stand_beside_the_times() -> None:
+    said = describe_durations(result_of(None, fill_level=1000, queries_per_s=12.345))
+    assert said.endswith(
+        "; 1,000 events in the database. All executions together: 12.3 queries per second."
+    )
+    assert describe_durations(result_of(None)).endswith("of each worker.")

@@ -1,0 +1,313 @@
+"""Tables and notes, made from stored results."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cli.render.reads import tabulate_reads_by_query
+from cli.render.tables import (
+    Table,
+    describe_load,
+    format_duration_of_histogram,
+    format_ms,
+    strike,
+    tabulate_inserts,
+    tabulate_queries,
+    tabulate_steps,
+)
+from cli.results.model import InsertSummary, QuerySummary
+from cli.results.statistics import find_unanswered, summarize_inserts
+from cli.results.store import read_result
+from simulator.contract import InsertRun, Queryable, QueryRun
+
+from ...helpers import insert_run
+from ..made import STORED, asked_by_the_clock, inserts, open_loop
+
+
+def stored_inserts(name: str) -> tuple[list[InsertRun], list[InsertSummary]]:
+    result = read_result(STORED / f"{name}.json")
+    runs = [run for run in result.runs if isinstance(run, InsertRun)]
+    summary = [entry for entry in result.summary if isinstance(entry, InsertSummary)]
+    assert runs
+    assert summary
+    return runs, summary
+
+
+def cells(table: str) -> list[list[str]]:
+    """Lines and cells; columns are two or more spaces apart."""
+    return [re.split(r" {2,}", line.strip()) for line in table.splitlines()]
+
+
+def test_insert_table() -> None:
+    runs, summary = stored_inserts("insert")
+    assert cells(tabulate_inserts(runs, summary, terminal=False).text()) == [
+        [
+            "Workers", "Min", "Max", "Avg", "Median", "95% interval", "CV",
+            "p50 ms", "p99 ms", "Client CPU",
+        ],
+        ["1", "10,000", "11,000", "10,500", "10,500", "4,150 to 16,851", "6.7%", "0.1", "2.5",
+         "12%"],
+        ["4", "20,000", "40,000", "30,000", "30,000", "0 to 157,062", "47.1%", "1,234", "56,789",
+         "90% bound"],
+        ["8", "~~50,000~~", "~~50,000~~", "~~50,000~~", "-", "-", "-", "-", "-", "-"],
+        ["12", "-", "-", "-", "-", "-", "-", "-", "-", "-"],
+    ]  # fmt: skip
+
+
+def test_a_table_wider_than_the_terminal_goes_on_below() -> None:
+    """Each part begins with what the row is of, and no line is wider; nothing is left out."""
+    runs, summary = stored_inserts("insert")
+    table = tabulate_inserts(runs, summary, terminal=True)
+    whole = table.text()
+    assert table.text(width=200) == whole
+    parts = table.text(width=60).split("\n\n")
+    assert len(parts) == 2
+    shown = [[re.sub(r"\x1b\[\d+m", "", line) for line in part.splitlines()] for part in parts]
+    assert max(len(line) for lines in shown for line in lines) <= 60
+    assert [line.split()[0] for line in shown[1]] == ["Workers", "1", "4", "8", "12"]
+    again = [a + b[1:] for a, b in zip(*map(cells, parts), strict=True)]
+    assert again == cells(whole)
+
+
+def test_an_open_loop_shows_what_was_offered_and_that_its_times_are_response_times() -> None:
+    result = open_loop({1: [990.0, 1010.0], 2: [800.0]})
+    for run in result.insert_runs[2:]:
+        assert run.offered is not None
+        run.offered.saturated = True
+    table = tabulate_inserts(result.insert_runs, result.insert_summary, terminal=False)
+    assert cells(table.text()) == [
+        ["Workers", "Offered/s", "Achieved/s", "Response p50 ms", "p99 ms", "Service p99", "Client CPU"],
+        ["1", "1,000", "1,000", "1.5", "5", "1.25", "20%"],
+        ["2", "1,000", "800 saturated", "1.5", "4", "1.25", "10%"],
+    ]  # fmt: skip
+    assert describe_load(result.settings.load) == (
+        "Open loop: response times run from when a request was due, service times from when it was sent,"
+        " both in ms; of the slowest run. The first 1 s (warm-up) are in no figure."
+    )
+    assert describe_load(inserts({1: [1.0]}).settings.load) is None
+
+
+def test_what_was_offered_is_by_the_time_in_which_it_was_due() -> None:
+    """By a number of events, of which the database did half as many per second as were due."""
+    result = open_loop({1: [500.0]}, saturated=True, due=10_000, due_s=10.0)
+    table = tabulate_inserts(result.insert_runs, result.insert_summary, terminal=False)
+    assert cells(table.text())[1][1:3] == ["1,000", "500 saturated"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.1234, "0.123"), (99.96, "100"), (999.4, "999"), (999.6, "1,000")]
+)
+def test_milliseconds_have_three_digits_and_no_exponent(value: float, shown: str) -> None:
+    assert format_ms(value) == shown
+
+
+def test_an_open_loops_table_fits_a_hundred_columns() -> None:
+    result = open_loop({16: [412_345.0, 1_000.0]}, rate_per_s=500_000.0, saturated=True)
+    table = tabulate_inserts(result.insert_runs, result.insert_summary, terminal=False)
+    assert max(map(len, table.text().splitlines())) <= 100
+
+
+def test_an_open_loops_invalid_runs_and_steps() -> None:
+    result = open_loop({1: [990.0]}, saturated=True)
+    (run,) = result.insert_runs
+    steps = tabulate_steps([run], terminal=False)
+    assert cells(steps.text())[1][:3] == ["0", "1,000", "990 saturated"]
+    run.valid = False
+    table = tabulate_inserts([run], [], terminal=False)
+    assert cells(table.text())[1] == ["1", "1,000", "~~990~~", "-", "-", "-", "-"]
+
+
+def test_what_can_be_queried_later_is_shown_where_there_is_such_a_thing() -> None:
+    runs = [
+        insert_run(workers=workers, run=run, queryable=queryable)
+        for workers, run, queryable in (
+            (1, 1, Queryable(lag_s=3.0, events_per_s=200.0)),
+            (1, 2, Queryable(lag_s=298.04, events_per_s=3.3)),
+            (4, 1, None),
+        )
+    ]
+    for table in (
+        tabulate_inserts(runs, summarize_inserts(runs, by_fill_level=False), terminal=False),
+        tabulate_steps([runs[1], runs[2]], terminal=False),
+    ):
+        found = cells(table.text())
+        head = next(line for line in found if "Lag s" in line)
+        assert head[-2:] == ["Queryable/s", "Lag s"]
+        assert [line[-2:] for line in found[found.index(head) + 1 :]] == [
+            ["3", "298.0"],
+            ["-", "-"],
+        ]
+
+
+def test_metrics_are_shown_where_an_event_has_several() -> None:
+    runs = [
+        insert_run(run=1, metrics_per_s=5000.0),
+        insert_run(run=2, inserts_per_s=700.0, metrics_per_s=7000.0),
+        insert_run(run=3, inserts_per_s=900.0, metrics_per_s=9000.0, valid=False),
+        insert_run(run=1, workers=8, inserts_per_s=900.0, metrics_per_s=9000.0, valid=False),
+    ]
+    table = tabulate_inserts(runs, summarize_inserts(runs, by_fill_level=False), terminal=False)
+    assert [line[-1] for line in cells(table.text())] == ["Metrics/s", "6,000", "-"]
+    one = [insert_run(metrics_per_s=500.0)]
+    table = tabulate_inserts(one, summarize_inserts(one, by_fill_level=False), terminal=False)
+    assert "Metrics/s" not in table.text()
+
+
+def test_invalid_figures_are_struck_through() -> None:
+    """By the terminal where there is one, else as in Markdown."""
+    runs, summary = stored_inserts("insert")
+    shown = tabulate_inserts(runs, summary, terminal=True).text()
+    assert "\x1b[9m50,000\x1b[29m" in shown
+    assert "~~" not in shown
+    # Valid ones are not.
+    assert "\x1b[9m10,000" not in shown
+    assert strike("5", terminal=True) == "\x1b[9m5\x1b[29m"
+    assert strike("5", terminal=False) == "~~5~~"
+
+
+def test_steps_table() -> None:
+    runs, _ = stored_inserts("steps")
+    shown = tabulate_steps(runs, terminal=False).text().splitlines()
+    assert [line[:2] for line in cells("\n".join(shown))] == [
+        ["Level", "Inserts/s"],
+        # To tens, as published.
+        ["0", "182,620"],
+        ["2,000", "~~181,920~~"],
+        ["4,000", "10"],
+    ]
+    terminal = tabulate_steps(runs, terminal=True).text()
+    assert "\x1b[9m181,920\x1b[29m" in terminal
+
+
+def test_a_step_without_a_figure() -> None:
+    failed = InsertRun(workers=1, run=1, fill_level=5, valid=False, invalid_reasons=["x"])
+    assert cells(tabulate_steps([failed], terminal=False).text())[1][:2] == ["5", "-"]
+
+
+def test_query_table() -> None:
+    result = read_result(STORED / "query.json")
+    summary = [entry for entry in result.summary if isinstance(entry, QuerySummary)]
+    runs = [run for run in result.runs if isinstance(run, QueryRun)]
+    failed = find_unanswered(runs)
+    assert failed == ["temperature-stats"]
+    assert cells(tabulate_queries(summary, failed, unasked=["unasked"]).text()) == [
+        ["Query", "Min", "Max", "Avg", "Median", "95% interval", "p95", "Cold", "Rows", "Runs"],
+        ["count-events", "0.2500", "0.7500", "0.5000", "0.5000", "-", "0.7250",
+         "0.5000", "1", "2"],
+        ["newest-per-device", "2.0000", "2.0000", "2.0000", "2.0000", "-", "2.0000", "2.0000",
+         "16", "1"],
+        ["temperature-stats", "failed", *["-"] * 8],
+        ["unasked", *["-"] * 9],
+    ]  # fmt: skip
+
+
+def test_queries_from_a_histogram_have_the_three_digits_that_it_knows() -> None:
+    reads = asked_by_the_clock().reads
+    _, fast, slow = cells(tabulate_reads_by_query(reads).text())
+    assert (fast[1], slow[1], slow[2]) == ("0.0100", "1.00", "2.00")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0, "0.0000"),
+        (0.00123, "0.0012"),
+        (0.12345, "0.123"),
+        (0.99999, "1.00"),
+        (1234.5, "1,230"),
+    ],
+)
+def test_seconds_from_a_histogram(seconds: float, shown: str) -> None:
+    assert format_duration_of_histogram(seconds) == shown
+
+
+def test_cost_is_shown_where_it_is_known() -> None:
+    runs, summary = stored_inserts("insert")
+    rows = cells(tabulate_inserts(runs, summary, terminal=False, cost_per_hour=0.5).text())
+    assert rows[0][-1] == "Cost/million"
+    # Of 10,500.2 inserts/s for an hour, by half a unit of money.
+    assert rows[1][-1] == "0.013"
+    assert rows[3][-1] == "-"
+    steps, _ = stored_inserts("steps")
+    rows = cells(tabulate_steps(steps, terminal=False, cost_per_hour=2.0).text())
+    # 2 ÷ (182,624.9 inserts/s × 3,600 s).
+    assert rows[1][-1] == "0.0030"
+    assert rows[2][-1] == "-"
+
+
+def test_markdown() -> None:
+    table = Table(["Query", "A"], [["a|b", 1], ["c", 22]])
+    lines = table.text(markdown=True).splitlines()
+    assert [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines[2:]] == [
+        ["a\\|b", "1"],
+        ["c", "22"],
+    ]
+
+
+def test_no_runs() -> None:
+    assert tabulate_inserts([], [], terminal=False).text() == "no runs"
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "shown"),
+    [(0.012345, "0.0123"), (1.0, "1"), (99.96, "100"), (1500.4, "1,500"), (123_456.0, "123,456")],
+)
+def test_latencies_have_three_digits_and_no_exponent(milliseconds: float, shown: str) -> None:
+    run = insert_run()
+    assert run.latency_ms is not None
+    run.latency_ms.p50 = run.latency_ms.p99 = milliseconds
+    row = cells(tabulate_steps([run], terminal=False).text())[1]
+    assert row[2:4] == [shown, shown]
+
+
+def test_details_are_those_of_the_slowest_run() -> None:
+    """An average over runs would hide it."""
+    slow, quick = insert_run(), insert_run()
+    assert slow.latency_ms is not None
+    assert slow.client is not None
+    slow.latency_ms.p50, slow.latency_ms.p99, slow.client.cpu_share = 7.0, 70.0, 0.01
+    runs = [quick, slow, insert_run()]
+    row = cells(tabulate_inserts(runs, summarize_inserts(runs, False), terminal=False).text())[1]
+    assert row[-3:] == ["7", "70", "12%"]
+
+
+def test_invalid_runs_enter_no_figure() -> None:
+    """Neither rates nor percentiles, nor what was queryable: an invalid run may be slow or fast for a
+    reason that is not the database's."""
+    good, bad = insert_run(run=1), insert_run(run=2, valid=False)
+    bad.queryable = Queryable(lag_s=99.0, events_per_s=1.0)
+    good.queryable = Queryable(lag_s=1.0, events_per_s=400.0)
+    assert bad.latency_ms is not None
+    assert bad.client is not None
+    bad.latency_ms.p99, bad.client.cpu_share, bad.client.bound = 9999.0, 1.0, True
+    alone, both = (
+        tabulate_inserts(runs, summarize_inserts(runs, False), terminal=False).rows
+        for runs in ([good], [good, bad])
+    )
+    assert alone == both
+    (step,) = tabulate_steps([bad], terminal=False).rows
+    assert list(step)[2:] == ["-"] * 5
+
+
+def test_a_text_that_is_too_wide_ends_between_words() -> None:
+    table = Table(
+        ["Name", "Value"], [["options", "shared_buffers and work_mem " * 8]], ("Name", "Value")
+    )
+    for width in (60, 100):
+        shown = table.text(width=width).splitlines()
+        assert max(map(len, shown)) <= width
+        assert len(shown) > 3
+        words = " ".join(shown[1:]).replace("options", "").split()
+        assert words == ["shared_buffers", "and", "work_mem"] * 8
+    assert len(table.text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_the_table_of_inserts_fits_the_terminal(width: int) -> None:
+    result = read_result(STORED.parents[2] / "img" / "results" / "demo-insert.json")
+    table = tabulate_inserts(result.insert_runs, result.insert_summary, terminal=True)
+    lines = table.text(width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert all(line.split()[0] == "Workers" for line in lines if "Workers" in line)
