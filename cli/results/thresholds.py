@@ -55,7 +55,11 @@ def parse_threshold(text: str) -> Threshold:
         raise ConfigError(f"--fail-if {text!r}: {metric} is none of {known}, query:NAME")
     relative = unit == "base"
     amount = parse_amount(number if relative else number + unit)
-    value = parse_duration_ms(number + unit) if _is_time(metric) and not relative else amount
+    value = (
+        parse_duration_ms(number.replace(",", "") + unit)
+        if _is_time(metric) and not relative
+        else amount
+    )
     if value is None:
         example = f"{metric} {sign} 50ms" if _is_time(metric) else f"{metric} {sign} 20k"
         share = "0.95" if "<" in sign else "1.1"

@@ -22,7 +22,9 @@ ENTRY_POINTS = "iot_database_benchmark.modules"
 def _own_names() -> frozenset[str]:
     """Names of the folders next to this file."""
     return frozenset(
-        found.name for found in iter_modules(__path__) if found.ispkg and found.name != "shared"
+        found.name
+        for found in iter_modules(__path__)
+        if found.ispkg and not found.name.startswith("_")
     )
 
 
