@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo install test test-images e2e lint image bench example pictures clean
+.PHONY: demo install test test-fast check test-images e2e lint image bench example pictures clean
 
 # An insert sweep and the five queries, against a PostgreSQL that comes with the Python packages.
 demo: $(VENV)/demo
@@ -20,6 +20,15 @@ install: $(VENV)/tool
 # All tests that need nothing but Python. Database servers come from variables such as POSTGRES_DSN.
 test: $(VENV)/development
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not cluster"
+
+# The pure parts alone: a minute at most, before each commit. `check` is all that can be known so soon.
+test-fast: $(VENV)/development
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not cluster" $(FAST)
+
+check: lint test-fast
+
+FAST = tests/cli/results tests/cli/render tests/cli/campaign tests/cli/experiments tests/cli/faults \
+    tests/cli/probes tests/simulator tests/test_docs.py
 
 # The contract suite on the official images of tests/compose.yaml, for which Docker is needed: all
 # systems one after another, or SYSTEMS="timescaledb cockroachdb".
@@ -46,6 +55,7 @@ image:
 lint: $(VENV)/development
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 
 # What the tool itself costs, each as a ratio measured in one run, and how far its verdicts hold.

@@ -16,9 +16,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.documents import DocumentError, read_yaml
+from simulator.documents import DocumentError, merge_values, read_yaml
 
-from .config import merge_values
 from .errors import ConfigError, RunFailed
 from .installation import shipped
 from .processes import run_program

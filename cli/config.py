@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from simulator.documents import DocumentError, read_yaml
+from simulator.documents import DocumentError, merge_values, read_yaml
 from simulator.errors import OptionError, did_you_mean, unknown_option
 from simulator.workloads import workload_names
 
@@ -333,17 +333,6 @@ def chart_keys() -> list[str]:
     """The keys of the chart's values that a config file may set: all but `run`."""
     _, values = read_yaml(shipped("deployment") / "values.yaml")
     return [key for key in values if key != "run"]
-
-
-def merge_values(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, key by key, as helm merges values."""
-    result = dict(below)
-    for key, value in above.items():
-        if isinstance(value, dict) and isinstance(result.get(key), dict):
-            result[key] = merge_values(result[key], value)
-        else:
-            result[key] = value
-    return result
 
 
 def load_config(path: Path) -> Config:

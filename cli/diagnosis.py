@@ -17,7 +17,7 @@ from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
 from .config import ExecutorName, load_config
 from .errors import EXIT_FAILED, CliError, ConfigError, RunFailed
 from .experiments.context import make_settings
-from .experiments.session import Request, open_session
+from .experiments.session import CommonOptions, open_session
 from .output import say
 from .plan import check_workload
 from .signals import Interrupts
@@ -70,7 +70,7 @@ class Finding:
     remedy: str = ""
 
 
-def diagnose(request: Request, interrupts: Interrupts) -> int:
+def diagnose(request: CommonOptions, interrupts: Interrupts) -> int:
     """Print each check's outcome; the exit status. The request may be without a target.
 
     ConfigError if the workload is wrong, or the module can't store it.
@@ -242,7 +242,7 @@ def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
     return Finding(name, True, "a collector and a worker found each other")
 
 
-def check_database(request: Request, interrupts: Interrupts) -> Finding:
+def check_database(request: CommonOptions, interrupts: Interrupts) -> Finding:
     """A run of one worker that connects to the database and changes nothing."""
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(replace(request, output=Path(folder)))

@@ -9,7 +9,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simulator.contract import Mark, Report, Undone
+    from simulator.contract import Mark, Report, SkippedFault
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -30,7 +30,7 @@ class RunFailed(CliError):
 
     exit_code = EXIT_FAILED
     marks: Sequence[Mark] = ()
-    undone: Sequence[Undone] = ()
+    undone: Sequence[SkippedFault] = ()
     """What was done to the database in the run, and what was to be done and wasn't."""
 
 

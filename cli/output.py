@@ -30,7 +30,7 @@ def say(text: str = "") -> None:
     _print(_make_safe(text), sys.stdout)
 
 
-def say_prose(text: str) -> None:
+def print_prose(text: str) -> None:
     """Print sentences to standard output: on a terminal their lines end between words."""
     say(wrap_lines(text, terminal_width()))
 
@@ -188,7 +188,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file, as a whole or not at all. RunFailed if it can't be."""
     try:
         if path.exists() and os.path.samestat(path.stat(), os.fstat(1)):
-            _say_content(content)  # /dev/stdout, whatever that is connected to
+            _render_lines(content)  # /dev/stdout, whatever that is connected to
             return
         encoded = content if isinstance(content, bytes) else content.encode()
         if path.exists() and not path.is_file():
@@ -210,7 +210,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
         raise RunFailed(f"can't write {path}: {explain(error)}") from error
 
 
-def _say_content(content: str | bytes) -> None:
+def _render_lines(content: str | bytes) -> None:
     if isinstance(content, str):
         _print(content, sys.stdout)
     else:

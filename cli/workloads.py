@@ -24,7 +24,7 @@ _ENDINGS = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenWorkload:
     """A workload and where it comes from."""
 
     kind: type[Workload]
@@ -34,14 +34,14 @@ class Chosen:
     """As it was named."""
 
 
-def choose_workload(given: str, config: Config | None) -> Chosen:
+def choose_workload(given: str, config: Config | None) -> ChosenWorkload:
     """What `--workload` names; ConfigError, which says where, if there is none or it is wrong."""
     if config is not None and given in config.workload_names:
         definition = config.workload_definition(given)
-        return Chosen(load_workload(given, definition), definition)
+        return ChosenWorkload(load_workload(given, definition), definition)
     try:
         if given in workload_names():
-            return Chosen(load_workload(given))
+            return ChosenWorkload(load_workload(given))
         if Path(given).is_file() or given.endswith(_ENDINGS):
             return _read_file(given)
     except OptionError as error:
@@ -53,11 +53,11 @@ def choose_workload(given: str, config: Config | None) -> Chosen:
     )
 
 
-def _read_file(given: str) -> Chosen:
+def _read_file(given: str) -> ChosenWorkload:
     from simulator.workloads.yaml_source import read_document
 
     definition = read_document(Path(given).expanduser(), taken=workload_names())
-    return Chosen(load_workload(definition["name"], definition), definition, given)
+    return ChosenWorkload(load_workload(definition["name"], definition), definition, given)
 
 
 def find_config(file: Path) -> Config | None:
@@ -107,7 +107,7 @@ def make_workload(given: str, config: Config | None, pairs: Sequence[str], seed:
 
 
 def complete_data(
-    data: DataSet, chosen: Chosen, options: WorkloadOptions, existing: bool
+    data: DataSet, chosen: ChosenWorkload, options: WorkloadOptions, existing: bool
 ) -> DataSet:
     """The data set with a workload, whose first event has this time if it begins now.
 

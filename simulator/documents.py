@@ -10,7 +10,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +259,17 @@ def _check_events(text: str, kind: type[yaml.SafeLoader]) -> None:
             size += sizes.get(event.anchor or "", 0)
         if size > MOST_EXPANDED:
             raise DocumentError("there are too many parts, or aliases of too large ones", line)
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+def merge_values(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` over `below`, key by key, as helm merges values."""
+    result = dict(below)
+    for key, value in above.items():
+        if isinstance(value, dict) and isinstance(result.get(key), dict):
+            result[key] = merge_values(result[key], value)
+        else:
+            result[key] = value
+    return result

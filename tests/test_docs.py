@@ -56,6 +56,23 @@ def test_the_readme_is_a_front_page() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 250
 
 
+@pytest.mark.parametrize("page", ["glossary.md", "twelve-files.md"])
+def test_what_pages_point_at_in_the_code_is_there(page: str) -> None:
+    """`file::name`: the file defines the name; `file`: it is there."""
+    text = (ROOT / "docs" / page).read_text()
+    places = re.findall(r"`((?:cli|simulator)/[\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(places) >= 12
+    for file, name in places:
+        code = (ROOT / file).read_text()
+        assert not name or re.search(rf"^(class|def) {name}\b", code, re.MULTILINE), (file, name)
+
+
+def test_the_glossary_has_each_term_once() -> None:
+    terms = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    terms = [term for term in terms if term not in ("term", "---")]
+    assert 60 <= len(terms) == len(set(terms)) <= 80
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=IDS)
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", document.read_text()):

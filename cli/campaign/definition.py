@@ -260,7 +260,7 @@ class Definition(_Part):
 
     @field_validator("steps")
     @classmethod
-    def _tell_steps_apart(cls, steps: Sequence[Step]) -> Sequence[Step]:
+    def _number_steps(cls, steps: Sequence[Step]) -> Sequence[Step]:
         names = [step.name for step in steps]
         for name in names:
             _check_name(name)

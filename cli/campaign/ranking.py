@@ -18,7 +18,7 @@ from ..results.place import Place
 from ..results.statistics import Ratio
 from .samples import (
     CAPACITY,
-    Measured,
+    CandidateFigures,
     collect_measured,
     estimate_speed,
     list_common,
@@ -96,7 +96,7 @@ def rank_candidates(
     )
 
 
-def tell_clients(step: str, measured: Mapping[str, Sequence[Result]]) -> Ranking:
+def describe_client_costs_of(step: str, measured: Mapping[str, Sequence[Result]]) -> Ranking:
     """What official clients cost each candidate; a database isn't better for a slower client."""
     title = "What official clients cost beside the lean path"
     lines = [
@@ -145,7 +145,7 @@ class Rank:
         return f"{self.best}." if self.best == self.worst else f"{self.best} to {self.worst}."
 
 
-def find_ranks(measured: Mapping[str, Measured]) -> list[Rank]:
+def find_ranks(measured: Mapping[str, CandidateFigures]) -> list[Rank]:
     """The ranks of candidates that have figures, the fastest first. A pair is decided by the interval of the
     ratio of their speeds, over all that both have measured; those that are alike share a rank."""
     error = _share_error(len(measured))
@@ -181,7 +181,7 @@ def _is_faster(ratio: Ratio | None) -> bool:
     )
 
 
-def _list_ranks(measured: Mapping[str, Measured]) -> list[str]:
+def _list_ranks(measured: Mapping[str, CandidateFigures]) -> list[str]:
     """A line for each candidate: rank, figure, and how it compares with the first."""
     ranks = find_ranks(measured)
     lines = []
@@ -194,12 +194,12 @@ def _list_ranks(measured: Mapping[str, Measured]) -> list[str]:
     return lines
 
 
-def _list_figures(measured: Mapping[str, Measured]) -> list[str]:
+def _list_figures(measured: Mapping[str, CandidateFigures]) -> list[str]:
     """The same of a single repetition, in the file's order."""
     return [f"{name}: {_describe_figures(own)}." for name, own in measured.items()]
 
 
-def _compare_with(head: str, base: Measured, own: Measured, candidates: int) -> str:
+def _compare_with(head: str, base: CandidateFigures, own: CandidateFigures, candidates: int) -> str:
     error = _share_error(candidates)
     ratio = estimate_speed(own, base, error)
     if ratio is None:
@@ -228,7 +228,7 @@ def _count_places(places: Sequence[Place]) -> str:
     return f"{len(places)} {'queries' if queries else 'figures'}"
 
 
-def _describe_doubt(own: Measured, base: Measured, ratio: Ratio) -> str:
+def _describe_doubt(own: CandidateFigures, base: CandidateFigures, ratio: Ratio) -> str:
     """Why it is undecided."""
     apart = f"{format_factor(max(ratio.value, 1 / ratio.value))} times apart"
     counts = sorted({len(own.samples), len(base.samples)})
@@ -241,7 +241,7 @@ def _describe_doubt(own: Measured, base: Measured, ratio: Ratio) -> str:
     return ", ".join(parts)
 
 
-def _describe_figures(measured: Measured) -> str:
+def _describe_figures(measured: CandidateFigures) -> str:
     """The highest rate, or else the first few times: means over the samples; and what gave none."""
     means = {place: fmean(values) for place, values in measured.pool().items()}
     rates = {place: mean for place, mean in means.items() if not place.has_times}
@@ -265,7 +265,7 @@ def _describe_figures(measured: Measured) -> str:
     return f"{text} in {len(measured.samples)} of {measured.repetitions} repetitions ({missing})"
 
 
-def _describe_missing(measured: Measured) -> str:
+def _describe_missing(measured: CandidateFigures) -> str:
     """The repetitions that gave no figure, and why."""
     parts = []
     if measured.failed:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..errors import EXIT_FAILED, RunFailed
-from ..output import say, say_prose, write_whole
+from ..output import print_prose, say, write_whole
 from ..render.figure import Figure
 from ..render.report import make_report
 from ..results.model import Result
 from ..results.store import StoredResult
 from .campaign import Campaign
 from .plan import Candidate, Job
-from .ranking import Ranking, rank_candidates, tell_clients
+from .ranking import Ranking, describe_client_costs_of, rank_candidates
 from .ranking_figure import draw_ranking
 from .scaling import Scaling, find_scaling
 
@@ -54,7 +54,7 @@ def write_report(campaign: Campaign) -> dict[str, StoredResult]:
         for ranking in rankings:
             say(f"\n{ranking.title}")
             for line in ranking.lines:
-                say_prose(line)
+                print_prose(line)
         say(f"\nReport: {folder.report}\nResults: {folder.results}")
     return done
 
@@ -85,7 +85,7 @@ def rank(campaign: Campaign, done: Mapping[str, StoredResult]) -> list[Ranking]:
     for step in campaign.definition.steps:
         results = _name_candidates(_collect(campaign, done, step.name))
         if step.command == "clients":
-            found.append(tell_clients(step.name, results))
+            found.append(describe_client_costs_of(step.name, results))
         elif len(results) > 1:
             failed = _count_failed(campaign, done, step.name)
             found.append(rank_candidates(step.name, results, campaign.definition.repeats, failed))

@@ -16,11 +16,11 @@ from simulator.units import format_count, format_span
 from ..errors import CliError, ConfigError, RunFailed
 from ..exclusion.addresses import list_claims
 from ..exclusion.claims import Holding, claim_databases
-from ..experiments.experiment import Prepared, only_prepare
+from ..experiments.experiment import CheckedExperiment, check_only
 from ..install.work import Consent
-from ..live.serving import LiveWish, note_job, note_time_left, plan_jobs, serve_live
+from ..live.serving import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
 from ..live.state import JobState
-from ..output import note, say, say_prose, terminal_width
+from ..output import note, print_prose, say, terminal_width
 from ..render.tables import Table
 from ..signals import Interrupted
 from .allowing import allow_commands, list_commands
@@ -36,15 +36,15 @@ _SEARCHES = ("capacity", "tune")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def prepare(campaign: Campaign) -> dict[str, Prepared]:
+def prepare(campaign: Campaign) -> dict[str, CheckedExperiment]:
     """Job -> what it would make; ConfigError if one can't be made as asked for. Nothing is started."""
-    found: dict[tuple[str, ...], Prepared] = {}
+    found: dict[tuple[str, ...], CheckedExperiment] = {}
     for job in campaign.jobs:
         key = (job.command, *job.arguments)
         if key in found:
             continue
         try:
-            with only_prepare() as prepared:
+            with check_only() as prepared:
                 campaign.run(job)
         except click.ClickException as error:
             text = error.format_message()
@@ -59,7 +59,7 @@ def prepare(campaign: Campaign) -> dict[str, Prepared]:
     return jobs
 
 
-def _refuse_secrets(campaign: Campaign, job: Job, prepared: Prepared) -> None:
+def _refuse_secrets(campaign: Campaign, job: Job, prepared: CheckedExperiment) -> None:
     """The plan is kept, and shown, as it is."""
     session = prepared.session
     secret = {n for n, field in session.module.options_model.model_fields.items() if not field.repr}
@@ -96,10 +96,12 @@ def show_plan(campaign: Campaign) -> None:
     say(Table(["No.", *left_of], rows, left_of).text(width=terminal_width()))
     for command in list_commands(one.session for one in prepared.values()):
         say(f"runs on this machine: {command}")
-    say_prose(describe_time(left, prepared, campaign))
+    print_prose(describe_time(left, prepared, campaign))
 
 
-def describe_time(jobs: Sequence[Job], prepared: Mapping[str, Prepared], campaign: Campaign) -> str:
+def describe_time(
+    jobs: Sequence[Job], prepared: Mapping[str, CheckedExperiment], campaign: Campaign
+) -> str:
     """How long these jobs take, as far as that can be said before them."""
     found = estimate_campaign(jobs, prepared, campaign)
     most = " at most" if any(job.command in _SEARCHES for job in jobs) else ""
@@ -114,7 +116,7 @@ def describe_time(jobs: Sequence[Job], prepared: Mapping[str, Prepared], campaig
 
 
 def estimate_campaign(
-    left: Sequence[Job], prepared: Mapping[str, Prepared], campaign: Campaign
+    left: Sequence[Job], prepared: Mapping[str, CheckedExperiment], campaign: Campaign
 ) -> Estimate:
     """How long these jobs still take, by those that were measured where there are such."""
     modelled = {
@@ -131,7 +133,7 @@ def run_campaign(
     consent: Consent,
     stop_on_error: bool,
     debug: bool,
-    live: LiveWish | None = None,
+    live: LiveOptions | None = None,
     allow_run: bool = False,
 ) -> int:
     """Run what is left, and report; the exit status. `allow_run`: the file's commands may be run unasked."""
@@ -156,11 +158,11 @@ def run_campaign(
             if (to_install or installer.present) and not installer.check(consent, campaign.jobs):
                 return 0
             folder.keep_plan(campaign.file, campaign.definition, targets, campaign.turns)
-            course = _Course(campaign, installer, holding, stop_on_error, debug, prepared)
+            course = _CampaignRun(campaign, installer, holding, stop_on_error, debug, prepared)
             try:
                 course.run()
             except (Interrupted, RunFailed) as end:
-                _tell_left(end, installer)
+                _show_time_left(end, installer)
                 if isinstance(end, Interrupted):
                     with campaign.interrupts.shield():
                         write_report(campaign)
@@ -168,7 +170,7 @@ def run_campaign(
         return report_campaign(campaign, installer.left)
 
 
-def _tell_left(end: Interrupted | RunFailed, installer: Installer) -> None:
+def _show_time_left(end: Interrupted | RunFailed, installer: Installer) -> None:
     """What is still there, and how to go on."""
     left = f"; {installer.present} is left installed" if installer.present else ""
     if isinstance(end, Interrupted):
@@ -177,7 +179,7 @@ def _tell_left(end: Interrupted | RunFailed, installer: Installer) -> None:
         note(f"{left.removeprefix('; ')}: the same command goes on with it")
 
 
-class _Course:
+class _CampaignRun:
     """A campaign under way."""
 
     def __init__(
@@ -187,7 +189,7 @@ class _Course:
         holding: Holding,
         stop_on_error: bool,
         debug: bool,
-        prepared: Mapping[str, Prepared],
+        prepared: Mapping[str, CheckedExperiment],
     ) -> None:
         self._campaign = campaign
         self._prepared = prepared
@@ -237,7 +239,7 @@ class _Course:
             self._holding.check()
             if place or not first:
                 time.sleep(self._campaign.definition.settle)
-            self._tell_time(f"job {number + place + 1} of {len(self._campaign.names)}: {job.name}")
+            self._show_time(f"job {number + place + 1} of {len(self._campaign.names)}: {job.name}")
             note_job(job.name, JobState.RUNNING)
             why = self._installer.provide(job)
             began = time.monotonic()
@@ -253,7 +255,7 @@ class _Course:
             return False
         return True
 
-    def _tell_time(self, text: str) -> None:
+    def _show_time(self, text: str) -> None:
         """Say what comes, and how long all that is left takes, as far as it is known by now."""
         found = estimate_campaign(self._left, self._prepared, self._campaign)
         open_runs = " and what takes until its last event or query" if found.open_runs else ""

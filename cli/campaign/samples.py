@@ -23,7 +23,7 @@ CAPACITY = Place(capacity=True)
 
 
 @dataclass(frozen=True)
-class Measured:
+class CandidateFigures:
     """What a candidate has measured in a step."""
 
     samples: Sequence[Samples]
@@ -76,13 +76,13 @@ def _find_speed(place: Place, values: Sequence[float]) -> float:
     return 1 / mean if place.has_times else mean
 
 
-def list_common(one: Measured, other: Measured) -> list[Place]:
+def list_common(one: CandidateFigures, other: CandidateFigures) -> list[Place]:
     """Where every repetition of both has figures."""
     first, *others = [*one.samples, *other.samples]
     return [place for place in first if all(place in samples for samples in others)]
 
 
-def estimate_speed(own: Measured, base: Measured, error: float) -> Ratio | None:
+def estimate_speed(own: CandidateFigures, base: CandidateFigures, error: float) -> Ratio | None:
     """How many times as fast the first is, over all places at which both have figures; None without any.
 
     Bounds count as bounds: what a search shows at least says nothing of what the database can't do. A
@@ -105,7 +105,7 @@ def estimate_speed(own: Measured, base: Measured, error: float) -> Ratio | None:
 
 def collect_measured(
     results: Sequence[Result], failed: int = 0, only_times: bool = False
-) -> Measured:
+) -> CandidateFigures:
     """What the results of a candidate's repetitions have measured. `failed`: repetitions without a result;
     `only_times`: rates were given, and are no speeds."""
     found: list[Samples] = []
@@ -127,7 +127,7 @@ def collect_measured(
         else:
             failed += not own
         found += [own] if own else []
-    return Measured(found, bounds, precision, failed, none_below)
+    return CandidateFigures(found, bounds, precision, failed, none_below)
 
 
 def _collect(result: Result) -> Samples:
@@ -140,8 +140,8 @@ def _collect(result: Result) -> Samples:
 
 
 def take_best_workers(
-    measured: Mapping[str, Measured],
-) -> tuple[dict[str, Measured], dict[str, int]]:
+    measured: Mapping[str, CandidateFigures],
+) -> tuple[dict[str, CandidateFigures], dict[str, int]]:
     """If not all have inserted by the same worker counts: of each only its fastest, all at one place, so that
     they compare; and which that is."""
     speeds = {name: _find_speeds(one) for name, one in measured.items()}
@@ -164,7 +164,7 @@ def take_best_workers(
     return moved, best
 
 
-def _find_speeds(measured: Measured) -> dict[int, float]:
+def _find_speeds(measured: CandidateFigures) -> dict[int, float]:
     """Worker count -> mean rate, or where rates were given how fast it responds."""
     rates: dict[int, list[float]] = {}
     responses: dict[int, list[float]] = {}

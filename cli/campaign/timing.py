@@ -12,7 +12,7 @@ from .plan import Job
 
 
 @dataclass(frozen=True)
-class Around:
+class JobOverhead:
     """What is around a run's window, in seconds, at most on a machine that isn't idle."""
 
     job_s: float
@@ -23,9 +23,9 @@ class Around:
     """On top for each worker."""
 
 
-AROUND = {
-    ExecutorName.LOCAL: Around(5.0, 3.0, 0.3),
-    ExecutorName.KUBERNETES: Around(10.0, 15.0, 0.5),
+JOB_OVERHEADS = {
+    ExecutorName.LOCAL: JobOverhead(5.0, 3.0, 0.3),
+    ExecutorName.KUBERNETES: JobOverhead(10.0, 15.0, 0.5),
 }
 VERIFY_SHARE = 0.1
 """Counting what was stored takes this share of the window, since it is about what was inserted."""
@@ -44,11 +44,11 @@ class Estimate:
 
 def model_job(loads: Sequence[Load], prefill: int, executor: ExecutorName) -> Estimate:
     """How long a job takes by the loads of its runs: rather too long than too short."""
-    around = AROUND[executor]
-    known_s = around.job_s
+    overhead = JOB_OVERHEADS[executor]
+    known_s = overhead.job_s
     for load in loads:
         known_s += (load.duration_s or 0.0) * (1 + VERIFY_SHARE) + prefill / FILL_PER_S
-        known_s += around.run_s + load.workers * around.worker_s
+        known_s += overhead.run_s + load.workers * overhead.worker_s
     return Estimate(known_s, sum(load.duration_s is None for load in loads))
 
 

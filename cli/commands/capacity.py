@@ -25,7 +25,7 @@ from .options import (
 from .values import Share
 
 if TYPE_CHECKING:
-    from ..experiments.capacity.state import Quest
+    from ..experiments.capacity.state import CapacityRequest
     from ..results.capacity import CapacityLimit
 
 STEP_S = 30.0
@@ -137,9 +137,9 @@ def capacity(ctx: click.Context, /, **given: Any) -> None:
     ctx.exit(run_capacity(make_quest(given), request_of(given), told, ctx.obj))
 
 
-def make_quest(given: dict[str, Any]) -> Quest:
+def make_quest(given: dict[str, Any]) -> CapacityRequest:
     """What is asked for, from the values of the options above; UsageError if some need `--readers`."""
-    from ..experiments.capacity.state import Quest
+    from ..experiments.capacity.state import CapacityRequest
 
     set_warm_up(given, "--step-duration", "step")
     readers = None
@@ -147,7 +147,7 @@ def make_quest(given: dict[str, Any]) -> Quest:
         readers = make_readers(given)
     elif take_queries(given) or given["query_rate"]:
         raise click.UsageError("--queries and --query-rate are the readers': give --readers, too")
-    return Quest(
+    return CapacityRequest(
         writers=fill_model(Load, given, role=Role.WRITE),
         readers=readers,
         data=fill_model(DataSet, given),

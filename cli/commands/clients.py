@@ -51,13 +51,13 @@ def clients(ctx: click.Context, /, **given: Any) -> None:
     The same events are inserted by the module's lean path and by the vendor's client, in turns, on
     tables that are made anew: throughput, CPU per event, latency of a request.
     """
-    from ..experiments.clients import Question, run_clients
+    from ..experiments.clients import ClientsRequest, run_clients
 
-    question = Question(
+    wanted = ClientsRequest(
         load=fill_model(Load, given, role=Role.WRITE),
         data=fill_model(DataSet, given),
         runs=given["runs"],
         clients=given["chosen"],
         given=on_command_line(ctx) - {"runs", "chosen"},
     )
-    ctx.exit(run_clients(question, request_of(given), ctx.obj))
+    ctx.exit(run_clients(wanted, request_of(given), ctx.obj))

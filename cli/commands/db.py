@@ -11,7 +11,7 @@ from ..signals import Interrupts
 from .options import Function, config_option, place_options
 
 if TYPE_CHECKING:
-    from ..install.work import Consent, Where
+    from ..install.work import ClusterOptions, Consent
 
 
 def _of_all(function: Function) -> Function:
@@ -75,11 +75,11 @@ def db() -> None:
 @click.pass_context
 def install(ctx: click.Context, /, **given: Any) -> None:
     """Install TARGET's database, wait until it answers, and print the next command."""
-    from ..install.work import Wanted, install_database
+    from ..install.work import InstallRequest, install_database
 
     interrupts = ctx.obj
     assert isinstance(interrupts, Interrupts)
-    wanted = Wanted(given["variant"], given["nodes"], given["size"], given["image"])
+    wanted = InstallRequest(given["variant"], given["nodes"], given["size"], given["image"])
     install_database(
         given["target"], wanted, _where(given), _consent(given), given["timeout_s"], interrupts
     )
@@ -118,10 +118,12 @@ def uninstall(**given: Any) -> None:
     )
 
 
-def _where(given: dict[str, Any]) -> Where:
-    from ..install.work import Where
+def _where(given: dict[str, Any]) -> ClusterOptions:
+    from ..install.work import ClusterOptions
 
-    return Where(given["config_file"], given["namespace"], given["kubeconfig"], given["context"])
+    return ClusterOptions(
+        given["config_file"], given["namespace"], given["kubeconfig"], given["context"]
+    )
 
 
 def _consent(given: dict[str, Any]) -> Consent:

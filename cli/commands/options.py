@@ -19,8 +19,8 @@ from ..installation import CONFIG_FILE
 from .values import Amount, Label, Pair, Rate
 
 if TYPE_CHECKING:
-    from ..experiments.session import Request
-    from ..live.serving import LiveWish
+    from ..experiments.session import CommonOptions
+    from ..live.serving import LiveOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Model = TypeVar("Model", bound=BaseModel)
@@ -277,14 +277,14 @@ def live_options(function: Function) -> Function:
     return function
 
 
-def take_live(given: dict[str, Any]) -> LiveWish | None:
+def take_live(given: dict[str, Any]) -> LiveOptions | None:
     """The values of `live_options`, which are taken out of `given`."""
-    from ..live.serving import LiveWish
+    from ..live.serving import LiveOptions
 
     live, open_it, file = (
         given.pop(name, None) for name in ("live", "open_live", "prometheus_file")
     )
-    return LiveWish(bool(open_it), file) if live or open_it or file else None
+    return LiveOptions(bool(open_it), file) if live or open_it or file else None
 
 
 def common(function: Function) -> Function:
@@ -359,11 +359,11 @@ def on_command_line(ctx: click.Context) -> frozenset[str]:
     return frozenset(name for name in names if ctx.get_parameter_source(name) is given)
 
 
-def request_of(given: dict[str, Any]) -> Request:
+def request_of(given: dict[str, Any]) -> CommonOptions:
     """The values of `common`'s options."""
-    from ..experiments.session import Request
+    from ..experiments.session import CommonOptions
 
-    return Request(
+    return CommonOptions(
         target=given["target"],
         config_file=given["config_file"],
         extra_options=given["extra_options"],

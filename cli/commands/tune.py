@@ -67,10 +67,10 @@ def tune(ctx: click.Context, /, **given: Any) -> None:
     All combinations get a short run each, in an order by chance; the better half goes on with longer
     runs, until two are left. They are compared with each other and with the defaults, in turns.
     """  # fmt: skip
-    from ..experiments.tuning.experiment import Wish, run_tuning
+    from ..experiments.tuning.experiment import TuneRequest, run_tuning
 
     set_warm_up(given, "--run-duration", "run")
-    wish = Wish(
+    wish = TuneRequest(
         load=fill_model(Load, given, role=Role.WRITE),
         data=fill_model(DataSet, given),
         over=given["over"],

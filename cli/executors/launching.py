@@ -17,7 +17,7 @@ from ..errors import RunFailed
 from ..installation import environment_for_processes
 from ..processes import kill_group
 from ..signals import Interrupts
-from .watching import Event, Failed, Noticed
+from .watching import Event, Failed, PartChanged
 
 # It is asked for a sign of life when it has said nothing for a while; it answers at once, unless it
 # is stopped. The first time it has Python and numpy to read, perhaps from a slow disk.
@@ -74,7 +74,7 @@ class Launcher:
                 message = json.loads(line)
                 self._lines += 1
                 if "pong" not in message:
-                    self._events.put(Noticed(message))
+                    self._events.put(PartChanged(message))
         self._gone.set()
         self._events.put(Failed(ENDED))
 

@@ -18,7 +18,7 @@ from simulator.contract import RUN_HEADER, TOKEN_HEADER, Phase, Report, RunSetti
 
 from ..errors import RunFailed
 from ..output import explain
-from ..probes.machine import NeighbourWatch
+from ..probes.machine import BackgroundLoadSampler
 from ..signals import Interrupts
 from .base import Executor, Series, Watch
 from .launching import Launcher
@@ -26,9 +26,9 @@ from .watching import (
     POLL_S,
     Event,
     Failed,
-    Noticed,
+    PartChanged,
     Problem,
-    Reported,
+    ReportArrived,
     RunUnderWay,
     await_report,
     raise_if_late,
@@ -93,28 +93,28 @@ class _Series(Series):
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
         logs = self._logs / f"run-{self._numbers[settings.run_id]:02d}"
         run = _Run(self._launcher, self._interrupts, settings, logs)
-        neighbours = NeighbourWatch(
+        sampler = BackgroundLoadSampler(
             settings.options.values(), run.list_processes, self._database_pids
         )
 
         def show(status: Status) -> None:
-            watch(status.model_copy(update={"database": neighbours.see_database()}))
+            watch(status.model_copy(update={"database": sampler.see_database()}))
 
         began = time.monotonic()
         deadline = began + timeout_s if timeout_s else None
         try:
-            neighbours.start()
+            sampler.start()
             run.start(deadline)
             started = time.monotonic()
             report = await_report(run, settings.run_id, deadline, show).report
         finally:
             ended = time.monotonic()
             try:
-                neighbours.stop()  # as long as the collector is connected
+                sampler.stop()  # as long as the collector is connected
             finally:
                 run.clean_up()
         report.phases_s[Phase.START] = report.phases_s.get(Phase.START, 0.0) + started - began
-        neighbours.complete(report)
+        sampler.complete(report)
         report.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
         return report
 
@@ -185,11 +185,11 @@ class _Run(RunUnderWay):
                 event = self._next_event(POLL_S)
                 if isinstance(event, Failed):
                     raise RunFailed(event.reason)
-                if isinstance(event, Noticed):
-                    if "launched" in event.happening:
-                        self._names[event.happening["launched"]] = name
-                        return dict(event.happening)
-                    self.notice(event.happening)
+                if isinstance(event, PartChanged):
+                    if "launched" in event.news:
+                        self._names[event.news["launched"]] = name
+                        return dict(event.news)
+                    self.notice(event.news)
 
     def _next_event(self, within_s: float) -> Event | None:
         with suppress(Empty):
@@ -206,7 +206,7 @@ class _Run(RunUnderWay):
             except (httpx.HTTPError, RuntimeError):
                 return  # its end is reported by the launcher, or the client was closed
             if answer.status_code == httpx.codes.OK:
-                self.events.put(Reported(Report.model_validate_json(answer.content)))
+                self.events.put(ReportArrived(Report.model_validate_json(answer.content)))
                 return
             if answer.status_code != httpx.codes.ACCEPTED:
                 self.events.put(Failed(answer.text))
@@ -225,12 +225,12 @@ class _Run(RunUnderWay):
 
     # --- what happens to the processes -----------------------------------------------------------
 
-    def notice(self, happening: Any) -> None:
+    def notice(self, news: Any) -> None:
         """Take note of a line from the launcher: one of this run's processes may have ended."""
-        if "exited" not in happening:
+        if "exited" not in news:
             return
-        name = self._names.pop(happening["exited"], None)
-        status: int = happening["status"]
+        name = self._names.pop(news["exited"], None)
+        status: int = news["status"]
         if name == "collector" or (name and status < 0):
             self.problems.note(name, Problem(self._describe_end(name, status)))
         elif name and status > 0:
@@ -286,7 +286,7 @@ class _Run(RunUnderWay):
             self._launcher.check()
             self._launcher.check_hurry()
             event = self._next_event(0.1)
-            if isinstance(event, Noticed):
-                self.notice(event.happening)
+            if isinstance(event, PartChanged):
+                self.notice(event.news)
             elif self._launcher.is_gone:
                 return

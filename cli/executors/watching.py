@@ -18,7 +18,7 @@ POLL_S = 0.5
 
 
 @dataclass(frozen=True)
-class Reported:
+class ReportArrived:
     """The run is over, and this is its report."""
 
     report: Report
@@ -32,13 +32,13 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Noticed:
+class PartChanged:
     """Something has happened to a part of the run; only its executor knows what that means."""
 
-    happening: Any
+    news: Any
 
 
-Event = Reported | Failed | Noticed | Status
+Event = ReportArrived | Failed | PartChanged | Status
 """What the threads of an executor find out, in a queue."""
 
 
@@ -101,7 +101,7 @@ class RunUnderWay(ABC):
         self.problems = Problems()
 
     @abstractmethod
-    def notice(self, happening: Any) -> None:
+    def notice(self, news: Any) -> None:
         """Take note of something that has happened to a part, and of what is wrong with it."""
 
     def check(self) -> None:  # noqa: B027 - not all need it
@@ -131,12 +131,12 @@ def await_report(run: RunUnderWay, run_id: str, deadline: float | None, show: Wa
     last: Status | None = None
     while True:
         event = _next_event(run, deadline)
-        if isinstance(event, Reported):
+        if isinstance(event, ReportArrived):
             return Arrival(event.report, heard_at, age_s)
         if isinstance(event, Failed):
             raise RunFailed(event.reason)
-        if isinstance(event, Noticed):
-            run.notice(event.happening)
+        if isinstance(event, PartChanged):
+            run.notice(event.news)
         elif isinstance(event, Status):
             if event.run_id == run_id:  # not of the run before, read a moment too late
                 if heard_at is None:

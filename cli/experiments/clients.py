@@ -12,22 +12,22 @@ from simulator.errors import did_you_mean
 from simulator.modules.options import LEAN
 
 from ..errors import ConfigError, RunFailed, RunGivenUp
-from ..output import say, say_prose, terminal_width
+from ..output import print_prose, say, terminal_width
 from ..plan import Sweep, check_capabilities, public_data, public_load, share_devices
 from ..render.clients import describe_clients, tabulate_clients
 from ..render.notes import summarize_notes
 from ..render.progress import Display
 from ..results.model import ClientComparison, ClientTurn, Result
 from ..signals import Interrupts
-from .context import Running, describe_failure
-from .experiment import Making, make_all
+from .context import RunContext, describe_failure
+from .experiment import Experiment, run_experiment
 from .insert import join_environments
-from .session import Request, Session, open_session
+from .session import CommonOptions, Session, open_session
 from .tuning.halving import plan_final
 
 
 @dataclass(frozen=True)
-class Question:
+class ClientsRequest:
     """What `clients` is asked for."""
 
     load: Load
@@ -40,35 +40,35 @@ class Question:
     """Names of the options that stood on the command line."""
 
 
-def run_clients(question: Question, request: Request, interrupts: Interrupts) -> int:
+def run_clients(wanted: ClientsRequest, request: CommonOptions, interrupts: Interrupts) -> int:
     """Make all runs; the exit status. What is done when something goes wrong is kept."""
     session = open_session(request)
     session.disturbances = ()
-    question = replace(question, data=session.complete(question.data, existing=False))
-    ways = _choose_ways(question, session)
-    made = _Clients(question, ClientComparison(ways=ways), session)
+    wanted = replace(wanted, data=session.complete(wanted.data, existing=False))
+    ways = _choose_ways(wanted, session)
+    made = _ClientsExperiment(wanted, ClientComparison(ways=ways), session)
     made.check()
-    lengths = [question.load] * (len(ways) * question.runs)
-    return make_all(made, "clients", session, lengths, interrupts)
+    lengths = [wanted.load] * (len(ways) * wanted.runs)
+    return run_experiment(made, "clients", session, lengths, interrupts)
 
 
-def _choose_ways(question: Question, session: Session) -> dict[str, str]:
+def _choose_ways(wanted: ClientsRequest, session: Session) -> dict[str, str]:
     """Client -> how it inserts; ConfigError if there is nothing to compare the lean path with."""
     module, options = session.module, session.assume_options()
-    mode = options.mode(question.load.batch)
+    mode = options.mode(wanted.load.batch)
     offered = module.CAPABILITIES.clients
     if not offered:
         raise ConfigError(
             f"module {module.name} has no official client to compare its lean path with"
         )
-    for name in question.clients:
+    for name in wanted.clients:
         if name not in offered:
             raise ConfigError(
                 f"--client {name}: module {module.name} has no such client{did_you_mean(name, offered)}"
                 f" (known: {', '.join(offered)})"
             )
-    several = options.in_flight(question.load) > 1
-    chosen = question.clients or [
+    several = options.in_flight(wanted.load) > 1
+    chosen = wanted.clients or [
         name
         for name, client in offered.items()
         if mode in client.ways and (client.in_flight or not several)
@@ -83,12 +83,14 @@ def _choose_ways(question: Question, session: Session) -> dict[str, str]:
     return {LEAN: f"the lean path ({mode})", **ways}
 
 
-class _Clients(Making):
+class _ClientsExperiment(Experiment):
     """The runs made so far."""
 
-    def __init__(self, question: Question, comparison: ClientComparison, session: Session) -> None:
-        self._question = question
-        self.prefill = question.data.prefill
+    def __init__(
+        self, wanted: ClientsRequest, comparison: ClientComparison, session: Session
+    ) -> None:
+        self._wanted = wanted
+        self.prefill = wanted.data.prefill
         self._comparison = comparison
         self._session = session
         self._runs: list[InsertRun] = []
@@ -100,32 +102,34 @@ class _Clients(Making):
 
     def check(self) -> None:
         """ConfigError if the module can't do it by one of the clients, before any run."""
-        question, session = self._question, self._session
+        wanted, session = self._wanted, self._session
         sweep = Sweep(
-            question.load, question.data, [question.load.workers], given=frozenset(question.given)
+            wanted.load, wanted.data, [wanted.load.workers], given=frozenset(wanted.given)
         )
         for client in self._comparison.ways:
             values = {**session.complete_values(), "client": client}
             options = session.module.options_model.model_validate(values)
             check_capabilities(sweep, session.module, options)
 
-    def make(self, running: Running, display: Display) -> None:
-        question = self._question
-        running.executor.check_capacity([question.load.workers])
+    def make(self, context: RunContext, display: Display) -> None:
+        wanted = self._wanted
+        context.executor.check_capacity([wanted.load.workers])
         names = list(self._comparison.ways)
-        turns = plan_final(range(len(names)), question.runs)
+        turns = plan_final(range(len(names)), wanted.runs)
         for place, which in enumerate(turns):
-            label = f"{names[which]}, run {place // len(names) + 1} of {question.runs}"
-            self._run(names[which], place // len(names), label, running, display)
+            label = f"{names[which]}, run {place // len(names) + 1} of {wanted.runs}"
+            self._run(names[which], place // len(names), label, context, display)
 
-    def _run(self, client: str, turn: int, label: str, running: Running, display: Display) -> None:
-        question, number = self._question, len(self._runs) + 1
+    def _run(
+        self, client: str, turn: int, label: str, context: RunContext, display: Display
+    ) -> None:
+        wanted, number = self._wanted, len(self._runs) + 1
         display.begin(label)
-        by_client = replace(running, values=running.values | {"client": client})
-        data = share_devices(question.data, question.load.workers)
+        by_client = replace(context, values=context.values | {"client": client})
+        data = share_devices(wanted.data, wanted.load.workers)
         # The same events for all of one turn.
         data = data.model_copy(update={"seed": (data.seed + turn) % 2**64})
-        settings = by_client.make_settings(data, question.load)
+        settings = by_client.make_settings(data, wanted.load)
         self._comparison.turns.append(ClientTurn(client=client, run=number))
         try:
             with by_client.series(f"run-{number:03d}", [settings]) as series:
@@ -135,7 +139,7 @@ class _Clients(Making):
             if isinstance(error, RunGivenUp):
                 self._keep(number, error.report)
             else:
-                workers = question.load.workers
+                workers = wanted.load.workers
                 failed = InsertRun(
                     workers=workers, run=number, fill_level=0, **describe_failure(error)
                 )
@@ -160,16 +164,16 @@ class _Clients(Making):
         packages = before | joined["client"]["packages"]
         return {**joined, "client": {**joined["client"], "packages": packages}}
 
-    def result(self, running: Running, complete: bool) -> Result:
-        question, session = self._question, self._session
+    def result(self, context: RunContext, complete: bool) -> Result:
+        wanted, session = self._wanted, self._session
         options = {
-            "workers": [question.load.workers],
-            "runs": question.runs,
-            **public_load(question.load),
-            **public_data(question.data),
-            "insert_mode": session.assume_options().mode(question.load.batch),
+            "workers": [wanted.load.workers],
+            "runs": wanted.runs,
+            **public_load(wanted.load),
+            **public_data(wanted.data),
+            "insert_mode": session.assume_options().mode(wanted.load.batch),
         }
-        return running.make_result(
+        return context.make_result(
             "clients",
             session,
             options,
@@ -184,4 +188,4 @@ class _Clients(Making):
         say(tabulate_clients(result).text(width=terminal_width()))
         lines = [*describe_clients(result), *summarize_notes(result, sys.stdout.isatty())]
         for line in ["", *lines]:
-            say_prose(line)
+            print_prose(line)

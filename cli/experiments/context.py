@@ -16,7 +16,7 @@ from simulator.contract import DataSet, Load, Report, RunSettings, Status, make_
 from ..config import Target
 from ..errors import RunFailed, RunGivenUp
 from ..executors.base import Executor, Series, Watch
-from ..faults.injector import Disturber
+from ..faults.injector import FaultInjector
 from ..installation import PACKAGES, program
 from ..results.faults import find_outages
 from ..results.model import Result
@@ -24,15 +24,15 @@ from ..results.rules import DURATION_OPTIONS
 from ..results.store import ResultFolder
 
 if TYPE_CHECKING:
-    from .session import Request, Session
+    from .session import CommonOptions, Session
 
 
-def say_nothing() -> None:
+def show_nothing() -> None:
     """Of a server that others have started."""
 
 
 @dataclass
-class Running:
+class RunContext:
     """What is up while a command's runs are made."""
 
     target: Target
@@ -40,12 +40,12 @@ class Running:
     folder: ResultFolder
     values: dict[str, Any]
     started_at: str
-    request: Request
-    disturb: Callable[[], Disturber]
+    request: CommonOptions
+    disturb: Callable[[], FaultInjector]
     look_up: bool
     """Whether each event is looked up after a run."""
     command: str = "insert"
-    describe_end: Callable[[], str | None] = say_nothing
+    describe_end: Callable[[], str | None] = show_nothing
     """What a server that the tool has started said when it ended by itself."""
 
     def run(self, series: Series, settings: RunSettings, watch: Watch) -> Report:
@@ -53,22 +53,22 @@ class Running:
 
         RunGivenUp if it ended early and something was measured.
         """
-        disturber = self.disturb()
+        injector = self.disturb()
 
         def follow(status: Status) -> None:
-            disturber.follow(status)
-            watch(status.model_copy(update={"marks": disturber.list_marks()}))
+            injector.follow(status)
+            watch(status.model_copy(update={"marks": injector.list_marks()}))
 
         try:
-            with disturber:
+            with injector:
                 report = series.run(settings, self.request.timeout_s, follow)
         except RunFailed as error:
             failed = RunFailed(self._explain(error.message))
-            failed.marks, failed.undone = disturber.marks, disturber.undone
+            failed.marks, failed.undone = injector.marks, injector.undone
             raise failed from error
         disturbed = report.insert or report.read
         if disturbed is not None:
-            disturbed.marks, disturbed.undone = disturber.marks, disturber.undone
+            disturbed.marks, disturbed.undone = injector.marks, injector.undone
         if report.insert is not None:
             report.insert.outages = find_outages(report.insert)
         failure = None if report.failure is None else self._explain(report.failure)
@@ -164,7 +164,7 @@ def make_settings(
     *loads: Load,
     token: str | None = None,
 ) -> RunSettings:
-    """A run of its own, with an ID of eight hexadecimal digits; see `Running.make_settings`."""
+    """A run of its own, with an ID of eight hexadecimal digits; see `RunContext.make_settings`."""
     return RunSettings(
         run_id=secrets.token_hex(4),
         token=token or new_token(),

@@ -13,19 +13,19 @@ from simulator.contract import Load
 
 from ..errors import EXIT_FAILED, RunFailed
 from ..faults.injector import check_times
-from ..live.serving import tell_end
+from ..live.serving import find_live, publish_end
 from ..output import say
 from ..render.progress import Display, make_display
 from ..results.model import Result
 from ..signals import Interrupted, Interrupts
-from .context import Running
+from .context import RunContext
 from .session import Session
 
 _MOST_SHARE = 0.02
 """Of a command's time, for writing what was made so far."""
 
 
-class Making(ABC):
+class Experiment(ABC):
     """The runs that a command makes, and what they have given so far."""
 
     prefill = 0
@@ -37,11 +37,11 @@ class Making(ABC):
         """How many runs there are to show."""
 
     @abstractmethod
-    def make(self, running: Running, display: Display) -> None:
+    def make(self, context: RunContext, display: Display) -> None:
         """Make all runs. RunFailed if one gave no figures; it is kept all the same."""
 
     @abstractmethod
-    def result(self, running: Running, complete: bool) -> Result:
+    def result(self, context: RunContext, complete: bool) -> Result:
         """All runs so far; `complete`: none is missing."""
 
     @abstractmethod
@@ -50,7 +50,7 @@ class Making(ABC):
 
 
 @dataclass(frozen=True)
-class Prepared:
+class CheckedExperiment:
     """A command whose options were found to be right, and that has begun nothing."""
 
     session: Session
@@ -60,52 +60,52 @@ class Prepared:
     """Events that are inserted before each."""
 
 
-_prepared: ContextVar[list[Prepared] | None] = ContextVar("prepared", default=None)
+_checked: ContextVar[list[CheckedExperiment] | None] = ContextVar("prepared", default=None)
 
 
 @contextmanager
-def only_prepare() -> Iterator[list[Prepared]]:
+def check_only() -> Iterator[list[CheckedExperiment]]:
     """Inside, commands check all that they check before their runs, make none, and end with status 0. What
     they would make is added to the list."""
-    found: list[Prepared] = []
-    before = _prepared.set(found)
+    found: list[CheckedExperiment] = []
+    before = _checked.set(found)
     try:
         yield found
     finally:
-        _prepared.reset(before)
+        _checked.reset(before)
 
 
-def ends_prepared(session: Session, lengths: Sequence[Load], prefill: int = 0) -> bool:
-    """Whether a command is to end here, with all checked; see `only_prepare`."""
-    if (found := _prepared.get()) is None:
+def ends_checked(session: Session, lengths: Sequence[Load], prefill: int = 0) -> bool:
+    """Whether a command is to end here, with all checked; see `check_only`."""
+    if (found := _checked.get()) is None:
         return False
-    found.append(Prepared(session, lengths, prefill))
+    found.append(CheckedExperiment(session, lengths, prefill))
     return True
 
 
-class _Keeper:
+class _Checkpoint:
     """Writes what was made so far after each run, so that a command which is killed loses the run that was
     under way and no other. Of runs that are so short that writing would take much of their time some wait for
     the next."""
 
-    def __init__(self, making: Making, running: Running, interrupts: Interrupts) -> None:
-        self._making, self._running = making, running
+    def __init__(self, experiment: Experiment, context: RunContext, interrupts: Interrupts) -> None:
+        self._experiment, self._context = experiment, context
         self._interrupts = interrupts
         self._next_s = 0.0
 
     def keep(self) -> None:
         """Write an unfinished result. If that fails, the end of the command will tell."""
         began = time.monotonic()
-        if began < self._next_s or not self._making.count:
+        if began < self._next_s or not self._experiment.count:
             return
         with self._interrupts.shield():
-            self._running.keep(self._making.result(self._running, complete=False))
+            self._context.keep(self._experiment.result(self._context, complete=False))
         ended = time.monotonic()
         self._next_s = ended + (ended - began) / _MOST_SHARE
 
 
-def make_all(
-    making: Making,
+def run_experiment(
+    experiment: Experiment,
     command: str,
     session: Session,
     lengths: Sequence[Load],
@@ -117,24 +117,27 @@ def make_all(
         # A target's own are for runs of any length; what was asked for now is meant to be done.
         for load in lengths:
             check_times(session.disturbances, load.duration_s)
-    if ends_prepared(session, lengths, making.prefill):
+    if ends_checked(session, lengths, experiment.prefill):
         return 0
     stopped: RunFailed | Interrupted | None = None
-    with session.start(command, interrupts) as running, make_display(lengths) as display:
-        display.after_each(_Keeper(making, running, interrupts).keep)
+    with (
+        session.start(command, interrupts) as context,
+        make_display(lengths, find_live()) as display,
+    ):
+        display.after_each(_Checkpoint(experiment, context, interrupts).keep)
         try:
-            making.make(running, display)
+            experiment.make(context, display)
         except (RunFailed, Interrupted) as error:
             stopped = error
-            tell_end(error)
+            publish_end(error)
         with interrupts.shield():
-            result = making.result(running, complete=stopped is None)
+            result = experiment.result(context, complete=stopped is None)
             result.ended_by = None if stopped is None else _name_end(stopped)
-            unwritten = running.write(result) if making.count else None
-    if making.count:
-        making.show(result)
+            unwritten = context.write(result) if experiment.count else None
+    if experiment.count:
+        experiment.show(result)
         if unwritten is None:
-            say(f"\nResult: {running.folder.path}")
+            say(f"\nResult: {context.folder.path}")
     if isinstance(stopped, Interrupted):
         raise stopped
     if unwritten:

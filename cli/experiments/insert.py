@@ -12,31 +12,33 @@ from simulator.units import format_count
 
 from ..errors import RunFailed, RunGivenUp
 from ..executors.base import Series
-from ..output import say, say_prose, terminal_width
+from ..output import print_prose, say, terminal_width
 from ..plan import PlannedRun, Sweep, by_workers, check_capabilities, plan_inserts
-from ..render.notes import summarize_notes, tell_outages
+from ..render.notes import list_outages, summarize_notes
 from ..render.progress import Display
 from ..render.stored import tabulate_figures
 from ..render.tables import describe_load
 from ..results.model import Result
 from ..results.statistics import summarize_inserts
 from ..signals import Interrupts
-from .context import Running, describe_failure, new_token
-from .experiment import Making, make_all
-from .session import Request, Session, open_session
+from .context import RunContext, describe_failure, new_token
+from .experiment import Experiment, run_experiment
+from .session import CommonOptions, Session, open_session
 
 
-def run_inserts(sweep: Sweep, request: Request, interrupts: Interrupts) -> int:
+def run_inserts(sweep: Sweep, request: CommonOptions, interrupts: Interrupts) -> int:
     """Make all runs; the exit status. What is done when something goes wrong is kept."""
     session = open_session(request)
     sweep = replace(sweep, data=session.complete(sweep.data, existing=not sweep.data.clean))
     plan = plan_inserts(sweep)
     check_capabilities(sweep, session.module, session.options)
     lengths = [planned.load for planned in plan]
-    return make_all(_InsertRuns(sweep, plan, session), "insert", session, lengths, interrupts)
+    return run_experiment(
+        _InsertExperiment(sweep, plan, session), "insert", session, lengths, interrupts
+    )
 
 
-class _InsertRuns(Making):
+class _InsertExperiment(Experiment):
     """The runs made so far, and what the next one needs to know of the last."""
 
     def __init__(self, sweep: Sweep, plan: Sequence[PlannedRun], session: Session) -> None:
@@ -52,24 +54,24 @@ class _InsertRuns(Making):
     def count(self) -> int:
         return len(self._runs)
 
-    def make(self, running: Running, display: Display) -> None:
-        running.executor.check_capacity([planned.workers for planned in self._plan])
+    def make(self, context: RunContext, display: Display) -> None:
+        context.executor.check_capacity([planned.workers for planned in self._plan])
         for name, series in by_workers(self._plan):
-            self._make_series(name, series, running, display)
+            self._make_series(name, series, context, display)
 
     def _make_series(
-        self, name: str, series: Sequence[PlannedRun], running: Running, display: Display
+        self, name: str, series: Sequence[PlannedRun], context: RunContext, display: Display
     ) -> None:
         """The runs of one worker count."""
         token = new_token()
         settings = [
-            running.make_settings(planned.data, planned.load, token=token) for planned in series
+            context.make_settings(planned.data, planned.load, token=token) for planned in series
         ]
         settings[0] = self._follow_last(settings[0])
         display.begin(_label(series[0], self._sweep))
-        with running.series(name, settings) as runs:
+        with context.series(name, settings) as runs:
             for planned, one in zip(series, settings, strict=True):
-                self._run(planned, self._follow_last(one), runs, running, display)
+                self._run(planned, self._follow_last(one), runs, context, display)
 
     def _follow_last(self, settings: RunSettings) -> RunSettings:
         """The settings, with what the last run left."""
@@ -81,12 +83,12 @@ class _InsertRuns(Making):
         planned: PlannedRun,
         settings: RunSettings,
         series: Series,
-        running: Running,
+        context: RunContext,
         display: Display,
     ) -> None:
         display.begin(_label(planned, self._sweep))
         try:
-            report = running.run(series, settings, display.update)
+            report = context.run(series, settings, display.update)
         except RunFailed as error:
             display.end("failed")
             if isinstance(error, RunGivenUp):
@@ -113,9 +115,9 @@ class _InsertRuns(Making):
         self._environment = join_environments(self._environment, report.environment)
         return run
 
-    def result(self, running: Running, complete: bool) -> Result:
+    def result(self, context: RunContext, complete: bool) -> Result:
         sweep, session = self._sweep, self._session
-        return running.make_result(
+        return context.make_result(
             "insert",
             session,
             {
@@ -131,8 +133,8 @@ class _InsertRuns(Making):
 
     def show(self, result: Result) -> None:
         if all(run.inserts_per_s is None for run in self._runs):
-            for text in tell_outages(result):
-                say_prose(text)
+            for text in list_outages(result):
+                print_prose(text)
             return
         sweep = self._sweep
         terminal = sys.stdout.isatty()
@@ -142,7 +144,7 @@ class _InsertRuns(Making):
             say("Inserts per second")
         say(tabulate_figures(result, terminal).text(width=terminal_width()))
         for line in summarize_notes(result, terminal, describe_load(sweep.load)):
-            say_prose(line)
+            print_prose(line)
 
 
 def join_environments(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from simulator.contract import InsertRun, ReadRun, Report
 from simulator.units import format_count
 
 from ..errors import RunFailed, RunGivenUp
-from ..output import say, say_prose, terminal_width
+from ..output import print_prose, say, terminal_width
 from ..plan import (
     Arm,
     Mix,
@@ -30,14 +30,14 @@ from ..results.model import Baseline, Result
 from ..results.reads import summarize_reads
 from ..results.statistics import summarize_inserts
 from ..signals import Interrupts
-from .context import Running, describe_failure, new_token
-from .experiment import Making, make_all
+from .context import RunContext, describe_failure, new_token
+from .experiment import Experiment, run_experiment
 from .insert import join_environments
 from .query import choose_queries
-from .session import Request, Session, open_session
+from .session import CommonOptions, Session, open_session
 
 
-def run_mixed(mix: Mix, request: Request, interrupts: Interrupts) -> int:
+def run_mixed(mix: Mix, request: CommonOptions, interrupts: Interrupts) -> int:
     """Make all runs; the exit status. What is done when something goes wrong is kept."""
     session = open_session(request)
     data = session.complete(mix.data, existing=not mix.data.clean)
@@ -49,10 +49,12 @@ def run_mixed(mix: Mix, request: Request, interrupts: Interrupts) -> int:
     check_query(mix.readers, data, session.module, session.options)
     # Of each run one load, since both groups go on for as long.
     lengths = [planned.loads[0] for planned in plan]
-    return make_all(_MixedRuns(mix, plan, session), "mixed", session, lengths, interrupts)
+    return run_experiment(
+        _MixedExperiment(mix, plan, session), "mixed", session, lengths, interrupts
+    )
 
 
-class _MixedRuns(Making):
+class _MixedExperiment(Experiment):
     """The runs made so far, by what was at work."""
 
     def __init__(self, mix: Mix, plan: Sequence[PlannedMix], session: Session) -> None:
@@ -69,20 +71,20 @@ class _MixedRuns(Making):
         runs = sum(len(runs) for runs in self._runs.values())
         return runs + sum(len(reads) for reads in self._reads.values())
 
-    def make(self, running: Running, display: Display) -> None:
+    def make(self, context: RunContext, display: Display) -> None:
         mix, plan = self._mix, self._plan
-        running.executor.check_capacity([mix.workers])
+        context.executor.check_capacity([mix.workers])
         token = new_token()
         settings = [
-            running.make_settings(mix.data, *one.loads, token=token, loads_by_prefill=True)
+            context.make_settings(mix.data, *one.loads, token=token, loads_by_prefill=True)
             for one in plan
         ]
         display.begin(_label(plan[0], mix))
-        with running.series("mixed", settings) as series:
+        with context.series("mixed", settings) as series:
             for planned, one in zip(plan, settings, strict=True):
                 display.begin(_label(planned, mix))
                 try:
-                    report = running.run(series, one, display.update)
+                    report = context.run(series, one, display.update)
                 except RunFailed as error:
                     display.end("failed")
                     if isinstance(error, RunGivenUp):
@@ -124,11 +126,11 @@ class _MixedRuns(Making):
                 ReadRun.model_validate({**failed, "workers": readers.workers})
             )
 
-    def result(self, running: Running, complete: bool) -> Result:
+    def result(self, context: RunContext, complete: bool) -> Result:
         mix, session = self._mix, self._session
         runs, reads = self._runs[Arm.MIXED], self._reads[Arm.MIXED]
         baseline = Baseline(runs=self._runs[Arm.WRITERS], reads=self._reads[Arm.READERS])
-        return running.make_result(
+        return context.make_result(
             "mixed",
             session,
             {
@@ -156,7 +158,7 @@ class _MixedRuns(Making):
                 say(f"\n{title}\n{table.text(width=terminal_width())}")
         say("")
         for line in summarize_notes(result, terminal, describe_answers(result)):
-            say_prose(line)
+            print_prose(line)
 
 
 def _label(planned: PlannedMix, mix: Mix) -> str:

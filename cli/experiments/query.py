@@ -9,7 +9,8 @@ from simulator.contract import DataSet, Load, Report
 from simulator.units import format_count
 
 from ..errors import EXIT_FAILED, ConfigError, RunFailed
-from ..output import say, say_prose, terminal_width
+from ..live.serving import find_live
+from ..output import print_prose, say, terminal_width
 from ..plan import check_load, check_query, public_data, public_load
 from ..render.answers import describe_answers
 from ..render.notes import summarize_notes
@@ -19,12 +20,16 @@ from ..render.tables import describe_durations
 from ..results.reads import summarize_reads
 from ..results.statistics import summarize_queries
 from ..signals import Interrupts
-from .experiment import ends_prepared
-from .session import Request, Session, open_session
+from .experiment import ends_checked
+from .session import CommonOptions, Session, open_session
 
 
 def run_queries(
-    load: Load, data: DataSet, request: Request, given: Collection[str], interrupts: Interrupts
+    load: Load,
+    data: DataSet,
+    request: CommonOptions,
+    given: Collection[str],
+    interrupts: Interrupts,
 ) -> int:
     """Ask the queries; the exit status. `given`: the options that stood on the command line."""
     check_load(load, given)
@@ -36,23 +41,26 @@ def run_queries(
     load = choose_queries(load, session)
     data = session.complete(data, existing=True)
     check_query(load, data, session.module, session.options)
-    if ends_prepared(session, [load]):
+    if ends_checked(session, [load]):
         return 0
 
-    with session.start("query", interrupts) as running, make_display([load]) as display:
+    with (
+        session.start("query", interrupts) as context,
+        make_display([load], find_live()) as display,
+    ):
         length = f"{load.runs} runs" if load.duration_s is None else f"{load.duration_s:g} s"
         display.begin(f"{format_count(load.workers, 'worker')}, {length}")
-        settings = running.make_settings(data, load)
-        running.executor.check_capacity([load.workers])
+        settings = context.make_settings(data, load)
+        context.executor.check_capacity([load.workers])
         try:
-            with running.series("queries", [settings]) as series:
+            with context.series("queries", [settings]) as series:
                 report = series.run(settings, request.timeout_s, display.update)
         except RunFailed:
-            running.folder.keep_logs()
+            context.folder.keep_logs()
             raise
         display.end("done" if not report.invalid_reasons else "done, not all valid")
         with interrupts.shield():
-            result = running.make_result(
+            result = context.make_result(
                 "query",
                 session,
                 {
@@ -75,17 +83,17 @@ def run_queries(
                 index_build_s=report.index_build_s,
                 **_list_measured(report),
             )
-            unwritten = running.write(result)
+            unwritten = context.write(result)
     terminal = sys.stdout.isatty()
     for title, table in tabulate_readers(result, terminal).items():
         say(f"{title}\n{table.text(width=terminal_width())}\n")
     say(tabulate_figures(result, terminal).text(width=terminal_width()))
     above = describe_durations(result), describe_answers(result)
     for line in summarize_notes(result, terminal, *above):
-        say_prose(line)
+        print_prose(line)
     if unwritten:
         raise unwritten
-    say(f"\nResult: {running.folder.path}")
+    say(f"\nResult: {context.folder.path}")
     return EXIT_FAILED if report.invalid_reasons else 0
 
 

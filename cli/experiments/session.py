@@ -27,14 +27,20 @@ from ..errors import ConfigError
 from ..exclusion.addresses import list_claims
 from ..exclusion.claims import claim_databases
 from ..executors import make_executor
-from ..faults.injector import Action, Disturbance, Disturber, check_disturbances, parse_disturbance
-from ..live.serving import LiveWish, serve_live
+from ..faults.injector import (
+    Action,
+    Disturbance,
+    FaultInjector,
+    check_disturbances,
+    parse_disturbance,
+)
+from ..live.serving import LiveOptions, serve_live
 from ..output import warn_once
 from ..plan import QUERIES, merge_options, option_names, split_options
 from ..results.store import ResultFolder, now
 from ..signals import Interrupts
-from ..workloads import Chosen, choose_workload, complete_data, read_options
-from .context import Running, say_nothing
+from ..workloads import ChosenWorkload, choose_workload, complete_data, read_options
+from .context import RunContext, show_nothing
 
 # Stands for the connection string of a server that is not started yet.
 _NOT_STARTED = "host=/not-started"
@@ -43,7 +49,7 @@ _STAND_INS = ("known-in-the-cluster", "https://known-in-the-cluster", "host=know
 
 
 @dataclass(frozen=True)
-class Request:
+class CommonOptions:
     """What the shared options of a command say."""
 
     target: str
@@ -61,21 +67,21 @@ class Request:
     workload_options: Sequence[str] = ()
     label: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
-    live: LiveWish | None = None
+    live: LiveOptions | None = None
 
 
 @dataclass
 class Session:
-    """A checked target. `running()` starts what its runs need."""
+    """A checked target. `context()` starts what its runs need."""
 
-    request: Request
+    request: CommonOptions
     target: Target
     executor: ExecutorName
     place: Place
     module: type[AnyModule]
     values: dict[str, Any]
     """Module options as given: what the processes are told."""
-    workload: Chosen
+    workload: ChosenWorkload
     workload_options: WorkloadOptions
     queries: list[str] | None
     """What the target asks readers for; None: all queries."""
@@ -162,7 +168,7 @@ class Session:
         return shown
 
     @contextmanager
-    def start(self, command: str, interrupts: Interrupts) -> Iterator[Running]:
+    def start(self, command: str, interrupts: Interrupts) -> Iterator[RunContext]:
         """Everything up: result folder, live page, the target's server if the tool starts it, executor. The
         database is this command's alone, unless it is `doctor`, which changes nothing."""
         started = now()
@@ -196,9 +202,9 @@ class Session:
                 doers[Action.KILL_SERVER] = lambda _: server.restart(kill=True)
             began = started.isoformat(timespec="seconds")
             look_up = bool(self.disturbances)
-            describe_end = say_nothing if server is None else server.describe_end
-            disturb = partial(Disturber, self.disturbances, doers, interrupts)
-            yield Running(
+            describe_end = show_nothing if server is None else server.describe_end
+            disturb = partial(FaultInjector, self.disturbances, doers, interrupts)
+            yield RunContext(
                 self.target,
                 executor,
                 folder,
@@ -233,7 +239,7 @@ def find_module(config: Config, target: Target) -> type[AnyModule]:
         raise ConfigError(f"{config.where('targets', target.name, 'module')}: {error}") from error
 
 
-def open_session(request: Request) -> Session:
+def open_session(request: CommonOptions) -> Session:
     """Read the config and check target, executor, module and options; ConfigError if one is wrong."""
     config = load_config(request.config_file)
     target = config.target(request.target)
@@ -301,7 +307,7 @@ def open_session(request: Request) -> Session:
 
 
 def _read_disturbances(
-    request: Request, target: Target, executor: ExecutorName
+    request: CommonOptions, target: Target, executor: ExecutorName
 ) -> Sequence[Disturbance]:
     found = list(map(parse_disturbance, request.disturb)) or target.disturbances
     actions = [Action.RUN]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from tempfile import NamedTemporaryFile
 
-from simulator.contract import Mark, Phase, Status, Undone
+from simulator.contract import Mark, Phase, SkippedFault, Status
 from simulator.errors import did_you_mean, one_line
 from simulator.logs import Redactor
 from simulator.units import parse_duration_s
@@ -200,7 +200,7 @@ _NEEDED = dict.fromkeys(
 )
 
 
-class Disturber:
+class FaultInjector:
     """Does them in one run; use as a context manager around it. `follow` must get the run's status."""
 
     def __init__(
@@ -219,7 +219,7 @@ class Disturber:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.marks: list[Mark] = []
-        self.undone: list[Undone] = []
+        self.undone: list[SkippedFault] = []
         """What wasn't done: known at the end."""
         self._under_way: Mark | None = None
 
@@ -238,7 +238,7 @@ class Disturber:
         under_way = self._under_way
         return [*self.marks, under_way] if under_way is not None else list(self.marks)
 
-    def __enter__(self) -> Disturber:
+    def __enter__(self) -> FaultInjector:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -247,7 +247,9 @@ class Disturber:
         if self._thread is not None:
             self._thread.join()
         reason = NEVER_BEGUN if self._thread is None else TOO_LATE
-        self.undone = [Undone(due_s=one.at_s, action=str(one), reason=reason) for one in self._left]
+        self.undone = [
+            SkippedFault(due_s=one.at_s, action=str(one), reason=reason) for one in self._left
+        ]
         if kind is not None and issubclass(kind, Interrupted):
             for mark in self.marks:
                 if mark.said == ENDED:

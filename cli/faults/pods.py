@@ -49,7 +49,7 @@ def matches_own_pods(selector: str) -> bool:
 _WORKLOADS = {kind.name: kind for kind in (STATEFUL_SET, DEPLOYMENT, DAEMON_SET)}
 
 
-class PodDisturber:
+class PodFaultInjector:
     """Deletes pods, restarts and scales workloads: of the run's namespace, or of another that is named as in
     `app=postgresql in databases`."""
 

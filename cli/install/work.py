@@ -16,7 +16,7 @@ from ..cluster import Place, check_namespace
 from ..config import Config, load_config
 from ..diagnosis import Finding, check_database
 from ..errors import ConfigError, RunFailed
-from ..experiments.session import Request
+from ..experiments.session import CommonOptions
 from ..installation import CONFIG_FILE, program
 from ..output import say
 from ..signals import Interrupts
@@ -30,7 +30,7 @@ _ANSWER_POLL_S = 3.0
 
 
 @dataclass(frozen=True)
-class Where:
+class ClusterOptions:
     """The config file, and in which cluster and namespace."""
 
     config_file: Path
@@ -51,7 +51,7 @@ class Consent:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class InstallRequest:
     """What of a recipe the user wants; None: the recipe's default."""
 
     variant: str | None
@@ -95,7 +95,7 @@ class Database:
         self._scripts.run("install.sh", install_arguments(choice))
         extra_options = self.recipe.extra_options(self._target.module, choice.nodes)
         place = self._place
-        request = Request(
+        request = CommonOptions(
             self._target.name, self._config.path, extra_options, "kubernetes", 0, Path(), None,
             place.namespace, place.kubeconfig, place.context,
         )  # fmt: skip
@@ -119,8 +119,8 @@ def removal_arguments(installed: Installed, delete_volumes: bool) -> list[str]:
 
 def install_database(
     target_name: str,
-    wanted: Wanted,
-    where: Where,
+    wanted: InstallRequest,
+    where: ClusterOptions,
     consent: Consent,
     timeout_s: int,
     interrupts: Interrupts,
@@ -146,7 +146,7 @@ def install_database(
     say(f"Next: {next_command(target_name, place, where.config_file, extra_options)}")
 
 
-def _await_database(recipe: Recipe, request: Request, interrupts: Interrupts) -> None:
+def _await_database(recipe: Recipe, request: CommonOptions, interrupts: Interrupts) -> None:
     """Wait until the database answers a collector and a worker, which is what a run needs."""
     try:
         finding = await_answer(lambda: check_database(request, interrupts), _ANSWER_PATIENCE_S)
@@ -174,7 +174,7 @@ def await_answer(ask: Callable[[], Finding], patience_s: float) -> Finding:
         time.sleep(_ANSWER_POLL_S)
 
 
-def print_status(target: str | None, where: Where) -> None:
+def print_status(target: str | None, where: ClusterOptions) -> None:
     """Print a line for each recipe, or for the target's alone."""
     config = load_config(where.config_file)
     place = where.place(config)
@@ -201,7 +201,7 @@ def print_status(target: str | None, where: Where) -> None:
 
 
 def uninstall_database(
-    target: str, delete_volumes: bool, where: Where, consent: Consent, timeout_s: int
+    target: str, delete_volumes: bool, where: ClusterOptions, consent: Consent, timeout_s: int
 ) -> None:
     """Show the plan, ask, remove the database, its volumes only if they are to be deleted."""
     config = load_config(where.config_file)

@@ -1,4 +1,4 @@
-"""The server of the live page: on this machine only, for who has the token."""
+"""The server of the live page: listens on loopback, requires the token."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BEAT_S = 2.0
 _PAGE = Path(__file__).parent / "page"
 _MOST_CONNECTIONS = 32
 _SILENT_S = 10.0
-"""Who takes or says nothing for so long is disconnected."""
+"""Idle timeout of a connection."""
 _LAST_WORDS_S = 1.0
 """How long readers may take to hear of the end."""
 _THREADS_PATIENCE_S = 2.0

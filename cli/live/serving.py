@@ -23,7 +23,7 @@ _current: ContextVar[LiveState | None] = ContextVar("live", default=None)
 
 
 @dataclass(frozen=True)
-class LiveWish:
+class LiveOptions:
     """What was asked for by `--live` and its relatives."""
 
     open_it: bool = False
@@ -55,7 +55,7 @@ def note_time_left(text: str) -> None:
         live.note_time_left(text)
 
 
-def tell_end(error: BaseException) -> None:
+def publish_end(error: BaseException) -> None:
     """Show on the page why its command will end, if it has one and isn't a campaign, which goes on."""
     live = _current.get()
     if live is not None and not live.has_jobs:
@@ -64,7 +64,7 @@ def tell_end(error: BaseException) -> None:
 
 @contextmanager
 def serve_live(
-    wish: LiveWish | None, command: str, target: str, interrupts: Interrupts
+    wish: LiveOptions | None, command: str, target: str, interrupts: Interrupts
 ) -> Iterator[None]:
     """Serve a page on what happens inside, if that was asked for. ConfigError if it can't be."""
     if wish is None:
@@ -92,10 +92,10 @@ def serve_live(
                 _end(server, wish)
 
 
-def _begin(server: LiveServer, wish: LiveWish) -> LiveServer:
+def _begin(server: LiveServer, wish: LiveOptions) -> LiveServer:
     if wish.prometheus_file is not None:
         try:
-            _tell_prometheus(wish.prometheus_file, server)
+            _write_scrape_config(wish.prometheus_file, server)
         except OSError as error:
             server.close()
             raise ConfigError(
@@ -111,16 +111,16 @@ def _begin(server: LiveServer, wish: LiveWish) -> LiveServer:
     return server
 
 
-def _end(server: LiveServer, wish: LiveWish) -> None:
+def _end(server: LiveServer, wish: LiveOptions) -> None:
     server.close()
     if wish.prometheus_file is not None:
         try:
-            _tell_prometheus(wish.prometheus_file, None)
+            _write_scrape_config(wish.prometheus_file, None)
         except OSError as error:
             note(f"warning: can't empty {wish.prometheus_file}: {error.strerror}")
 
 
-def _tell_prometheus(file: Path, server: LiveServer | None) -> None:
+def _write_scrape_config(file: Path, server: LiveServer | None) -> None:
     """Write what `file_sd_configs` reads: this server, or that there is none. OSError if that can't be.
 
     Prometheus reads it as soon as it changes, so it is whole at every instant. One that is there is written

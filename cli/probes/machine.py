@@ -25,7 +25,14 @@ from .background import (
     share_of_others,
 )
 from .database import Counters, Use, count_cpus, summarize_use
-from .network import LinkLook, TrafficLook, find_link_share, read_links, read_traffic, sum_traffic
+from .network import (
+    LinkSnapshot,
+    TrafficSnapshot,
+    find_link_share,
+    read_links,
+    read_traffic,
+    sum_traffic,
+)
 from .servers import Servers
 
 _log = logging.getLogger(__name__)
@@ -46,7 +53,7 @@ _HIDDEN = (
 _TOO_SHORT = "the window was too short to look at the database's processes"
 
 
-class NeighbourWatch:
+class BackgroundLoadSampler:
     """Looks at all processes once a second, from a thread of this one: neither the workers nor the
     collector spend anything on it."""
 
@@ -65,8 +72,8 @@ class NeighbourWatch:
         """The database's processes at the last look at all."""
         self._uses: list[Use] = []
         self._steps: list[Step] = []
-        self._links: list[LinkLook] = []
-        self._traffic: list[TrafficLook] = []
+        self._links: list[LinkSnapshot] = []
+        self._traffic: list[TrafficSnapshot] = []
         self._cpus = psutil.cpu_count() or 1
         self._pause_s = self._database_pause_s = _INTERVAL_S
         self._stopped = threading.Event()
@@ -100,10 +107,10 @@ class NeighbourWatch:
                     self._known |= new
                     self._forget(before, after, new)
                 self._family = find_family(after.processes, self._servers.pids)
-                use = look_at_database(after, self._servers.pids)
+                use = sample_database(after, self._servers.pids)
                 if use.roots or self._uses:
                     self._uses.append(use)
-                self._look_at_network()
+                self._sample_network()
                 roots = {os.getpid(), *self._servers.pids}
                 step = compare(before, after, roots, self._cpus)
                 if step is not None:
@@ -125,7 +132,7 @@ class NeighbourWatch:
         # They were taken for others.
         self._steps = [step for step in self._steps if step.ended <= born]
         if not self._uses or born < self._uses[0].at:
-            first = look_at_database(before, self._servers.pids)
+            first = sample_database(before, self._servers.pids)
             self._uses = [first] if first.roots else []
 
     def _pause(self) -> None:
@@ -139,18 +146,18 @@ class NeighbourWatch:
                 return
             if not self._servers.pids and self._find_servers():
                 return
-            self._look_at_network()
+            self._sample_network()
             now = time.monotonic()
             if psutil.LINUX and self._uses and next_use <= now < until - _INTERVAL_S / 2:
-                self._look_at_database()
+                self._sample_database()
                 next_use = now + self._database_pause_s
 
-    def _look_at_database(self) -> None:
+    def _sample_database(self) -> None:
         """Between looks at all processes: at those that the last one saw, and what they have started."""
         began_s = time.thread_time()
         known = self._servers.pids | self._family
         snapshot = Snapshot(time.time(), 0.0, {one.pid: one for one in read_families(known)})
-        self._uses.append(look_at_database(snapshot, self._servers.pids))
+        self._uses.append(sample_database(snapshot, self._servers.pids))
         own_s = time.thread_time() - began_s
         self._database_pause_s = max(_INTERVAL_S, own_s / (_MOST_DATABASE_SHARE * self._cpus))
 
@@ -158,9 +165,9 @@ class NeighbourWatch:
         """Whether more is known of them now."""
         return self._servers.look(sorted(self._processes())[:_LOOKED_AT])
 
-    def _look_at_network(self) -> None:
+    def _sample_network(self) -> None:
         now, ports = time.time(), sorted(self._servers.ports)
-        self._traffic.append(TrafficLook(now, read_traffic(ports) if ports else None))
+        self._traffic.append(TrafficSnapshot(now, read_traffic(ports) if ports else None))
         self._links.append(read_links(now))
 
     def complete(self, report: Report) -> None:
@@ -202,7 +209,7 @@ def _add_others(machine: Machine, share: float, others: dict[str, float]) -> Mac
     return machine.model_copy(update={"others_share": share, "others": others})
 
 
-def look_at_database(snapshot: Snapshot, pids: Collection[int]) -> Use:
+def sample_database(snapshot: Snapshot, pids: Collection[int]) -> Use:
     """What the database's processes and their children have used up to a snapshot."""
     family = find_family(snapshot.processes, pids)
     of = [snapshot.processes[pid] for pid in sorted(family)]

@@ -43,7 +43,7 @@ Traffic = Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class TrafficLook:
+class TrafficSnapshot:
     """All connections at an instant, as seconds since 1970."""
 
     at: float
@@ -52,7 +52,7 @@ class TrafficLook:
 
 
 def sum_traffic(
-    looks: Sequence[TrafficLook], began: float, ended: float
+    snapshots: Sequence[TrafficSnapshot], began: float, ended: float
 ) -> tuple[int | None, int | None]:
     """Bytes received and sent between two instants; None if too little is known of that time. Pure.
 
@@ -60,7 +60,7 @@ def sum_traffic(
     others.
     """
     covered_s = received = sent = 0.0
-    for before, after in pairwise(looks):
+    for before, after in pairwise(snapshots):
         within_s = min(after.at, ended) - max(before.at, began)
         grown = _compare(before.traffic, after.traffic)
         if within_s > 0 and grown is not None:
@@ -159,18 +159,18 @@ class Link:
 
 
 @dataclass(frozen=True)
-class LinkLook:
+class LinkSnapshot:
     """All of them at an instant, as seconds since 1970."""
 
     at: float
     links: Mapping[str, Link]
 
 
-def read_links(at: float) -> LinkLook:
+def read_links(at: float) -> LinkSnapshot:
     """The machine's links now; without those that lead nowhere (loopback) or tell a speed that is made up
     (of bridges and containers), and those that tell none (of most virtual machines)."""
     counters = psutil.net_io_counters(pernic=True)
-    return LinkLook(
+    return LinkSnapshot(
         at,
         {
             name: Link(one.speed * _BITS_PER_MBIT, counted.bytes_recv, counted.bytes_sent)
@@ -185,12 +185,12 @@ def _has_device(name: str) -> bool:
     return not psutil.LINUX or (_INTERFACES / name / "device").exists()
 
 
-def find_link_share(looks: Sequence[LinkLook], began: float, ended: float) -> float | None:
+def find_link_share(snapshots: Sequence[LinkSnapshot], began: float, ended: float) -> float | None:
     """Of the busiest link, in its busier direction, between two instants; None if no link tells its speed,
     or too little is known of that time. Pure."""
     carried: dict[str, list[float]] = {}
     covered_s = 0.0
-    for before, after in pairwise(looks):
+    for before, after in pairwise(snapshots):
         length_s = after.at - before.at
         within_s = min(after.at, ended) - max(before.at, began)
         if within_s <= 0 or length_s <= 0:

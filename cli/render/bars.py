@@ -16,7 +16,7 @@ from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.naming import format_options
 from ..results.place import Place
 from ..results.statistics import summarize
-from .figure import Figure, Named
+from .figure import Figure, NamedResult
 from .theme import INK, PAPER, SERIES
 from .vega import WIDTH, find_label_step, make_label_axis, needs_log
 
@@ -44,7 +44,7 @@ class Bar:
     """The runs that it is the mean of."""
 
 
-def draw_answer(results: Sequence[Named]) -> Figure | None:
+def draw_answer(results: Sequence[NamedResult]) -> Figure | None:
     """The figure that answers the question: the first of capacity, inserts, mixed runs, fill levels,
     queries, tunings and clients that was measured. Of several results each one's best, the fastest first."""
     for kind, collect in _COLLECTORS.items():
@@ -92,7 +92,7 @@ def draw_bars(kind: str, title: str, bars: Sequence[Bar], unit: str, most: int) 
     return Figure(kind, title, f"{note}.", _make_spec(shown, unit, log))
 
 
-def make_insert_bar(named: Named, entry: InsertSummary, name: str) -> Bar:
+def make_insert_bar(named: NamedResult, entry: InsertSummary, name: str) -> Bar:
     """The runs of one worker count, or of one fill level."""
     place = Place(workers=entry.workers)
     if named.result.by_fill_level:
@@ -101,7 +101,7 @@ def make_insert_bar(named: Named, entry: InsertSummary, name: str) -> Bar:
     return Bar(name, entry.avg, entry.ci95, samples)
 
 
-def _collect_inserts(results: Sequence[Named]) -> list[Bar]:
+def _collect_inserts(results: Sequence[NamedResult]) -> list[Bar]:
     """Of one result all its worker counts; of several the best of each."""
     if len(results) == 1:
         (named,) = results
@@ -126,7 +126,7 @@ def _name_entry(entry: InsertSummary) -> str:
     return format_count(entry.workers, "worker")
 
 
-def _collect_capacities(results: Sequence[Named]) -> list[Bar]:
+def _collect_capacities(results: Sequence[NamedResult]) -> list[Bar]:
     found = [(named.name, named.result.capacity) for named in results]
     return [
         Bar(
@@ -139,9 +139,9 @@ def _collect_capacities(results: Sequence[Named]) -> list[Bar]:
     ]
 
 
-def _collect_queries(results: Sequence[Named]) -> list[Bar]:
+def _collect_queries(results: Sequence[NamedResult]) -> list[Bar]:
     """All results of the first query beside each other, then those of the next."""
-    entries: dict[str, list[tuple[Named, QuerySummary]]] = {}
+    entries: dict[str, list[tuple[NamedResult, QuerySummary]]] = {}
     for named in results:
         for entry in named.result.query_summary:
             entries.setdefault(entry.query, []).append((named, entry))
@@ -161,7 +161,7 @@ def _list_executions(result: Result, query: str) -> list[float]:
     return collect_samples(result).get(Place(query=query), [])
 
 
-def _collect_tunings(results: Sequence[Named]) -> list[Bar]:
+def _collect_tunings(results: Sequence[NamedResult]) -> list[Bar]:
     """Of one tuning the combinations that were compared at the end, of several the best of each."""
     found = []
     for named in results:
@@ -179,7 +179,7 @@ def _collect_tunings(results: Sequence[Named]) -> list[Bar]:
 
 
 def collect_clients(
-    results: Sequence[Named],
+    results: Sequence[NamedResult],
     read: Callable[[ClientFigures], Sequence[float]] = lambda own: own.rates,
 ) -> list[Bar]:
     """Of each comparison of clients a bar for each client, the lean path first."""
@@ -198,7 +198,7 @@ def collect_clients(
     return bars
 
 
-_COLLECTORS: dict[str, Callable[[Sequence[Named]], list[Bar]]] = {
+_COLLECTORS: dict[str, Callable[[Sequence[NamedResult]], list[Bar]]] = {
     "capacities": _collect_capacities,
     "inserts": _collect_inserts,
     "mixed runs": _collect_inserts,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .bars import RATE, collect_clients, draw_bars
-from .figure import Figure, Named
+from .figure import Figure, NamedResult
 
 CPU = "µs of CPU per event"
 
 
-def draw_clients(results: Sequence[Named]) -> Figure | None:
+def draw_clients(results: Sequence[NamedResult]) -> Figure | None:
     """Throughput by each client, of each comparison the lean path first."""
     bars = collect_clients(results)
     if not bars:
@@ -18,7 +18,7 @@ def draw_clients(results: Sequence[Named]) -> Figure | None:
     return draw_bars("clients", "Throughput by client", bars, RATE, most=len(bars))
 
 
-def draw_client_cpu(results: Sequence[Named]) -> Figure | None:
+def draw_client_cpu(results: Sequence[NamedResult]) -> Figure | None:
     """What each client's process used for an event: making it, its request, sending, the answer."""
     bars = collect_clients(results, lambda own: own.cpu_us)
     if not bars:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from simulator.conditions import Condition
 
 from ..output import wrap_lines
-from ..results.comparison import Compared, compare, find_missing
+from ..results.comparison import MetricComparison, compare, find_missing
 from ..results.conditions import (
     OWNED,
     WARNED,
@@ -124,7 +124,7 @@ def _name_with_version(name: str, result: Result) -> str:
     return f"{name} ({version})" if version else name
 
 
-def tabulate_ratios(names: Sequence[str], found: Sequence[Compared]) -> Table:
+def tabulate_ratios(names: Sequence[str], found: Sequence[MetricComparison]) -> Table:
     """How many times as fast, or as slow, as the first each result is."""
     rows: list[list[object]] = []
     for one in found:
@@ -158,13 +158,13 @@ _FORMS: dict[str, Callable[[float], str]] = {
 }  # fmt: skip
 
 
-def _name_unit(one: Compared) -> str:
+def _name_unit(one: MetricComparison) -> str:
     if one.place.response is not None:
         return "ms"
     return "Seconds" if one.place.has_times else "Inserts/s"
 
 
-def _format_runs_needed(one: Compared, needed: int | None) -> str:
+def _format_runs_needed(one: MetricComparison, needed: int | None) -> str:
     if needed is not None:
         return f"{needed:,}"
     return "-" if one.speed.interval is None else f"> {MOST_RUNS:,}"

@@ -8,7 +8,7 @@ from simulator.contract import InsertRun, Resources, Storage
 from simulator.units import format_digits
 
 from ..results.bottleneck import find_bottleneck
-from ..results.growth import weigh_runs
+from ..results.growth import list_event_sizes
 from ..results.model import Result
 from .tables import Table, format_bytes_per_event, locate
 
@@ -17,7 +17,7 @@ def tabulate_storage(runs: Sequence[InsertRun]) -> Table:
     """What the tables took after each run, in all copies, and after they were compacted."""
     compacted = any(run.storage_compacted for run in runs)
     rows = []
-    for run, weight in zip(runs, weigh_runs(runs), strict=True):
+    for run, weight in zip(runs, list_event_sizes(runs), strict=True):
         if run.storage is None:
             continue
         sizes = (weight.bytes_per_event, weight.index_bytes)

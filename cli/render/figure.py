@@ -13,7 +13,7 @@ from ..results.model import Result
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedResult:
     """A result under the name that it has in a figure."""
 
     name: str
@@ -31,7 +31,7 @@ class Figure:
     spec: dict[str, Any]
 
 
-def choose_examples(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
+def choose_examples(named: NamedResult, alone: bool) -> list[tuple[str, InsertRun]]:
     """The slowest valid run of each worker count (in a series over fill levels: the first and the last
     run); beside other results, only that of the best worker count."""
     result = named.result
@@ -51,7 +51,7 @@ def choose_examples(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
     return [(_name_run(named, run, alone), run) for run in found.values()]
 
 
-def choose_slowest(named: Named, alone: bool) -> list[tuple[str, InsertRun]]:
+def choose_slowest(named: NamedResult, alone: bool) -> list[tuple[str, InsertRun]]:
     """The run with the highest p99 of each worker count; beside other results, only that of the
     best worker count."""
     result = named.result
@@ -78,7 +78,7 @@ def _list_runs(result: Result) -> list[InsertRun]:
     return [run for run in result.insert_runs if run.run in holding]
 
 
-def describe_places(results: Sequence[Named]) -> str:
+def describe_places(results: Sequence[NamedResult]) -> str:
     """Where `choose_examples` and `choose_slowest` look."""
     return "at each worker count" if len(results) == 1 else "of each result's best worker count"
 
@@ -87,7 +87,7 @@ def find_p99(run: InsertRun) -> float:
     return run.latency_ms.tail if run.latency_ms else 0.0
 
 
-def _name_run(named: Named, run: InsertRun, alone: bool) -> str:
+def _name_run(named: NamedResult, run: InsertRun, alone: bool) -> str:
     text = describe_run(named.result, run)
     return text if alone else f"{named.name}, {text}"
 

@@ -16,7 +16,7 @@ from ..results.model import InsertSummary
 from ..results.statistics import count_events_per_cost, group_executions
 from .bars import RATE, draw_bars, make_insert_bar, rank
 from .clients_figure import draw_client_cpu, draw_clients
-from .figure import Figure, Named, describe_run
+from .figure import Figure, NamedResult, describe_run
 from .latency_figure import draw_latencies, draw_query_latencies
 from .rate_figure import draw_over_rate
 from .storage_figure import draw_storage
@@ -41,7 +41,7 @@ MOST_TICKS = 12
 """With up to this many fill levels, each has its own tick."""
 
 
-def draw_by_workers(results: Sequence[Named]) -> Figure | None:
+def draw_by_workers(results: Sequence[NamedResult]) -> Figure | None:
     """Inserts per second by worker count, with the interval of each mean; of a single count as bars."""
     rows: list[Row] = []
     for named in results:
@@ -73,7 +73,7 @@ def draw_by_workers(results: Sequence[Named]) -> Figure | None:
     )
 
 
-def _draw_one_count(results: Sequence[Named], workers: int) -> Figure:
+def _draw_one_count(results: Sequence[NamedResult], workers: int) -> Figure:
     """A bar for each result: a line through a single point says nothing."""
     bars = [
         make_insert_bar(named, entry, named.name)
@@ -85,7 +85,7 @@ def _draw_one_count(results: Sequence[Named], workers: int) -> Figure:
     return draw_bars("workers", title, rank(bars), RATE, most=len(bars))
 
 
-def draw_by_fill_level(results: Sequence[Named]) -> Figure | None:
+def draw_by_fill_level(results: Sequence[NamedResult]) -> Figure | None:
     """Inserts per second by what was stored before."""
     rows: list[Row] = []
     for named in results:
@@ -116,7 +116,7 @@ _AFTER_FIRST = "the executions after each worker's first"
 _ONLY_FIRST = "the first executions where a query was asked once only"
 
 
-def draw_queries(results: Sequence[Named]) -> Figure | None:
+def draw_queries(results: Sequence[NamedResult]) -> Figure | None:
     """Query times by database."""
     rows: list[Row] = []
     counted: set[str] = set()
@@ -167,7 +167,7 @@ def draw_queries(results: Sequence[Named]) -> Figure | None:
 MOST_BARS = 30
 
 
-def draw_phases(results: Sequence[Named]) -> Figure | None:
+def draw_phases(results: Sequence[NamedResult]) -> Figure | None:
     """How long each phase of each run took."""
     bars: list[tuple[str, Mapping[str, float]]] = []
     for named in results:
@@ -233,7 +233,7 @@ def draw_phases(results: Sequence[Named]) -> Figure | None:
     )
 
 
-def draw_client_share(results: Sequence[Named]) -> Figure | None:
+def draw_client_share(results: Sequence[NamedResult]) -> Figure | None:
     """How busy the load generator itself was."""
     rows: list[Row] = []
     for named in results:
@@ -275,7 +275,7 @@ def draw_client_share(results: Sequence[Named]) -> Figure | None:
     )
 
 
-KINDS: dict[str, Callable[[Sequence[Named]], Figure | None]] = {
+KINDS: dict[str, Callable[[Sequence[NamedResult]], Figure | None]] = {
     "workers": draw_by_workers,
     "fill-level": draw_by_fill_level,
     "storage": draw_storage,
@@ -293,7 +293,7 @@ KINDS: dict[str, Callable[[Sequence[Named]], Figure | None]] = {
 """All kinds of figure, the most telling first."""
 
 
-def draw_all(results: Sequence[Named]) -> list[Figure]:
+def draw_all(results: Sequence[NamedResult]) -> list[Figure]:
     """Every figure that these results have data for."""
     return [figure for draw in KINDS.values() if (figure := draw(results)) is not None]
 
@@ -307,7 +307,7 @@ def add_title(figure: Figure, title: str, remarks: Sequence[str] = ()) -> dict[s
     return figure.spec | {"title": {"text": title, "subtitle": lines}}
 
 
-def name_sources(kind: str, named: Sequence[Named]) -> list[str]:
+def name_sources(kind: str, named: Sequence[NamedResult]) -> list[str]:
     """The sources of what such a figure shows and this tool didn't measure; the answer's are with it, in
     words."""
     if kind not in KINDS:
@@ -318,7 +318,7 @@ def name_sources(kind: str, named: Sequence[Named]) -> list[str]:
     return [f"Not measured by this tool: {source}." for source in found]
 
 
-def _make_row(named: Named, entry: InsertSummary) -> Row:
+def _make_row(named: NamedResult, entry: InsertSummary) -> Row:
     place = format_count(entry.workers, "worker")
     if entry.fill_level is not None:
         place += f", {entry.fill_level:,} events before"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simulator.contract import LatencyMs
 from simulator.histograms import latency_ms, merge_histograms, values_at
 
-from .figure import Figure, Named, choose_slowest, describe_places
+from .figure import Figure, NamedResult, choose_slowest, describe_places
 from .tables import format_ms
 from .vega import Row, draw_lines, draw_points, make_axis, make_spec, needs_log
 
@@ -32,7 +32,7 @@ class _Timed:
     """Merged; none if only the percentiles are known."""
 
 
-def draw_latencies(results: Sequence[Named]) -> Figure | None:
+def draw_latencies(results: Sequence[NamedResult]) -> Figure | None:
     """The distribution of the requests' latency: a curve over the percentiles where each run has its
     histogram, otherwise the percentiles that it has."""
     chosen = [pair for named in results for pair in choose_slowest(named, alone=len(results) == 1)]
@@ -50,7 +50,7 @@ def draw_latencies(results: Sequence[Named]) -> Figure | None:
     return _draw_curves("latency", "Latency of a request", "the requests", note, timed)
 
 
-def draw_query_latencies(results: Sequence[Named]) -> Figure | None:
+def draw_query_latencies(results: Sequence[NamedResult]) -> Figure | None:
     """The same of each query, of readers whose runs were ended by the clock."""
     timed = []
     for named in results:

@@ -27,7 +27,7 @@ _MOST_OUTAGES = 3
 def list_notes(result: Result, terminal: bool) -> list[str]:
     """What held the runs back, and one line for each caveat, the gravest first."""
     caveats = [f"{kind}: {text}" for kind, text in describe_caveats(result, terminal)]
-    told = tell_outages(result) + describe_index_builds(result) + describe_bottlenecks(result)
+    told = list_outages(result) + describe_index_builds(result) + describe_bottlenecks(result)
     return told + caveats
 
 
@@ -40,7 +40,7 @@ def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[
     lines = {str(kind): _join_caveats(result, found, terminal) for kind, found in of_kind.items()}
     grave = [str(kind) for kind in of_kind if kind in _GRAVE]
     found = {
-        "disturbances": _join_outages(tell_outages(result)),
+        "disturbances": _join_outages(list_outages(result)),
         **{kind: lines[kind] for kind in grave},
         "bottleneck": _join_bottlenecks(result),
         "indices": " ".join(describe_index_builds(result)),
@@ -134,7 +134,7 @@ _BY_RUN = (Kind.CLIENT_BOUND, Kind.SATURATED)
 """What is found in each run by itself, mostly in all of them, by figures that differ little."""
 
 
-def tell_outages(result: Result) -> list[str]:
+def list_outages(result: Result) -> list[str]:
     """A sentence for each thing that was done to the database; which run it was, if it was in several."""
     told = {place: describe_outages(run) for place, run in enumerate(result.insert_runs)}
     told = {place: texts for place, texts in told.items() if texts}

@@ -13,7 +13,7 @@ from ..output import write_whole
 from ..results.naming import name_results
 from ..results.store import StoredResult
 from .drawing import make_standalone_svg, to_png
-from .figure import Figure, Named
+from .figure import Figure, NamedResult
 from .figures import KINDS, add_title, name_sources
 from .workload_figure import draw_values
 
@@ -30,7 +30,7 @@ def write_plot(
     """Draw and write; the file. ConfigError if there is nothing to draw or the file's name is wrong."""
     _check_ending(output)
     named = [
-        Named(name, one.result) for name, one in zip(name_results(stored), stored, strict=True)
+        NamedResult(name, one.result) for name, one in zip(name_results(stored), stored, strict=True)
     ]  # fmt: skip
     figure = _choose_figure(named, kind)
     spec = add_title(figure, title or figure.title, name_sources(figure.kind, named))
@@ -55,7 +55,7 @@ def _write(spec: dict[str, Any], output: Path, theme: str) -> Path:
     return output
 
 
-def _choose_figure(named: Sequence[Named], kind: str | None) -> Figure:
+def _choose_figure(named: Sequence[NamedResult], kind: str | None) -> Figure:
     for name in KINDS if kind is None else [kind]:
         figure = KINDS[name](named)
         if figure is not None:

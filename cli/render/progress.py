@@ -9,10 +9,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from simulator.contract import QUIET_S, Load, Phase, Status
 
-from ..live.serving import find_live
 from ..output import Block, note, terminal_size
 from .forecast import Forecast
 from .status import (
@@ -35,13 +35,23 @@ _ASCII = str.maketrans("━─·…", "=-|.")
 _DUMB_TERMINALS = ("dumb", "unknown")
 
 
+class Follower(Protocol):
+    """Whoever else wants to know how far the runs are: the command's live page."""
+
+    def begin_run(self, label: str) -> None: ...
+
+    def follow(self, status: Status, left: list[str]) -> None: ...
+
+    def end_run(self, outcome: str) -> None: ...
+
+
 class Display(ABC):
     """Shows the runs of a command."""
 
-    def __init__(self, plan: Sequence[Load]) -> None:
+    def __init__(self, plan: Sequence[Load], live: Follower | None = None) -> None:
         """`plan`: for each run of the command, the load that says how long it goes on."""
         self._forecast = Forecast(plan)
-        self._live = find_live()
+        self._live = live
         self._label = ""
         self._at_most = False
         self._after_each: Callable[[], None] | None = None
@@ -87,21 +97,21 @@ class Display(ABC):
 
 
 @contextmanager
-def make_display(plan: Sequence[Load]) -> Iterator[Display]:
+def make_display(plan: Sequence[Load], live: Follower | None = None) -> Iterator[Display]:
     """A display for a terminal or a pipe, of the runs that `plan` has a load for each."""
     if sys.stderr.isatty() and os.environ.get("TERM", "") not in _DUMB_TERMINALS:
         with Block() as block:
-            yield TerminalDisplay(plan, block)
+            yield TerminalDisplay(plan, block, live)
     else:
-        yield PlainDisplay(plan)
+        yield PlainDisplay(plan, live)
 
 
 class PlainDisplay(Display):
     """A line for each run that has ended, and for each phase of the first one. Between them there are lines
     at intervals that grow, however many runs there are."""
 
-    def __init__(self, plan: Sequence[Load]) -> None:
-        super().__init__(plan)
+    def __init__(self, plan: Sequence[Load], live: Follower | None = None) -> None:
+        super().__init__(plan, live)
         self._shown: tuple[Phase | None, bool, bool] | None = None
         self._last_s = 0.0
         self._interval_s = PLAIN_INTERVAL_S
@@ -135,8 +145,8 @@ class PlainDisplay(Display):
 class TerminalDisplay(Display):
     """A few lines that follow the current run; a line stays for each run that ended."""
 
-    def __init__(self, plan: Sequence[Load], block: Block) -> None:
-        super().__init__(plan)
+    def __init__(self, plan: Sequence[Load], block: Block, live: Follower | None = None) -> None:
+        super().__init__(plan, live)
         self._block = block
 
     def begin(self, label: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from simulator.contract import InsertRun
 
 from ..results.capacity import CapacityLimit, CapacityStep
-from .figure import Figure, Named
+from .figure import Figure, NamedResult
 from .tables import format_ms
 from .theme import INK
 from .vega import (
@@ -35,7 +35,7 @@ def _find_point(row: Row) -> tuple[object, ...]:
     return row["result"], row["part"], row["rate"]
 
 
-def draw_over_rate(results: Sequence[Named]) -> Figure | None:
+def draw_over_rate(results: Sequence[NamedResult]) -> Figure | None:
     """Each step of a capacity: p50, p99 and p99.9 over the rate, and below what was achieved of it. Of
     several results a panel for each percentile, with a line for each result."""
     rows = [row for named in results for row in _list_rows(named)]
@@ -83,7 +83,7 @@ def draw_over_rate(results: Sequence[Named]) -> Figure | None:
     )
 
 
-def _list_rows(named: Named) -> list[Row]:
+def _list_rows(named: NamedResult) -> list[Row]:
     """A row for each percentile of each valid step, and for what was achieved."""
     found = named.result.capacity
     runs = {run.run: run for run in named.result.insert_runs}
@@ -115,7 +115,7 @@ def _find_share(run: InsertRun) -> float:
     return 100 * run.offered.achieved / run.offered.due if run.offered.due else 100.0
 
 
-def _list_limits(shown: Sequence[Named], part: str | None = None) -> dict[float, str]:
+def _list_limits(shown: Sequence[NamedResult], part: str | None = None) -> dict[float, str]:
     """Value -> text of each limit on response times of inserts; `part`: of this percentile."""
     limits: list[CapacityLimit] = [
         limit for named in shown if named.result.capacity for limit in named.result.capacity.limits

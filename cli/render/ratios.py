@@ -8,7 +8,7 @@ from math import inf
 
 from simulator.units import join_words
 
-from ..results.comparison import Compared
+from ..results.comparison import MetricComparison
 
 MOST_PLACES = 3
 """Named in a sentence; more are counted."""
@@ -42,7 +42,7 @@ def format_speed_interval(low: float, high: float) -> str:
     return f"{format_speed(low)} to {format_speed(high)}"
 
 
-def describe_ratios(names: Sequence[str], found: Sequence[Compared]) -> list[str]:
+def describe_ratios(names: Sequence[str], found: Sequence[MetricComparison]) -> list[str]:
     """What each comparison shows, a sentence each; several without a difference are one sentence, whose
     intervals are in the table."""
     sentences = []
@@ -73,7 +73,7 @@ def describe_ratios(names: Sequence[str], found: Sequence[Compared]) -> list[str
     return sentences
 
 
-def lead_comparison(names: Sequence[str], found: Sequence[Compared]) -> list[str]:
+def lead_comparison(names: Sequence[str], found: Sequence[MetricComparison]) -> list[str]:
     """The answer: each result against the first, in a sentence; those of which the same is said share one."""
     told: dict[tuple[int, str], list[str]] = {}
     for position in range(1, len(names)):
@@ -105,14 +105,14 @@ _UNDIFFERENT = {_ALIKE: "no difference shown", _UNDECIDED: "undecided"}
 """Outcomes by which neither is faster, in words."""
 
 
-def _judge(one: Compared) -> str:
+def _judge(one: MetricComparison) -> str:
     if one.speed.differs is False:
         return _ALIKE if one.speed.alike else _UNDECIDED
     side = "faster" if one.speed.value >= 1 else "slower"
     return side if one.speed.differs else f"{side}, from single runs"
 
 
-def _describe_outcome(outcome: str, such: Sequence[Compared], kind: str, base: str) -> str:
+def _describe_outcome(outcome: str, such: Sequence[MetricComparison], kind: str, base: str) -> str:
     if outcome == _ALIKE:
         return f"no difference from {base} shown in {kind}"
     if outcome == _UNDECIDED:
@@ -130,7 +130,7 @@ def _describe_outcome(outcome: str, such: Sequence[Compared], kind: str, base: s
     return f"{measure} {base} in {kind}{comma}{single}"
 
 
-def _name_kind(one: Compared) -> str:
+def _name_kind(one: MetricComparison) -> str:
     if one.place.query is not None:
         return "queries"
     if one.place.capacity:
@@ -140,7 +140,7 @@ def _name_kind(one: Compared) -> str:
     return "inserts" if one.place.response is None else "response times"
 
 
-def _list_places(such: Sequence[Compared]) -> str:
+def _list_places(such: Sequence[MetricComparison]) -> str:
     if len(such) <= MOST_PLACES:
         return ", ".join(str(one.place) for one in such)
     word = "queries" if such[0].place.query is not None else "places"

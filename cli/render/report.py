@@ -17,15 +17,15 @@ from .answers import describe_answers
 from .bars import draw_answer
 from .comparison import list_remarks, tabulate_overview, tabulate_ratios
 from .drawing import embed, to_svg
-from .figure import Figure, Named
+from .figure import Figure, NamedResult
 from .figures import draw_all, name_sources
 from .narrow import draw_narrow
-from .notes import describe_caveats, describe_index_builds, tell_outages
+from .notes import describe_caveats, describe_index_builds, list_outages
 from .ratios import describe_ratios, lead_comparison
 from .stored import describe_name, tabulate_result
 from .tables import Table
 from .theme import dark_style
-from .verdict import describe_hardware, give_verdict, tell_doubts
+from .verdict import describe_hardware, judge_results, list_doubts
 
 _PAGE = Path(__file__).parent / "page"
 
@@ -73,7 +73,7 @@ def make_report(
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     names = name_results(stored)
-    named = [Named(name, one.result) for one, name in zip(stored, names, strict=True)]
+    named = [NamedResult(name, one.result) for one, name in zip(stored, names, strict=True)]
     shown, left_out = choose_drawn(named)
     answer = answer or draw_answer(named)
     drawn = [figure for figure in draw_all(shown) if answer is None or figure.spec != answer.spec]
@@ -90,8 +90,8 @@ def make_report(
         version=__version__,
         style=(_PAGE / "report.css").read_text() + dark,
         script=(_PAGE / "report.js").read_text(),
-        verdict=give_verdict(named),
-        doubts=tell_doubts(named),
+        verdict=judge_results(named),
+        doubts=list_doubts(named),
         answer=_place(answer, named) if answer else None,
         hardware=describe_hardware(named),
         results=[_make_section(one, name) for one, name in zip(stored, names, strict=True)],
@@ -119,7 +119,7 @@ def _make_section(stored: StoredResult, name: str) -> _Section:
         describe_name(result).strip(),
         words.describe_measurement(result),
         " ".join(filter(None, [words.give_answer(result), describe_answers(result)])),
-        [*tell_outages(result), *describe_index_builds(result)],
+        [*list_outages(result), *describe_index_builds(result)],
         describe_caveats(result),
         tabulate_result(result, terminal=False),
     )
@@ -152,9 +152,9 @@ MOST_DRAWN = 12
 """Results of one kind in a figure: with more of them no line can be told from another."""
 
 
-def choose_drawn(results: Sequence[Named]) -> tuple[list[Named], str]:
+def choose_drawn(results: Sequence[NamedResult]) -> tuple[list[NamedResult], str]:
     """The results that figures show, and a sentence on those that they don't (empty if there are none)."""
-    chosen: list[Named] = []
+    chosen: list[NamedResult] = []
     told = []
     for kind in dict.fromkeys(one.result.kind for one in results):
         own = [one for one in results if one.result.kind == kind]
@@ -173,11 +173,11 @@ def choose_drawn(results: Sequence[Named]) -> tuple[list[Named], str]:
     return shown, f"Drawn are {' and '.join(told)}; all are in the tables." if told else ""
 
 
-def _find_rate(named: Named) -> float:
+def _find_rate(named: NamedResult) -> float:
     return named.result.best.median if named.result.best else 0.0
 
 
-def _place(figure: Figure, named: Sequence[Named]) -> dict[str, str]:
+def _place(figure: Figure, named: Sequence[NamedResult]) -> dict[str, str]:
     return {
         "id": figure.kind,
         "title": figure.title,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..results.growth import weigh_runs
-from .figure import Figure, Named
+from ..results.growth import list_event_sizes
+from .figure import Figure, NamedResult
 from .vega import HEIGHT, Row, draw_lines, draw_points, make_axis, make_spec
 
 _PARTS = {
@@ -15,7 +15,7 @@ _PARTS = {
 }
 
 
-def draw_storage(results: Sequence[Named]) -> Figure | None:
+def draw_storage(results: Sequence[NamedResult]) -> Figure | None:
     """Bytes after each step, of all and of indexes, and what an event of the step has added."""
     rows = [row for named in results if named.result.by_fill_level for row in _make_rows(named)]
     if not rows:
@@ -38,10 +38,10 @@ def draw_storage(results: Sequence[Named]) -> Figure | None:
     )
 
 
-def _make_rows(named: Named) -> list[Row]:
+def _make_rows(named: NamedResult) -> list[Row]:
     runs = named.result.insert_runs
     rows = []
-    for run, weight in zip(runs, weigh_runs(runs), strict=True):
+    for run, weight in zip(runs, list_event_sizes(runs), strict=True):
         stored = run.storage
         if stored is None or not stored.events:
             continue

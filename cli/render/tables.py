@@ -12,7 +12,7 @@ from tabulate import tabulate
 from simulator.contract import InsertRun, LatencyMs, Load
 
 from ..output import STRIKE, STRIKE_END, wrap_lines
-from ..results.growth import Weight, weigh_runs
+from ..results.growth import EventSize, list_event_sizes
 from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.rules import limit_of_clients_part
 from ..results.statistics import count_events_per_cost
@@ -352,9 +352,9 @@ def _list_more(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list
     return [shown[header] for header in _list_more_headers(all_runs)]
 
 
-def weigh_valid(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list[Weight]:
+def weigh_valid(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list[EventSize]:
     """What an event takes on disk in the valid ones of some runs, as far as that is known."""
-    weights = zip(all_runs, weigh_runs(all_runs), strict=True)
+    weights = zip(all_runs, list_event_sizes(all_runs), strict=True)
     return [
         one
         for run, one in weights

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from simulator.contract import InsertRun, Mark, Resources
 
 from ..results.faults import describe_outages, name_mark
-from .figure import Figure, Named, choose_examples, describe_places
+from .figure import Figure, NamedResult, choose_examples, describe_places
 from .vega import (
     HEIGHT,
     Row,
@@ -23,7 +23,7 @@ from .vega import (
 )
 
 
-def draw_over_time(results: Sequence[Named]) -> Figure | None:
+def draw_over_time(results: Sequence[NamedResult]) -> Figure | None:
     """Events acknowledged in each second by all workers, and by the slowest."""
     rows: list[Row] = []
     warm_ups: set[float] = set()

@@ -132,7 +132,7 @@ def _describe_costs(tuning: Tuning, best: int) -> list[str]:
         if own[setting.name] == setting.default:
             lines.append(f"{setting.name}: its default, {default}, is best.")
         else:
-            cost = _tell_cost(tuning, best, {**own, setting.name: setting.default})
+            cost = _describe_cost(tuning, best, {**own, setting.name: setting.default})
             lines.append(f"{setting.name} left at {default}: {cost}.")
     return lines
 
@@ -153,7 +153,7 @@ def _tell(tuning: Tuning, candidate: int, base: int) -> str:
     return f"{format_speed_interval(*ratio.interval)} (95 % interval)"
 
 
-def _tell_cost(tuning: Tuning, best: int, settings: Mapping[str, Any]) -> str:
+def _describe_cost(tuning: Tuning, best: int, settings: Mapping[str, Any]) -> str:
     """What it costs to have these settings instead of the best: by the comparison at the end; or else, if it
     had another winner than the search, by the last stage of the search that both were in."""
     reset = _find(tuning, settings)

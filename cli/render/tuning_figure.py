@@ -7,7 +7,7 @@ from typing import Any
 
 from ..results.naming import format_value
 from ..results.tuning import TunedSetting, Tuning
-from .figure import Figure, Named
+from .figure import Figure, NamedResult
 from .theme import INK, SERIES
 from .vega import WIDTH, Row
 
@@ -16,7 +16,7 @@ FAINTEST, DARKEST = 0.06, 0.6
 """Opacity of the lowest and of the highest rate; a text must be legible on both, on any page."""
 
 
-def draw_tuning(results: Sequence[Named]) -> Figure | None:
+def draw_tuning(results: Sequence[NamedResult]) -> Figure | None:
     """The highest rate with each pair of values, whatever the other settings are. Of one tuning only."""
     own = [tuning for named in results if (tuning := named.result.tuning)]
     tuning = own[0] if len(own) == 1 else None

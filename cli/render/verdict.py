@@ -12,7 +12,7 @@ from ..results.comparison import compare
 from ..results.model import Result
 from ..results.verdicts import list_kinds
 from . import words
-from .figure import Named
+from .figure import NamedResult
 from .ratios import lead_comparison
 
 MOST_SENTENCES = 5
@@ -24,7 +24,7 @@ _MOST_CHARACTERS = 60
 """Of names that are listed."""
 
 
-def give_verdict(results: Sequence[Named]) -> list[str]:
+def judge_results(results: Sequence[NamedResult]) -> list[str]:
     """The answer for each kind of result: of one what was found, of several how they compare."""
     sentences = []
     hidden = 0
@@ -52,7 +52,7 @@ def give_verdict(results: Sequence[Named]) -> list[str]:
     return [*shown, f"{format_count(more, 'more sentence is', 'more sentences are')} below."]
 
 
-def tell_doubts(results: Sequence[Named]) -> str:
+def list_doubts(results: Sequence[NamedResult]) -> str:
     """Which results to doubt, and why in a word each; empty if none."""
     doubts: dict[str, list[str]] = {}
     for one in results:
@@ -81,7 +81,7 @@ _DOUBTS = {
 }
 
 
-def describe_hardware(results: Sequence[Named]) -> list[str]:
+def describe_hardware(results: Sequence[NamedResult]) -> list[str]:
     """A line for each kind of machine, with the results that were measured there."""
     found: dict[str, list[str]] = {}
     for one in results:

@@ -12,6 +12,7 @@ from simulator.contract import Load
 from simulator.modules import module_names
 from simulator.modules.base import AnyModule, Capabilities, Encoding, Job, Support
 from simulator.modules.options import parse_options
+from simulator.units import join_words
 from simulator.workloads import workload_names
 from simulator.workloads.base import Workload
 from simulator.workloads.events import EventBlock
@@ -140,9 +141,13 @@ def _tabulate_bytes(workload: Workload, modules: Sequence[type[AnyModule]]) -> s
                 octets = [_count_bytes(module, encoding, blocks[tags]) for tags in possible]
                 rows.append([module.name, encoding.label, *octets, "-"][:4])
     headers = ["Module", "Mode", *(f"tags={tags}" for tags in Tags)]
-    apart = ", ".join(column.name for column in blocks[Tags.TABLE].schema.tags_row[1:])
+    apart = [column.name for column in blocks[Tags.TABLE].schema.tags_row[1:]]
     table = _table(headers, rows, ["left", "left", "right", "right"])
-    return f"{table}\ntags=table: {apart} are stored once per device, in table {schema.tags_table}"
+    verb = "is" if len(apart) == 1 else "are"
+    return (
+        f"{table}\nwith tags=table, {join_words(apart)} {verb} stored once per device,"
+        f" in table {schema.tags_table}"
+    )
 
 
 def _count_bytes(module: type[AnyModule], encoding: Encoding, block: EventBlock) -> str:

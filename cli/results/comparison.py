@@ -23,7 +23,7 @@ RESPONSES = ("p50", "p99")
 
 
 @dataclass(frozen=True)
-class Compared:
+class MetricComparison:
     """One result beside the first, at one worker count, fill level or query."""
 
     place: Place
@@ -91,7 +91,7 @@ def check_comparable(results: Sequence[StoredResult]) -> None:
         raise ConfigError(f"{' and '.join(kinds)} can't be compared with each other")
 
 
-def compare(results: Sequence[Result]) -> list[Compared]:
+def compare(results: Sequence[Result]) -> list[MetricComparison]:
     """Each result beside the first, wherever both have figures, in the first one's order."""
     samples = [collect_samples(result) for result in results]
     return _compare_capacities(results) + [
@@ -122,7 +122,7 @@ def _list_runs(result: Result, place: Place) -> list[InsertRun]:
 
 def compare_samples(
     samples: Sequence[Mapping[Place, Sequence[float]]], error: float = 0.05
-) -> list[Compared]:
+) -> list[MetricComparison]:
     """The figures of independent runs beside the first one's, wherever both have some, in its order.
     `error`: of each interval, see `estimate_ratio`."""
     base, *others = samples
@@ -139,7 +139,7 @@ def compare_samples(
             )
             cv = combine_cv(base_values, values)
             found.append(
-                Compared(
+                MetricComparison(
                     place,
                     position,
                     sum(base_values) / len(base_values),
@@ -153,7 +153,7 @@ def compare_samples(
     return found
 
 
-def _compare_capacities(results: Sequence[Result]) -> list[Compared]:
+def _compare_capacities(results: Sequence[Result]) -> list[MetricComparison]:
     """The capacities beside the first one. Each is somewhere between the ends of its interval, so their
     ratio is between those that the ends can have; a client that was the limit leaves the upper end open."""
     base = _bound_capacity(results[0])
@@ -162,7 +162,7 @@ def _compare_capacities(results: Sequence[Result]) -> list[Compared]:
         if base is not None and other is not None:
             ends = (other[0] / base[1], other[1] / base[0])
             found.append(
-                Compared(
+                MetricComparison(
                     Place(capacity=True), position, base[0], other[0], _count_steps(results[0]),
                     _count_steps(results[position]), Ratio(other[0] / base[0], ends), None,
                 )

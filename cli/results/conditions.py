@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,7 +16,7 @@ from simulator.modules import load_module
 from simulator.modules.options import LEAN
 from simulator.workloads.base import WorkloadOptions
 
-from .model import FORMAT, Result, Settings
+from .model import Result, Settings
 
 WARNED = (
     Condition.DATA,
@@ -304,20 +303,3 @@ def _flatten(value: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:
             yield from _flatten(inner, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", inner
-
-
-# The JSON Schema of `result.json`, made from the models.
-#
-# python -m cli.results.conditions > docs/result.schema.json
-
-
-def make_schema() -> str:
-    """The schema as it is kept in docs/."""
-    schema = Result.model_json_schema()
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = f"result.json, format {FORMAT}"
-    return json.dumps(schema, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-
-
-if __name__ == "__main__":
-    print(make_schema(), end="")  # noqa: T201 - the output of this program

@@ -25,7 +25,7 @@ from simulator.contract import (
 )
 
 from ..errors import ConfigError
-from .growth import Weight, weigh_runs
+from .growth import EventSize, list_event_sizes
 from .model import Baseline, Result
 from .statistics import count_events_per_cost
 from .store import StoredResult
@@ -121,7 +121,7 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
         | {"group": group if mixed else None}
         | steps.get(run.run, {})
         for group, runs in (("writers", result.insert_runs), ("writers alone", baseline.runs))
-        for run, weight in zip(runs, weigh_runs(runs), strict=True)
+        for run, weight in zip(runs, list_event_sizes(runs), strict=True)
     ]
     rows += [
         shared
@@ -159,7 +159,7 @@ def _list_tuned_cells(result: Result, run: InsertRun) -> dict[str, Any]:
 
 
 def _list_insert_cells(
-    run: InsertRun, weight: Weight, cost_per_hour: float | None
+    run: InsertRun, weight: EventSize, cost_per_hour: float | None
 ) -> dict[str, Any]:
     client = run.client
     rate = run.inserts_per_s

@@ -217,7 +217,7 @@ def _count_events(count: int, what: str) -> str:
 # The rule by which disturbances are told of that were not done, or failed. Pure.
 
 
-def find_undone(result: Result) -> Iterator[Caveat]:
+def find_skipped_faults(result: Result) -> Iterator[Caveat]:
     """What became of disturbances that weren't done as they were asked for: each once, with the runs of which
     it is true."""
     runs = _list_runs(result)

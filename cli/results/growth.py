@@ -19,7 +19,7 @@ DAY_S = 86_400
 
 
 @dataclass(frozen=True)
-class Weight:
+class EventSize:
     """What an event takes on disk, all copies together, or why that isn't known."""
 
     bytes_per_event: float | None = None
@@ -36,27 +36,27 @@ class Weight:
         return self.bytes_per_event if self.compacted_bytes is None else self.compacted_bytes
 
 
-def weigh_runs(runs: Sequence[InsertRun]) -> list[Weight]:
+def list_event_sizes(runs: Sequence[InsertRun]) -> list[EventSize]:
     """For each run what its events take: by the growth from amid the run, or from the end of the run whose
     data it goes on with, to its own end."""
     befores = [None, *runs[:-1]] if runs else []
     return [_weigh(run, before) for before, run in zip(befores, runs, strict=True)]
 
 
-def weigh_each(runs: Sequence[InsertRun]) -> Weight:
+def weigh_each(runs: Sequence[InsertRun]) -> EventSize:
     """The mean of what an event takes in the runs that show it; else why none does: in that with the most
     events."""
-    weights = weigh_runs(runs)
+    weights = list_event_sizes(runs)
     found = [one.lasting_bytes for one in weights if one.lasting_bytes is not None]
     if found:
-        return Weight(sum(found) / len(found))
+        return EventSize(sum(found) / len(found))
     reasons = [
         (run.events or 0, one.reason) for one, run in zip(weights, runs, strict=True) if one.reason
     ]
-    return Weight(reason=max(reasons)[1] if reasons else None)
+    return EventSize(reason=max(reasons)[1] if reasons else None)
 
 
-def weigh_together(runs: Sequence[InsertRun]) -> Weight:
+def weigh_together(runs: Sequence[InsertRun]) -> EventSize:
     """What an event takes in runs of one kind, each on new tables: as in each of them; where none shows
     enough growth, by what lies between those with fewer and those with more events."""
     each = weigh_each(runs)
@@ -67,7 +67,7 @@ def weigh_together(runs: Sequence[InsertRun]) -> Weight:
     if allocation is None:
         return each
     size = measure_growth(_list_levels(sizes), allocation)
-    return each if size is None else Weight(size)
+    return each if size is None else EventSize(size)
 
 
 def find_bytes_per_day(
@@ -80,18 +80,18 @@ def find_bytes_per_day(
     return None if size is None else size * rate_per_s * DAY_S
 
 
-def _weigh(run: InsertRun, before: InsertRun | None) -> Weight:
+def _weigh(run: InsertRun, before: InsertRun | None) -> EventSize:
     storage = run.storage
     if storage is None or storage.reason or storage.find_level() is None:
-        return Weight()
-    sizes = [run.storage_amid, storage]
+        return EventSize()
+    sizes = [run.storage_during, storage]
     if before is not None and before.storage and run.fill_level == before.storage.events:
         sizes.append(before.storage)
     levels = _list_levels(sizes)
     size = measure_growth(levels, _find_allocation(storage))
     if size is None:
-        return Weight(reason=_explain(run, storage, levels))
-    return Weight(
+        return EventSize(reason=_explain(run, storage, levels))
+    return EventSize(
         size,
         index_bytes=_share(size, storage.index_bytes, storage),
         compacted_bytes=_share(
@@ -120,9 +120,9 @@ def _get_unit(allocation: Allocation) -> int:
 def _explain(run: InsertRun, storage: Storage, levels: Sequence[Level]) -> str:
     """Why growth tells nothing, and how much more does."""
     allocation = _find_allocation(storage)
-    if len(levels) < 2 and run.storage_amid is not None and run.storage_amid.reason:
+    if len(levels) < 2 and run.storage_during is not None and run.storage_during.reason:
         return (
-            f"not known from one fill level: {run.storage_amid.reason}; --steps gives more levels"
+            f"not known from one fill level: {run.storage_during.reason}; --steps gives more levels"
         )
     events = estimate_events(storage, allocation) or 0
     if len(levels) < 2 and (storage.events or 0) >= events:

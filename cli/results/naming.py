@@ -31,7 +31,7 @@ def name_results(results: Sequence[StoredResult]) -> list[str]:
         places = [place for place, own in enumerate(kinds) if own == (target, kind)]
         others = any(own[0] == target and own[1] != kind for own in kinds)
         base = f"{target}, {kind}" if others else target
-        found = _tell_apart(base, [results[place] for place in places])
+        found = _distinguish(base, [results[place] for place in places])
         for place, name in zip(places, found, strict=True):
             names[place] = name
     labels = [one.result.label for one in results]
@@ -41,7 +41,7 @@ def name_results(results: Sequence[StoredResult]) -> list[str]:
     ]
 
 
-def _tell_apart(base: str, results: Sequence[StoredResult]) -> list[str]:
+def _distinguish(base: str, results: Sequence[StoredResult]) -> list[str]:
     options = find_differing_options([one.result for one in results])
     few = all(len(own) <= MOST_OPTIONS for own in options)
     by_option = [" ".join([base, *_format_each(own)]) if few else base for own in options]

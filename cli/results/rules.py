@@ -9,7 +9,7 @@ from math import ceil, inf
 from simulator.contract import InsertRun, Machine, Offered, ReadRun
 
 from .caveats import Caveat, Kind
-from .growth import Weight, weigh_each
+from .growth import EventSize, weigh_each
 from .model import Baseline, InsertSummary, Result
 from .place import Place
 from .statistics import (
@@ -95,7 +95,7 @@ def _describe_bound(run: InsertRun | ReadRun) -> str:
 
 
 def find_unknown_sizes(
-    runs: Sequence[InsertRun], weigh: Callable[[Sequence[InsertRun]], Weight] = weigh_each
+    runs: Sequence[InsertRun], weigh: Callable[[Sequence[InsertRun]], EventSize] = weigh_each
 ) -> Iterator[Caveat]:
     """Each reason once: it is the same in all runs. `weigh`: by what the result tells what an event takes."""
     sizes = [(run.storage, "what is on disk") for run in runs]

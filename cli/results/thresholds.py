@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from simulator.units import parse_amount, parse_duration_ms
 
 from ..errors import ConfigError
-from .comparison import Compared, collect_samples, compare
-from .growth import weigh_runs
+from .comparison import MetricComparison, collect_samples, compare
+from .growth import list_event_sizes
 from .model import Result
 from .place import Place
 
@@ -98,7 +98,7 @@ def find_breaches(
     return found
 
 
-def _is_tie(one: Compared | None, limit: Threshold) -> bool:
+def _is_tie(one: MetricComparison | None, limit: Threshold) -> bool:
     """Of rates and of queries it is known whether they differ; other figures are taken as they are."""
     compared = limit.metric == "rate" or limit.metric.startswith("query:")
     return compared and one is not None and one.speed.differs is False
@@ -118,7 +118,7 @@ def collect_values(result: Result, metric: str) -> dict[Place, float]:
     found: dict[Place, float] = {}
     of_service = metric.startswith("service_")
     runs = result.insert_runs
-    for run, weight in zip(runs, weigh_runs(runs), strict=True):
+    for run, weight in zip(runs, list_event_sizes(runs), strict=True):
         value: float | None
         if metric == "bytes_per_event":
             value = weight.bytes_per_event

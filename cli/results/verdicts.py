@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .caveats import Caveat, Kind
-from .faults import find_undone
+from .faults import find_skipped_faults
 from .model import Result
 from .rules import (
     find_in_inserts,
@@ -28,7 +28,9 @@ def find_caveats(result: Result) -> list[Caveat]:
     if result.command == "clients":
         rules = [find_in_clients]
     rules += [find_not_as_asked, find_unknown_use]
-    return [caveat for rule in (find_in_whole, find_undone, *rules) for caveat in rule(result)]
+    return [
+        caveat for rule in (find_in_whole, find_skipped_faults, *rules) for caveat in rule(result)
+    ]
 
 
 def is_stable(result: Result) -> bool | None:

@@ -67,7 +67,7 @@ class Barrier:
         self.start_at = time.monotonic() + delay_s
         self._start_utc = datetime.now(UTC) + timedelta(seconds=delay_s)
 
-    def tell_utc(self, since_start_s: float) -> str:
+    def format_utc(self, since_start_s: float) -> str:
         """An instant so long after the common start, in UTC by this machine's clock (ISO 8601)."""
         assert self._start_utc is not None
         at = self._start_utc + timedelta(seconds=since_start_s)

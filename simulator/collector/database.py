@@ -16,7 +16,7 @@ from ..contract import Carried, Role, RunSettings, share
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count
 from ..oracle.stored import Stored, StoredPart
-from ..oracle.survey import Known, OtherEvents, UnknownEvents, find_frontier, find_stored
+from ..oracle.survey import OtherEvents, RecognizedEvents, UnknownEvents, find_frontier, find_stored
 from ..workloads.base import Workload
 from .indexing import Indexing
 
@@ -90,7 +90,7 @@ class Preparation:
         """How many queries readers ask in turn."""
         self.drawn: list[str] = []
         """Queries whose parameters are drawn for each execution."""
-        self.known: Known | str = "nobody has asked"
+        self.known: RecognizedEvents | str = "nobody has asked"
         """The events that are stored when readers begin, or why these aren't known."""
         self.certain_until_ms: int | None = None
         """From this time on events follow those that readers find; None: nobody adds any. In the runs of a

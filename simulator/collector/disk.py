@@ -29,11 +29,11 @@ def is_amid(load: Load, reports: Collection[Progress]) -> bool:
     return sum(one.done for one in running) >= _AMID_SHARE * load.workers * load.events
 
 
-def ask_amid(module: AnyModule, start_at: float) -> tuple[float, Storage] | None:
+def measure_during(module: AnyModule, start_at: float) -> tuple[float, Storage] | None:
     """The size while workers write, and when that was, in seconds since the common start."""
     began = time.monotonic()
     try:
-        found = module.storage_amid()
+        found = module.storage_during()
     except (SimulatorError, Retryable) as error:
         _log.warning("the size amid the run is not known: %s", error)
         return None

@@ -32,10 +32,10 @@ from ..logs import redact
 from ..oracle.checking import Checker, add_answers
 from .barrier import HOLD_S, Barrier
 from .database import CallThread, Preparation
-from .disk import ask_amid, is_amid, measure_storage, place_amid
+from .disk import is_amid, measure_during, measure_storage, place_amid
 from .lookup import describe_wrong, look_up_events
 from .offered import add_shortfalls
-from .status import Course
+from .status import PhaseTracker
 from .verification import make_early_report, make_report
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Collector:
     def __init__(self, settings: RunSettings, born: float) -> None:
         self.settings = settings
         self.barrier = Barrier(settings, born)
-        self._course = Course(settings, born)
+        self._phases = PhaseTracker(settings, born)
         self._database = CallThread("database")
         self._preparation: Preparation | None = None
         self._prepared = False
@@ -72,7 +72,7 @@ class Collector:
     async def run(self) -> None:
         """Prepare, then watch deadlines until the report is there or the run has failed."""
         try:
-            self._course.enter(Phase.PREPARE)
+            self._phases.enter(Phase.PREPARE)
             workload, module = build(self.settings)
             self._preparation = Preparation(self.settings, module, workload)
             timeout_s = module.options.database_timeout_s
@@ -82,8 +82,8 @@ class Collector:
             if self.failure is not None:
                 return  # a worker gave the run up meanwhile
             self._prepared = True
-            self._course.queries = self._preparation.queries
-            self._course.enter(Phase.PREFILL if self.settings.data.prefill else Phase.BARRIER)
+            self._phases.queries = self._preparation.queries
+            self._phases.enter(Phase.PREFILL if self.settings.data.prefill else Phase.BARRIER)
             self._notify()
             await self._watch()
         except SimulatorError as error:
@@ -124,7 +124,7 @@ class Collector:
             reason = redact(reason)
             _log.error("run failed: %s", reason)
             self.failure = reason
-            self._course.enter(Phase.FAILED)
+            self._phases.enter(Phase.FAILED)
             self._notify()
 
     def _fail_unexpectedly(self, error: Exception) -> None:
@@ -133,7 +133,7 @@ class Collector:
 
     async def finish(self) -> None:
         """Count, merge, and have the report ready."""
-        self._course.enter(Phase.VERIFY)
+        self._phases.enter(Phase.VERIFY)
         prepared = self._preparation
         assert prepared is not None
         try:
@@ -157,8 +157,8 @@ class Collector:
             if self.failure is None and prepared.checks:
                 add_answers(report, await self._check(prepared))
             if self.failure is None:
-                self._course.enter(Phase.DONE)
-                self.report = report.with_phases(self._course.phases_s)
+                self._phases.enter(Phase.DONE)
+                self.report = report.with_phases(self._phases.phases_s)
                 self._notify()
 
     async def _finish_early(self) -> None:
@@ -179,8 +179,8 @@ class Collector:
             self.fail(self.given_up)
             return
         if self.failure is None:
-            self._course.enter(Phase.DONE)
-            self.report = report.with_phases(self._course.phases_s)
+            self._phases.enter(Phase.DONE)
+            self.report = report.with_phases(self._phases.phases_s)
             self._notify()
 
     async def _look_up(self, report: Report) -> None:
@@ -206,7 +206,7 @@ class Collector:
         prepared, run = self._preparation, report.insert
         if prepared is None or run is None or not prepared.indexing.builds_after_run:
             return
-        self._course.enter(Phase.INDEX)
+        self._phases.enter(Phase.INDEX)
         try:
             await self._database.call(
                 prepared.indexing.build,
@@ -235,12 +235,12 @@ class Collector:
             found = {"storage": Storage(reason=str(error))}
         amid = await self._amid if self._amid is not None else None
         if prepared.indexing.builds_after_run:
-            found["storage_amid"] = Storage(reason="its indexes are built after the run")
+            found["storage_during"] = Storage(reason="its indexes are built after the run")
         elif amid is not None:
-            found["storage_amid"] = place_amid(run, *amid)
+            found["storage_during"] = place_amid(run, *amid)
         report.insert = run.model_copy(update=found)
 
-    def _ask_amid(self) -> None:
+    def _measure_during(self) -> None:
         """Ask what the tables take, once, when writers are about in the middle of their run. Not where
         something is done to the database, which may not answer."""
         writers, prepared = self.settings.groups_of(Role.WRITE), self._preparation
@@ -253,12 +253,12 @@ class Collector:
         if prepared is not None and is_amid(group.load, reports):
             module = prepared.module
             self._amid = asyncio.create_task(
-                self._database.call(lambda: ask_amid(module, start_at))
+                self._database.call(lambda: measure_during(module, start_at))
             )
 
     async def _check(self, prepared: Preparation) -> Answers:
         """Collect the readers' answers, and compare them with the right ones."""
-        self._course.enter(Phase.CHECK)
+        self._phases.enter(Phase.CHECK)
         checker = Checker(prepared.module)
         results = self.barrier.results.items()
         self.barrier.awaited = {worker for worker, one in results if one.answers_follow}
@@ -270,7 +270,7 @@ class Collector:
             return Answers(checked=0)
         try:
             return await CallThread("checks").call(
-                lambda: checker.check(prepared.known, prepared.frontier_ms, self._course.note_check)
+                lambda: checker.check(prepared.known, prepared.frontier_ms, self._phases.note_check)
             )
         except Exception as error:  # noqa: BLE001 - what was measured must not be lost by it
             _log.exception("the answers couldn't be checked")
@@ -299,7 +299,7 @@ class Collector:
             if message.stage is Stage.PREPARED and self._prepared:
                 assert self._preparation is not None
                 prepared = self._preparation
-                return _tell_prepared(prepared)
+                return _publish_prepared(prepared)
             if message.stage is Stage.CHECK and self._answers is not None:
                 return Go(go=True)
             if message.stage is Stage.RUN and barrier.start_at is not None:
@@ -314,8 +314,8 @@ class Collector:
     def _arrive(self, message: Ready) -> None:
         complete = self.barrier.arrive(message)
         prefilled = self.barrier.prefilled >= self.settings.data.prefill
-        if self._course.phase is Phase.PREFILL and prefilled:
-            self._course.enter(Phase.BARRIER)
+        if self._phases.phase is Phase.PREFILL and prefilled:
+            self._phases.enter(Phase.BARRIER)
         if complete and self._must_settle:
             self._spawn(self._settle())
         elif complete:
@@ -344,7 +344,7 @@ class Collector:
                 await self._database.call(prepared.await_prefill, timeout_s, what)
             if prepared.indexing.builds_before_run:
                 what = "building the indexes"
-                self._course.enter(Phase.INDEX)
+                self._phases.enter(Phase.INDEX)
                 await self._database.call(prepared.build_indexes, timeout_s, what)
         except (SimulatorError, Retryable) as error:
             self.fail(f"{what} failed: {error}")
@@ -355,7 +355,7 @@ class Collector:
 
     def _start(self) -> None:
         self.barrier.start()
-        self._course.enter(Phase.RUN)
+        self._phases.enter(Phase.RUN)
         self._notify()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -366,8 +366,8 @@ class Collector:
     def progress(self, message: Progress) -> None:
         """Note how far a worker is."""
         self.barrier.hear(message.worker)
-        self._course.take_report(message, self.barrier.advance(message))
-        self._ask_amid()
+        self._phases.take_report(message, self.barrier.advance(message))
+        self._measure_during()
 
     def result(self, message: WorkerResult) -> None:
         """Take a worker's result, once."""
@@ -412,10 +412,10 @@ class Collector:
 
     def status(self) -> Status:
         """Where the run is, for the executor's progress display."""
-        return self._course.status(self.barrier, self.failure)
+        return self._phases.status(self.barrier, self.failure)
 
 
-def _tell_prepared(prepared: Preparation) -> Go:
+def _publish_prepared(prepared: Preparation) -> Go:
     """What workers must know of the database before they connect to it."""
     go = Go(go=True, first_event=prepared.first_event)
     if prepared.drawn and not isinstance(prepared.known, str):

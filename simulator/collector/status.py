@@ -30,7 +30,7 @@ _STAGES = {Phase.PREFILL: "prefill", Phase.RUN: "run"}
 _log = logging.getLogger(__name__)
 
 
-class Course:
+class PhaseTracker:
     """The phases of a run, and what has been done in the current one."""
 
     def __init__(self, settings: RunSettings, born: float) -> None:

@@ -34,6 +34,6 @@ def _add(
             starts.append(own.start_s + late_s)
             ends.append(own.end_s + late_s)
     if starts:
-        part.began_at = barrier.tell_utc(min(starts))
-        part.ended_at = barrier.tell_utc(max(ends))
+        part.began_at = barrier.format_utc(min(starts))
+        part.ended_at = barrier.format_utc(max(ends))
         part.machines = machines

@@ -46,7 +46,7 @@ def make_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) 
         carried=Carried(next_event=prepared.first_event, stored=None),
     )
     for group in settings.groups_of(Role.READ):
-        _tell_reads(report, group, settings, prepared, barrier)
+        _judge_reads(report, group, settings, prepared, barrier)
     for group in settings.groups_of(Role.WRITE):
         report.insert, report.carried = _verify(group.load, prepared, barrier)
         report.invalid_reasons += report.insert.invalid_reasons
@@ -100,7 +100,7 @@ def _collect_parts(barrier: Barrier) -> tuple[dict[int, WorkerInsert], dict[int,
     return parts, {worker: result.node for worker, result in results}
 
 
-def _tell_reads(
+def _judge_reads(
     report: Report, group: Group, settings: RunSettings, prepared: Preparation, barrier: Barrier
 ) -> None:
     """Put into the report what a group of readers measured."""

@@ -58,7 +58,7 @@ from .report import (
     WorkerTimeline,
     WrongAnswer,
 )
-from .resources import Mark, Outage, Resources, Undone
+from .resources import Mark, Outage, Resources, SkippedFault
 from .settings import (
     MAX_IN_FLIGHT,
     MAX_WORKERS,
@@ -139,13 +139,13 @@ __all__ = [
     "Resources",
     "Role",
     "RunSettings",
+    "SkippedFault",
     "Stage",
     "Status",
     "Storage",
     "StoredEvents",
     "Tables",
     "Timestamps",
-    "Undone",
     "Verification",
     "WorkerAnswers",
     "WorkerInsert",

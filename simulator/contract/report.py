@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from .message import Message
-from .resources import Mark, Outage, Resources, Undone
+from .resources import Mark, Outage, Resources, SkippedFault
 from .settings import Carried
 from .storage import Storage
 
@@ -224,7 +224,7 @@ class InsertRun(Message):
     """What was done to the database meanwhile."""
     outages: list[Outage] = Field(default_factory=list)
     """What each of the marks did."""
-    undone: list[Undone] = Field(default_factory=list)
+    undone: list[SkippedFault] = Field(default_factory=list)
     """What was to be done to the database, and wasn't."""
     lookup: Lookup | None = None
     """Of a run in which something was done to the database."""
@@ -232,7 +232,7 @@ class InsertRun(Message):
     """Only if fewer events came late than were to."""
     storage: Storage | None = None
     """What the tables take on disk after the run."""
-    storage_amid: Storage | None = None
+    storage_during: Storage | None = None
     """The same about the middle of it, when nothing is flushed; None if it was too short for that."""
     storage_compacted: Storage | None = None
     """The same after `--compact`."""
@@ -335,7 +335,7 @@ class ReadRun(Message):
     """None if they weren't to be checked."""
     long_windows: LongWindows | None = None
     marks: list[Mark] = Field(default_factory=list)
-    undone: list[Undone] = Field(default_factory=list)
+    undone: list[SkippedFault] = Field(default_factory=list)
     """These two as in `InsertRun`, of readers alone; of those beside writers they are there."""
     phases_s: dict[str, float] = Field(default_factory=dict)
 

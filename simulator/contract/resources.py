@@ -60,7 +60,7 @@ class Mark(Message):
     """What it said if it failed, or how it was ended."""
 
 
-class Undone(Message):
+class SkippedFault(Message):
     """Something that was to be done to the database during the run, and wasn't."""
 
     due_s: float

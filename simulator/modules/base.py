@@ -21,7 +21,7 @@ from ..advice import name_events
 from ..conditions import Condition
 from ..contract import Load, Role, RunSettings, Storage, Tables
 from ..errors import OptionError, did_you_mean
-from ..workloads.queries import Bound, bind
+from ..workloads.queries import BoundQuery, bind
 from ..workloads.queries import Query as Description
 from ..workloads.schema import Schema
 from .capabilities import (
@@ -272,7 +272,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         database doesn't say."""
         return Storage(reason=f"module {self.name} doesn't tell yet")
 
-    def storage_amid(self) -> Storage:
+    def storage_during(self) -> Storage:
         """The same as it stands while others write, without anything that would disturb them, such as a
         flush. `level` is filled in by the caller unless the database counts the events in the figures."""
         return Storage(reason="this database's size can't be asked during the run without a flush")
@@ -287,7 +287,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         variants that suit the database better."""
         return {}
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         """What is bound in the database's language, ready to be asked. Only called with what is made of
         `CAPABILITIES.shapes`; of the parameters of an execution, this is no part of its time."""
         raise OptionError(f"module {self.name} compiles no queries")

@@ -15,8 +15,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from ..workloads.events import EventBlock
-from ._base.arrival import find_arrival, find_sending
-from ._base.waiting import read_deadline, set_deadline
+from .arrival import find_arrival, find_sending
+from .waiting import read_deadline, set_deadline
 
 LAST_ANSWERS_S = 5.0
 """How long a writer waits for what is under way when no more is to be sent."""

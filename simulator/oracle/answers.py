@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..workloads.columns import WHOLE, Values, rank, rank_rows
 from ..workloads.precision import Slack
-from ..workloads.queries import Bound, Every, Function, Order, Query
+from ..workloads.queries import BoundQuery, Every, Function, Order, Query
 from ..workloads.schema import ColumnType, Schema
 from .computing import Block, Devices, Evaluation, evaluate
 from .stored import Range, Stored, unite
@@ -58,13 +58,13 @@ def read_row(columns: Sequence[Values], place: int) -> Row:
     return tuple(column.take(one).plain()[0] for column in columns)
 
 
-def answer(bound: Bound, stored: Stored, rounded: Collection[Function] = ()) -> Answer:
+def answer(bound: BoundQuery, stored: Stored, rounded: Collection[Function] = ()) -> Answer:
     """The right answer. Memory grows with its rows, and with the groups it is computed of."""
     return answer_all([bound], stored, rounded=rounded)[0]
 
 
 def answer_all(
-    bounds: Sequence[Bound],
+    bounds: Sequence[BoundQuery],
     stored: Stored,
     note: Callable[[int], object] = lambda _: None,
     rounded: Collection[Function] = (),
@@ -125,7 +125,7 @@ def _normalize(kind: ColumnType, values: Values) -> Values:
     return values
 
 
-def find_needed(bounds: Iterable[Bound], stored: Stored) -> list[Range]:
+def find_needed(bounds: Iterable[BoundQuery], stored: Stored) -> list[Range]:
     """Which events must be generated for the answers to these."""
     found: list[Range] = []
     for start_ms, end_ms in {(bound.start_ms, bound.end_ms) for bound in bounds}:
@@ -138,7 +138,7 @@ _GROUP_BYTES, _VALUE_BYTES = 200, 200
 were measured of a group with one or two, of a million devices."""
 
 
-def estimate_memory(bound: Bound, stored: Stored) -> int:
+def estimate_memory(bound: BoundQuery, stored: Stored) -> int:
     """So many bytes the groups of a query take at most while its right answer is computed."""
     query, schema = bound.query, stored.workload.schema
     if query.events and not query.newest:

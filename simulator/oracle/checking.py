@@ -12,11 +12,11 @@ from typing import Any
 from ..contract import Answers, GivenAnswer, Report, WorkerAnswers, WrongAnswer
 from ..environment import free_memory_bytes
 from ..modules.base import AnyModule
-from ..workloads.queries import Bound
+from ..workloads.queries import BoundQuery
 from .answers import answer_all, estimate_memory, find_needed
 from .comparing import compare_columns
 from .stored import Stored
-from .survey import Known
+from .survey import RecognizedEvents
 
 MOST_EVENTS = 100_000_000
 """So many events are generated for right answers at most: that takes a minute of CPU."""
@@ -37,11 +37,11 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Given:
+class _AnswerToCheck:
     """The same answer to the same question, whoever got it."""
 
     query: str
-    bound: Bound
+    bound: BoundQuery
     columns: Sequence[Sequence[Any]]
     malformed: str | None
     workers: list[int] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Checker:
 
     def __init__(self, module: AnyModule) -> None:
         self._module = module
-        self._given: dict[tuple[str, Bound], list[_Given]] = {}
+        self._given: dict[tuple[str, BoundQuery], list[_AnswerToCheck]] = {}
         self._left = MOST_VALUES
         self._left_out = Answers(checked=0)
         """What was known not to be checked when the answers came."""
@@ -69,7 +69,7 @@ class Checker:
         description = self._module.describe_query(one.query)
         assert description is not None, one.query
         devices = None if one.devices is None else tuple(one.devices)
-        bound = Bound(description, devices, one.start_ms, one.end_ms)
+        bound = BoundQuery(description, devices, one.start_ms, one.end_ms)
         same_question = self._given.setdefault((one.query, bound), [])
         for known in same_question:
             if known.columns == one.columns and known.malformed == one.malformed:
@@ -83,7 +83,7 @@ class Checker:
             )
             return
         self._left -= values
-        same_question.append(_Given(one.query, bound, one.columns, one.malformed, [worker]))
+        same_question.append(_AnswerToCheck(one.query, bound, one.columns, one.malformed, [worker]))
 
     def give_up_worker(self, worker: int, reason: str) -> None:
         """A reader hasn't handed in its answers, and never will."""
@@ -93,7 +93,7 @@ class Checker:
 
     def check(
         self,
-        known: Known | str,
+        known: RecognizedEvents | str,
         frontier_ms: int | None = None,
         note: Callable[[int, int], object] = lambda done, total: None,
     ) -> Answers:
@@ -144,12 +144,12 @@ class Checker:
         return self.check(reason)
 
     def _choose(
-        self, given: Sequence[_Given], stored: Stored, frontier_ms: int | None
-    ) -> list[_Given]:
+        self, given: Sequence[_AnswerToCheck], stored: Stored, frontier_ms: int | None
+    ) -> list[_AnswerToCheck]:
         """Those that can be checked, and at a reasonable cost: those that ask for few events first."""
         free = free_memory_bytes()
         memory = _MEMORY_SHARE * free if free is not None else inf
-        costs: list[tuple[int, _Given]] = []
+        costs: list[tuple[int, _AnswerToCheck]] = []
         for one in given:
             if frontier_ms is not None and (
                 one.bound.end_ms is None or one.bound.end_ms > frontier_ms
@@ -158,7 +158,7 @@ class Checker:
                 continue
             needed = find_needed([one.bound], stored)
             costs.append((sum(each.stop - each.start for each in needed), one))
-        chosen: list[_Given] = []
+        chosen: list[_AnswerToCheck] = []
         work = 0
         for cost, one in sorted(costs, key=lambda each: each[0]):
             work += cost
@@ -186,7 +186,7 @@ class Checker:
             queries.append(query)
 
 
-def describe_parameters(bound: Bound) -> str:
+def describe_parameters(bound: BoundQuery) -> str:
     """Devices and window, in words."""
     devices = "all devices"
     if bound.devices is not None:

@@ -90,14 +90,14 @@ def _compare_keyed(right: Answer, found: Sequence[Values]) -> str | None:
         if strange[first]:
             return f"a row that shouldn't be there: {row}"
         if twice[first]:
-            return f"two rows of {_say_key(right, row)}, one of them {row}"
+            return f"two rows of {_format_key(right, row)}, one of them {row}"
         one = [column.take(slice(first, first + 1)) for column in rows]
         return _find_value(right, one, expected[first : first + 1])
     if right.query.limit is None and len(known) > len(asked):
         lacking = np.ones(len(known), dtype=bool)
         lacking[expected] = False
         expected_row = right.row(int(np.argmax(lacking)))
-        return f"no row of {_say_key(right, expected_row)}, expected {expected_row}"
+        return f"no row of {_format_key(right, expected_row)}, expected {expected_row}"
     return None
 
 
@@ -181,12 +181,12 @@ def _find_value(right: Answer, found: Sequence[Values], place: NDArray[np.intp])
         wanted = expected.take(place)
         if not _differ_in(wanted, value, _pick(slack, place))[0]:
             continue
-        whose = f" of {_say_key(right, read_row(found, 0))}" if keys else ""
+        whose = f" of {_format_key(right, read_row(found, 0))}" if keys else ""
         return f"{name}{whose} is {value.plain()[0]} instead of {wanted.plain()[0]}"
     return None
 
 
-def _say_key(right: Answer, row: Row) -> str:
+def _format_key(right: Answer, row: Row) -> str:
     key = row[: right.query.keys]
     return ", ".join(f"{name} {value}" for name, value in zip(right.names, key, strict=False))
 

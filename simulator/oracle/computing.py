@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..workloads.columns import WHOLE, Rows, Values, combine, join, rank, to_values
 from ..workloads.events import EventBlock
 from ..workloads.precision import DIGITS, PRECISION, Slack, round_off
-from ..workloads.queries import Bound, Every, Function
+from ..workloads.queries import BoundQuery, Every, Function
 from ..workloads.schema import ColumnType, Schema
 from .grouping import Groups, Part, Sums, sum_up
 
@@ -76,7 +76,7 @@ class Block:
 class Evaluation(ABC):
     """A query's answer as far as blocks have been added."""
 
-    def __init__(self, bound: Bound, schema: Schema) -> None:
+    def __init__(self, bound: BoundQuery, schema: Schema) -> None:
         self._bound = bound
         self._query = bound.query
         self._schema = schema
@@ -128,7 +128,7 @@ class Evaluation(ABC):
 class _Events(Evaluation):
     """The events themselves."""
 
-    def __init__(self, bound: Bound, schema: Schema) -> None:
+    def __init__(self, bound: BoundQuery, schema: Schema) -> None:
         super().__init__(bound, schema)
         self._found: list[list[Values]] = []
 
@@ -145,7 +145,7 @@ class _Grouped(Evaluation):
     """What is asked of groups of events."""
 
     def __init__(
-        self, bound: Bound, schema: Schema, per: Sequence[str | Every], last: Iterable[str]
+        self, bound: BoundQuery, schema: Schema, per: Sequence[str | Every], last: Iterable[str]
     ) -> None:
         super().__init__(bound, schema)
         self._per = per
@@ -206,7 +206,7 @@ class _Grouped(Evaluation):
 class _Newest(_Grouped):
     """Each device's newest event."""
 
-    def __init__(self, bound: Bound, schema: Schema) -> None:
+    def __init__(self, bound: BoundQuery, schema: Schema) -> None:
         super().__init__(bound, schema, (schema.device,), bound.query.events)
 
     def collect(self, kinds: Sequence[ColumnType]) -> Columns:
@@ -221,7 +221,7 @@ class _Newest(_Grouped):
 class _Computed(_Grouped):
     """Values computed of groups of events."""
 
-    def __init__(self, bound: Bound, schema: Schema, rounded: Collection[Function]) -> None:
+    def __init__(self, bound: BoundQuery, schema: Schema, rounded: Collection[Function]) -> None:
         self._rounded = rounded
         compute = bound.query.compute
         last = [one.column for one in compute if one.column and one.function is Function.LAST]
@@ -276,7 +276,7 @@ class _Computed(_Grouped):
         return Values(means, missing), slack
 
 
-def evaluate(bound: Bound, schema: Schema, rounded: Collection[Function]) -> Evaluation:
+def evaluate(bound: BoundQuery, schema: Schema, rounded: Collection[Function]) -> Evaluation:
     """What computes the answer to a query. `rounded`: as of `answers.answer_all`."""
     query = bound.query
     if query.compute:

@@ -35,7 +35,7 @@ class OtherEvents(UnknownEvents):
 
 
 @dataclass(frozen=True)
-class Known:
+class RecognizedEvents:
     """The events that are stored."""
 
     workload: Workload
@@ -56,12 +56,12 @@ class Known:
 
 def find_stored(
     settings: RunSettings, module: AnyModule, workload: Workload, first_event: int
-) -> Known:
+) -> RecognizedEvents:
     """The events that are there when readers begin: what the writers' prefill will have stored, or else
     what the database says. UnknownEvents, which says why, if that isn't known."""
     if settings.groups_of(Role.WRITE, Role.FILL):
-        return Known(workload, _expect_prefill(settings, first_event))
-    return recognize_events(module, workload, ask_database(module, workload))
+        return RecognizedEvents(workload, _expect_prefill(settings, first_event))
+    return recognize_events(module, workload, survey_devices(module, workload))
 
 
 def _expect_prefill(settings: RunSettings, first_event: int) -> list[StoredPart]:
@@ -100,7 +100,7 @@ def find_frontier(settings: RunSettings, workload: Workload, first_event: int) -
 
 
 @dataclass(frozen=True)
-class Found:
+class DeviceInventory:
     """What a database says of its devices, in the order of their names."""
 
     names: NDArray[np.bytes_]
@@ -113,7 +113,7 @@ class Found:
         return len(self.names)
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[Any, ...]]) -> Found:
+    def of(cls, rows: Iterable[tuple[Any, ...]]) -> DeviceInventory:
         """Rows of name, number of events, time of the first and of the last."""
         names, counts, first, last = list(zip(*rows, strict=True)) or ((), (), (), ())
         texts = np.array([name.encode() for name in names], dtype=np.bytes_)
@@ -127,14 +127,14 @@ class Found:
         return np.where(self.names[places] == names, places, -1)
 
 
-def ask_database(module: AnyModule, workload: Workload) -> Found:
+def survey_devices(module: AnyModule, workload: Workload) -> DeviceInventory:
     """What the database says of its devices; UnknownEvents if it can't be asked."""
     schema = workload.schema
     times = (Aggregate(function=f, column=schema.time) for f in (Function.MIN, Function.MAX))
     count = Aggregate(function=Function.COUNT)
     survey = Query(name="survey", compute=(count, *times), per=(schema.device,))
     _require(module, survey)
-    return Found.of(module.compile(bind(survey, schema.epoch_ms))())
+    return DeviceInventory.of(module.compile(bind(survey, schema.epoch_ms))())
 
 
 def _require(module: AnyModule, query: Query) -> None:
@@ -149,7 +149,9 @@ def _require(module: AnyModule, query: Query) -> None:
 # --- which events these are -----------------------------------------------------------------------
 
 
-def recognize_events(module: AnyModule, workload: Workload, found: Found) -> Known:
+def recognize_events(
+    module: AnyModule, workload: Workload, found: DeviceInventory
+) -> RecognizedEvents:
     """The workload's events that these must be; UnknownEvents if they are others.
 
     Numbers and times of each device are looked at, and then the values of some events.
@@ -159,14 +161,14 @@ def recognize_events(module: AnyModule, workload: Workload, found: Found) -> Kno
     return known
 
 
-def recognize_devices(workload: Workload, found: Found) -> Known:
+def recognize_devices(workload: Workload, found: DeviceInventory) -> RecognizedEvents:
     """The same by number and times alone: of each worker, consecutive events."""
     if not len(found):
         raise UnknownEvents("there are no events: run insert first")
     refused: UnknownEvents | None = None
     for candidate in _list_candidates(workload):
         try:
-            return Known(candidate, _recognize_parts(candidate, found))
+            return RecognizedEvents(candidate, _recognize_parts(candidate, found))
         except UnknownEvents as error:
             refused = refused or error
     assert refused is not None
@@ -188,7 +190,7 @@ def _list_candidates(workload: Workload) -> Iterator[Workload]:
         yield candidate
 
 
-def _recognize_parts(workload: Workload, found: Found) -> list[StoredPart]:
+def _recognize_parts(workload: Workload, found: DeviceInventory) -> list[StoredPart]:
     parts: list[StoredPart] = []
     left = np.ones(len(found), dtype=bool)
     while left.any():
@@ -208,7 +210,7 @@ def _place_events(
     workload: Workload,
     worker: int,
     names: NDArray[np.bytes_],
-    found: Found,
+    found: DeviceInventory,
     places: NDArray[np.intp],
 ) -> StoredPart:
     """The consecutive events of a worker that its devices' numbers and times are those of."""
@@ -232,7 +234,7 @@ def _has_these(
     workload: Workload,
     part: StoredPart,
     names: NDArray[np.bytes_],
-    found: Found,
+    found: DeviceInventory,
     places: NDArray[np.intp],
 ) -> bool:
     """Whether the part's devices have the numbers and times of events that were found."""
@@ -272,7 +274,7 @@ def _has_these(
     )
 
 
-def _check_values(module: AnyModule, known: Known) -> None:
+def _check_values(module: AnyModule, known: RecognizedEvents) -> None:
     """UnknownEvents if no event that is looked at has its values: they are of another seed."""
     workload = known.workload
     schema = workload.schema

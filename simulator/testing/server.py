@@ -19,10 +19,10 @@ from .events import TESTED, Row, normalise
 
 
 @dataclass(frozen=True)
-class Strike:
-    """A failure made ready: `blow()` right before a request makes that request suffer it."""
+class FaultHandle:
+    """A failure made ready: `trigger()` right before a request makes that request suffer it."""
 
-    blow: Callable[[], object]
+    trigger: Callable[[], object]
     options: Mapping[str, Any] = field(default_factory=dict)
     """For the writer's module, e.g. the address of a proxy."""
     abort: Callable[[], object] = lambda: None
@@ -38,7 +38,7 @@ class Fault:
 
     name: str
     errors: Mapping[str, int]
-    prepare: Callable[[Any, Job], AbstractContextManager[Strike]]
+    prepare: Callable[[Any, Job], AbstractContextManager[FaultHandle]]
     """(server, the writer's job) -> the strike; undone when the context ends."""
     thorough: bool = False
     """Try it in every primary key mode and with several tables, not only in every encoding."""

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..errors import GaveUp, Retryable, SimulatorError
-from ..modules._base.arrival import find_arrival, find_sending
-from ..modules._base.waiting import set_deadline
+from ..modules.arrival import find_arrival, find_sending
 from ..modules.sending import Outcome, Payload, Writer
+from ..modules.waiting import set_deadline
 from .measure import Recorder
 from .schedule import ClosedLoop, Schedule
 
@@ -50,7 +50,7 @@ def insert_all(
     Raises SimulatorError if a request failed for good or events were refused.
     """
     schedule = schedule or ClosedLoop()
-    patience = _Patience(max_retries, patience_s)
+    patience = _RetryDeadline(max_retries, patience_s)
     try:
         if writer.max_in_flight > 1:
             _InFlight(writer, recorder, patience, abort, schedule).run(feed)
@@ -64,7 +64,7 @@ def _insert_one_by_one(
     feed: Iterable[Payload],
     writer: Writer,
     recorder: Recorder,
-    patience: _Patience,
+    patience: _RetryDeadline,
     abort: Callable[[], None],
     schedule: Schedule,
 ) -> None:
@@ -100,7 +100,7 @@ def _insert_one_by_one(
 
 
 @dataclass(frozen=True, slots=True)
-class _Patience:
+class _RetryDeadline:
     """How long one request is tried again: so often, or with a limit so long."""
 
     retries: int
@@ -130,7 +130,7 @@ def _retry(
     error: Retryable,
     writer: Writer,
     recorder: Recorder,
-    patience: _Patience,
+    patience: _RetryDeadline,
     deadline_s: float,
     abort: Callable[[], None],
 ) -> int:
@@ -195,7 +195,7 @@ class _InFlight:
         self,
         writer: Writer,
         recorder: Recorder,
-        patience: _Patience,
+        patience: _RetryDeadline,
         abort: Callable[[], None],
         schedule: Schedule,
     ) -> None:

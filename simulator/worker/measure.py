@@ -152,7 +152,7 @@ class Recorder:
     def _count_due(self, events_per_request: int, most: int | None) -> None:
         import numpy as np
 
-        were_left, told = self._unsent > 0, self._schedule.count_told()
+        were_left, told = self._unsent > 0, self._schedule.count_reported()
         self._due_seconds.clear()
         self._due = number = 0
         for times in self._schedule.list_due(self._to):

@@ -12,7 +12,7 @@ from ..oracle.answers import describe_answer
 from ..oracle.comparing import Malformed, normalize
 from ..oracle.stored import Stored, StoredPart
 from ..workloads.base import SHARING_WORKERS, Workload
-from ..workloads.queries import Bound, bind, draw
+from ..workloads.queries import BoundQuery, bind, draw
 from ..workloads.schema import Schema
 
 
@@ -51,7 +51,7 @@ class Questions:
             return self._fixed[name]
         return self._module.compile(self._draw(name, execution))
 
-    def bind(self, name: str, execution: int) -> Bound | None:
+    def bind(self, name: str, execution: int) -> BoundQuery | None:
         """What an execution asked; None if that isn't described."""
         if name not in self._fixed:
             return self._draw(name, execution)
@@ -60,7 +60,7 @@ class Questions:
             return None
         return bind(description, self._module.job.schema.epoch_ms)
 
-    def _draw(self, name: str, execution: int) -> Bound:
+    def _draw(self, name: str, execution: int) -> BoundQuery:
         assert self._stored is not None
         drawn = execution if self._redraw else 0
         return draw(self._drawn[name], self._stored, self._reader, drawn)
@@ -120,7 +120,9 @@ class FirstAnswers:
         return found
 
 
-def _give(name: str, bound: Bound, rows: Sequence[Sequence[Any]], schema: Schema) -> GivenAnswer:
+def _give(
+    name: str, bound: BoundQuery, rows: Sequence[Sequence[Any]], schema: Schema
+) -> GivenAnswer:
     given = GivenAnswer(
         query=name,
         devices=None if bound.devices is None else list(bound.devices),

@@ -37,7 +37,7 @@ def _ignore(name: str, execution: int, rows: Sequence[tuple[Any, ...]]) -> None:
 
 
 class ReadingWorker(Worker):
-    """Asks queries. It is the `Reader` of its `Asker`."""
+    """Asks queries. It is the `Reader` of its `QueryRunner`."""
 
     def run(self) -> WorkerResult:
         go = self._client.ready(Stage.PREPARED)
@@ -47,12 +47,12 @@ class ReadingWorker(Worker):
         self._answers = FirstAnswers(self._load.check)
         try:
             if self._load.duration_s is None:
-                return self._ask_each()
-            return self._ask_by_the_clock()
+                return self._run_in_turn()
+            return self._run_by_the_clock()
         finally:
             self._module.close()
 
-    def _ask_each(self) -> WorkerResult:
+    def _run_in_turn(self) -> WorkerResult:
         """Ask each query `load.runs` times."""
         executions: list[QueryRun] = []
         origin = self._await_start()
@@ -80,7 +80,7 @@ class ReadingWorker(Worker):
             time.perf_counter() - origin, queries=asked, answers_follow=self._load.check
         )
 
-    def _ask_by_the_clock(self) -> WorkerResult:
+    def _run_by_the_clock(self) -> WorkerResult:
         """Ask until the schedule is over."""
         number = self._number - self._group.first
         schedule = make_schedule(self._load, number, self._data.seed)
@@ -88,7 +88,9 @@ class ReadingWorker(Worker):
         names = self._questions.names
         turns = take_turns({name: self._load.weights.get(name, 1.0) for name in names})
         # Readers that all began with the same query would ask it in step.
-        asker = Asker(self, islice(turns, number, None), recorder, schedule, self._answers.note)
+        asker = QueryRunner(
+            self, islice(turns, number, None), recorder, schedule, self._answers.note
+        )
         if schedule.is_open:
             sharpen_sleep()
 
@@ -97,7 +99,7 @@ class ReadingWorker(Worker):
 
         recorder.begin(self._await_start(early_s=EARLY_S))
         with ProgressReporter(self._client, progress):
-            asker.ask_all()
+            asker.run_queries()
             recorder.end()
         queries = [asked.result(schedule.is_open) for asked in asker.asked.values()]
         return self._result(
@@ -143,7 +145,7 @@ class Reader(Protocol):
 
 
 @dataclass
-class Asked:
+class QueryStats:
     """What one reader measured of one query."""
 
     query: str
@@ -200,7 +202,7 @@ class Asked:
         )
 
 
-class Asker:
+class QueryRunner:
     """Asks one query after the other, each when it is due, until the schedule is over."""
 
     def __init__(
@@ -218,14 +220,14 @@ class Asker:
         self._recorder = recorder
         self._schedule = schedule
         self._connected = True
-        self.asked = {name: Asked(name) for name in reader.names()}
+        self.asked = {name: QueryStats(name) for name in reader.names()}
 
     @property
     def failed(self) -> int:
         """Queries that failed, which are not in the recorder."""
         return sum(asked.errors for asked in self.asked.values())
 
-    def ask_all(self) -> None:
+    def run_queries(self) -> None:
         """Ask until the schedule is over; a query that fails keeps no other from being asked."""
         schedule, clock = self._schedule, time.perf_counter
         free = clock()
@@ -247,7 +249,7 @@ class Asker:
             self._ask(asked, query, due, sent, free)
             free = clock()
 
-    def _ask(self, asked: Asked, query: Query, due: float, sent: float, free: float) -> None:
+    def _ask(self, asked: QueryStats, query: Query, due: float, sent: float, free: float) -> None:
         try:
             if not self._connected:
                 self._reader.connect_again()
@@ -272,7 +274,7 @@ class Asker:
         else:
             self._recorder.record(sent, answered, 1)
 
-    def _note_failure(self, asked: Asked, error: Exception, due: float) -> None:
+    def _note_failure(self, asked: QueryStats, error: Exception, due: float) -> None:
         asked.note_error(error)
         if self._schedule.is_open:
             self._recorder.record_failed(due)

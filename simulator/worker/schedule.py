@@ -71,7 +71,7 @@ class Schedule(ABC):
         another thread. Of Poisson arrivals that `next_due` is far from, it is the mean number."""
         return None
 
-    def count_told(self) -> int:
+    def count_reported(self) -> int:
         """Of how many requests of an open loop `next_due` has told the time."""
         return 0
 
@@ -151,7 +151,7 @@ class OpenLoop(Schedule):
             return first + len(drawn) + int((after_s - last_s) / self._gap_s)
         return first + bisect_right(drawn, after_s)
 
-    def count_told(self) -> int:
+    def count_reported(self) -> int:
         return self._asked
 
     def list_due(self, until: float) -> Iterator[FloatArray]:

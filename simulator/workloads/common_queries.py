@@ -51,7 +51,7 @@ def _describe_common(
         for function in (Function.MIN, Function.AVG, Function.MAX)
     )
     above = Where(column=high[0], above=high[1]) if high else None
-    hours, days = _say_hours(hour), _say_hours(day)
+    hours, days = _format_hours(hour), _format_hours(day)
     yield Query(
         name="point", about="one device, one instant", devices=1, instant=True, events=event
     )
@@ -122,7 +122,7 @@ def _describe_common(
     )
 
 
-def _say_hours(span_ms: int) -> str:
+def _format_hours(span_ms: int) -> str:
     """`1 h`, `3 days`."""
     hours = span_ms // HOUR_MS
     return f"{hours // 24} days" if hours % 24 == 0 and hours > 24 else f"{hours} h"

@@ -297,7 +297,7 @@ def _require_column(schema: Schema, name: str, *way: str | int) -> Iterator[Prob
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundQuery:
     """A query with the parameters of one execution."""
 
     query: Query
@@ -338,13 +338,13 @@ class Extent(Protocol):
         """Device and time of one of them, numbered from 0 on."""
 
 
-def bind(query: Query, epoch_ms: int) -> Bound:
+def bind(query: Query, epoch_ms: int) -> BoundQuery:
     """A query without drawn parameters, for events from this first timestamp on."""
     assert not query.is_drawn
     devices = query.devices if isinstance(query.devices, tuple) else None
     if query.window is None:
-        return Bound(query, devices)
-    return Bound(query, devices, epoch_ms, epoch_ms + query.window.span)
+        return BoundQuery(query, devices)
+    return BoundQuery(query, devices, epoch_ms, epoch_ms + query.window.span)
 
 
 _TRIES = 30
@@ -361,7 +361,7 @@ def _draw_event(stored: Extent, random: np.random.Generator) -> tuple[str, int]:
     return device, time_ms
 
 
-def draw(query: Query, stored: Extent, worker: int, execution: int) -> Bound:
+def draw(query: Query, stored: Extent, worker: int, execution: int) -> BoundQuery:
     """The query with the parameters of one execution: a function of its arguments and the seed alone.
 
     A window that is longer than the time of the stored events becomes all of that time.
@@ -372,7 +372,7 @@ def draw(query: Query, stored: Extent, worker: int, execution: int) -> Bound:
     random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
     if query.instant:
         device, time_ms = _draw_event(stored, random)
-        return Bound(query, (device,), time_ms, time_ms + 1)
+        return BoundQuery(query, (device,), time_ms, time_ms + 1)
     devices = None
     if isinstance(query.devices, tuple):
         devices = query.devices
@@ -381,14 +381,14 @@ def draw(query: Query, stored: Extent, worker: int, execution: int) -> Bound:
         numbers = random.choice(stored.device_count, count, replace=False)
         devices = tuple(stored.device(number) for number in numbers.tolist())
     if query.window is None:
-        return Bound(query, devices)
+        return BoundQuery(query, devices)
     first, end = stored.span_ms
     span = query.window.span
     if query.window.at is At.FIRST:
-        return Bound(query, devices, stored.epoch_ms, stored.epoch_ms + span)
+        return BoundQuery(query, devices, stored.epoch_ms, stored.epoch_ms + span)
     if span >= end - first:
-        return Bound(query, devices, first, end)
+        return BoundQuery(query, devices, first, end)
     start = end - span
     if query.window.at is At.DRAWN:
         start = int(random.integers(first, end - span, endpoint=True))
-    return Bound(query, devices, start, start + span)
+    return BoundQuery(query, devices, start, start + span)

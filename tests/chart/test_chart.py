@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from cli.cluster import CHART, RUN_LABEL, Helm, Place
-from cli.config import chart_keys, merge_values
+from cli.config import chart_keys
+from simulator.documents import merge_values
 
 EVERYTHING = yaml.safe_load((Path(__file__).parent / "everything.yaml").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())

@@ -10,7 +10,7 @@ from cli.experiments.capacity.answer import find_answer
 from cli.experiments.capacity.experiment import list_options
 from cli.experiments.capacity.limits import judge_run, parse_limit
 from cli.experiments.capacity.search import choose_next
-from cli.experiments.capacity.state import Course, Quest
+from cli.experiments.capacity.state import CapacityRequest, SearchState
 from cli.experiments.tuning.halving import combine
 from cli.results.capacity import CapacityStep
 from cli.results.faults import find_outages
@@ -167,13 +167,15 @@ def capacity(
 ) -> Result:
     """The search of a database whose p99 reaches 100 ms at this rate, and which does 100,000 events/s at
     most; with `client_bound` its client can't do more than `at`."""
-    quest = Quest(
+    quest = CapacityRequest(
         Load(workers=4, batch=100, duration_s=30.0, warm_up_s=5.0),
         DataSet(),
         [parse_limit(text) for text in limits],
         max_steps=max_steps,
     )
-    course = Course(quest, [_make_step(1, None, at, client_bound)], steps=[CapacityStep(run=1)])
+    course = SearchState(
+        quest, [_make_step(1, None, at, client_bound)], steps=[CapacityStep(run=1)]
+    )
     assert course.goal is not None
     while (rate := choose_next(course.goal, course.tried)) is not None:
         run = _make_step(len(course.runs) + 1, rate, at, client_bound)

@@ -28,7 +28,7 @@ def item(name: str = "it", going_s: float | None = None, **more: Any) -> dict[st
     }
     if going_s is not None:
         meta["deletionTimestamp"] = (NOW - timedelta(seconds=going_s)).isoformat()
-    return {"metadata": meta | more.pop("metadata", {}), "status": {"phase": "Running"} | more}
+    return {"metadata": meta | more.pop("metadata", {}), "status": {"phase": "RunContext"} | more}
 
 
 def sort_one(*labelled: tuple[str, dict[str, Any]], releases: tuple[str, ...] = ()) -> LeftRun:

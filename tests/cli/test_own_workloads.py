@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from cli.config import Config, load_config
 from cli.errors import ConfigError
 from cli.experiments.context import make_settings
-from cli.experiments.session import Request, open_session
+from cli.experiments.session import CommonOptions, open_session
 from cli.main import commands
 from cli.plan import PlannedRun, by_workers, public_data
 from cli.results.conditions import flatten_definition
@@ -145,7 +145,7 @@ def session_of(folder: Path, *pairs: str, keys: str = "", extra: tuple[str, ...]
     write(folder, "config.yaml", TARGETS.replace("}}", f"{keys}}}}}"))
     file = write(folder, "boilers.yaml", NOW)
     return open_session(
-        Request("hole", folder / "config.yaml", extra, None, 0, folder, None,
+        CommonOptions("hole", folder / "config.yaml", extra, None, 0, folder, None,
                 workload=file, workload_options=pairs)
     )  # fmt: skip
 

@@ -36,7 +36,7 @@ def test_one_is_shown_with_columns_types_bytes_and_events() -> None:
     assert copy.split()[1:3] == ["copy", "binary"] and 110 < int(copy.split()[3]) < 125
     # An id of eight bytes instead of three texts, each with its length.
     assert int(copy.split()[4]) < int(copy.split()[3]) - 20
-    assert "machine, hall, model are stored once per device, in table machines_tags" in octets
+    assert "with tags=table, machine, hall and model are stored once" in octets
     assert "last-values" in queries
     apart = show("machines", "--seed", "4", "--workload-option", "tags=table").split("\n\n")
     hall = next(line for line in apart[0].splitlines() if line.startswith("hall"))

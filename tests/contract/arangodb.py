@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
-from simulator.testing.server import Fault, Refusal, Strike
+from simulator.testing.server import Fault, FaultHandle, Refusal
 from simulator.workloads.schema import ColumnType, Schema
 from simulator.workloads.tags import Tags
 
@@ -189,13 +189,13 @@ class ArangoStandInUnderTest(ArangoUnderTest):
             yield found
 
     @contextmanager
-    def conflicting(self) -> Iterator[Strike]:
+    def conflicting(self) -> Iterator[FaultHandle]:
         """One document of the request meets another transaction; the others are stored."""
 
-        def blow() -> None:
+        def trigger() -> None:
             self.stand_in.conflicts = 1
 
-        yield Strike(blow)
+        yield FaultHandle(trigger)
         assert not self.stand_in.conflicts
 
     FAULTS: ClassVar[Sequence[Fault]] = (

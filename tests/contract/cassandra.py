@@ -18,7 +18,7 @@ from cassandra.query import tuple_factory
 
 from simulator.contract import PrimaryKey
 from simulator.modules.base import Job
-from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
+from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
 from simulator.workloads.schema import ColumnType, Schema
 
 from ..helpers import eventually
@@ -204,23 +204,23 @@ class CassandraUnderTest(ServerUnderTest):
     # --- failures ---------------------------------------------------------------------------------
 
     @contextmanager
-    def killed(self, job: Job) -> Iterator[Strike]:
+    def killed(self, job: Job) -> Iterator[FaultHandle]:
         """The writer's connections are cut before the request is sent."""
 
-        def blow() -> None:
+        def trigger() -> None:
             assert self.kill_connections(job.run_id) == self._connections_each
 
-        yield Strike(blow)
+        yield FaultHandle(trigger)
 
     @contextmanager
-    def fated(self, fate: Fate) -> Iterator[Strike]:
+    def fated(self, fate: Fate) -> Iterator[FaultHandle]:
         """The proxy does something to the next request that writes."""
         with Proxy(self.hosts[0], self.port) as proxy:
 
-            def blow() -> None:
+            def trigger() -> None:
                 proxy.fate = fate
 
-            yield Strike(blow, {"contact_points": "127.0.0.1", "port": proxy.port})
+            yield FaultHandle(trigger, {"contact_points": "127.0.0.1", "port": proxy.port})
             assert proxy.fate is None, "no request met its fate"
 
     FAULTS: ClassVar[Sequence[Fault]] = (
@@ -248,11 +248,11 @@ class CassandraUnderTest(ServerUnderTest):
     )  # fmt: skip
 
     @contextmanager
-    def unanswered(self) -> Iterator[Strike]:
+    def unanswered(self) -> Iterator[FaultHandle]:
         """The server stores the events, its answer never arrives, the connection stays."""
         with self.fated("swallow answer") as strike:
             options = {**strike.options, "request_timeout": 0.5}
-            yield Strike(strike.blow, options)
+            yield FaultHandle(strike.trigger, options)
 
 
 class CassandraClusterUnderTest(CassandraUnderTest):

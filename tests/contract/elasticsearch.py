@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
 from simulator.modules.base import Job
-from simulator.testing.server import Fault, Refusal, Strike
+from simulator.testing.server import Fault, FaultHandle, Refusal
 from simulator.workloads.schema import ColumnType, Schema
 
 from .http_proxy import HttpRequest, Refuse
@@ -186,7 +186,7 @@ class SearchUnderTest(HttpServerUnderTest):
     # --- failures ---------------------------------------------------------------------------------
 
     @contextmanager
-    def blocked(self, job: Job) -> Iterator[Strike]:
+    def blocked(self, job: Job) -> Iterator[FaultHandle]:
         """One index takes no documents for the time of one request, as on a full disk: with several
         tables, a part of the request is stored and a part refused."""
         index = self.prefix + job.table_names[-2 % len(job.table_names)]
@@ -195,7 +195,7 @@ class SearchUnderTest(HttpServerUnderTest):
             setting = {"index.blocks.read_only_allow_delete": on or None}
             self.ask("PUT", f"/{index}/_settings", setting)
 
-        yield Strike(lambda: block(True), abort=lambda: block(False))
+        yield FaultHandle(lambda: block(True), abort=lambda: block(False))
         block(False)
 
     FAULTS = (

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import trustme
 
 from simulator.modules.base import Job
-from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
+from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
 
 from .http_proxy import UNAUTHORIZED, Fate, HttpProxy, HttpRequest, Refuse, http_proxy
 
@@ -104,37 +104,37 @@ class HttpServerUnderTest(ServerUnderTest):
     # --- failures ---------------------------------------------------------------------------------
 
     @contextmanager
-    def fated(self, fate: Fate, wait_s: float = 0.0, **options: Any) -> Iterator[Strike]:
+    def fated(self, fate: Fate, wait_s: float = 0.0, **options: Any) -> Iterator[FaultHandle]:
         """The proxy does something to the next request that writes; it is not sent again before
         `wait_s`. `options`: of the writer's module."""
 
-        def blow() -> None:
+        def trigger() -> None:
             self.proxy.write_times.clear()
             self.proxy.fate = fate
 
-        yield Strike(blow, options)
+        yield FaultHandle(trigger, options)
         assert self.proxy.fate is None, "no request met its fate"
         if wait_s:
             assert self.proxy.write_times[1] - self.proxy.write_times[0] >= wait_s
 
     @contextmanager
-    def ended(self, job: Job) -> Iterator[Strike]:
+    def ended(self, job: Job) -> Iterator[FaultHandle]:
         """The writer's connections are ended before the request is sent."""
 
-        def blow() -> None:
+        def trigger() -> None:
             assert self.kill_connections(job.run_id)
 
-        yield Strike(blow)
+        yield FaultHandle(trigger)
 
     @contextmanager
-    def away(self, job: Job) -> Iterator[Strike]:
+    def away(self, job: Job) -> Iterator[FaultHandle]:
         """The connections are cut, and the next two are refused."""
 
-        def blow() -> None:
+        def trigger() -> None:
             self.proxy.refused_connections = 2
             assert self.kill_connections(job.run_id)
 
-        yield Strike(blow)
+        yield FaultHandle(trigger)
         assert not self.proxy.refused_connections
 
 

@@ -14,7 +14,7 @@ from simulator.contract import PrimaryKey
 from simulator.modules.base import Job
 from simulator.modules.iotdb.connection import Connection
 from simulator.modules.iotdb.errors import ServerError
-from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
+from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
 from simulator.workloads.schema import ColumnType, Schema
 from simulator.workloads.tags import Tags
 
@@ -173,22 +173,22 @@ class IotdbUnderTest(ServerUnderTest):
     # --- failures ---------------------------------------------------------------------------------
 
     @contextmanager
-    def killed(self, job: Job) -> Iterator[Strike]:
+    def killed(self, job: Job) -> Iterator[FaultHandle]:
         """The writer's connection is cut before the request is sent."""
 
-        def blow() -> None:
+        def trigger() -> None:
             assert self.kill_connections(job.run_id)
 
-        yield Strike(blow)
+        yield FaultHandle(trigger)
 
     @contextmanager
-    def fated(self, fate: Fate, **options: Any) -> Iterator[Strike]:
+    def fated(self, fate: Fate, **options: Any) -> Iterator[FaultHandle]:
         """The proxy does something to the next insert. `options`: of the writer's module."""
 
-        def blow() -> None:
+        def trigger() -> None:
             self.proxy.fate = fate
 
-        yield Strike(blow, options)
+        yield FaultHandle(trigger, options)
         assert self.proxy.fate is None, "no insert met its fate"
 
     FAULTS: ClassVar[Sequence[Fault]] = (

@@ -22,7 +22,7 @@ import httpx
 import pytest
 from azure.storage.queue import QueueClient
 
-from simulator.testing.server import Refusal, Strike
+from simulator.testing.server import FaultHandle, Refusal
 from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.tags import Tags
 
@@ -257,7 +257,7 @@ class KustoUnderTest(HttpServerUnderTest):
     # --- failures ---------------------------------------------------------------------------------
 
     @contextmanager
-    def fated(self, fate: Fate, wait_s: float = 0.0, **options: Any) -> Iterator[Strike]:
+    def fated(self, fate: Fate, wait_s: float = 0.0, **options: Any) -> Iterator[FaultHandle]:
         with pytest.MonkeyPatch.context() as patch:
             # The stand-in shows streamed events at once.
             patch.setattr("simulator.modules.azure_data_explorer.writer.STREAMED_VISIBLE_S", 0.2)

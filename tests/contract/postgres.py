@@ -19,7 +19,7 @@ import psycopg2.extensions
 import pytest
 
 from simulator.modules.base import Job
-from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
+from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
 from simulator.workloads.schema import ColumnType, Schema
 from simulator.workloads.tags import Tags
 
@@ -258,52 +258,52 @@ class PostgresUnderTest(ServerUnderTest):
     # --- failures ---------------------------------------------------------------------------------
 
     @contextmanager
-    def killed(self, job: Job) -> Iterator[Strike]:
+    def killed(self, job: Job) -> Iterator[FaultHandle]:
         """The writer's backends are ended before the request is sent."""
 
-        def blow() -> None:
+        def trigger() -> None:
             assert self.kill_connections(job.run_id) == (job.load.in_flight or 1)
 
-        yield Strike(blow)
+        yield FaultHandle(trigger)
 
     @contextmanager
-    def fated(self, fate: Fate, **options: Any) -> Iterator[Strike]:
+    def fated(self, fate: Fate, **options: Any) -> Iterator[FaultHandle]:
         """The proxy does something to the request that commits."""
         with proxy_to(self.dsn) as proxy:
 
-            def blow() -> None:
+            def trigger() -> None:
                 proxy.fate = fate
 
-            yield Strike(blow, {"connection_string": proxy.dsn, **options})
+            yield FaultHandle(trigger, {"connection_string": proxy.dsn, **options})
             assert proxy.fate is None, "no request met its fate"
 
     @contextmanager
-    def stalled(self, job: Job) -> Iterator[Strike]:
+    def stalled(self, job: Job) -> Iterator[FaultHandle]:
         """Nothing passes the proxy any more, neither by this connection nor by the next."""
         with proxy_to(self.dsn) as proxy:
 
-            def blow() -> None:
+            def trigger() -> None:
                 proxy.fate = "hold request"
                 proxy.silent = 1
 
             dsn = with_options(proxy.dsn, connect_timeout="2")
-            yield Strike(blow, {"connection_string": dsn, "request_timeout_s": 0.5})
+            yield FaultHandle(trigger, {"connection_string": dsn, "request_timeout_s": 0.5})
             assert proxy.fate is None and not proxy.silent
 
     @contextmanager
-    def away(self, job: Job) -> Iterator[Strike]:
+    def away(self, job: Job) -> Iterator[FaultHandle]:
         """The connection is cut, and for two attempts more there is no server."""
         with proxy_to(self.dsn) as proxy:
 
-            def blow() -> None:
+            def trigger() -> None:
                 proxy.refusals = 2
                 proxy.cut()
 
-            yield Strike(blow, {"connection_string": proxy.dsn})
+            yield FaultHandle(trigger, {"connection_string": proxy.dsn})
             assert not proxy.refusals
 
     @contextmanager
-    def cut_in_mid_request(self, job: Job) -> Iterator[Strike]:
+    def cut_in_mid_request(self, job: Job) -> Iterator[FaultHandle]:
         """The client is cut off while the server is still at work on the request.
 
         The old backend waits for a lock. It must be ended before the event is looked for: it would
@@ -312,7 +312,7 @@ class PostgresUnderTest(ServerUnderTest):
         holder = self.another_connection()
         with proxy_to(self.dsn) as proxy, helper() as start:
 
-            def blow() -> None:
+            def trigger() -> None:
                 ask(holder, "BEGIN")
                 # Against writing, not against reading.
                 names = ", ".join(map(quoted, job.table_names))
@@ -325,11 +325,11 @@ class PostgresUnderTest(ServerUnderTest):
                 eventually(lambda: self.waiting(job.run_id, but=first), "request sent again")
                 ask(holder, "COMMIT")
 
-            yield Strike(blow, {"connection_string": proxy.dsn})
+            yield FaultHandle(trigger, {"connection_string": proxy.dsn})
         holder.close()
 
     @contextmanager
-    def frozen(self, job: Job) -> Iterator[Strike]:
+    def frozen(self, job: Job) -> Iterator[FaultHandle]:
         """The client is cut off, and the old backend can't be ended for the time of two attempts.
 
         What it would do when it runs on can't be known, so until then nothing may be sent again.
@@ -341,7 +341,7 @@ class PostgresUnderTest(ServerUnderTest):
         with proxy_to(self.dsn) as proxy, pytest.MonkeyPatch.context() as patch:
             patch.setattr("simulator.modules.postgres.link._BACKEND_END_S", 0.1)
 
-            def blow() -> None:
+            def trigger() -> None:
                 rows = self.ask(
                     "SELECT pid FROM pg_stat_activity WHERE application_name = %s",
                     f"iot-benchmark {job.run_id}",
@@ -360,7 +360,7 @@ class PostgresUnderTest(ServerUnderTest):
                     eventually(lambda: self.ask(gone, pid)[0][0], "end of the backend")
 
             try:
-                yield Strike(blow, {"connection_string": proxy.dsn}, abort)
+                yield FaultHandle(trigger, {"connection_string": proxy.dsn}, abort)
             finally:
                 for pid in frozen:
                     os.kill(pid, signal.SIGCONT)
@@ -399,11 +399,11 @@ class PostgresUnderTest(ServerUnderTest):
             self.ask("DROP TABLE conflict")
 
     @contextmanager
-    def unserializable(self, job: Job) -> Iterator[Strike]:
+    def unserializable(self, job: Job) -> Iterator[FaultHandle]:
         """Another transaction changes a row that the request wants to change, and commits first."""
         with self._conflicting(job) as other, helper() as start:
 
-            def blow() -> None:
+            def trigger() -> None:
                 ask(other, "BEGIN")
                 ask(other, "UPDATE conflict SET n = 0 WHERE id = 1")
                 start(commit)
@@ -415,10 +415,10 @@ class PostgresUnderTest(ServerUnderTest):
             isolation = with_options(
                 self.dsn, options="-c default_transaction_isolation=serializable"
             )
-            yield Strike(blow, {"connection_string": isolation})
+            yield FaultHandle(trigger, {"connection_string": isolation})
 
     @contextmanager
-    def deadlocked(self, job: Job) -> Iterator[Strike]:
+    def deadlocked(self, job: Job) -> Iterator[FaultHandle]:
         """Another transaction changes the same rows in the opposite order.
 
         The server ends the one that has waited for `deadlock_timeout` first: the request.
@@ -426,7 +426,7 @@ class PostgresUnderTest(ServerUnderTest):
         with self._conflicting(job) as other, helper() as start:
             over = threading.Event()
 
-            def blow() -> None:
+            def trigger() -> None:
                 ask(other, "BEGIN")
                 ask(other, "UPDATE conflict SET n = 0 WHERE id = 2")
                 start(cross)
@@ -438,7 +438,7 @@ class PostgresUnderTest(ServerUnderTest):
                 over.set()
 
             # A retry that comes before the other transaction has gone on meets it once more.
-            yield Strike(blow, abort=lambda: over.wait(20))
+            yield FaultHandle(trigger, abort=lambda: over.wait(20))
 
     CONNECTION_FAULTS = (
         Fault("killed", {"connection_lost": 1}, killed, thorough=True),

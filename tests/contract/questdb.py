@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import psycopg2
 
-from simulator.testing.server import Refusal, Strike
+from simulator.testing.server import FaultHandle, Refusal
 from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.tags import Tags
 
@@ -150,7 +150,7 @@ class QuestdbUnderTest(HttpServerUnderTest):
         return super().kill_connections(run_id) + pgwire
 
     @contextmanager
-    def fated(self, fate: Fate, wait_s: float = 0.0, **options: Any) -> Iterator[Strike]:
+    def fated(self, fate: Fate, wait_s: float = 0.0, **options: Any) -> Iterator[FaultHandle]:
         """The next request that writes meets it, whichever way it goes."""
         if fate not in ("drop answer", "drop request"):
             # These are struck over HTTP alone.
@@ -158,11 +158,11 @@ class QuestdbUnderTest(HttpServerUnderTest):
                 yield strike
             return
 
-        def blow() -> None:
+        def trigger() -> None:
             self.proxy.fate = fate
             self.pgwire.fate = fate
 
-        yield Strike(blow, options)
+        yield FaultHandle(trigger, options)
         met = (self.proxy.fate is None, self.pgwire.fate is None)
         self.proxy.fate = self.pgwire.fate = None
         assert any(met), "no request met its fate"

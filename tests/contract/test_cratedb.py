@@ -80,11 +80,11 @@ def test_exactly_once_with_requests_in_flight(
     module.prepare()
     module.close()
 
-    def blow() -> None:
+    def trigger() -> None:
         crate.proxy.fate = fate
 
     with connect(crate.module(job, options=options).writer(10)) as writer:
-        recorder = insert(writer, workload, 200, 10, before={8: blow})
+        recorder = insert(writer, workload, 200, 10, before={8: trigger})
         # As many connections at once, as it may.
         assert 1 < len(crate.connections(job.run_id)) <= 4
     assert crate.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, 200)))
@@ -108,11 +108,11 @@ def test_the_others_go_on_while_one_request_is_in_doubt(
 
     monkeypatch.setattr(CratedbWriter, "settle", settle)
 
-    def blow() -> None:
+    def trigger() -> None:
         crate.proxy.fate = "drop answer"
 
     with connect(crate.module(job).writer(10)) as writer:
-        recorder = insert(writer, Temperature(), 800, 10, before={8: blow, 79: all_sent.set})
+        recorder = insert(writer, Temperature(), 800, 10, before={8: trigger, 79: all_sent.set})
     assert waited == [True]
     assert recorder.errors == {"connection_lost": 1}
     assert crate.rows(job.schema, "events") == sorted(rows_of(Temperature().block(0, 0, 800)))

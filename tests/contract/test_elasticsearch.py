@@ -223,11 +223,11 @@ def test_exactly_once_with_requests_in_flight(
     )
     prepared(search, job)
 
-    def blow() -> None:
+    def trigger() -> None:
         search.proxy.fate = fate
 
     with connect(search.module(job, options={"max_in_flight": 4}).writer(5)) as writer:
-        recorder = insert(writer, workload, 400, 5, before={20: blow})
+        recorder = insert(writer, workload, 400, 5, before={20: trigger})
         names = {line.last("x-opaque-id") for line in search.proxy.lines("x-opaque-id", "iot-benc")}
     assert stored(search, job) == sorted(rows_of(workload.block(0, 0, 400)))
     assert recorder.errors == {"connection_lost": 1}

@@ -16,7 +16,7 @@ from simulator.modules.base import Encoding, Job
 from simulator.modules.postgres import Postgres
 from simulator.testing.events import rows_of
 from simulator.testing.inserting import insert
-from simulator.testing.server import Strike, as_observer, batch_of, new_job
+from simulator.testing.server import FaultHandle, as_observer, batch_of, new_job
 from simulator.worker import connect
 from simulator.worker.measure import Recorder
 from simulator.workloads.temperature import Temperature
@@ -44,7 +44,7 @@ every_encoding = pytest.mark.parametrize("how", ENCODINGS, ids=_label)
 def insert_with(
     server: PostgresUnderTest,
     how: Encoding,
-    strike: Strike | None = None,
+    strike: FaultHandle | None = None,
     *,
     events: int = EVENTS,
     batch: int = 4,
@@ -58,11 +58,13 @@ def insert_with(
     observer.open()
     observer.prepare()
     observer.close()
-    strike = strike or Strike(lambda: None)
+    strike = strike or FaultHandle(lambda: None)
     module = server.module(job, how, {**options, **strike.options})
     with connect(module.writer(job.load.batch)) as writer:
-        blow = {events // (job.load.batch or 1) // 2: strike.blow}
-        recorder = insert(writer, workload, events, job.load.batch, before=blow, abort=strike.abort)
+        trigger = {events // (job.load.batch or 1) // 2: strike.trigger}
+        recorder = insert(
+            writer, workload, events, job.load.batch, before=trigger, abort=strike.abort
+        )
     assert recorder.events == events
     stored = server.rows(job.schema, *job.table_names)
     assert stored == sorted(rows_of(workload.block(0, 0, events)))
@@ -73,18 +75,18 @@ def insert_with(
 
 
 @contextmanager
-def killed(server: PostgresUnderTest, job: Job) -> Iterator[Strike]:
+def killed(server: PostgresUnderTest, job: Job) -> Iterator[FaultHandle]:
     """All of the writer's backends are ended, whatever they are at."""
-    yield Strike(lambda: server.kill_connections(job.run_id))
+    yield FaultHandle(lambda: server.kill_connections(job.run_id))
 
 
 def fated(
     fate: Fate, **options: Any
-) -> Callable[[PostgresUnderTest, Job], AbstractContextManager[Strike]]:
+) -> Callable[[PostgresUnderTest, Job], AbstractContextManager[FaultHandle]]:
     return lambda server, _: server.fated(fate, **options)
 
 
-FATES: dict[str, Callable[[PostgresUnderTest, Job], AbstractContextManager[Strike]]] = {
+FATES: dict[str, Callable[[PostgresUnderTest, Job], AbstractContextManager[FaultHandle]]] = {
     "killed": killed,
     "answer lost": fated("drop answer"),
     "request lost": fated("drop request"),
@@ -172,7 +174,7 @@ def test_so_many_connections_as_the_option_says(
 ) -> None:
     job = new_job(Temperature.schema, in_flight=IN_FLIGHT)
     seen: list[int] = []
-    count = Strike(lambda: seen.append(len(postgres.connections(job.run_id))))
+    count = FaultHandle(lambda: seen.append(len(postgres.connections(job.run_id))))
     insert_with(postgres, ENCODINGS[-1], count, job=job, connections=connections)
     assert seen == [connections]
 
@@ -212,16 +214,18 @@ def test_over_tls(postgres: PostgresUnderTest, how: Encoding, tmp_path: Path) ->
     """Payloads of many records and of a part of one, and a connection that is lost."""
     with proxy_to(postgres.dsn) as proxy, tls_to(proxy.dsn, tmp_path) as dsn:
 
-        def blow() -> None:
+        def trigger() -> None:
             proxy.fate = "drop answer"
 
         for connections in (1, 2):
-            strike = Strike(blow, {"connection_string": dsn})
+            strike = FaultHandle(trigger, {"connection_string": dsn})
             recorder = insert_with(postgres, how, strike, batch=40, connections=connections)
             assert recorder.errors["connection_lost"] >= 1
         job = new_job(Temperature.schema, batch=batch_of(how, 2_500))
         events = 5_000 if how.batched else 50
-        insert_with(postgres, how, Strike(blow, {"connection_string": dsn}), events=events, job=job)
+        insert_with(
+            postgres, how, FaultHandle(trigger, {"connection_string": dsn}), events=events, job=job
+        )
         assert proxy.fate is None
 
 
@@ -230,7 +234,7 @@ def test_tls_is_verified_as_libpq_is_told_to(postgres: PostgresUnderTest, tmp_pa
         psycopg2.connect(dsn).close()
         wrong = psycopg2.extensions.make_dsn(dsn, host="localhost")
         with pytest.raises(SimulatorError, match="certificate"):
-            insert_with(postgres, ENCODINGS[-1], Strike(list, {"connection_string": wrong}))
+            insert_with(postgres, ENCODINGS[-1], FaultHandle(list, {"connection_string": wrong}))
 
 
 @pytest.mark.parametrize("in_flight", [1, 2])

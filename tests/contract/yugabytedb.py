@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from simulator.modules.base import Job
-from simulator.testing.server import Fault, Strike
+from simulator.testing.server import Fault, FaultHandle
 
 from ..helpers import eventually
 from .postgres import PostgresUnderTest, ask, helper, quoted
@@ -145,23 +145,23 @@ class YugabyteStandIn(PostgresUnderTest):
                 node.proxy.close()
 
     @contextmanager
-    def failing(self, message: bytes) -> Iterator[Strike]:
+    def failing(self, message: bytes) -> Iterator[FaultHandle]:
         """The next request fails because of DDL elsewhere."""
 
-        def blow() -> None:
+        def trigger() -> None:
             self.nodes[0].failure = message
 
-        yield Strike(blow)
+        yield FaultHandle(trigger)
         assert self.nodes[0].failure is None
 
     @contextmanager
-    def cut_over(self, job: Job) -> Iterator[Strike]:
+    def cut_over(self, job: Job) -> Iterator[FaultHandle]:
         """The client is cut off in mid-request and gets to the other node, which can't see the process
         that is still at work on the request."""
         holder = self.another_connection()
         with proxy_to(self.dsn) as proxy, helper() as start:
 
-            def blow() -> None:
+            def trigger() -> None:
                 ask(holder, "BEGIN")
                 names = ", ".join(map(quoted, job.table_names))
                 ask(holder, f"LOCK TABLE {names} IN SHARE MODE")
@@ -176,7 +176,7 @@ class YugabyteStandIn(PostgresUnderTest):
 
             # A COPY would wait before it has the events, and store none once its client is gone.
             mode = {"insert_mode": "values_lists"} if job.load.batch else {}
-            yield Strike(blow, {"connection_string": proxy.dsn, **mode})
+            yield FaultHandle(trigger, {"connection_string": proxy.dsn, **mode})
         holder.close()
 
     FAULTS = (

@@ -148,7 +148,7 @@ RUN: dict[str, Check] = {
     "gaps": lambda value: all(end - begin >= 0.5 for begin, end in value),
     "resources": optional(lambda value: has_keys(value, RESOURCES)),
     "storage": optional(lambda value: has_keys(value, STORAGE)),
-    "storage_amid": optional(lambda value: has_keys(value, STORAGE)),
+    "storage_during": optional(lambda value: has_keys(value, STORAGE)),
     # Nobody has asked for them.
     "marks": lambda value: value == [],
     "outages": lambda value: value == [],

@@ -16,7 +16,7 @@ from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.events import EventBlock
-from simulator.workloads.queries import Bound, Every, Function, Query, draw
+from simulator.workloads.queries import BoundQuery, Every, Function, Query, draw
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, Schema
 from simulator.workloads.temperature import Temperature
 
@@ -120,7 +120,7 @@ def list_events(stored: Stored) -> list[dict[str, Any]]:
     return found
 
 
-def search(bound: Bound, stored: Stored) -> list[tuple[Any, ...]]:
+def search(bound: BoundQuery, stored: Stored) -> list[tuple[Any, ...]]:
     """The right answer, in any order and without a limit."""
     query, schema = bound.query, stored.workload.schema
     where = query.where

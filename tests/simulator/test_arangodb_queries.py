@@ -10,7 +10,7 @@ import pytest
 from simulator.encoding.columns import text_format
 from simulator.modules.arangodb.queries import compile_query
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import Bound, Query, bind
+from simulator.workloads.queries import BoundQuery, Query, bind
 from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.temperature import Temperature
 
@@ -77,7 +77,7 @@ def test_texts(name: str, clauses: list[str]) -> None:
 def test_the_newest_of_one_device_can_come_from_an_index() -> None:
     query = Cpu.schema.description("last-value")
     assert query is not None
-    text = compile_query(Bound(query, ("w0",)), Cpu.schema)
+    text = compile_query(BoundQuery(query, ("w0",)), Cpu.schema)
     assert 'FILTER e.`tags`.`hostname` == "w0"\nSORT e.`ts` DESC\nLIMIT 1\n' in text
 
 

@@ -13,14 +13,14 @@ from contextlib import closing, contextmanager
 import pytest
 
 from simulator.histograms import merge_histograms
-from simulator.modules._base.arrival import (
+from simulator.modules._base.http import HttpPool
+from simulator.modules.arrival import (
     find_arrival,
     find_sending,
     note_sending,
     receive_stamped,
     stamp_arrivals,
 )
-from simulator.modules._base.http import HttpPool
 from simulator.modules.cassandra.wire import Connection, Pending
 from simulator.modules.postgres.wire import _Plain
 from simulator.modules.sending import Payload, Writer

@@ -46,7 +46,7 @@ from simulator.testing.suite.test_described import WORKLOADS as DESCRIBED
 from simulator.testing.suite.test_tags import READING, TRUCKS
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import Bound, Query, bind, draw
+from simulator.workloads.queries import BoundQuery, Query, bind, draw
 from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.tags import Tags
 from simulator.workloads.temperature import Temperature
@@ -363,5 +363,5 @@ def test_conditions_compare_in_the_precision_of_what_is_stored(
     query = Query.model_validate(
         {"name": "q", "events": ["at"], "where": {"column": column, "above": limit}}
     )
-    found = compile_query(Bound(query), FLOATS).text
+    found = compile_query(BoundQuery(query), FLOATS).text
     assert found == f"['t'] | where ['{column}'] > {written} | project v0 = ['at']"

@@ -32,7 +32,7 @@ from simulator.modules.cassandra.server import ClusterSession
 from simulator.modules.cassandra.storage import read_storage
 from simulator.modules.options import parse_options
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import Bound, Query, Where
+from simulator.workloads.queries import BoundQuery, Query, Where
 from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.temperature import Temperature
 
@@ -162,7 +162,7 @@ def test_buckets_cover_the_time_once(first: int, last: int, buckets: list[tuple[
 
 def computation(**query: Any) -> Computation:
     asked = Query.model_validate({"name": "asked", **query})
-    return Computation(Bound(asked), Temperature.schema, is_ycql=False)
+    return Computation(BoundQuery(asked), Temperature.schema, is_ycql=False)
 
 
 STATISTICS = [{"function": name, "column": "temperature"} for name in ("min", "avg", "max")]

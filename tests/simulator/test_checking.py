@@ -19,23 +19,23 @@ from simulator.oracle.answers import answer
 from simulator.oracle.checking import Checker, add_answers, describe_parameters
 from simulator.oracle.stored import Stored, StoredPart, unite
 from simulator.oracle.survey import (
-    Found,
-    Known,
+    DeviceInventory,
+    RecognizedEvents,
     UnknownEvents,
-    ask_database,
     recognize_devices,
     recognize_events,
+    survey_devices,
 )
 from simulator.worker.questions import FirstAnswers, Questions
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.queries import Bound, Shape, bind
+from simulator.workloads.queries import BoundQuery, Shape, bind
 from simulator.workloads.temperature import Temperature
 
 WORKLOAD = Temperature(seed=2, device_spread=3)
 PARTS = [StoredPart(0, 0, 5000), StoredPart(1, 0, 300)]
-KNOWN = Known(WORKLOAD, PARTS)
+KNOWN = RecognizedEvents(WORKLOAD, PARTS)
 EVERYTHING = ["count-events", "temperature-stats-per-device", "range", "aggregate"]
 
 
@@ -55,7 +55,7 @@ class Generated(Blackhole):
         }
         return found | {"count-events-tuned": lambda: [(5300,)], "undescribed": lambda: [(1,)]}
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         return lambda: answer(bound, Stored(self.held, self.parts)).rows
 
 
@@ -81,7 +81,7 @@ def ask(
     return WorkerAnswers.model_validate_json(handed_in.model_dump_json())
 
 
-def check(*messages: WorkerAnswers, known: Known | str = KNOWN, **more: Any) -> Answers:
+def check(*messages: WorkerAnswers, known: RecognizedEvents | str = KNOWN, **more: Any) -> Answers:
     checker = Checker(make_module())
     for message in messages:
         checker.add(message)
@@ -184,7 +184,7 @@ def test_the_same_wrong_answer_is_one_with_all_who_got_it() -> None:
 
 def test_parameters_in_words() -> None:
     query = WORKLOAD.schema.descriptions[0]
-    assert describe_parameters(Bound(query, ("a", "b", "c", "d", "e"), 0, 3_600_500)) == (
+    assert describe_parameters(BoundQuery(query, ("a", "b", "c", "d", "e"), 0, 3_600_500)) == (
         "a, b, c and 2 more, from 1970-01-01T00:00:00.000+00:00 to before 1970-01-01T01:00:00.500+00:00"
     )
 
@@ -300,7 +300,7 @@ def survey(workload: Workload, parts: Sequence[StoredPart]) -> Generated:
 def test_events_of_another_seed_are_told_by_their_values() -> None:
     """Those of `cpu` have the same devices and times, whatever the seed."""
     module = survey(Cpu(seed=3), PARTS)
-    found = ask_database(module, Cpu(seed=3))
+    found = survey_devices(module, Cpu(seed=3))
     assert recognize_events(module, Cpu(seed=3), found).parts == PARTS
     with pytest.raises(UnknownEvents, match="other values than events of seed 4"):
         recognize_events(module, Cpu(seed=4), found)
@@ -312,11 +312,11 @@ def test_an_event_with_another_value_does_not_make_them_another_seeds() -> None:
     right = module.compile
     asked = []
 
-    def compile_wrong_at_first(bound: Bound) -> Query:
+    def compile_wrong_at_first(bound: BoundQuery) -> Query:
         asked.append(bound)
         return (lambda: [(1,) * 10]) if len(asked) == 1 else right(bound)
 
-    found = ask_database(module, Cpu(seed=3))
+    found = survey_devices(module, Cpu(seed=3))
     module.compile = compile_wrong_at_first  # type: ignore[method-assign]
     assert recognize_events(module, Cpu(seed=3), found).parts == PARTS
     assert len(asked) == 2
@@ -326,7 +326,7 @@ def test_a_module_that_can_not_ask_says_what_it_lacks() -> None:
     module = make_module()
     module.CAPABILITIES = replace(Blackhole.CAPABILITIES)  # type: ignore[misc]
     with pytest.raises(UnknownEvents, match=r"compiles no queries with a row per device, computed"):
-        ask_database(module, WORKLOAD)
+        survey_devices(module, WORKLOAD)
 
 
 @pytest.mark.parametrize("late", [0, 0.1])
@@ -335,7 +335,7 @@ def test_how_many_workers_shared_the_devices_is_found_out(late: float) -> None:
     inserted = machines(5, devices=50, late=late, sharing_workers=3)
     parts = [StoredPart(worker, 0, count) for worker, count in enumerate((1000, 1007, 333))]
     module = survey(inserted, parts)
-    found = ask_database(module, inserted)
+    found = survey_devices(module, inserted)
     known = recognize_devices(machines(5, devices=50, late=late), found)
     assert (known.sharing_workers, known.parts) == (3, parts)
     # Who says how many is taken at their word.
@@ -344,11 +344,13 @@ def test_how_many_workers_shared_the_devices_is_found_out(late: float) -> None:
 
 
 def test_missing_and_doubled_events_are_noticed() -> None:
-    whole = ask_database(make_module(), WORKLOAD)
+    whole = survey_devices(make_module(), WORKLOAD)
     rows = list(zip((name.decode() for name in whole.names.tolist()), whole.counts.tolist(),
                     whole.first_ms.tolist(), whole.last_ms.tolist(), strict=True))  # fmt: skip
-    assert recognize_devices(WORKLOAD, Found.of(rows)).parts == PARTS
+    assert recognize_devices(WORKLOAD, DeviceInventory.of(rows)).parts == PARTS
     for change in (-1, 1):
         name, count, first, last = rows[0]
         with pytest.raises(UnknownEvents, match="have other times than"):
-            recognize_devices(WORKLOAD, Found.of([(name, count + change, first, last), *rows[1:]]))
+            recognize_devices(
+                WORKLOAD, DeviceInventory.of([(name, count + change, first, last), *rows[1:]])
+            )

@@ -28,7 +28,7 @@ from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.events import EventBlock
-from simulator.workloads.queries import Aggregate, Bound, Function, Query
+from simulator.workloads.queries import Aggregate, BoundQuery, Function, Query
 from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.temperature import Temperature
 
@@ -227,7 +227,9 @@ def test_no_events_have_no_lowest_value_rather_than_0() -> None:
     lowest = Aggregate(function=Function.MIN, column="temperature")
     alone = Query(name="lowest", compute=(lowest,))
     per_device = Query(name="lowest", compute=(lowest,), per=("device_id",))
-    statements = [compile_statement(Bound(one), Temperature.schema) for one in (alone, per_device)]
+    statements = [
+        compile_statement(BoundQuery(one), Temperature.schema) for one in (alone, per_device)
+    ]
     assert ["null_for_empty" in one for one in statements] == [True, False]
 
 
@@ -238,7 +240,7 @@ def test_the_last_value_of_a_device_may_be_missing() -> None:
         last = Aggregate(function=Function.LAST, column=column)
         schema = workload.schema
         asked[column] = compile_statement(
-            Bound(Query(name="last", compute=(last,), per=(schema.device,))), schema
+            BoundQuery(Query(name="last", compute=(last,), per=(schema.device,))), schema
         )
     assert 'argMax("temperature", "timestamp")' in asked["temperature"]
     assert 'argMax(tuple("by"), "timestamp").1' in asked["by"]
@@ -246,7 +248,7 @@ def test_the_last_value_of_a_device_may_be_missing() -> None:
 
 def test_newest_events_are_read_in_the_tables_order() -> None:
     query = Query(name="newest", newest=True, events=("temperature",))
-    assert compile_statement(Bound(query), Temperature.schema).endswith(
+    assert compile_statement(BoundQuery(query), Temperature.schema).endswith(
         ' ORDER BY "device_id" DESC, "timestamp" DESC LIMIT 1 BY "device_id"'
     )
 
@@ -453,6 +455,6 @@ def test_devices_of_any_name_can_be_asked_for(server: ClickhouseUnderTest) -> No
     insert_with(server.module(JOB), Temperature(), 10)
     query = Query(name="some", devices=("it's \\", "w00000d000000"), events=("sequence_number",))
     module = server.module(JOB)
-    found = module.compile(Bound(query, ("it's \\", "w00000d000000")))()
+    found = module.compile(BoundQuery(query, ("it's \\", "w00000d000000")))()
     assert sorted(found) == [(number,) for number in range(10)]
     module.close()

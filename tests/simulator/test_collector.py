@@ -280,7 +280,7 @@ def test_answers_are_collected_when_all_is_measured_and_counted(database: FakeDa
         database.may_count.clear()
         early = pending(run.ready(0, Stage.CHECK))
         await hand_in_results(run)
-        await until(lambda: run.collector._course.phase is Phase.VERIFY)
+        await until(lambda: run.collector._phases.phase is Phase.VERIFY)
         assert not early.done()
         database.may_count.set()
         assert (await early).go

@@ -33,7 +33,7 @@ from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.events import EventBlock
-from simulator.workloads.queries import Bound, Query
+from simulator.workloads.queries import BoundQuery, Query
 from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.temperature import Temperature
 
@@ -263,7 +263,8 @@ def test_names_that_the_database_can_not_tell_apart() -> None:
 def test_conditions_are_of_the_columns_type(where: dict[str, object], condition: str) -> None:
     query = Query.model_validate({"name": "x", "events": ["at"], "where": where})
     assert (
-        compile_statement(Bound(query), SCHEMA) == f'SELECT "time" FROM "where" WHERE {condition}'
+        compile_statement(BoundQuery(query), SCHEMA)
+        == f'SELECT "time" FROM "where" WHERE {condition}'
     )
 
 
@@ -282,7 +283,7 @@ def test_tags_in_their_own_table_are_joined_without_their_time() -> None:
         ),
     ):
         query = Query.model_validate({"name": "x", **values})
-        statement = compile_statement(Bound(query, devices), schema)
+        statement = compile_statement(BoundQuery(query, devices), schema)
         assert expected in statement
         assert " IN (SELECT" not in statement
 

@@ -26,7 +26,7 @@ from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.events import EventBlock
-from simulator.workloads.queries import Bound, Query
+from simulator.workloads.queries import BoundQuery, Query
 from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.temperature import Temperature
 
@@ -320,7 +320,7 @@ def test_what_the_tree_has_not_is_refused_before_the_run() -> None:
     assert "tags=table" in refuse(apart)
 
 
-def statements_of(bound: Bound, answers: list[list[tuple[Any, ...]]]) -> tuple[list[str], Any]:
+def statements_of(bound: BoundQuery, answers: list[list[tuple[Any, ...]]]) -> tuple[list[str], Any]:
     """What is asked, if these are the answers, and the rows that are made of them."""
     asked: list[str] = []
 
@@ -342,7 +342,7 @@ def statements_of(bound: Bound, answers: list[list[tuple[Any, ...]]]) -> tuple[l
 )
 def test_conditions_are_of_the_columns_type(where: dict[str, object], condition: str) -> None:
     query = Query.model_validate({"name": "x", "events": ["at"], "where": where})
-    asked, rows = statements_of(Bound(query), [[(5, "root.b.x.w1", 7)]])
+    asked, rows = statements_of(BoundQuery(query), [[(5, "root.b.x.w1", 7)]])
     assert asked == [f"SELECT `small` FROM root.b.x.* WHERE {condition} ALIGN BY DEVICE"]
     assert rows == [(5,)]
 
@@ -350,7 +350,7 @@ def test_conditions_are_of_the_columns_type(where: dict[str, object], condition:
 def test_all_devices_together_are_the_servers_work_where_it_can() -> None:
     mean = {"compute": [{"function": "avg", "column": "exact"}], "per": [{"every": "10s"}]}
     query = Query.model_validate({"name": "x", **mean})
-    bound = Bound(query, None, 12_000, 31_000)
+    bound = BoundQuery(query, None, 12_000, 31_000)
     asked, rows = statements_of(bound, [[(10_000, 3, 9.0, 2), (30_000, 1, None, 0)]])
     [statement] = asked
     assert statement == (
@@ -374,7 +374,7 @@ def test_under_a_condition_parts_are_put_together() -> None:
         (10_000, "root.b.x.b", 1, None, None, None),
         (10_000, "root.b.x.c", 1, 0.5, 0.5, 0.5),
     ]
-    asked, rows = statements_of(Bound(Query.model_validate(described)), [span, parts])
+    asked, rows = statements_of(BoundQuery(Query.model_validate(described)), [span, parts])
     assert "min_time(`small`), max_time(`small`)" in asked[0]
     assert "GROUP BY ([10000, 14001), 10000ms) HAVING" in asked[1]
     assert rows == [(10_000, 4, 0.5, 2.0, 3.5)]
@@ -387,7 +387,7 @@ def test_a_newest_value_that_is_missing_is_not_the_one_before() -> None:
         (8, "root.b.x.a.on", "true", "BOOLEAN"),
         (9, "root.b.x.a.exact", "1.0E-7", "DOUBLE"),
     ]
-    asked, rows = statements_of(Bound(query), [last])
+    asked, rows = statements_of(BoundQuery(query), [last])
     assert asked == ["SELECT LAST `on`, `exact`, `small` FROM root.b.x.*"]
     assert rows == [("a", 9, None, 1e-7)]
 
@@ -397,10 +397,10 @@ def test_last_values_of_all_time_are_asked_for_as_such() -> None:
     last = {"function": "last", "column": "exact"}
     described = {"name": "x", "compute": [last], "per": ["device"]}
     answer = [(9, "root.b.x.a.exact", "0.5", "DOUBLE"), (9, "root.b.x.a.small", "1", "INT32")]
-    asked, rows = statements_of(Bound(Query.model_validate(described)), [answer])
+    asked, rows = statements_of(BoundQuery(Query.model_validate(described)), [answer])
     assert asked == ["SELECT LAST `exact`, `small` FROM root.b.x.*"]
     assert rows == [("a", 0.5)]
     both = Query.model_validate(described | {"compute": [last, {"function": "count"}]})
-    for bound in (Bound(both), Bound(Query.model_validate(described), None, 0, 9)):
+    for bound in (BoundQuery(both), BoundQuery(Query.model_validate(described), None, 0, 9)):
         [statement], _ = statements_of(bound, [[("root.b.x.a", 0, None, None, None)]])
         assert "last_value(`exact`)" in statement

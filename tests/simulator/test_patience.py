@@ -16,7 +16,6 @@ from simulator.contract import Load
 from simulator.errors import GaveUp, Retryable
 from simulator.modules._base.errors import connection_lost
 from simulator.modules._base.http import HttpPool, NoAnswer
-from simulator.modules._base.waiting import SHORTEST_TRY_S, limit_wait, set_deadline
 from simulator.modules.base import Job
 from simulator.modules.cassandra.pool import ConnectionPool
 from simulator.modules.cassandra.wire import Connection
@@ -26,6 +25,7 @@ from simulator.modules.postgres.options import PostgresOptions
 from simulator.modules.postgres.wire import Wire
 from simulator.modules.postgres.writer import PostgresWriter
 from simulator.modules.sending import LAST_ANSWERS_S, Outcome, Payload, Writer
+from simulator.modules.waiting import SHORTEST_TRY_S, limit_wait, set_deadline
 from simulator.testing.inserting import insert
 from simulator.workloads.temperature import Temperature
 

@@ -12,7 +12,7 @@ from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.postgres.indexes import list_statements, name_index
 from simulator.modules.postgres.queries import PostgresSql
-from simulator.workloads.queries import Bound
+from simulator.workloads.queries import BoundQuery
 from simulator.workloads.temperature import Temperature
 
 _LOOK_UP = (
@@ -27,7 +27,7 @@ def compile_newest(module: str, devices: tuple[str, ...] | None = None, **change
     options = parse_options(kind.options_model, {"connection_string": "host=none", **changes}, str)
     description = schema.description("newest-per-device")
     assert description is not None
-    query = kind(options, Job(schema)).compile(Bound(description, devices))
+    query = kind(options, Job(schema)).compile(BoundQuery(description, devices))
     assert isinstance(query, partial)
     return str(query.args[0])
 

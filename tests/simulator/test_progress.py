@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simulator.collector.barrier import Barrier
-from simulator.collector.status import Course
+from simulator.collector.status import PhaseTracker
 from simulator.contract import (
     Arrivals,
     DataSet,
@@ -179,7 +179,7 @@ class Story:
             groups=make_groups(*loads),
         )
         self._clock = clock
-        self.course = Course(settings, 100.0)
+        self.phases = PhaseTracker(settings, 100.0)
         self.barrier = Barrier(settings, 100.0)
         self._workers = settings.workers
 
@@ -188,17 +188,17 @@ class Story:
         for worker in range(self._workers):
             self.barrier.arrive(Ready(worker=worker, stage=Stage.RUN))
         self.barrier.start_at = self._clock[0]
-        self.course.enter(Phase.RUN)
+        self.phases.enter(Phase.RUN)
 
     def tell(self, worker: int, done: int, **more: object) -> None:
         assert self.barrier.start_at is not None
         told = {"worker": worker, "stage": "run", "done": done, **more}
         told.setdefault("elapsed_s", self._clock[0] - self.barrier.start_at)
         message = Progress.model_validate(told)
-        self.course.take_report(message, self.barrier.advance(message))
+        self.phases.take_report(message, self.barrier.advance(message))
 
     def groups(self) -> list[GroupStatus]:
-        return self.course.status(self.barrier, None).groups
+        return self.phases.status(self.barrier, None).groups
 
 
 def test_the_rate_is_that_of_the_last_seconds(clock: list[float]) -> None:
@@ -257,7 +257,7 @@ def test_writers_and_readers_are_told_apart(clock: list[float]) -> None:
     story.tell(0, 500, backlog=7, latency=fast, retries=1)
     story.tell(1, 700, backlog=5, latency=coarse(*[80_000] * 3))
     story.tell(2, 4, latency=coarse(300_000), failed=2)
-    status = story.course.status(story.barrier, None)
+    status = story.phases.status(story.barrier, None)
     assert (status.elapsed_s, status.warm_up_s, status.duration_s) == (1.0, 10, 60)
     writers, readers = status.groups
     assert (writers.role, writers.done, writers.total) == (Role.WRITE, 1200, None)
@@ -275,10 +275,10 @@ def test_writers_and_readers_are_told_apart(clock: list[float]) -> None:
 def test_those_who_only_prefill_are_no_group_of_the_run(clock: list[float]) -> None:
     readers = Load(role=Role.READ, workers=1, duration_s=60)
     story = Story(clock, Load(role=Role.FILL, workers=1), readers, prefill=300)
-    story.course.enter(Phase.PREFILL)
+    story.phases.enter(Phase.PREFILL)
     message = Progress(worker=0, stage="prefill", elapsed_s=2, done=200)
-    story.course.take_report(message, story.barrier.advance(message))
-    status = story.course.status(story.barrier, None)
+    story.phases.take_report(message, story.barrier.advance(message))
+    status = story.phases.status(story.barrier, None)
     assert status.elapsed_s is None
     (filling,) = status.groups
     assert (filling.role, filling.done, filling.total) == (Role.FILL, 200, 300)
@@ -288,7 +288,7 @@ def test_those_who_only_prefill_are_no_group_of_the_run(clock: list[float]) -> N
     assert (filling.done, filling.rate_per_s) == (300, None)
     story.start()
     assert [group.role for group in story.groups()] == [Role.READ]
-    story.course.enter(Phase.VERIFY)
+    story.phases.enter(Phase.VERIFY)
     assert story.groups() == []
 
 

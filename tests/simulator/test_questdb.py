@@ -20,7 +20,7 @@ from simulator.modules.questdb.options import InsertMode, QuestdbOptions
 from simulator.modules.questdb.queries import QuestdbDialect
 from simulator.modules.questdb.statements import StatementEncoder
 from simulator.workloads.events import EventBlock
-from simulator.workloads.queries import Aggregate, Bound, Every, Function, Order, Query
+from simulator.workloads.queries import Aggregate, BoundQuery, Every, Function, Order, Query
 from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.temperature import Temperature
 
@@ -158,7 +158,7 @@ def test_statements() -> None:
     count = Aggregate(function=Function.COUNT)
 
     def compiled(query: Query, start_ms: int | None = None, end_ms: int | None = None) -> str:
-        return compile_query(Bound(query, None, start_ms, end_ms), schema, dialect)
+        return compile_query(BoundQuery(query, None, start_ms, end_ms), schema, dialect)
 
     buckets = Query(name="q", compute=(count,), per=(Every(every=600_000), "device_id"))
     assert compiled(buckets, start_ms=1000, end_ms=2000) == (

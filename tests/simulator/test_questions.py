@@ -18,7 +18,7 @@ from simulator.oracle.stored import Stored, StoredPart
 from simulator.oracle.survey import find_frontier, find_stored
 from simulator.worker.questions import Questions
 from simulator.workloads import load_workload
-from simulator.workloads.queries import Bound, Shape, draw
+from simulator.workloads.queries import BoundQuery, Shape, draw
 from simulator.workloads.temperature import Temperature
 
 WORKLOAD = Temperature(seed=2, device_spread=3)
@@ -29,12 +29,12 @@ class Generated(Blackhole):
     """A database that answers by the generator, and notes what it is asked."""
 
     CAPABILITIES = replace(Blackhole.CAPABILITIES, shapes=frozenset(Shape) - {Shape.WHERE})
-    asked: ClassVar[list[Bound]] = []
+    asked: ClassVar[list[BoundQuery]] = []
 
     def workload_queries(self) -> Mapping[str, Query]:
         return {"count-events": lambda: [(800,)]}
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         self.asked.append(bound)
         return lambda: answer(bound, Stored(WORKLOAD, HELD)).rows
 

@@ -15,7 +15,7 @@ from simulator.errors import Retryable, SimulatorError
 from simulator.histograms import latency_ms, merge_histograms
 from simulator.modules.base import Query
 from simulator.worker.measure import Recorder
-from simulator.worker.reading import Asker, take_turns
+from simulator.worker.reading import QueryRunner, take_turns
 from simulator.worker.schedule import OpenLoop, Schedule, make_schedule
 
 
@@ -58,12 +58,12 @@ class Answers:
         return [(1,)] * len(self.asked)
 
 
-def ask(database: Answers, schedule: Schedule) -> tuple[Asker, Recorder]:
+def ask(database: Answers, schedule: Schedule) -> tuple[QueryRunner, Recorder]:
     """Ask until the schedule is over."""
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
-    asker = Asker(database, take_turns({"one": 1, "two": 1}), recorder, schedule)
-    asker.ask_all()
+    asker = QueryRunner(database, take_turns({"one": 1, "two": 1}), recorder, schedule)
+    asker.run_queries()
     recorder.end()
     return asker, recorder
 

@@ -10,7 +10,7 @@ import pytest
 
 from simulator.errors import SimulatorError
 from simulator.oracle.stored import StoredPart
-from simulator.oracle.survey import Found, recognize_devices
+from simulator.oracle.survey import DeviceInventory, recognize_devices
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
@@ -31,8 +31,8 @@ def look(
     return found
 
 
-def told(found: dict[bytes, tuple[int, int, int]]) -> Found:
-    return Found.of((name.decode(), *numbers) for name, numbers in found.items())
+def told(found: dict[bytes, tuple[int, int, int]]) -> DeviceInventory:
+    return DeviceInventory.of((name.decode(), *numbers) for name, numbers in found.items())
 
 
 @pytest.mark.parametrize(

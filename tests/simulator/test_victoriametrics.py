@@ -27,7 +27,7 @@ from simulator.modules.victoriametrics.server import find_span, removes_duplicat
 from simulator.workloads import load_workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.events import EventBlock
-from simulator.workloads.queries import Bound, Query
+from simulator.workloads.queries import BoundQuery, Query
 from simulator.workloads.schema import Column, ColumnType, Schema
 from simulator.workloads.temperature import Temperature
 
@@ -355,7 +355,7 @@ def test_buckets_of_a_window(start: int, end: int, asked: list[Any]) -> None:
         {"name": "q", "compute": [{"function": "count"}], "per": [{"every": "1s"}]}
     )
     recording = Recording()
-    ask = compile_query(Bound(query, None, start, end), Temperature.schema, None, "events")
+    ask = compile_query(BoundQuery(query, None, start, end), Temperature.schema, None, "events")
     assert ask(recording) == []  # type: ignore[arg-type]
     assert recording.asked == asked
 

@@ -15,7 +15,7 @@ from simulator.units import read_duration_s
 from ...cluster import Helm, Place, check_namespace, merge_chart_values
 from ...errors import ConfigError, RunFailed
 from ...faults.injector import Action, Disturbance, Doer
-from ...faults.pods import PodDisturber
+from ...faults.pods import PodFaultInjector
 from ...leftovers import describe_others
 from ...output import note
 from ...signals import Interrupts
@@ -77,10 +77,10 @@ class KubernetesExecutor(Executor):
             time.sleep(_CAPACITY_POLL_S)
 
     def find_doers(self) -> Mapping[Action, Doer]:
-        return PodDisturber(self._client, self._place.namespace).doers()
+        return PodFaultInjector(self._client, self._place.namespace).doers()
 
     def check_disturbances(self, disturbances: Sequence[Disturbance]) -> None:
-        PodDisturber(self._client, self._place.namespace).check(disturbances)
+        PodFaultInjector(self._client, self._place.namespace).check(disturbances)
 
     @contextmanager
     def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
@@ -94,7 +94,7 @@ class KubernetesExecutor(Executor):
         began, self._began = self._began, None
         return time.monotonic() if began is None else began
 
-    def tell_of_ignored(self, report: Report) -> None:
+    def warn_of_ignored(self, report: Report) -> None:
         """Say once which keys of the Secret the processes could make nothing of."""
         ignored = report.environment.pop("ignored_secret_keys", None)
         if ignored and not self._ignored_told:
@@ -104,7 +104,7 @@ class KubernetesExecutor(Executor):
                 f" ignored: {', '.join(ignored)}; `kubernetes: secretKeys:` says which key is which option"
             )
 
-    def _tell_of_others(self, own: str) -> None:
+    def _warn_of_other_runs(self, own: str) -> None:
         """Say once who else is at work: each disturbs the other's figures, or its tables."""
         if not self._others_told:
             self._others_told = True
@@ -128,7 +128,7 @@ class KubernetesExecutor(Executor):
             self._scheduling_patience_s,
         )  # fmt: skip
         try:
-            self._tell_of_others(settings[0].run_id)
+            self._warn_of_other_runs(settings[0].run_id)
             release.start()
             yield release
         except RunFailed as error:
@@ -195,7 +195,7 @@ class _Releases(Series):
                 self._install([settings], logs)
         assert self._release is not None
         report = self._release.run(settings, timeout_s, watch)
-        self._executor.tell_of_ignored(report)
+        self._executor.warn_of_ignored(report)
         self._by_log = self._release.by_log
         report.phases_s[Phase.START] = report.phases_s.get(Phase.START, 0.0) + self._start_s
         self._start_s = 0.0

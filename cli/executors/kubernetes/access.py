@@ -28,7 +28,7 @@ from simulator.errors import one_line
 
 from ...cluster import explain_errors, is_allowed, read_refusal
 from ...kubeclient import COLLECTOR, POD, UNREACHABLE, Item, KubeClient, Timeout, is_running
-from ..watching import POLL_S, Event, Failed, Noticed, Reported
+from ..watching import POLL_S, Event, Failed, PartChanged, ReportArrived
 
 LOST_PATIENCE_S = 30.0
 """How long the API server may be away before a run is given up."""
@@ -98,7 +98,7 @@ class CollectorAccess:
                 return
             status, body = self._ask("report", _REPORT_TIMEOUT_S)
             if status == 200 and (report := self._read(Report, body)):
-                self._events.put(Reported(report))
+                self._events.put(ReportArrived(report))
                 return
             if status == 410:
                 self._events.put(Failed(body.decode()))
@@ -133,7 +133,7 @@ class CollectorAccess:
                 self._events.put(Failed(f"{text}: {problem}"))
                 return
 
-    def tell_received(self) -> None:
+    def acknowledge_report(self) -> None:
         """Tell the collector that its report is here, so that it makes room for the next run."""
         if not self.by_log:
             self._ask("over", _STATUS_TIMEOUT_S)
@@ -205,7 +205,7 @@ class CollectorAccess:
         if self.by_log:
             return
         self.by_log = True
-        self._events.put(Noticed(f"{self.proxy_problem}; the collector's log is read instead"))
+        self._events.put(PartChanged(f"{self.proxy_problem}; the collector's log is read instead"))
         # Whoever waits for its report asks once more, and that way.
         self._client.break_off()
 
@@ -225,7 +225,7 @@ class CollectorAccess:
                     for event in read_log(lines, self._run_id):
                         unread_since = None
                         self._events.put(event)
-                        if isinstance(event, Reported | Failed):
+                        if isinstance(event, ReportArrived | Failed):
                             return
             except ApiException as error:
                 problem = f"{error.status} {one_line(read_refusal(error.body), 200)}"
@@ -254,6 +254,6 @@ def read_log(lines: Iterable[str], run_id: str) -> Iterator[Event]:
             current = status.run_id
             yield status
         elif line.startswith(REPORT_PREFIX) and current == run_id:
-            yield Reported(Report.model_validate_json(line.removeprefix(REPORT_PREFIX)))
+            yield ReportArrived(Report.model_validate_json(line.removeprefix(REPORT_PREFIX)))
         elif line.startswith(FAILURE_PREFIX):
             yield Failed(json.loads(line.removeprefix(FAILURE_PREFIX)))

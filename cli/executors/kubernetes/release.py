@@ -13,6 +13,7 @@ from typing import Any
 from kubernetes.client.exceptions import ApiException
 
 from simulator.contract import Phase, Report, RunSettings, Status
+from simulator.documents import merge_values
 from simulator.units import format_span
 
 from ...cluster import (
@@ -23,7 +24,6 @@ from ...cluster import (
     describe_user,
     explain_no_namespace,
 )
-from ...config import merge_values
 from ...errors import ConfigError, RunFailed
 from ...installation import program
 from ...kubeclient import NODE, POD, UNREACHABLE, has_ended, is_running
@@ -33,7 +33,7 @@ from ...probes.kubernetes.pods import DatabasePods
 from ...probes.kubernetes.usage import NodeWatch, place_pods
 from ...signals import Interrupts
 from ..base import Series, Watch
-from ..watching import Noticed, RunUnderWay, await_report
+from ..watching import PartChanged, RunUnderWay, await_report
 from . import access
 from .evidence import describe_environment, keep_events, keep_logs
 from .watching import Change, ReleaseWatch
@@ -195,16 +195,16 @@ class Release(RunUnderWay, Series):
             else "new for each run",
             **describe_environment(self._client, self._watch.pods),
         }
-        self._collector.tell_received()
+        self._collector.acknowledge_report()
         report.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
         return report
 
-    def notice(self, happening: Change | str) -> None:
+    def notice(self, news: Change | str) -> None:
         """Take note of a change of a pod, a Job or an event, or tell the user what has been found out."""
-        if isinstance(happening, str):
-            note(happening)
+        if isinstance(news, str):
+            note(news)
         else:
-            self._watch.notice(happening)
+            self._watch.notice(news)
 
     def check(self) -> None:
         """Whether the user has asked for the end once more, or should know what is waited for."""
@@ -287,7 +287,7 @@ class Release(RunUnderWay, Series):
                 event = self.events.get(timeout=0.2)
             except Empty:
                 continue
-            change = event.happening if isinstance(event, Noticed) else None
+            change = event.news if isinstance(event, PartChanged) else None
             if not isinstance(change, Change) or change.kind is not POD:
                 continue
             if change.how == "DELETED" or has_ended(change.item):

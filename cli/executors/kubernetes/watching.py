@@ -21,7 +21,7 @@ from ...kubeclient import (
     KubeClient,
     read_component,
 )
-from ..watching import Event, Failed, Noticed, Problem, Problems
+from ..watching import Event, Failed, PartChanged, Problem, Problems
 from .problems import event_problem, job_problem, pod_problem
 
 # The API server ends a watch after this long, and another is begun. If nothing is heard of one for
@@ -94,7 +94,7 @@ class ReleaseWatch:
             try:
                 with closing(changes):
                     for how, item in changes:
-                        self._events.put(Noticed(Change(kind, how, item)))
+                        self._events.put(PartChanged(Change(kind, how, item)))
                         if self._stopped.is_set():
                             return
             except ApiException as error:

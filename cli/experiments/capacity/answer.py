@@ -13,31 +13,31 @@ from ...results.capacity import Capacity, CapacityBottleneck, CapacityStep
 from ...results.growth import find_bytes_per_day
 from ...results.statistics import count_events_per_cost
 from .search import LOWEST_SHARE, Goal, Interval, find_contradicting, find_interval
-from .state import Course
+from .state import SearchState
 
 
-def find_answer(course: Course, cost_per_hour: float | None = None) -> Capacity:
+def find_answer(state: SearchState, cost_per_hour: float | None = None) -> Capacity:
     """What the steps so far say, if there are any."""
-    quest, goal = course.quest, course.goal
+    wanted, goal = state.wanted, state.goal
     found = Interval(None, None, sure=False, because="no rate was tried")
     if goal is not None:
-        found = find_interval(goal, course.tried)
+        found = find_interval(goal, state.tried)
         found = _bound_below(found, goal)
-    judged = [step for step in course.offered if step.holds is not None]
-    contradicting = find_contradicting(course.tried, found)
+    judged = [step for step in state.offered if step.holds is not None]
+    contradicting = find_contradicting(state.tried, found)
     answer = Capacity(
-        limits=list(quest.limits),
-        precision=quest.precision,
+        limits=list(wanted.limits),
+        precision=wanted.precision,
         events_per_s=found.low,
         above_per_s=found.high,
         sure=found.sure,
         unsure_because=found.because,
-        client_bound=_is_client_bound(course.steps, found),
+        client_bound=_is_client_bound(state.steps, found),
         contradicting=[judged[place].run for place in contradicting],
-        bottleneck=_find_bottleneck(course, found),
-        steps=course.steps,
+        bottleneck=_find_bottleneck(state, found),
+        steps=state.steps,
     )
-    return answer if found.low is None else _add_figures(answer, course, found.low, cost_per_hour)
+    return answer if found.low is None else _add_figures(answer, state, found.low, cost_per_hour)
 
 
 def _bound_below(found: Interval, goal: Goal) -> Interval:
@@ -52,18 +52,18 @@ def _bound_below(found: Interval, goal: Goal) -> Interval:
 
 
 def _add_figures(
-    answer: Capacity, course: Course, rate: float, cost_per_hour: float | None
+    answer: Capacity, state: SearchState, rate: float, cost_per_hour: float | None
 ) -> Capacity:
     """The answer with what the rate comes to in devices, on disk, per CPU and per money."""
     numbers = {step.run for step in answer.steps_at_answer}
-    runs = [run for run in course.runs if run.run in numbers]
+    runs = [run for run in state.runs if run.run in numbers]
     cpus = [cpus for run in runs if run.resources and (cpus := run.resources.cpus)]
-    interval_s = find_device_interval(course.quest.data)
+    interval_s = find_device_interval(state.wanted.data)
     return answer.model_copy(
         update={
             "devices": rate * interval_s,
             "device_interval_s": interval_s,
-            "bytes_per_day": find_bytes_per_day(course.runs, numbers, rate),
+            "bytes_per_day": find_bytes_per_day(state.runs, numbers, rate),
             "database_cpus": _mean(cpus) if cpus else None,
             "events_per_s_per_cpu": rate / _mean(cpus) if cpus else None,
             "events_per_cost": count_events_per_cost(rate, cost_per_hour)
@@ -87,17 +87,17 @@ def _is_client_bound(steps: Sequence[CapacityStep], found: Interval) -> bool:
     return 2 * sum(missed) > len(missed)
 
 
-def _find_bottleneck(course: Course, found: Interval) -> CapacityBottleneck | None:
+def _find_bottleneck(state: SearchState, found: Interval) -> CapacityBottleneck | None:
     """What held back the nearest run above the capacity that was at its limit. A run can miss a limit on
     response times though nobody is busy; the closed loop is at its limit by nature."""
-    rates = {step.run: step.rate_per_s for step in course.steps}
+    rates = {step.run: step.rate_per_s for step in state.steps}
     above = [
         (rate, run)
-        for run in course.runs
+        for run in state.runs
         if (rate := rates.get(run.run)) is not None and (found.low is None or rate > found.low)
     ]
     nearest: list[tuple[float | None, InsertRun]] = [*sorted(above, key=lambda one: one[0])]
-    nearest += [(None, run) for run in course.runs[:1]]
+    nearest += [(None, run) for run in state.runs[:1]]
     for rate, run in nearest:
         bottleneck = find_bottleneck(run)
         if bottleneck is not None and bottleneck.limit is not Limit.NOTHING:

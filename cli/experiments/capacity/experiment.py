@@ -11,7 +11,7 @@ from simulator.errors import OptionError
 from simulator.units import format_span
 
 from ...errors import ConfigError
-from ...output import note, say, say_prose, terminal_width
+from ...output import note, print_prose, say, terminal_width
 from ...plan import (
     Sweep,
     check_capabilities,
@@ -28,36 +28,40 @@ from ...render.notes import summarize_notes
 from ...render.progress import Display
 from ...results.model import Result
 from ...signals import Interrupts
-from ..context import Running
-from ..experiment import Making, make_all
+from ..context import RunContext
+from ..experiment import Experiment, run_experiment
 from ..query import choose_queries
-from ..session import Request, Session, open_session
+from ..session import CommonOptions, Session, open_session
 from .answer import find_answer
 from .limits import check_limits
-from .state import Course, Quest
+from .state import CapacityRequest, SearchState
 from .steps import find_capacity
 
 
 def run_capacity(
-    quest: Quest, request: Request, given: Collection[str], interrupts: Interrupts
+    wanted: CapacityRequest, request: CommonOptions, given: Collection[str], interrupts: Interrupts
 ) -> int:
     """Search; the exit status. What is done when something goes wrong is kept. `given`: the options that
     stood on the command line."""
     session = open_session(request)
     # The target's disturbances are for runs that ask what they do.
     session.disturbances = ()
-    quest = check_quest(quest, given, session)
-    return make_all(_Capacity(quest, session), "capacity", session, quest.loads, interrupts)
+    wanted = check_quest(wanted, given, session)
+    return run_experiment(
+        _CapacityExperiment(wanted, session), "capacity", session, wanted.loads, interrupts
+    )
 
 
-def check_quest(quest: Quest, given: Collection[str], session: Session) -> Quest:
+def check_quest(
+    wanted: CapacityRequest, given: Collection[str], session: Session
+) -> CapacityRequest:
     """The quest with all that session and target know; ConfigError if what is asked for doesn't go
     together, or the module can't do it."""
-    check_load(quest.writers, set(given) - {"arrivals"})
-    data = session.complete(quest.data, existing=False)
-    readers = quest.readers
-    shared = share_devices(data, quest.writers.workers)
-    sweep = Sweep(quest.writers, shared, [quest.writers.workers], given=frozenset(given))
+    check_load(wanted.writers, set(given) - {"arrivals"})
+    data = session.complete(wanted.data, existing=False)
+    readers = wanted.readers
+    shared = share_devices(data, wanted.writers.workers)
+    sweep = Sweep(wanted.writers, shared, [wanted.writers.workers], given=frozenset(given))
     check_capabilities(sweep, session.module, session.options)
     if readers is not None:
         readers = choose_queries(readers, session)
@@ -66,90 +70,90 @@ def check_quest(quest: Quest, given: Collection[str], session: Session) -> Quest
             note(
                 "the readers have nothing to ask about but what the writers insert meanwhile: give --fill"
             )
-    quest = replace(quest, data=data, readers=readers)
+    wanted = replace(wanted, data=data, readers=readers)
     try:
-        check_limits(quest.limits, _list_asked(quest, session), quest.readers)
+        check_limits(wanted.limits, _list_asked(wanted, session), wanted.readers)
     except OptionError as error:
         raise ConfigError(str(error)) from error
-    return quest
+    return wanted
 
 
-def _list_asked(quest: Quest, session: Session) -> list[str] | None:
+def _list_asked(wanted: CapacityRequest, session: Session) -> list[str] | None:
     """The readers' queries; None if there are no readers."""
-    if quest.readers is None:
+    if wanted.readers is None:
         return None
-    job = check_workload(quest.readers, quest.data, session.module)
+    job = check_workload(wanted.readers, wanted.data, session.module)
     return session.module(session.assume_options(), job).choose_queries()
 
 
-class _Capacity(Making):
+class _CapacityExperiment(Experiment):
     """The steps made so far."""
 
-    def __init__(self, quest: Quest, session: Session) -> None:
-        self._course = Course(quest)
-        self.prefill = quest.data.prefill
+    def __init__(self, wanted: CapacityRequest, session: Session) -> None:
+        self._state = SearchState(wanted)
+        self.prefill = wanted.data.prefill
         self._session = session
 
     @property
     def count(self) -> int:
-        return len(self._course.runs)
+        return len(self._state.runs)
 
-    def make(self, running: Running, display: Display) -> None:
-        quest = self._course.quest
-        running.executor.check_capacity([quest.workers])
-        note(describe_length(quest))
-        find_capacity(self._course, running, display)
+    def make(self, context: RunContext, display: Display) -> None:
+        wanted = self._state.wanted
+        context.executor.check_capacity([wanted.workers])
+        note(describe_length(wanted))
+        find_capacity(self._state, context, display)
 
-    def result(self, running: Running, complete: bool) -> Result:
-        course, session = self._course, self._session
-        quest = course.quest
-        return running.make_result(
+    def result(self, context: RunContext, complete: bool) -> Result:
+        state, session = self._state, self._session
+        wanted = state.wanted
+        return context.make_result(
             "capacity",
             session,
-            list_options(quest)
-            | {"insert_mode": session.options and session.options.mode(quest.writers.batch)},
-            course.environment,
+            list_options(wanted)
+            | {"insert_mode": session.options and session.options.mode(wanted.writers.batch)},
+            state.environment,
             complete=complete,
             cost_per_hour=session.target.cost_per_hour,
-            runs=course.runs,
-            reads=course.reads,
-            capacity=find_answer(course, session.target.cost_per_hour),
+            runs=state.runs,
+            reads=state.reads,
+            capacity=find_answer(state, session.target.cost_per_hour),
         )
 
     def show(self, result: Result) -> None:
         terminal = sys.stdout.isatty()
         say(tabulate_capacity(result, terminal).text(width=terminal_width()))
-        say_prose(f"{describe_steps(result)}\n")
+        print_prose(f"{describe_steps(result)}\n")
         for line in describe_capacity(result):
-            say_prose(line)
+            print_prose(line)
         for line in summarize_notes(result, terminal, describe_answers(result)):
-            say_prose(line)
+            print_prose(line)
 
 
-def describe_length(quest: Quest) -> str:
+def describe_length(wanted: CapacityRequest) -> str:
     """How long a search takes at most, without what is before and after each step."""
-    all_s = sum(load.duration_s or 0.0 for load in quest.loads)
+    all_s = sum(load.duration_s or 0.0 for load in wanted.loads)
     fill = (
-        f", and the time to insert {quest.data.prefill:,} events before each"
-        if quest.data.prefill
+        f", and the time to insert {wanted.data.prefill:,} events before each"
+        if wanted.data.prefill
         else ""
     )
     return (
-        f"a closed loop and at most {quest.max_steps} steps of {quest.writers.duration_s:g} s:"
+        f"a closed loop and at most {wanted.max_steps} steps of {wanted.writers.duration_s:g} s:"
         f" {format_span(all_s)} at most, without what is before and after each step{fill}"
     )
 
 
-def list_options(quest: Quest) -> dict[str, object]:
+def list_options(wanted: CapacityRequest) -> dict[str, object]:
     """What was asked for, as the result keeps it."""
-    readers = quest.readers
+    readers = wanted.readers
     options: dict[str, object] = {
-        "workers": [quest.writers.workers],
-        "limits": [str(limit) for limit in quest.limits],
-        "precision": quest.precision,
-        "max_steps": quest.max_steps,
-        **_list_load(quest.writers),
-        **public_data(quest.data),
+        "workers": [wanted.writers.workers],
+        "limits": [str(limit) for limit in wanted.limits],
+        "precision": wanted.precision,
+        "max_steps": wanted.max_steps,
+        **_list_load(wanted.writers),
+        **public_data(wanted.data),
     }
     if readers is not None:
         options |= {

@@ -32,7 +32,7 @@ ERROR_SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class Tried:
+class RateTrial:
     """The verdict of one run."""
 
     rate_per_s: float
@@ -118,8 +118,8 @@ class _Bracket:
         return [level for level in (self.low, self.high) if level is not None]
 
 
-def _find_bracket(tried: Sequence[Tried]) -> _Bracket:
-    """The neighbours between which a limit contradicts the fewest verdicts: under the hypotheses of
+def _find_bracket(tried: Sequence[RateTrial]) -> _Bracket:
+    """The adjacent rates between which a limit contradicts the fewest verdicts: under the hypotheses of
     `judge`, the most likely place. Of several, the lowest."""
     rates = sorted({one.rate_per_s for one in tried})
     levels = [
@@ -138,7 +138,7 @@ def _find_bracket(tried: Sequence[Tried]) -> _Bracket:
     )
 
 
-def choose_next(goal: Goal, tried: Sequence[Tried]) -> float | None:
+def choose_next(goal: Goal, tried: Sequence[RateTrial]) -> float | None:
     """The rate of the next step, in events per second; None: the search is over."""
     if len(tried) >= goal.max_steps:
         return None
@@ -157,7 +157,7 @@ def choose_next(goal: Goal, tried: Sequence[Tried]) -> float | None:
     return min(unsure, key=lambda level: (level.runs, level.rate)).rate
 
 
-def _widen(goal: Goal, tried: Sequence[Tried], found: _Bracket) -> float | None:
+def _widen(goal: Goal, tried: Sequence[RateTrial], found: _Bracket) -> float | None:
     """A rate beyond all that were tried, if the limit is there: further each time."""
     if found.low is None:
         assert found.high is not None
@@ -182,7 +182,7 @@ def _round(goal: Goal, rate: float) -> float:
     return float(f"{rate:.{digits}g}")
 
 
-def find_interval(goal: Goal, tried: Sequence[Tried]) -> Interval:
+def find_interval(goal: Goal, tried: Sequence[RateTrial]) -> Interval:
     """Where the capacity is, by the verdicts so far. As long as it isn't sure, its ends are the nearest
     rates up to which all hold, and from which on none does."""
     if not tried:
@@ -213,7 +213,7 @@ def _without_end(goal: Goal) -> Goal:
     return replace(goal, max_steps=10**9)
 
 
-def find_contradicting(tried: Sequence[Tried], interval: Interval) -> list[int]:
+def find_contradicting(tried: Sequence[RateTrial], interval: Interval) -> list[int]:
     """Places of the verdicts that don't agree with the interval, in order."""
     return [
         place

@@ -10,14 +10,14 @@ from simulator.contract import DataSet, InsertRun, Load, ReadRun
 
 from ...results.capacity import CapacityLimit, CapacityStep
 from .limits import count_needed
-from .search import Goal, Tried, find_lowest
+from .search import Goal, RateTrial, find_lowest
 
 CLOSED_LOOP_SHARE = 3
 """The closed loop at the beginning takes a third of a step: it only says where to look."""
 
 
 @dataclass(frozen=True)
-class Quest:
+class CapacityRequest:
     """What capacity is searched for."""
 
     writers: Load
@@ -53,20 +53,20 @@ class Quest:
 
 
 @dataclass
-class Course:
+class SearchState:
     """What a search has measured so far. Whoever holds it has it even if the search is interrupted."""
 
-    quest: Quest
+    wanted: CapacityRequest
     runs: list[InsertRun] = field(default_factory=list)
     reads: list[ReadRun] = field(default_factory=list)
     steps: list[CapacityStep] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def tried(self) -> list[Tried]:
+    def tried(self) -> list[RateTrial]:
         """The verdicts so far."""
         return [
-            Tried(step.rate_per_s, step.holds)
+            RateTrial(step.rate_per_s, step.holds)
             for step in self.steps
             if step.rate_per_s is not None and step.holds is not None
         ]
@@ -82,9 +82,9 @@ class Course:
         reached = self.runs[0].inserts_per_s if self.runs else None
         if not reached:
             return None
-        quest, load = self.quest, self.quest.writers
+        wanted, load = self.wanted, self.wanted.writers
         assert load.duration_s is not None
         window_s = load.duration_s - load.warm_up_s
-        needed = count_needed(quest.limits)
+        needed = count_needed(wanted.limits)
         lowest = find_lowest(reached, load.events_per_request, window_s, needed)
-        return Goal(reached, lowest, quest.precision, quest.max_steps)
+        return Goal(reached, lowest, wanted.precision, wanted.max_steps)

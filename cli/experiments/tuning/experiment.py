@@ -11,7 +11,7 @@ from simulator.contract import DataSet, InsertRun, Load
 from simulator.units import format_count, format_span
 
 from ...errors import ConfigError, RunFailed
-from ...output import note, say, say_prose, terminal_width
+from ...output import note, print_prose, say, terminal_width
 from ...plan import Sweep, check_capabilities, public_data, public_load, share_devices
 from ...render.notes import summarize_notes
 from ...render.progress import Display
@@ -21,12 +21,12 @@ from ...results.model import Result
 from ...results.naming import format_options
 from ...results.tuning import Trial, Tuning
 from ...signals import Interrupts
-from ..capacity.state import Course, Quest
+from ..capacity.state import CapacityRequest, SearchState
 from ..capacity.steps import find_capacity
-from ..context import Running
-from ..experiment import Making, make_all
+from ..context import RunContext
+from ..experiment import Experiment, run_experiment
 from ..insert import join_environments
-from ..session import Request, Session, open_session
+from ..session import CommonOptions, Session, open_session
 from .halving import (
     LEFT,
     MOST_COMBINATIONS,
@@ -46,7 +46,7 @@ ROUGH_PRECISION, ROUGH_STEPS = 0.25, 6
 
 
 @dataclass(frozen=True)
-class Wish:
+class TuneRequest:
     """What `tune` is asked for."""
 
     load: Load
@@ -62,44 +62,44 @@ class Wish:
     """Names of the options that stood on the command line."""
 
 
-def run_tuning(wish: Wish, request: Request, interrupts: Interrupts) -> int:
+def run_tuning(wanted: TuneRequest, request: CommonOptions, interrupts: Interrupts) -> int:
     """Try all combinations; the exit status. What is done when something goes wrong is kept."""
     session = open_session(request)
     session.disturbances = ()
-    wish = replace(wish, data=session.complete(wish.data, existing=False))
-    over = read_over(wish.over, wish.load, session.assume_options(), session.complete_values())
+    wanted = replace(wanted, data=session.complete(wanted.data, existing=False))
+    over = read_over(wanted.over, wanted.load, session.assume_options(), session.complete_values())
     candidates = combine(over)
     if len(candidates) > MOST_COMBINATIONS:
         raise ConfigError(
             f"--over gives {len(candidates):,} combinations: {MOST_COMBINATIONS} are the most;"
             " tune the settings that matter most first"
         )
-    tuning = Tuning(over=over, candidates=candidates, limits=list(wish.limits))
-    made = _Tuning(wish, tuning, session)
+    tuning = Tuning(over=over, candidates=candidates, limits=list(wanted.limits))
+    made = _TuneExperiment(wanted, tuning, session)
     made.check()
-    return make_all(made, "tune", session, list_loads(wish, tuning), interrupts)
+    return run_experiment(made, "tune", session, list_loads(wanted, tuning), interrupts)
 
 
-def list_loads(wish: Wish, tuning: Tuning) -> list[Load]:
+def list_loads(wanted: TuneRequest, tuning: Tuning) -> list[Load]:
     """Of all runs that may be needed, the load that says how long they go on."""
     count = len(tuning.candidates)
     loads: list[Load] = []
     stages = count_stages(count)
     for stage in range(1, stages + 1):
-        loads += [stretch_load(wish.load, stage)] * count * _count_runs(wish, final=False)
+        loads += [stretch_load(wanted.load, stage)] * count * _count_runs(wanted, final=False)
         count = halve(count)
     # With its only setting at its default, the best is the defaults.
     reset = len(tuning.over) if len(tuning.over) > 1 else 0
     finalists = min(len(tuning.candidates), LEFT) + 1 + reset
-    final = stretch_load(wish.load, stages + 1)
-    return loads + [final] * (finalists * wish.runs) * _count_runs(wish, final=True)
+    final = stretch_load(wanted.load, stages + 1)
+    return loads + [final] * (finalists * wanted.runs) * _count_runs(wanted, final=True)
 
 
-def _count_runs(wish: Wish, final: bool) -> int:
+def _count_runs(wanted: TuneRequest, final: bool) -> int:
     """Of one measurement: a search for the capacity has several."""
-    if not wish.limits:
+    if not wanted.limits:
         return 1
-    return 1 + (wish.max_steps if final else min(wish.max_steps, ROUGH_STEPS))
+    return 1 + (wanted.max_steps if final else min(wanted.max_steps, ROUGH_STEPS))
 
 
 def stretch_load(load: Load, stage: int) -> Load:
@@ -110,12 +110,12 @@ def stretch_load(load: Load, stage: int) -> Load:
     return load.model_copy(update=longer)
 
 
-class _Tuning(Making):
+class _TuneExperiment(Experiment):
     """The trials made so far."""
 
-    def __init__(self, wish: Wish, tuning: Tuning, session: Session) -> None:
-        self._wish = wish
-        self.prefill = wish.data.prefill
+    def __init__(self, wanted: TuneRequest, tuning: Tuning, session: Session) -> None:
+        self._wanted = wanted
+        self.prefill = wanted.data.prefill
         self._tuning = tuning
         self._session = session
         self._runs: list[InsertRun] = []
@@ -131,7 +131,9 @@ class _Tuning(Making):
         for settings in [*self._tuning.candidates, self._tuning.defaults]:
             load, values = self._apply(settings, session.complete_values())
             options = module.options_model.model_validate(values)
-            sweep = Sweep(load, self._wish.data, [load.workers], given=frozenset(self._wish.given))
+            sweep = Sweep(
+                load, self._wanted.data, [load.workers], given=frozenset(self._wanted.given)
+            )
             try:
                 check_capabilities(sweep, session.module, options)
             except ConfigError as error:
@@ -143,37 +145,37 @@ class _Tuning(Making):
         """Load and options of a combination. `given`: the module's options; None: what its processes are
         told."""
         model = self._session.module.options_model
-        return apply_settings(settings, self._wish.load, given or self._session.values, model)
+        return apply_settings(settings, self._wanted.load, given or self._session.values, model)
 
-    def make(self, running: Running, display: Display) -> None:
+    def make(self, context: RunContext, display: Display) -> None:
         most = max(self._apply(own)[0].workers for own in self._tuning.candidates)
-        running.executor.check_capacity([most])
+        context.executor.check_capacity([most])
         note(self._describe_length())
         # Of the defaults and of settings left at theirs, some are among the finalists already.
-        display.expect(list_loads(self._wish, self._tuning), at_most=True)
+        display.expect(list_loads(self._wanted, self._tuning), at_most=True)
         left = list(range(len(self._tuning.candidates)))
         stages = count_stages(len(left))
         for stage in range(1, stages + 1):
             title = f"stage {stage} of {stages + 1}"
-            for place, candidate in enumerate(shuffle(left, self._wish.data.seed, stage), 1):
+            for place, candidate in enumerate(shuffle(left, self._wanted.data.seed, stage), 1):
                 label = f"{title}, {place} of {len(left)}"
-                self._try(candidate, stage, label, running, display, final=False)
+                self._try(candidate, stage, label, context, display, final=False)
             left = choose_better_half(self._tuning, left)
             if not left:
                 raise RunFailed("no combination gave a figure: see the errors above")
         candidates, finalists = choose_finalists(self._tuning, left)
         self._tuning.candidates, self._tuning.finalists = candidates, finalists
-        turns = plan_final(finalists, self._wish.runs)
+        turns = plan_final(finalists, self._wanted.runs)
         for place, candidate in enumerate(turns, 1):
             label = f"comparison, {place} of {len(turns)}"
-            self._try(candidate, stages + 1, label, running, display, final=True)
+            self._try(candidate, stages + 1, label, context, display, final=True)
 
     def _try(
         self,
         candidate: int,
         stage: int,
         label: str,
-        running: Running,
+        context: RunContext,
         display: Display,
         final: bool,
     ) -> None:
@@ -181,12 +183,12 @@ class _Tuning(Making):
         settings = self._tuning.candidates[candidate]
         load, values = self._apply(settings)
         load = stretch_load(load, stage)
-        tried = replace(running, values=values | _keep_server(running, self._session))
+        tried = replace(context, values=values | _keep_server(context, self._session))
         label = f"{label}: {format_options(settings)}"
         trial = Trial(candidate=candidate, stage=stage)
         self._tuning.trials.append(trial)
         try:
-            if self._wish.limits:
+            if self._wanted.limits:
                 self._search(trial, load, label, tried, display, final)
             else:
                 self._insert(trial, load, label, tried, display)
@@ -195,15 +197,15 @@ class _Tuning(Making):
             display.end(f"failed: {error.message}")
 
     def _insert(
-        self, trial: Trial, load: Load, label: str, running: Running, display: Display
+        self, trial: Trial, load: Load, label: str, context: RunContext, display: Display
     ) -> None:
         number = len(self._runs) + 1
         display.begin(label)
-        settings = running.make_settings(self._make_data(load, number), load)
+        settings = context.make_settings(self._make_data(load, number), load)
         # By the trial: one that failed has made a folder and kept no run.
         logs = f"trial-{len(self._tuning.trials):03d}"
-        with running.series(logs, [settings]) as series:
-            report = running.run(series, settings, display.update)
+        with context.series(logs, [settings]) as series:
+            report = context.run(series, settings, display.update)
         run = report.insert
         assert run is not None
         run.run, run.phases_s = number, report.phases_s
@@ -215,15 +217,21 @@ class _Tuning(Making):
         display.end(rate if run.valid else f"invalid ({'; '.join(run.invalid_reasons)}): {rate}")
 
     def _search(
-        self, trial: Trial, load: Load, label: str, running: Running, display: Display, final: bool
+        self,
+        trial: Trial,
+        load: Load,
+        label: str,
+        context: RunContext,
+        display: Display,
+        final: bool,
     ) -> None:
-        wish, number = self._wish, len(self._tuning.trials)
-        precision = wish.precision if final else max(wish.precision, ROUGH_PRECISION)
-        steps = wish.max_steps if final else min(wish.max_steps, ROUGH_STEPS)
+        wanted, number = self._wanted, len(self._tuning.trials)
+        precision = wanted.precision if final else max(wanted.precision, ROUGH_PRECISION)
+        steps = wanted.max_steps if final else min(wanted.max_steps, ROUGH_STEPS)
         data = self._make_data(load, number)
-        course = Course(Quest(load, data, wish.limits, None, precision, steps))
+        course = SearchState(CapacityRequest(load, data, wanted.limits, None, precision, steps))
         try:
-            found = find_capacity(course, running, display, f"trial {number}")
+            found = find_capacity(course, context, display, f"trial {number}")
         finally:
             first = len(self._runs)
             for place, run in enumerate(course.runs, 1):
@@ -237,7 +245,7 @@ class _Tuning(Making):
 
     def _make_data(self, load: Load, number: int) -> DataSet:
         """The data of one run: with a seed of its own, and its devices shared out over its workers."""
-        data = share_devices(self._wish.data, load.workers)
+        data = share_devices(self._wanted.data, load.workers)
         return data.model_copy(update={"seed": (data.seed + number) % 2**64})
 
     def _keep(self, trial: Trial, runs: Sequence[InsertRun], environment: dict[str, Any]) -> None:
@@ -246,16 +254,16 @@ class _Tuning(Making):
         if environment:
             self._environment = join_environments(self._environment, environment)
 
-    def result(self, running: Running, complete: bool) -> Result:
-        wish = self._wish
+    def result(self, context: RunContext, complete: bool) -> Result:
+        wanted = self._wanted
         options = {
-            "workers": [wish.load.workers],
-            "runs": wish.runs,
-            "limits": [str(limit) for limit in wish.limits],
-            **public_load(wish.load),
-            **public_data(wish.data),
+            "workers": [wanted.load.workers],
+            "runs": wanted.runs,
+            "limits": [str(limit) for limit in wanted.limits],
+            **public_load(wanted.load),
+            **public_data(wanted.data),
         }
-        return running.make_result(
+        return context.make_result(
             "tune",
             self._session,
             options,
@@ -269,21 +277,21 @@ class _Tuning(Making):
     def show(self, result: Result) -> None:
         say(tabulate_tuning(result).text(width=terminal_width()))
         for line in ["", *describe_tuning(result), *summarize_notes(result, sys.stdout.isatty())]:
-            say_prose(line)
+            print_prose(line)
         say(advise(result))
 
     def _describe_length(self) -> str:
-        all_s = sum(load.duration_s or 0.0 for load in list_loads(self._wish, self._tuning))
+        all_s = sum(load.duration_s or 0.0 for load in list_loads(self._wanted, self._tuning))
         count = len(self._tuning.candidates)
         return (
             f"{format_count(count, 'combination')} in {format_count(count_stages(count), 'stage')}, and"
-            f" {format_count(self._wish.runs, 'run')} of each that is compared at the end:"
+            f" {format_count(self._wanted.runs, 'run')} of each that is compared at the end:"
             f" {format_span(all_s)} at most, without what is before and after each run"
         )
 
 
-def _keep_server(running: Running, session: Session) -> dict[str, Any]:
+def _keep_server(context: RunContext, session: Session) -> dict[str, Any]:
     """What a server that the tool has started is reached by."""
     return {
-        name: value for name, value in running.values.items() if session.values.get(name) != value
+        name: value for name, value in context.values.items() if session.values.get(name) != value
     }

@@ -79,11 +79,11 @@ class DatabaseWatch:
     def follow(self) -> None:
         """Look until the end; the work of a thread."""
         try:
-            self._look_again_and_again()
+            self._sample_repeatedly()
         finally:
             self._ended.set()
 
-    def _look_again_and_again(self) -> None:
+    def _sample_repeatedly(self) -> None:
         pause_s = _SHORTEST_PAUSE_S
         while True:
             ended = self._ending.wait(pause_s)
@@ -115,16 +115,16 @@ class DatabaseWatch:
             return False
         if self._by_kubelets:
             try:
-                return self._look_by_kubelets()
+                return self._sample_kubelets()
             except ApiException:
                 self._refusals.append("the kubelets may not be asked (get nodes/proxy)")
                 self._by_kubelets = False
                 again = Consumption(_METRICS_API)
                 again.know(self._seen.pods)
                 self._seen = again
-        return self._look_by_metrics_api()
+        return self._sample_metrics_api()
 
-    def _look_by_kubelets(self) -> bool:
+    def _sample_kubelets(self) -> bool:
         nodes = self._seen.nodes
         is_new = False
         for text in self._ask_all(nodes, "metrics/resource").values():
@@ -132,11 +132,11 @@ class DatabaseWatch:
             is_new |= self._seen.add_counts(counts)
             self._seen.add_memory(sizes)
         if self._ending.is_set() or time.monotonic() - self._bytes_at >= _BYTES_EVERY_S:
-            self._look_at_bytes(nodes)
+            self._sample_bytes(nodes)
             self._bytes_at = time.monotonic()
         return is_new
 
-    def _look_at_bytes(self, nodes: Sequence[str]) -> None:
+    def _sample_bytes(self, nodes: Sequence[str]) -> None:
         """Disk and network: texts that are long."""
         known: set[PodName] = set()
         for node, text in self._ask_all(nodes, "metrics/cadvisor").items():
@@ -170,7 +170,7 @@ class DatabaseWatch:
         with ThreadPoolExecutor(_READERS) as readers:
             return {node: text for node, text in readers.map(ask, nodes) if text is not None}
 
-    def _look_by_metrics_api(self) -> bool:
+    def _sample_metrics_api(self) -> bool:
         is_new = False
         for one in self._pods.selections:
             try:

@@ -36,7 +36,7 @@ from simulator.modules.base import (
 from simulator.modules.options import Options
 from simulator.modules.sending import Encoder, Payload, Writer
 from simulator.workloads.events import EventBlock
-from simulator.workloads.queries import Bound
+from simulator.workloads.queries import BoundQuery
 from simulator.workloads.schema import Column, ColumnType
 
 from .queries import SqliteDialect
@@ -247,7 +247,7 @@ class Sqlite(Module[SqliteOptions, Options]):
         ]
         return sum(int(rows[0][0]) for rows in counts)
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         return partial(self._rows, compile_query(bound, self.job.schema, SqliteDialect()))
 
     def server_info(self) -> dict[str, Any]:

@@ -16,14 +16,14 @@ from simulator.encoding.columns import KEY_COLUMN
 from simulator.modules._base.sql_queries import quote_name
 from simulator.modules.base import Job
 from simulator.testing.entries import Entry
-from simulator.testing.server import Fault, Refusal, ServerUnderTest, Strike
+from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
 from simulator.workloads.schema import ColumnType, Schema
 
 from . import COLUMN_TYPES
 
 
 @contextmanager
-def _locked(server: SqliteUnderTest, _: Job) -> Iterator[Strike]:
+def _locked(server: SqliteUnderTest, _: Job) -> Iterator[FaultHandle]:
     """Somebody else holds the file's lock until the request is tried again."""
     with closing(server.connect()) as other:
 
@@ -31,7 +31,7 @@ def _locked(server: SqliteUnderTest, _: Job) -> Iterator[Strike]:
             if other.in_transaction:
                 other.execute("ROLLBACK")
 
-        yield Strike(
+        yield FaultHandle(
             lambda: other.execute("BEGIN IMMEDIATE"), {"busy_timeout_s": 0.02}, abort=release
         )
 

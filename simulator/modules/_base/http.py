@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from ...errors import Retryable, SimulatorError
+from ..waiting import limit_wait
 from .errors import CONNECTION_LOST
 from .http_connection import (
     SOCKET_OPTIONS,
@@ -37,7 +38,6 @@ from .http_connection import (
     TlsRefused,
     connect,
 )
-from .waiting import limit_wait
 
 __all__ = [
     "CONNECT_TIMEOUT_S",

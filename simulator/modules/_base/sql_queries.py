@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
+from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Query, Shape, Where
 from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import ID
 
@@ -118,7 +118,7 @@ class SqlDialect:
 
 
 def compile_query(
-    bound: Bound, schema: Schema, dialect: SqlDialect, newest: Newest = Newest.DIALECT
+    bound: BoundQuery, schema: Schema, dialect: SqlDialect, newest: Newest = Newest.DIALECT
 ) -> str:
     """The statement that asks what is bound, its parameters in it as they would be in an application
     that puts its own together."""
@@ -137,7 +137,7 @@ def compile_query(
     return statement if query.limit is None else f"{statement} LIMIT {query.limit}"
 
 
-def _list_conditions(bound: Bound, schema: Schema, dialect: SqlDialect) -> list[str]:
+def _list_conditions(bound: BoundQuery, schema: Schema, dialect: SqlDialect) -> list[str]:
     found = []
     if bound.devices is not None:
         names = [dialect.text(name) for name in bound.devices]
@@ -258,7 +258,7 @@ def _name_tables(columns: Iterable[str], schema: Schema, dialect: SqlDialect) ->
 
 
 def _ask_newest(
-    bound: Bound, schema: Schema, dialect: SqlDialect, where: str, newest: Newest
+    bound: BoundQuery, schema: Schema, dialect: SqlDialect, where: str, newest: Newest
 ) -> str:
     names = bound.query.events
     columns = [_name_column(name, schema, dialect) for name in names]
@@ -272,7 +272,7 @@ def _ask_newest(
 
 
 def _find_newest(
-    bound: Bound,
+    bound: BoundQuery,
     schema: Schema,
     dialect: SqlDialect,
     values: Sequence[str],
@@ -299,7 +299,7 @@ def _find_newest(
     )
 
 
-def _list_devices(bound: Bound, schema: Schema, dialect: SqlDialect, device: str) -> str:
+def _list_devices(bound: BoundQuery, schema: Schema, dialect: SqlDialect, device: str) -> str:
     """A WITH of the devices that are asked about: those that are named, all of the tags' table, or all that
     have events, by jumping from one to the next in the index
     (https://wiki.postgresql.org/wiki/Loose_indexscan)."""

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...workloads.queries import Bound, Function
+from ...workloads.queries import BoundQuery, Function
 from ...workloads.schema import ColumnType
 from ...workloads.tags import ID, Tags
 from .._base.connected import ConnectedModule
@@ -277,7 +277,7 @@ class Arangodb(
         compact_all(self.connection, self.options.database_timeout_s)
         return True
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         return partial(self._ask_rows, compile_query(bound, self.job.schema))
 
     def _ask_rows(self, query: str) -> list[tuple[Any, ...]]:

@@ -28,9 +28,9 @@ from ...workloads.events import EventBlock
 from .._base.errors import connection_lost
 from .._base.official import OfficialEncoder, list_documents
 from .._base.tables import deal_block
-from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Payload
+from ..waiting import limit_wait
 from .encoding import InsertMethod, TableRequest
 from .options import ArangoOptions
 from .server import TOO_MANY_REQUESTS, UNIQUE

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ...encoding.columns import text_format
-from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
+from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Query, Shape, Where
 from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import ID
 
@@ -38,7 +38,7 @@ def _is_apart(schema: Schema, name: str) -> bool:
 _ID = f"e.`{ID}`"
 
 
-def compile_query(bound: Bound, schema: Schema) -> str:
+def compile_query(bound: BoundQuery, schema: Schema) -> str:
     """The query that asks what is bound, its parameters in it as literals.
 
     Missing values are `null`, which is less than anything else: conditions leave it out, and so does each
@@ -107,7 +107,7 @@ def _finish(clauses: Sequence[str], values: Sequence[str]) -> str:
 # --- conditions -----------------------------------------------------------------------------------
 
 
-def _list_conditions(bound: Bound, schema: Schema, found: list[str]) -> Iterator[str]:
+def _list_conditions(bound: BoundQuery, schema: Schema, found: list[str]) -> Iterator[str]:
     """What events must fulfil. Added to `found`: clauses before all others, which find ids by tags."""
     if bound.devices is not None:
         device = name_field(schema, schema.device)
@@ -191,7 +191,7 @@ def _begin_with_time(names: Sequence[str], schema: Schema) -> str:
     return f"[{', '.join(name_field(schema, name) for name in (schema.time, *names))}]"
 
 
-def _collect(clauses: list[str], bound: Bound, schema: Schema) -> list[str]:
+def _collect(clauses: list[str], bound: BoundQuery, schema: Schema) -> list[str]:
     """Add the clause that computes of groups; the values of a row."""
     query = bound.query
     keys = [f"key{place}" for place in range(len(query.per))]

@@ -54,7 +54,7 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError, one_line
-from ...workloads.queries import Bound
+from ...workloads.queries import BoundQuery
 from ...workloads.schema import Column, ColumnType
 from ...workloads.tags import ID, Tags
 from .._base.connected import ConnectedModule
@@ -250,10 +250,10 @@ class AzureDataExplorer(ConnectedModule[AdxOptions, EncodingOptions, "Connection
         check_rows(found.level.events if found.level else 0, sum(map(self._count, tables)))
         return found
 
-    def storage_amid(self) -> Storage:
+    def storage_during(self) -> Storage:
         return read_extents(self.connection, [*self.job.table_names, *self._list_tags()])
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         compiled = compile_query(bound, self.job.schema)
 
         def ask() -> Sequence[tuple[Any, ...]]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...encoding.columns import text_format
-from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
+from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Query, Shape, Where
 from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import ID
 
@@ -45,7 +45,7 @@ class Compiled:
         ]
 
 
-def compile_query(bound: Bound, schema: Schema) -> Compiled:
+def compile_query(bound: BoundQuery, schema: Schema) -> Compiled:
     """What is bound in KQL, and how to read its answer. A row's values are called v0, v1, ..."""
     query = bound.query
     steps = [quote_name(schema.table), *_list_conditions(bound, schema)]
@@ -75,7 +75,7 @@ def compile_query(bound: Bound, schema: Schema) -> Compiled:
 # --- conditions -----------------------------------------------------------------------------------
 
 
-def _list_conditions(bound: Bound, schema: Schema) -> list[str]:
+def _list_conditions(bound: BoundQuery, schema: Schema) -> list[str]:
     found = []
     # Times first: they tell which extents needn't be looked into.
     if bound.start_ms is not None and bound.end_ms is not None:

@@ -68,7 +68,7 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.queries import Bound, Shape
+from ...workloads.queries import BoundQuery, Shape
 from ...workloads.schema import ColumnType
 from .._base.errors import nothing_to_query
 from .._base.sql_queries import quote_name
@@ -304,7 +304,7 @@ class Cassandra(Module[CassandraOptions, EncodingOptions]):
             self._connect(), options.keyspace, self.job.table_names, options.replication_factor
         )
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         return self._queries.compile(bound)
 
     def server_info(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...workloads.queries import Aggregate, Bound, Every, Function, Where
+from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Where
 from ...workloads.schema import ColumnType, Schema
 from .._base.sql_queries import quote_name
 from .reading import Row
@@ -69,7 +69,7 @@ class Computation:
     `newest`, those of `computed`.
     """
 
-    def __init__(self, bound: Bound, schema: Schema, is_ycql: bool) -> None:
+    def __init__(self, bound: BoundQuery, schema: Schema, is_ycql: bool) -> None:
         self.bound = bound
         self._schema = schema
         self._is_ycql = is_ycql

@@ -28,9 +28,9 @@ from ...workloads.events import EventBlock
 from .._base.official import list_columns
 from .._base.sql_queries import quote_name
 from .._base.tables import number_tables
-from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Encoder, Payload, Writer
+from ..waiting import limit_wait
 from .encoding import BatchType, CassandraEncoder
 from .errors import ERRORS, translate
 from .options import EXECUTE_CONCURRENT, CassandraOptions, InsertMode

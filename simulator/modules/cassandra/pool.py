@@ -15,8 +15,8 @@ from cassandra import InvalidRequest, OperationTimedOut
 from cassandra.protocol import PreparedQueryNotFound
 
 from ...errors import one_line
-from .._base.waiting import Poll, limit_wait
 from ..sending import LAST_ANSWERS_S, Outcome
+from ..waiting import Poll, limit_wait
 from .errors import ERRORS
 from .wire import Connection, Node, Pending
 

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 
 from ...errors import Retryable
-from ...workloads.queries import Aggregate, Bound, Function
+from ...workloads.queries import Aggregate, BoundQuery, Function
 from ...workloads.queries import Query as Description
 from ...workloads.schema import Schema
 from .._base.row_order import put_in_order
@@ -41,7 +41,7 @@ class _Source:
     """Of one device; or of a range of tokens."""
     in_time: bool
     """Of a span of time."""
-    bound: Bound
+    bound: BoundQuery
     """It may have a condition on a value."""
 
     @property
@@ -67,7 +67,7 @@ class CassandraQueries:
         self._late: set[str] = set()
         """Statements that proved to take the server too long."""
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         """What is bound, ready to be asked."""
         if bound.query.newest:
             return partial(self._ask_newest, bound)
@@ -78,13 +78,13 @@ class CassandraQueries:
     def count(self, table: str) -> int:
         """The events in a table."""
         query = Description(name="count", compute=(Aggregate(function=Function.COUNT),))
-        counting = Computation(Bound(query), self._schema, self._is_ycql)
+        counting = Computation(BoundQuery(query), self._schema, self._is_ycql)
         [(events,)] = counting.put_together(self._ask_parts(counting, table))
         return int(events)
 
     # --- events -----------------------------------------------------------------------------------
 
-    def _ask_events(self, bound: Bound) -> list[Row]:
+    def _ask_events(self, bound: BoundQuery) -> list[Row]:
         query, order = bound.query, bound.query.order
         first = None
         if order and order.descending and query.events[order.by] == self._schema.time:
@@ -92,11 +92,11 @@ class CassandraQueries:
             first = query.limit
         return put_in_order(query, self._ask_rows(bound, query.events, first))
 
-    def _ask_newest(self, bound: Bound) -> list[Row]:
+    def _ask_newest(self, bound: BoundQuery) -> list[Row]:
         names = (self._schema.device, *bound.query.events)
         return put_in_order(bound.query, self._ask_rows(bound, names, 1))
 
-    def _ask_rows(self, bound: Bound, names: Sequence[str], first: int | None) -> list[Row]:
+    def _ask_rows(self, bound: BoundQuery, names: Sequence[str], first: int | None) -> list[Row]:
         """These columns of the events; `first`: of so many newest ones of each device only."""
         table = self._schema.table
         devices: Sequence[str] | None = bound.devices
@@ -221,7 +221,7 @@ class CassandraQueries:
             slices += [(device, *part) for part in parts]
         return slices
 
-    def _find_spans(self, bound: Bound, table: str, devices: Sequence[str]) -> list[Slice]:
+    def _find_spans(self, bound: BoundQuery, table: str, devices: Sequence[str]) -> list[Slice]:
         """The time that is asked about, of each device; all of its own if there is no window."""
         if bound.start_ms is not None and bound.end_ms is not None:
             return [(device, bound.start_ms, bound.end_ms - 1) for device in devices]
@@ -276,7 +276,7 @@ class CassandraQueries:
         parts = self._ring if devices is None else [(device,) for device in devices]
         return [(*part, *window, *self._list_limits(bound)) for part in parts]
 
-    def _list_limits(self, bound: Bound) -> tuple[float, ...]:
+    def _list_limits(self, bound: BoundQuery) -> tuple[float, ...]:
         """What the condition on a value compares with."""
         where = bound.query.where
         return (compare(where, self._schema)[1],) if where else ()

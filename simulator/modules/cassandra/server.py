@@ -82,7 +82,7 @@ class ClusterSession:
             compression=False,
             sockopts=SOCKET_OPTIONS,
         )
-        self._cluster.connection_class = _give_name(self._cluster.connection_class, self._name)
+        self._cluster.connection_class = _assign_name(self._cluster.connection_class, self._name)
         self._cluster.register_listener(_WhenUp(self._up))
         try:
             self.driver: Session = self._cluster.connect()
@@ -236,7 +236,7 @@ class _DriverTopology(HostStateListener):  # type: ignore[misc]
     on_up = on_down = on_add = on_remove = _changed
 
 
-def _give_name(connection_class: type, name: str) -> type:
+def _assign_name(connection_class: type, name: str) -> type:
     """The connection class, under a name by which an administrator knows it (`system_views.clients`)."""
 
     class Named(connection_class):  # type: ignore[misc]

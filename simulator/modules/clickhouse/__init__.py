@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
-from ...workloads.queries import Bound
+from ...workloads.queries import BoundQuery
 from ...workloads.tags import Tags
 from .._base.connected import ConnectedModule
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
@@ -238,7 +238,7 @@ class Clickhouse(ConnectedModule[ClickhouseOptions, EncodingOptions, Connection]
         tables = self._list_tables(self.job.table_names)
         return read_storage(self.connection, self.options.database, tables)
 
-    def storage_amid(self) -> Storage:
+    def storage_during(self) -> Storage:
         return self.storage()  # parts are on disk: there is nothing to flush
 
     def compact(self) -> bool:
@@ -246,7 +246,7 @@ class Clickhouse(ConnectedModule[ClickhouseOptions, EncodingOptions, Connection]
             self._run(self._tables.optimize(table))
         return True
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         return partial(self._ask, compile_statement(bound, self.job.schema))
 
     def server_info(self) -> dict[str, Any]:

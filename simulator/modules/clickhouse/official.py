@@ -24,9 +24,9 @@ from .._base.errors import connection_lost, unreachable
 from .._base.http import CONNECT_TIMEOUT_S, Answer
 from .._base.official import OfficialEncoder, list_rows
 from .._base.tables import deal_block
-from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Payload, Writer
+from ..waiting import limit_wait
 from .encoding import sent_columns
 from .options import ClickhouseOptions
 from .server import Connection

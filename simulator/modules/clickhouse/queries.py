@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...workloads.queries import Aggregate, Bound, Function
+from ...workloads.queries import Aggregate, BoundQuery, Function
 from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import Tags
 from .._base.sql_queries import SqlDialect, compile_query, list_aliased, quote_name
@@ -74,7 +74,7 @@ def _in_ms(time: str) -> str:
     return f"toUnixTimestamp64Milli({time})"
 
 
-def compile_statement(bound: Bound, schema: Schema) -> str:
+def compile_statement(bound: BoundQuery, schema: Schema) -> str:
     """The statement that asks what is bound."""
     settings = []
     if bound.query.compute and not bound.query.per:

@@ -47,7 +47,7 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.queries import Bound
+from ...workloads.queries import BoundQuery
 from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import Tags
 from .._base.connected import ConnectedModule
@@ -261,7 +261,7 @@ class Cratedb(ConnectedModule[CratedbOptions, EncodingOptions, Connection]):
             options.database_timeout_s,
         )
 
-    def storage_amid(self) -> Storage:
+    def storage_during(self) -> Storage:
         tables = [*self.job.table_names, *self._list_tags()]
         return read_segments(self.connection, self.options.default_schema, tables)
 
@@ -270,7 +270,7 @@ class Cratedb(ConnectedModule[CratedbOptions, EncodingOptions, Connection]):
         merge_segments(self.connection, tables, self.options.database_timeout_s)
         return True
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         return partial(self._ask, compile_query(bound, self.job.schema, CratedbDialect()))
 
     def server_info(self) -> dict[str, Any]:

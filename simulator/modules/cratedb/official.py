@@ -23,9 +23,9 @@ from .._base.errors import connection_lost
 from .._base.official import OfficialEncoder, list_columns
 from .._base.sql_queries import quote_name
 from .._base.tables import deal_block
-from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Payload
+from ..waiting import limit_wait
 from .encoding import InsertMode, TablePart, is_object
 from .options import CratedbOptions
 from .server import BAD_REQUEST, SERVER_ERROR

@@ -20,7 +20,7 @@ class CratedbDialect(SqlDialect):
 
     def bucket(self, time: str, every_ms: int) -> str:
         # The origin 0 is 1970. https://cratedb.com/docs/crate/reference/en/latest/general/builtins/scalar-functions.html#date-bin
-        return f"date_bin('{_say_interval(every_ms)}'::INTERVAL, {time}, 0)"
+        return f"date_bin('{_format_interval(every_ms)}'::INTERVAL, {time}, 0)"
 
     def aggregate(self, one: Aggregate, schema: Schema) -> str:
         if one.function is Function.LAST:
@@ -42,7 +42,7 @@ def _last(value: str, time: str) -> str:
     return f"max_by({value}, {time})"
 
 
-def _say_interval(span_ms: int) -> str:
+def _format_interval(span_ms: int) -> str:
     """A span of time as CrateDB reads intervals."""
     for unit, unit_ms in _UNITS_MS:
         if span_ms % unit_ms == 0:

@@ -12,9 +12,9 @@ from .._base.errors import connection_lost
 from .._base.exactly_once import Span, Wanted, find_missing, keep_refused, settle
 from .._base.http import parse_body
 from .._base.sql_queries import quote_name
-from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Encoder, Payload, Writer
+from ..waiting import limit_wait
 from .encoding import InsertMode, Part, StatementEncoder, TablePart
 from .options import CratedbOptions
 from .server import BAD_REQUEST, DUPLICATE_KEY, SERVER_ERROR, Connection, reason

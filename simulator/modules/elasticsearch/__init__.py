@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import Retryable
-from ...workloads.queries import Bound, Function
+from ...workloads.queries import BoundQuery, Function
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.connected import ConnectedModule
 from .._base.errors import MissingTable, nothing_to_query
@@ -229,7 +229,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
     def storage(self) -> Storage:
         return read_storage(self.connection, self._names(), self.options.database_timeout_s)
 
-    def storage_amid(self) -> Storage:
+    def storage_during(self) -> Storage:
         return read_segments(self.connection, self._names(), self.options.database_timeout_s)
 
     def compact(self) -> bool:
@@ -255,7 +255,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
             "settings": settings,
         }
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         schema = self.job.schema
         index = self.options.index(schema.table)
         return compile_query(

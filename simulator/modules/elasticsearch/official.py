@@ -23,9 +23,9 @@ from .._base.http import AnswerTimeout, ConnectionLost, NoAnswer, TlsRefused, in
 from .._base.official import OfficialEncoder, list_documents
 from .._base.options import TRUST_REMEDY
 from .._base.tables import deal_in_turn
-from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Payload
+from ..waiting import limit_wait
 from .encoding import InsertMode, NamedRequest
 from .options import STREAMING_BULK, ElasticsearchOptions, Flavor
 from .server import CONFLICT, Connection, configure_nodes

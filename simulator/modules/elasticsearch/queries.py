@@ -18,7 +18,7 @@ from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SimulatorError
-from ...workloads.queries import Aggregate, Bound, Every, Function, Query, Shape, Where
+from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Query, Shape, Where
 from ...workloads.schema import ColumnType, Schema
 from .._base.row_order import Row, put_in_order
 from ..base import Query as Ask
@@ -51,7 +51,7 @@ Bucket = Mapping[str, Any]
 
 
 def compile_query(
-    bound: Bound,
+    bound: BoundQuery,
     schema: Schema,
     index: str,
     connect: Callable[[], Connection],
@@ -63,7 +63,7 @@ def compile_query(
     """
     query = bound.query
     ask_index = partial(_search_later, connect, index)
-    question = {"track_total_hits": False, **_say_which(bound, schema)}
+    question = {"track_total_hits": False, **_build_filter(bound, schema)}
     if query.newest:
         return _compile_newest(bound, schema, question, ask_index)
     if query.events:
@@ -113,7 +113,7 @@ def require_all(*conditions: Mapping[str, Any]) -> Question:
 # --- conditions -----------------------------------------------------------------------------------
 
 
-def _say_which(bound: Bound, schema: Schema) -> Question:
+def _build_filter(bound: BoundQuery, schema: Schema) -> Question:
     """The part of a question that says which events it is about."""
     conditions: list[Question] = []
     if bound.devices is not None:
@@ -203,7 +203,9 @@ def _fetch_events(
         after = {"search_after": whole[-1]["sort"]}
 
 
-def _compile_newest(bound: Bound, schema: Schema, question: Question, ask_index: Search) -> Ask:
+def _compile_newest(
+    bound: BoundQuery, schema: Schema, question: Question, ask_index: Search
+) -> Ask:
     columns = _Columns((schema.device, *bound.query.events), schema)
     newest = _ask_newest(columns, schema)
     if bound.devices is not None and len(bound.devices) == 1:
@@ -327,7 +329,7 @@ def _fetch_total(search: Search, question: Question, computed: _Computed) -> Seq
 # --- groups ---------------------------------------------------------------------------------------
 
 
-def _count_groups(part: str | Every, bound: Bound, schema: Schema) -> int | None:
+def _count_groups(part: str | Every, bound: BoundQuery, schema: Schema) -> int | None:
     """How many groups there can be of a part of `per`; None: nobody knows."""
     if isinstance(part, Every):
         if bound.start_ms is None or bound.end_ms is None:

@@ -16,9 +16,9 @@ from ...errors import Retryable, SimulatorError
 from .._base.errors import connection_lost
 from .._base.exactly_once import Span, Wanted, find_missing, keep_refused, settle
 from .._base.http import parse_body
-from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Encoder, Payload, Writer
+from ..waiting import limit_wait
 from .encoding import DocumentEncoder, InsertMode, NamedRequest, Request
 from .options import ElasticsearchOptions
 from .queries import fetch_groups, find_field, require_all, search

@@ -27,7 +27,7 @@ from urllib.parse import quote
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
-from ...workloads.queries import Bound, Shape
+from ...workloads.queries import BoundQuery, Shape
 from ...workloads.schema import ColumnType
 from .._base.connected import ConnectedModule
 from .._base.errors import nothing_to_query
@@ -228,7 +228,7 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         others = self._measurements() - set(self.job.table_names)
         return read_storage(self.connection, bucket["id"], len(others))
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         question = compile_query(bound, self.job.schema, self.options.bucket)
         return lambda: question.ask(self.connection.answer)
 

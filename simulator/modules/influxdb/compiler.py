@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...workloads.queries import Bound, Query
+from ...workloads.queries import BoundQuery, Query
 from ...workloads.schema import Column, Schema
 from .._base.labels import field_columns, find_witness
 from .._base.row_order import Row
@@ -39,7 +39,7 @@ class Question:
 class Compiler(ABC):
     """What is bound, on its way to a question in Flux."""
 
-    def __init__(self, bound: Bound, schema: Schema, bucket: str) -> None:
+    def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
         self._bound, self._schema, self._bucket = bound, schema, bucket
         self._query: Query = bound.query
         where = bound.query.where

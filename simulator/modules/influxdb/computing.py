@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import OptionError
-from ...workloads.queries import Aggregate, Bound, Every, Function, Query
+from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Query
 from ...workloads.schema import Schema
 from .._base.labels import read_tag
 from .._base.row_order import Row, put_in_order
@@ -40,7 +40,7 @@ class _Limited(Enum):
 class Aggregation(Compiler):
     """Values computed of groups of events."""
 
-    def __init__(self, bound: Bound, schema: Schema, bucket: str) -> None:
+    def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
         super().__init__(bound, schema, bucket)
         query = self._query
         self._every = _choose_window(query)

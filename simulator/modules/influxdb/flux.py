@@ -13,7 +13,7 @@ from decimal import Decimal
 import numpy as np
 
 from ...encoding.columns import FLOATS, text_format
-from ...workloads.queries import Bound, Where
+from ...workloads.queries import BoundQuery, Where
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.labels import field_columns, label
 
@@ -107,7 +107,7 @@ def select_events(
 
 
 def select_bound(
-    bound: Bound, schema: Schema, bucket: str, fields: Sequence[str], *conditions: str
+    bound: BoundQuery, schema: Schema, bucket: str, fields: Sequence[str], *conditions: str
 ) -> str:
     """Flux for the points that a query is about, of these fields."""
     span = ALL_TIME

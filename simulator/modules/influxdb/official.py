@@ -28,9 +28,9 @@ from ...workloads.schema import Column, ColumnType
 from .._base.labels import field_columns, label, tag_columns
 from .._base.official import OfficialEncoder, list_columns
 from .._base.tables import deal_in_turn
-from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Payload, Writer
+from ..waiting import limit_wait
 from .options import BATCHING, InfluxOptions
 from .server import Connection, connect
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ...workloads.queries import Bound
+from ...workloads.queries import BoundQuery
 from ...workloads.schema import ColumnType, Schema
 from .._base.labels import read_tag
 from .._base.row_order import Row, put_in_order
@@ -33,7 +33,7 @@ from .flux import (
 )
 
 
-def compile_query(bound: Bound, schema: Schema, bucket: str) -> Question:
+def compile_query(bound: BoundQuery, schema: Schema, bucket: str) -> Question:
     """The query that asks what is bound, its parameters in it."""
     compiler: type[Compiler] = Aggregation if bound.query.compute else _Listing
     return compiler(bound, schema, bucket).compile()

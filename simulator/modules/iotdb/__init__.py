@@ -49,7 +49,7 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import OptionError
-from ...workloads.queries import Bound, Function
+from ...workloads.queries import BoundQuery, Function
 from ...workloads.schema import Schema
 from ...workloads.tags import Tags
 from .._base.errors import QUERY_REMEDY
@@ -168,7 +168,7 @@ class Iotdb(Module[IotdbOptions, EncodingOptions]):
         database = self._lay_out().database
         return read_storage(self._connect(), database, self.options.database_timeout_s)
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         return self._lay_out().compile(bound)
 
     def server_info(self) -> dict[str, Any]:

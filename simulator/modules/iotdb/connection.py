@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .._base.arrival import note_sending, receive_stamped, stamp_arrivals
 from .._base.http_connection import open_stream
-from .._base.waiting import limit_waits
+from ..arrival import note_sending, receive_stamped, stamp_arrivals
+from ..waiting import limit_waits
 from .answers import Row, read_blocks
 from .errors import ServerError, check_status
 from .thrift import (

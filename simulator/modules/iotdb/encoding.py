@@ -312,7 +312,7 @@ def _sort(
     return rows.start + order * rows.step
 
 
-class _Given(NamedTuple):
+class _AnswerToCheck(NamedTuple):
     """A column of a block."""
 
     column: TableColumn
@@ -320,18 +320,18 @@ class _Given(NamedTuple):
     missing: Missing
 
 
-def _take(column: TableColumn, block: EventBlock) -> _Given:
+def _take(column: TableColumn, block: EventBlock) -> _AnswerToCheck:
     if column.is_device:
         is_id = column.name == ID and block.schema.tags is Tags.TABLE
         names = spell_ids(number_devices(block.devices)) if is_id else block.devices
-        return _Given(column, names, None)
+        return _AnswerToCheck(column, names, None)
     missing = block.missing.get(column.name)
     if missing is not None and not missing.any():
         missing = None
-    return _Given(column, block.columns[column.name], missing)
+    return _AnswerToCheck(column, block.columns[column.name], missing)
 
 
-def _pack_columns(given: Sequence[_Given], count: int, layout: _Layout) -> list[Packed]:
+def _pack_columns(given: Sequence[_AnswerToCheck], count: int, layout: _Layout) -> list[Packed]:
     """Pieces of tablets of so many events, of neighbours of one type together."""
     pieces: list[Packed] = []
     for kind, alike in groupby(given, lambda one: BIG_ENDIAN.get(one.column.column.type)):
@@ -346,7 +346,7 @@ def _pack_columns(given: Sequence[_Given], count: int, layout: _Layout) -> list[
     return pieces
 
 
-def _pack_texts(one: _Given, count: int, layout: _Layout) -> Packed:
+def _pack_texts(one: _AnswerToCheck, count: int, layout: _Layout) -> Packed:
     values, missing = one.values, one.missing
     if one.column.is_of_device and missing is None:
         texts = values[layout.find_rows(layout.runs[:-1])]
@@ -359,7 +359,9 @@ def _pack_texts(one: _Given, count: int, layout: _Layout) -> Packed:
     return pack_texts(values, None if missing is None else layout.arrange(missing))
 
 
-def _make_singles(head: bytes, given: Sequence[_Given], stamps: NDArray[np.int64]) -> list[bytes]:
+def _make_singles(
+    head: bytes, given: Sequence[_AnswerToCheck], stamps: NDArray[np.int64]
+) -> list[bytes]:
     """Calls with one row each."""
     columns = [pack(column.column, values, missing) for column, values, missing in given]
     missing = [one.missing for one in given]

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from ...errors import Retryable
-from ...workloads.queries import Bound
+from ...workloads.queries import BoundQuery
 from .._base.errors import nothing_to_query
 from ..base import Job, Query
 from .answers import Row
@@ -84,7 +84,7 @@ class Layout(ABC):
         """Events in the job's tables."""
 
     @abstractmethod
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         """What is bound as a function that asks."""
 
     @abstractmethod

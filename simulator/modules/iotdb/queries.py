@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...workloads.queries import Aggregate, Bound, Function, Query, Where
+from ...workloads.queries import Aggregate, BoundQuery, Function, Query, Where
 from ...workloads.schema import ColumnType, Schema
 from ...workloads.tags import ID
 from .._base.sql_queries import SqlDialect, compile_query, list_aliased, quote_name
@@ -84,7 +84,7 @@ def _last(value: str, time: str) -> str:
     return f"last_by({value}, {time})"
 
 
-def compile_statement(bound: Bound, schema: Schema) -> str:
+def compile_statement(bound: BoundQuery, schema: Schema) -> str:
     """The statement that asks what is bound."""
     query = bound.query
     if query.where is not None:

@@ -13,8 +13,8 @@ from .._base.errors import CONNECTION_LOST, connection_lost
 from .._base.http import CONNECT_TIMEOUT_S
 from .._base.http_connection import HungUpInTls, NoAnswer, TlsRefused, make_tls_context
 from .._base.options import TRUST_REMEDY
-from .._base.waiting import TIMEOUTS
 from ..base import Job
+from ..waiting import TIMEOUTS
 from .answers import Row
 from .connection import Connection
 from .errors import ServerError, translate

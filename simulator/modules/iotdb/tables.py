@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ...workloads.queries import Bound
+from ...workloads.queries import BoundQuery
 from ...workloads.schema import Schema
 from ...workloads.tags import Tags
 from .._base.errors import INSERT_REMEDY, made_otherwise
@@ -89,5 +89,5 @@ class Tables(Layout):
         ]
         return sum(int(rows[0][0]) for rows in counts)
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         return partial(self.query, compile_statement(bound, self.job.schema))

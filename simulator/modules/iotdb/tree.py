@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...contract import Role
-from ...workloads.queries import Bound
+from ...workloads.queries import BoundQuery
 from .._base.errors import missing_table
 from ..base import Query
 from .answers import Row
@@ -75,7 +75,7 @@ class Tree(Layout):
         ]
         return sum(int(row[0]) for rows in counts for row in rows)
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         path = self._path(self.job.schema.table)
         question = compile_question(bound, self.job.schema, path, self._must_have_events)
 

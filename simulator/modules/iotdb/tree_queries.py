@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ...workloads.queries import Bound, Every, Function, Query, Where
+from ...workloads.queries import BoundQuery, Every, Function, Query, Where
 from ...workloads.schema import Column, ColumnType, Schema
 from .answers import Row
 from .partials import Partials, put_in_order
@@ -43,7 +43,7 @@ class NoTimeseriesError(Exception):
 
 
 def compile_question(
-    bound: Bound, schema: Schema, path: str, must_have_events: bool = True
+    bound: BoundQuery, schema: Schema, path: str, must_have_events: bool = True
 ) -> Question:
     """What is bound, asked of the devices below a path."""
     source, query = _Source(bound, schema, path, must_have_events), bound.query
@@ -61,7 +61,9 @@ def compile_question(
 class _Source:
     """Where to look for events, and which of them are asked for."""
 
-    def __init__(self, bound: Bound, schema: Schema, path: str, must_have_events: bool) -> None:
+    def __init__(
+        self, bound: BoundQuery, schema: Schema, path: str, must_have_events: bool
+    ) -> None:
         self.query: Query = bound.query
         self._must_have_events = must_have_events
         self.schema = schema

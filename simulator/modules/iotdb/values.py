@@ -54,7 +54,7 @@ class EvenRows(PackedRows):
         """Make the value a field of a row."""
 
 
-class Alike(EvenRows):
+class ConstantColumn(EvenRows):
     """The same value in each row."""
 
     def __init__(self, value: bytes) -> None:
@@ -136,7 +136,7 @@ def pack(column: Column, values: NDArray[Any], missing: Missing) -> PackedRows:
 def pack_texts(values: NDArray[np.bytes_], missing: Missing) -> PackedRows:
     """Texts, each with its length before it; what is missing is empty."""
     if missing is None and is_constant(values):
-        return Alike(_with_length(values[0]))
+        return ConstantColumn(_with_length(values[0]))
     if missing is None and are_full(values):
         return Wide(_with_lengths(values))
     name = "text"

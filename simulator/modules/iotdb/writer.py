@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Encoder, Payload, Writer
+from ..waiting import limit_wait
 from .connection import Connection
 from .errors import ServerError
 from .options import IotdbOptions

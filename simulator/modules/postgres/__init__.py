@@ -60,7 +60,7 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.queries import Bound
+from ...workloads.queries import BoundQuery
 from ...workloads.schema import Column, ColumnType
 from ...workloads.tags import ID, Tags
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
@@ -344,7 +344,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
     def storage(self) -> Storage:
         return read_storage(self._session, self._dialect, self._tables())
 
-    def storage_amid(self) -> Storage:
+    def storage_during(self) -> Storage:
         return self.storage()  # the files are as long as they are: there is nothing to flush
 
     def _tables(self) -> list[str]:
@@ -361,7 +361,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
             self._session.execute(f"{statement} {quote_name(table)}")
         return True
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         newest = self._indexed_newest if self.options.is_indexed else None
         statement = compile_statement(bound, self.job.schema, self._dialect.SQL, newest)
         return partial(self._session.ask, statement)

@@ -16,9 +16,9 @@ from ...encoding.columns import client_keys
 from ...errors import Retryable, SimulatorError
 from .._base.errors import CONNECTION_LOST, connection_lost
 from .._base.sql_queries import quote_name
-from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Payload
+from ..waiting import limit_wait
 from .dialects import Connection, Dialect
 from .options import ServerOptions
 from .protocol import ServerError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...workloads.queries import Bound
+from ...workloads.queries import BoundQuery
 from ...workloads.schema import Schema
 from .._base.sql_queries import Newest, SqlDialect, compile_query
 
@@ -26,7 +26,7 @@ class PostgresSql(SqlDialect):
 
 
 def compile_statement(
-    bound: Bound, schema: Schema, dialect: SqlDialect, newest: Newest | None = None
+    bound: BoundQuery, schema: Schema, dialect: SqlDialect, newest: Newest | None = None
 ) -> str:
     """The statement that asks what is bound; `newest`: how, where an index on device and time serves it."""
     newest = newest or NEWEST.get(bound.query.name, Newest.DIALECT)

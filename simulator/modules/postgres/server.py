@@ -15,8 +15,8 @@ import psycopg2.extensions
 
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import CONNECTION_LOST, connection_lost, missing_table
-from .._base.waiting import limit_wait
 from ..base import Job
+from ..waiting import limit_wait
 from .dialects import Connection, Dialect, dialect_of
 from .options import ServerOptions, server_name
 from .watchdog import Watchdog

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from .._base.waiting import limit_wait
+from ..waiting import limit_wait
 from .dialects import Connection
 
 _LONGEST_PAUSE_S = 1.0

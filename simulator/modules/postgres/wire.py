@@ -23,7 +23,7 @@ from functools import lru_cache, partial
 from typing import Any, Protocol
 
 from ...errors import SimulatorError
-from .._base.arrival import receive_stamped, stamp_arrivals
+from ..arrival import receive_stamped, stamp_arrivals
 from .dialects import Connection
 from .protocol import Answer, AnswerReader
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from ...contract import MAX_IN_FLIGHT
 from ...errors import Retryable
-from .._base.arrival import find_arrival
 from .._base.errors import CONNECTION_LOST, connection_lost
-from .._base.waiting import Poll, limit_wait
+from ..arrival import find_arrival
 from ..base import Job
 from ..sending import LAST_ANSWERS_S, Outcome, Payload, Writer
+from ..waiting import Poll, limit_wait
 from .dialects import Dialect
 from .encoding import PostgresEncoder, Request
 from .link import Link

@@ -37,7 +37,7 @@ from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
 from ...workloads.events import EventBlock
-from ...workloads.queries import Bound
+from ...workloads.queries import BoundQuery
 from ...workloads.tags import ID, Tags
 from .._base.connected import ConnectedModule
 from .._base.errors import (
@@ -238,9 +238,9 @@ class Questdb(ConnectedModule[QuestdbOptions, EncodingOptions, Connection]):
 
     def storage(self) -> Storage:
         self.connection.await_applied([*self.job.table_names, *self._list_tags()])
-        return self.storage_amid()
+        return self.storage_during()
 
-    def storage_amid(self) -> Storage:
+    def storage_during(self) -> Storage:
         hours = self.options.partition_by.hours
         return read_storage(self.connection, self.job.table_names, self._list_tags(), hours)
 
@@ -248,7 +248,7 @@ class Questdb(ConnectedModule[QuestdbOptions, EncodingOptions, Connection]):
         squash_partitions(self.connection, [*self.job.table_names, *self._list_tags()])
         return True
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         schema = self.job.schema
         return partial(self._ask, compile_query(bound, schema, QuestdbDialect(schema)))
 

@@ -21,9 +21,9 @@ from ...workloads.schema import ColumnType
 from .._base.errors import connection_lost
 from .._base.official import OfficialEncoder, list_columns
 from .._base.tables import deal_in_turn
-from .._base.waiting import limit_wait
 from ..base import Job
 from ..sending import Payload, Writer
+from ..waiting import limit_wait
 from .columns import as_sent, find_sent_values, is_symbol
 from .options import QuestdbOptions
 from .server import Connection, connect

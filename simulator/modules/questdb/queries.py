@@ -39,7 +39,7 @@ class QuestdbDialect(SqlDialect):
         if not buckets:
             return super().group(places, buckets)
         # It groups by all else that isn't computed.
-        return f" SAMPLE BY {_say_span(buckets[0].every)} ALIGN TO CALENDAR"
+        return f" SAMPLE BY {_format_time_span(buckets[0].every)} ALIGN TO CALENDAR"
 
     def among(self, column: str, statement: str, count: int | None) -> str:
         # Only times can be compared with what a statement finds.
@@ -70,7 +70,7 @@ class QuestdbDialect(SqlDialect):
         return f"SELECT {list_aliased(values)} FROM {source} LATEST ON {time} PARTITION BY {key}"
 
 
-def _say_span(span_ms: int) -> str:
+def _format_time_span(span_ms: int) -> str:
     """A span of time as SAMPLE BY reads it."""
     unit, unit_ms = next(one for one in _UNITS_MS if span_ms % one[1] == 0)
     return f"{span_ms // unit_ms}{unit}"

@@ -39,7 +39,7 @@ from typing import Any, ClassVar
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
-from ...workloads.queries import Bound, Function
+from ...workloads.queries import BoundQuery, Function
 from ...workloads.schema import ColumnType
 from .._base.connected import ConnectedModule
 from .._base.errors import missing_table, nothing_to_query
@@ -185,10 +185,10 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
     def storage(self) -> Storage:
         return read_flushed(self.connection, self._count_others(), self._count_values())
 
-    def storage_amid(self) -> Storage:
+    def storage_during(self) -> Storage:
         values = self._count_values()
         if values is None:
-            return super().storage_amid()  # the server counts samples, not events
+            return super().storage_during()  # the server counts samples, not events
         return read_storage(self.connection, self._count_others(), values)
 
     def _count_values(self) -> int | None:
@@ -210,11 +210,11 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         merge_parts(self.connection, self.options.database_timeout_s)
         return True
 
-    def compile(self, bound: Bound) -> Query:
+    def compile(self, bound: BoundQuery) -> Query:
         table = self.job.schema.table
         ask = compile_query(bound, self.job.schema, self.options.db, table)
 
-        def ask_or_say() -> list[tuple[Any, ...]]:
+        def ask_or_explain() -> list[tuple[Any, ...]]:
             rows = ask(self.connection)
             # Series that aren't there are no error to the server.
             empty = not any(value for row in rows for value in row)
@@ -224,7 +224,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
                 )
             return rows
 
-        return ask_or_say
+        return ask_or_explain
 
     def server_info(self) -> dict[str, Any]:
         metrics = self.connection.read_flags()

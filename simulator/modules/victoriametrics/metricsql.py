@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...workloads.queries import Bound
+from ...workloads.queries import BoundQuery
 from ...workloads.schema import Schema
 from .encoding import ALL_TIME, DB, name_device, name_metric
 
@@ -49,7 +49,7 @@ def select_series(
     return f"{{{','.join(conditions)}}}"
 
 
-def bound_times(bound: Bound) -> tuple[int, int]:
+def bound_times(bound: BoundQuery) -> tuple[int, int]:
     """What a query is about, in ms, the end excluded."""
     if bound.start_ms is None or bound.end_ms is None:
         return ALL_TIME

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...encoding.columns import FLOATS
-from ...workloads.queries import Aggregate, Bound, Every, Function, Shape
+from ...workloads.queries import Aggregate, BoundQuery, Every, Function, Shape
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.labels import field_columns, find_witness, read_tag
 from .._base.row_order import Row, put_in_order
@@ -44,7 +44,7 @@ _POINTS = 10_000
 
 
 def compile_query(
-    bound: Bound, schema: Schema, db: str | None, table: str
+    bound: BoundQuery, schema: Schema, db: str | None, table: str
 ) -> Callable[[Connection], list[Row]]:
     """What asks about a table's events what is bound."""
     kind: type[_Compiler] = _Events
@@ -56,7 +56,7 @@ def compile_query(
 
 
 class _Compiler(ABC):
-    def __init__(self, bound: Bound, schema: Schema, db: str | None, table: str) -> None:
+    def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         self._bound, self._schema, self._table, self._db = bound, schema, table, db
         self._query = bound.query
         self._witness = find_witness(schema)
@@ -206,7 +206,7 @@ class _Value(NamedTuple):
 class _Aggregation(_Compiler):
     """Values computed of groups of events."""
 
-    def __init__(self, bound: Bound, schema: Schema, db: str | None, table: str) -> None:
+    def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         super().__init__(bound, schema, db, table)
         groups = [part for part in self._query.per if isinstance(part, str)]
         every = [part.every for part in self._query.per if isinstance(part, Every)]

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from ...errors import Retryable
-from ...workloads.queries import Bound, Query
+from ...workloads.queries import BoundQuery, Query
 from .._base.exactly_once import Span, Wanted, find_missing, settle
 from ..base import Job
 from ..sending import Payload, Writer
@@ -69,7 +69,7 @@ class VictoriaMetricsWriter(Writer):
         def find(wanted: Wanted) -> list[tuple[Any, ...]]:
             devices, times = wanted[schema.device], wanted[schema.time]
             assert isinstance(times, Span) and not isinstance(devices, Span)
-            bound = Bound(query, tuple(devices), times.first, times.last + 1)
+            bound = BoundQuery(query, tuple(devices), times.first, times.last + 1)
             return [
                 row
                 for table in self._job.table_names

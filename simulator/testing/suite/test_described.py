@@ -14,7 +14,7 @@ from ...modules.base import Support
 from ...oracle.answers import answer, answer_all
 from ...oracle.comparing import compare_answers
 from ...oracle.stored import Stored, StoredPart
-from ...oracle.survey import UnknownEvents, ask_database, recognize_events
+from ...oracle.survey import UnknownEvents, recognize_events, survey_devices
 from ...workloads import load_workload
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
@@ -186,7 +186,7 @@ def test_stored_events_are_recognized(server: ServerUnderTest) -> None:
     fill(server, workload, [(part.worker, part.first, part.count) for part in parts])
     with prepare_queries(server, workload) as module:
         try:
-            found = ask_database(module, workload)
+            found = survey_devices(module, workload)
         except UnknownEvents as error:
             pytest.skip(str(error))
         assert recognize_events(module, workload, found).parts == parts

@@ -53,9 +53,9 @@ def insert_during(
         def note() -> None:
             connections.append(server.connections(job.run_id))
 
-        def blow() -> None:
+        def trigger() -> None:
             note()
-            strike.blow()
+            strike.trigger()
 
         module = server.module(job, encoding, {**strike.options, "client": client})
         with connect(module.writer(job.load.batch)) as writer:
@@ -66,7 +66,7 @@ def insert_during(
                 job.load.batch,
                 worker=2,
                 first=5,
-                before={1: blow, 2: note},
+                before={1: trigger, 2: note},
                 abort=strike.abort,
             )
     # A new connection where the old one is lost or in doubt, and only there.
@@ -138,7 +138,7 @@ def test_exactly_once_with_requests_in_flight(
                 workload,
                 events,
                 job.load.batch,
-                before={20: strike.blow, 40: cut},
+                before={20: strike.trigger, 40: cut},
                 abort=strike.abort,
             )
     assert server.rows(job.schema, *job.table_names) == sorted(
@@ -185,4 +185,4 @@ def test_an_outage_that_lasts_ends_the_run(server: ServerUnderTest, thorough_fau
             connect(module.writer(BATCH)) as writer,
             pytest.raises(SimulatorError, match=rf"gave up after 0 retries \({kind}\)"),
         ):
-            insert(writer, workload, EVENTS, BATCH, before={1: strike.blow}, max_retries=0)
+            insert(writer, workload, EVENTS, BATCH, before={1: strike.trigger}, max_retries=0)

@@ -26,7 +26,7 @@ def test_the_size_on_disk_grows_with_the_events(server: ServerUnderTest) -> None
     if server.compacts and observer.compact():
         sizes.append(observer.storage())
     fill = server.events_for_size
-    amid = observer.storage_amid()
+    amid = observer.storage_during()
     observer.close()
     if amid.reason is None:
         # Nothing is written any more, so it is what is on disk.

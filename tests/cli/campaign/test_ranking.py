@@ -13,7 +13,7 @@ from cli.campaign.definition import Order
 from cli.campaign.plan import Candidate, order_turns
 from cli.campaign.ranking import find_ranks, rank_candidates
 from cli.campaign.ranking_figure import draw_ranking
-from cli.campaign.samples import Measured, estimate_speed
+from cli.campaign.samples import CandidateFigures, estimate_speed
 from cli.results.capacity import Capacity
 from cli.results.model import Result
 from cli.results.place import Place
@@ -163,8 +163,8 @@ def test_a_target_under_two_names_is_not_ranked(series: Series, repetitions: int
         assert ratio is not None and not ratio.alike
 
 
-def _measure(rates: Sequence[float]) -> Measured:
-    return Measured([{Place(workers=1): [rate]} for rate in rates])
+def _measure(rates: Sequence[float]) -> CandidateFigures:
+    return CandidateFigures([{Place(workers=1): [rate]} for rate in rates])
 
 
 def _offer(

@@ -13,7 +13,7 @@ import pytest
 
 from cli.executors.kubernetes import access
 from cli.executors.kubernetes.access import CollectorAccess, read_log
-from cli.executors.watching import Event, Failed, Noticed, Reported
+from cli.executors.watching import Event, Failed, PartChanged, ReportArrived
 from cli.kubeclient import KubeClient
 from simulator.contract import (
     FAILURE_PREFIX,
@@ -30,7 +30,7 @@ from ..api_server import Api
 POD: dict[str, Any] = {
     "metadata": {"name": "iotb-1-collector-x", "labels": {"app.kubernetes.io/component": "collector"}},
     "status": {
-        "phase": "Running",
+        "phase": "RunContext",
         # As a service mesh injects it: the first of two.
         "containerStatuses": [
             {"name": "mesh", "state": {"running": {}}},
@@ -113,19 +113,19 @@ def test_a_proxy_that_does_not_lead_to_the_collector_is_given_up_for_its_log(
 ) -> None:
     api.answer = answering(lambda: (status, b'{"message": "no tunnel to the node"}'))
     with heard(api) as events:
-        told = next_of(events, Noticed).happening
+        told = next_of(events, PartChanged).news
         assert told == (
             f"the API server's service proxy answers {status}: no tunnel to the node;"
             " the collector's log is read instead"
         )
-        assert next_of(events, Reported).report == REPORT
+        assert next_of(events, ReportArrived).report == REPORT
 
 
 def test_a_page_of_somebody_in_between_is_no_report(api: Api) -> None:
     api.answer = answering(lambda: (200, b"<html>Please log in</html>"))
     with heard(api) as events:
-        assert "isn't the collector's: <html>Please log in" in next_of(events, Noticed).happening
-        assert next_of(events, Reported).report == REPORT
+        assert "isn't the collector's: <html>Please log in" in next_of(events, PartChanged).news
+        assert next_of(events, ReportArrived).report == REPORT
 
 
 def test_a_proxy_that_never_answers_is_given_up_for_the_log(api: Api) -> None:
@@ -138,9 +138,9 @@ def test_a_proxy_that_never_answers_is_given_up_for_the_log(api: Api) -> None:
     api.answer = answering(hold)
     with heard(api) as events:
         assert "no answer through the API server's service proxy" in str(
-            next_of(events, Noticed).happening
+            next_of(events, PartChanged).news
         )
-        assert next_of(events, Reported).report == REPORT
+        assert next_of(events, ReportArrived).report == REPORT
         free.set()
 
 
@@ -150,7 +150,7 @@ def test_where_the_proxy_is_forbidden_the_log_of_the_collectors_own_container_is
     api.answer = answering(lambda: (403, b'{"message": "services/proxy is forbidden"}'))
     for by_log in (True, False):
         with heard(api, by_log) as events:
-            assert next_of(events, Reported).report == REPORT
+            assert next_of(events, ReportArrived).report == REPORT
 
 
 def test_a_collector_that_has_not_begun_is_waited_for(api: Api) -> None:
@@ -165,8 +165,8 @@ def test_a_collector_that_has_not_begun_is_waited_for(api: Api) -> None:
     api.answer = answering(answer)
     waiting = {**POD, "status": {"phase": "Pending"}}
     with heard(api, pod=waiting) as events:
-        while not isinstance(event := events.get(timeout=20), Reported):
-            assert not isinstance(event, Noticed)
+        while not isinstance(event := events.get(timeout=20), ReportArrived):
+            assert not isinstance(event, PartChanged)
 
 
 def test_a_collector_that_can_not_be_heard_at_all_ends_the_run_with_both_causes(api: Api) -> None:
@@ -196,7 +196,7 @@ def test_of_a_log_with_several_runs_only_the_own_report_counts() -> None:
     lines = [write_status("r0"), write_report(1), "noise", write_status("r1"), write_report(2)]
     first, second, report = read_log(lines, "r1")
     assert isinstance(first, Status) and isinstance(second, Status)
-    assert isinstance(report, Reported) and report.report.carried
+    assert isinstance(report, ReportArrived) and report.report.carried
     assert report.report.carried.stored == 2
     [failure] = read_log([FAILURE_PREFIX + json.dumps("no such host")], "r1")
     assert failure == Failed("no such host")

@@ -32,7 +32,7 @@ def node(name: str = "one", cpu: str = "4", memory: str = "8Gi", **more: Any) ->
     }
 
 
-def pod(on: str = "one", phase: str = "Running", **more: Any) -> dict[str, Any]:
+def pod(on: str = "one", phase: str = "RunContext", **more: Any) -> dict[str, Any]:
     """A pod of one container."""
     requests = {"cpu": more.pop("cpu", "1"), "memory": more.pop("memory", "1Gi")}
     return {

@@ -106,10 +106,10 @@ DONE: dict[str, Any] = {"terminated": {"exitCode": 0, "reason": "Completed"}}
 
 
 def test_an_injected_container_matters_only_while_it_keeps_the_pod_from_starting() -> None:
-    assert judge(pod_with("Running", RUNNING, FAILED)) is None
+    assert judge(pod_with("RunContext", RUNNING, FAILED)) is None
     killed: dict[str, Any] = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
-    assert judge(pod_with("Running", RUNNING, killed)) is None
-    own = judge(pod_with("Running", killed, RUNNING))
+    assert judge(pod_with("RunContext", RUNNING, killed)) is None
+    own = judge(pod_with("RunContext", killed, RUNNING))
     assert own is not None and own.text.endswith("out of memory; raise resources.memory")
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
     injected = judge(pod_with("Pending", {"waiting": {"reason": "x"}}, waiting))
@@ -118,8 +118,8 @@ def test_an_injected_container_matters_only_while_it_keeps_the_pod_from_starting
 
 
 def test_a_pod_has_ended_with_its_own_container() -> None:
-    assert has_ended(pod_with("Running", DONE, RUNNING))
-    assert not has_ended(pod_with("Running", RUNNING, DONE))
-    assert is_running(pod_with("Running", RUNNING, DONE))
-    assert not is_running(pod_with("Running", DONE, RUNNING))
+    assert has_ended(pod_with("RunContext", DONE, RUNNING))
+    assert not has_ended(pod_with("RunContext", RUNNING, DONE))
+    assert is_running(pod_with("RunContext", RUNNING, DONE))
+    assert not is_running(pod_with("RunContext", DONE, RUNNING))
     assert has_ended({"metadata": {"name": "it"}, "status": {"phase": "Failed"}})

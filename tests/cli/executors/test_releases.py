@@ -40,7 +40,7 @@ class Installed:
     def begin_start(self) -> float:
         return self.clock()
 
-    def tell_of_ignored(self, report: Report) -> None:
+    def warn_of_ignored(self, report: Report) -> None:
         pass
 
     @contextmanager

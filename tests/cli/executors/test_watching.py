@@ -10,10 +10,10 @@ import pytest
 from cli.errors import RunFailed
 from cli.executors.watching import (
     Failed,
-    Noticed,
+    PartChanged,
     Problem,
     Problems,
-    Reported,
+    ReportArrived,
     RunUnderWay,
     await_report,
 )
@@ -25,8 +25,8 @@ RUN = "run"
 class Parts(RunUnderWay):
     """A run whose parts say by themselves what is wrong with them."""
 
-    def notice(self, happening: Any) -> None:
-        self.problems.note(*happening)
+    def notice(self, news: Any) -> None:
+        self.problems.note(*news)
 
     def describe_start(self) -> str:
         return "nothing has begun"
@@ -54,7 +54,7 @@ def test_status_is_shown_until_the_report_comes() -> None:
     parts = Parts()
     shown: list[Status] = []
     sent = report()
-    for event in (status(run="earlier"), status(Phase.PREPARE), status(), Reported(sent)):
+    for event in (status(run="earlier"), status(Phase.PREPARE), status(), ReportArrived(sent)):
         parts.events.put(event)
     arrival = await_report(parts, RUN, None, shown.append)
     assert arrival.report is sent
@@ -79,7 +79,7 @@ def test_a_failure_ends_it() -> None:
 
 def test_a_problem_ends_it_when_it_has_lasted() -> None:
     parts = Parts()
-    parts.events.put(Noticed(("worker 1", Problem("worker 1 ended", 0.4))))
+    parts.events.put(PartChanged(("worker 1", Problem("worker 1 ended", 0.4))))
     began = time.monotonic()
     assert failure(parts) == "worker 1 ended"
     assert time.monotonic() - began >= 0.4
@@ -87,14 +87,14 @@ def test_a_problem_ends_it_when_it_has_lasted() -> None:
 
 def test_a_problem_that_passes_does_not() -> None:
     parts = Parts()
-    parts.events.put(Noticed(("pod a", Problem("image pull", 0.2))))
-    parts.events.put(Noticed(("pod a", None)))
+    parts.events.put(PartChanged(("pod a", Problem("image pull", 0.2))))
+    parts.events.put(PartChanged(("pod a", None)))
     assert "--timeout was reached" in failure(parts, within_s=0.5)
 
 
 def test_who_has_told_the_collector_why_is_not_asked_for_the_status() -> None:
     parts = Parts()
-    parts.events.put(Noticed(("worker 1", Problem("worker 1 ended with status 1", 5.0))))
+    parts.events.put(PartChanged(("worker 1", Problem("worker 1 ended with status 1", 5.0))))
     parts.events.put(Failed("worker 1: no such host"))
     assert failure(parts) == "worker 1: no such host"
 

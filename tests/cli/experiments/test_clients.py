@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cli.campaign.ranking import tell_clients
+from cli.campaign.ranking import describe_client_costs_of
 from cli.render.bars import draw_answer
 from cli.render.clients import describe_clients, tabulate_clients, write_clients_headline
 from cli.render.clients_figure import draw_client_cpu, draw_clients
-from cli.render.figure import Figure, Named
+from cli.render.figure import Figure, NamedResult
 from cli.render.stored import tabulate_result
 from cli.results.caveats import Kind
 from cli.results.clients import compare_clients, find_cpu_us
@@ -70,7 +70,9 @@ def test_a_lean_path_that_is_the_limit_itself_is_said() -> None:
 
 
 def test_a_campaign_tells_what_clients_cost_by_all_repetitions() -> None:
-    told = tell_clients("clients", {"alpha": [compare_in_turns(), compare_in_turns()], "beta": []})
+    told = describe_client_costs_of(
+        "clients", {"alpha": [compare_in_turns(), compare_in_turns()], "beta": []}
+    )
     assert told.title == "What official clients cost beside the lean path"
     alpha, beta = told.lines
     assert alpha.startswith("alpha: official: 4.00× slower than the lean path (95 % interval ")
@@ -78,7 +80,7 @@ def test_a_campaign_tells_what_clients_cost_by_all_repetitions() -> None:
     assert beta == "beta: nothing was measured."
     # Four runs of each side, so the interval is narrower than that of one result with two.
     assert "from single runs" not in alpha
-    lost = tell_clients("own", {"alpha": [compare_in_turns(lost=True)]})
+    lost = describe_client_costs_of("own", {"alpha": [compare_in_turns(lost=True)]})
     assert lost.title.startswith("own: ")
     assert lost.lines == ["alpha: nothing can be said of what a client costs."]
 
@@ -89,7 +91,7 @@ def bars_of(figure: Figure | None) -> dict[str, float]:
 
 
 def test_figures_have_a_bar_for_each_client() -> None:
-    one = [Named("alpha", compare_in_turns())]
+    one = [NamedResult("alpha", compare_in_turns())]
     assert bars_of(draw_clients(one)) == {
         "lean": pytest.approx(100_002.5), "official": pytest.approx(25_002.5)
     }  # fmt: skip
@@ -97,7 +99,7 @@ def test_figures_have_a_bar_for_each_client() -> None:
         "lean": pytest.approx(0.5), "official": pytest.approx(4.0)
     }  # fmt: skip
     # Of several the clients of each stay together.
-    both = [*one, Named("beta", compare_in_turns())]
+    both = [*one, NamedResult("beta", compare_in_turns())]
     names = ["alpha, lean", "alpha, official", "beta, lean", "beta, official"]
     assert list(bars_of(draw_answer(both))) == names
-    assert draw_clients([Named("alpha", inserts({1: [1.0]}))]) is None
+    assert draw_clients([NamedResult("alpha", inserts({1: [1.0]}))]) is None

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from cli.errors import RunFailed
-from cli.experiments.context import Running
-from cli.experiments.experiment import Making, make_all
+from cli.experiments.context import RunContext
+from cli.experiments.experiment import Experiment, run_experiment
 from cli.experiments.session import Session
 from cli.render.progress import Display
 from cli.results.model import Result
@@ -24,7 +24,7 @@ from simulator.contract import Load, Role
 from ..made import inserts
 
 
-class _OneRun(Making):
+class _OneRun(Experiment):
     """A run of two that is made before something `happens`."""
 
     def __init__(self, happens: Callable[[], None]) -> None:
@@ -35,10 +35,10 @@ class _OneRun(Making):
     def count(self) -> int:
         return 1
 
-    def make(self, running: Running, display: Display) -> None:
+    def make(self, running: RunContext, display: Display) -> None:
         self._happens()
 
-    def result(self, running: Running, complete: bool) -> Result:
+    def result(self, running: RunContext, complete: bool) -> Result:
         return inserts({1: [100.0]}, complete=complete)
 
     def show(self, result: Result) -> None:
@@ -56,11 +56,11 @@ def _session(output: Path) -> Session:
     """All that the runs need of one."""
 
     @contextmanager
-    def start(command: str, _: Interrupts) -> Iterator[Running]:
+    def start(command: str, _: Interrupts) -> Iterator[RunContext]:
         folder = ResultFolder(output, now(), command, "t")
         request = SimpleNamespace(json_file=None)
         parts: Any = (None, None, folder, {}, "", request, None, False)
-        yield Running(*parts)
+        yield RunContext(*parts)
 
     return cast(Session, SimpleNamespace(request=SimpleNamespace(disturb=()), start=start))
 
@@ -78,7 +78,7 @@ def test_a_result_says_what_ended_its_command(
     making = _OneRun(_raise(error))
     load = Load(role=Role.WRITE)
     with pytest.raises(type(error)):
-        make_all(making, "insert", _session(tmp_path), [load], Interrupts())
+        run_experiment(making, "insert", _session(tmp_path), [load], Interrupts())
     (folder,) = tmp_path.iterdir()
     assert (made := read_result(folder)) == making.shown[0]
     assert (made.complete, made.ended_by) == (False, told)
@@ -87,6 +87,7 @@ def test_a_result_says_what_ended_its_command(
 def test_a_command_that_made_all_its_runs_was_ended_by_nothing(tmp_path: Path) -> None:
     making = _OneRun(lambda: None)
     assert (
-        make_all(making, "insert", _session(tmp_path), [Load(role=Role.WRITE)], Interrupts()) == 0
+        run_experiment(making, "insert", _session(tmp_path), [Load(role=Role.WRITE)], Interrupts())
+        == 0
     )
     assert (making.shown[0].complete, making.shown[0].ended_by) == (True, None)

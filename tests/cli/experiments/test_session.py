@@ -12,13 +12,13 @@ import pytest
 
 from cli.embedded import EmbeddedPostgres
 from cli.errors import ConfigError, RunFailed
-from cli.experiments.clients import Question, run_clients
-from cli.experiments.context import Running, describe_failure, name_durations
-from cli.experiments.experiment import only_prepare
+from cli.experiments.clients import ClientsRequest, run_clients
+from cli.experiments.context import RunContext, describe_failure, name_durations
+from cli.experiments.experiment import check_only
 from cli.experiments.query import run_queries
-from cli.experiments.session import Request, Session, open_session
-from cli.experiments.tuning.experiment import Wish, run_tuning
-from cli.faults.injector import Disturber, parse_disturbance
+from cli.experiments.session import CommonOptions, Session, open_session
+from cli.experiments.tuning.experiment import TuneRequest, run_tuning
+from cli.faults.injector import FaultInjector, parse_disturbance
 from cli.signals import Interrupts
 from simulator.contract import (
     Carried,
@@ -27,19 +27,19 @@ from simulator.contract import (
     Phase,
     ReadRun,
     Report,
+    SkippedFault,
     Status,
-    Undone,
 )
 from simulator.modules import load_module, module_names
 
 from ...helpers import eventually, insert_run
 
 
-def request_for(place: Path, keys: str) -> Request:
+def request_for(place: Path, keys: str) -> CommonOptions:
     """For a target of module postgres with these keys."""
     file = place / "config.yaml"
     file.write_text(f"targets:\n  x:\n    module: postgres\n    executor: local\n{keys}")
-    return Request("x", file, (), None, 0, place, None)
+    return CommonOptions("x", file, (), None, 0, place, None)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_clients_and_tune_take_a_target_whose_options_are_all_in_a_secret(
     file.write_text(
         f"targets:\n  x:\n    module: {module}\n    kubernetes: {{existingSecret: s}}\n"
     )
-    request = Request("x", file, (), None, 0, tmp_path, None)
+    request = CommonOptions("x", file, (), None, 0, tmp_path, None)
     load, data = Load(batch=100, duration_s=1), DataSet()
-    with only_prepare() as prepared:
-        wish = Wish(load, data, over=["batch=10,100"])
+    with check_only() as prepared:
+        wish = TuneRequest(load, data, over=["batch=10,100"])
         assert run_tuning(wish, request, Interrupts()) == 0
         if load_module(module).CAPABILITIES.clients:
-            assert run_clients(Question(load, data, 2), request, Interrupts()) == 0
+            assert run_clients(ClientsRequest(load, data, 2), request, Interrupts()) == 0
     assert all(one.session.options is None for one in prepared)
 
 
@@ -143,7 +143,7 @@ def test_a_result_keeps_the_requests_in_flight_that_were_in_effect(
     file = tmp_path / "config.yaml"
     keys = "".join(f"    {name}: {value}\n" for name, value in module.items())
     file.write_text(f"targets:\n  x:\n    module: blackhole\n    executor: local\n{keys}")
-    session = open_session(Request("x", file, (), None, 0, tmp_path, None))
+    session = open_session(CommonOptions("x", file, (), None, 0, tmp_path, None))
     kept = session.result_options({"in_flight": asked, "batch": 7})
     assert kept["batch"] == 7
     assert kept["in_flight"] == in_effect["in_flight"]
@@ -179,7 +179,7 @@ def test_a_query_is_not_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         opened.append(session)
         return True
 
-    monkeypatch.setattr("cli.experiments.query.ends_prepared", end)
+    monkeypatch.setattr("cli.experiments.query.ends_checked", end)
     request = request_for(tmp_path, keys)
     assert run_queries(Load(runs=3), DataSet(), request, (), Interrupts()) == 0
     assert "disturbances" not in opened[0].result_options({})
@@ -198,8 +198,8 @@ def test_a_server_of_the_tool_that_ended_by_itself_is_named_with_the_failure(
 ) -> None:
     """Its clients only know that it is gone; that the disk is full stands in its log."""
     nothing = cast("Any", None)
-    running = Running(
-        nothing, nothing, nothing, {}, "", nothing, lambda: Disturber([], {}, nothing), False
+    running = RunContext(
+        nothing, nothing, nothing, {}, "", nothing, lambda: FaultInjector([], {}, nothing), False
     )
     server = EmbeddedPostgres(str(tmp_path), nothing)
     server.log.write_text(
@@ -223,16 +223,16 @@ def test_a_server_of_the_tool_that_ended_by_itself_is_named_with_the_failure(
     )
 
 
-LATE = Undone(due_s=60.0, action="60s kill-server", reason="the run never began")
+LATE = SkippedFault(due_s=60.0, action="60s kill-server", reason="the run never began")
 
 
-def _disturbed(folder: Path) -> Running:
+def _disturbed(folder: Path) -> RunContext:
     """What runs need, with a disturbance that comes too late."""
     nothing = cast("Any", None)
     late = [parse_disturbance("60s kill-server")]
-    return Running(
+    return RunContext(
         nothing, nothing, nothing, {}, "", request_for(folder, ""),
-        lambda: Disturber(late, {}, Interrupts()), False,
+        lambda: FaultInjector(late, {}, Interrupts()), False,
     )  # fmt: skip
 
 
@@ -284,10 +284,10 @@ def test_values_of_the_environment_are_shown_by_their_names(
     assert kept["disturbances"] == ["0s run echo ${CREDENTIAL}; exit 1"]
     assert "host=${HOST}" in kept["module"]["connection_string"]
     assert kept["module"]["max_retries"] == 7
-    with Disturber(session.disturbances, {}, Interrupts()) as disturber:
-        disturber.follow(Status(phase=Phase.RUN, age_s=1.0, elapsed_s=0.0))
-        eventually(lambda: disturber.marks, "mark")
-    shown = f"{kept} {disturber.marks}"
+    with FaultInjector(session.disturbances, {}, Interrupts()) as injector:
+        injector.follow(Status(phase=Phase.RUN, age_s=1.0, elapsed_s=0.0))
+        eventually(lambda: injector.marks, "mark")
+    shown = f"{kept} {injector.marks}"
     assert "echo ${CREDENTIAL}" in shown
     assert "ended with status 1 and said: ***" in shown
     assert "s3cret" not in shown

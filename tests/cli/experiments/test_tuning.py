@@ -14,8 +14,8 @@ import pytest
 from cli.errors import ConfigError, RunFailed
 from cli.executors.base import Executor
 from cli.experiments.capacity.limits import parse_limit
-from cli.experiments.session import Request, open_session
-from cli.experiments.tuning.experiment import ROUGH_STEPS, Wish, _Tuning, list_loads
+from cli.experiments.session import CommonOptions, open_session
+from cli.experiments.tuning.experiment import ROUGH_STEPS, TuneRequest, _TuneExperiment, list_loads
 from cli.experiments.tuning.halving import (
     choose_better_half,
     choose_finalists,
@@ -112,7 +112,7 @@ def test_what_is_left_at_most_is_what_the_longest_course_takes(values: list[int]
         TunedSetting(name=name, values=list(range(count)), default=-1)
         for name, count in zip(("batch", "workers", "in_flight"), values, strict=False)
     ]
-    wish = Wish(Load(duration_s=5.0, warm_up_s=1.0), DataSet(), over=[], runs=3)
+    wish = TuneRequest(Load(duration_s=5.0, warm_up_s=1.0), DataSet(), over=[], runs=3)
     candidates = combine(over)
     rates: dict[int, list[float | None]] = {n: [float(n + 1)] for n in range(len(candidates))}
     tuning = Tuning(over=over, candidates=candidates)
@@ -133,7 +133,7 @@ def test_of_searches_there_are_a_closed_loop_and_all_steps_left_at_most(
 ) -> None:
     over = OVER[1:2]
     tuning = Tuning(over=over, candidates=combine(over))
-    wish = Wish(
+    wish = TuneRequest(
         Load(duration_s=5.0),
         DataSet(),
         over=[],
@@ -310,14 +310,14 @@ def test_a_combination_that_fails_keeps_its_logs_and_no_other_from_being_tried(
     """Each has a folder of its own for its logs, whatever became of those before."""
     file = tmp_path / "config.yaml"
     file.write_text("targets:\n  x: {module: blackhole, executor: local}\n")
-    session = open_session(Request("x", file, (), None, 0, tmp_path / "results", None))
+    session = open_session(CommonOptions("x", file, (), None, 0, tmp_path / "results", None))
     over = [TunedSetting(name="batch", values=[10, 100], default=0)]
     tuning = Tuning(over=over, candidates=combine(over))
-    wish = Wish(Load(duration_s=1.0), DataSet(), over=[], runs=1)
+    wish = TuneRequest(Load(duration_s=1.0), DataSet(), over=[], runs=1)
     with session.start("tune", Interrupts()) as running, make_display([]) as display:
         failing = replace(running, executor=cast(Executor, _Failing()))
         with pytest.raises(RunFailed, match="no combination gave a figure"):
-            _Tuning(wish, tuning, session).make(failing, display)
+            _TuneExperiment(wish, tuning, session).make(failing, display)
         logs = sorted(path.name for path in (running.folder.path / "logs").iterdir())
     assert [trial.reasons for trial in tuning.trials] == [["the database is gone"]] * 2
     assert logs == ["trial-001", "trial-002"]

@@ -14,15 +14,15 @@ from cli.errors import ConfigError, RunFailed
 from cli.faults.injector import (
     Action,
     Disturbance,
-    Disturber,
+    FaultInjector,
     check_disturbances,
     check_times,
     parse_disturbance,
 )
-from cli.faults.pods import PodDisturber, matches_own_pods
+from cli.faults.pods import PodFaultInjector, matches_own_pods
 from cli.kubeclient import KubeClient
 from cli.signals import Interrupted, Interrupts
-from simulator.contract import Phase, Status, Undone
+from simulator.contract import Phase, SkippedFault, Status
 
 from ...helpers import eventually
 
@@ -94,9 +94,9 @@ def test_selectors_that_have_the_pods_of_runs_too(selector: str, matches: bool) 
     assert matches_own_pods(selector) is matches
 
 
-def disturb(*texts: str, doer: Callable[[str], None] = lambda _: None) -> Disturber:
+def disturb(*texts: str, doer: Callable[[str], None] = lambda _: None) -> FaultInjector:
     actions = dict.fromkeys((Action.KILL_SERVER, Action.RESTART_SERVER), doer)
-    return Disturber([parse_disturbance(text) for text in texts], actions, Interrupts())
+    return FaultInjector([parse_disturbance(text) for text in texts], actions, Interrupts())
 
 
 def test_they_are_done_in_their_time_and_marked() -> None:
@@ -107,12 +107,12 @@ def test_they_are_done_in_their_time_and_marked() -> None:
         if len(done) == 2:
             raise RunFailed("no such server")
 
-    with disturb("200ms kill-server", "100ms restart-server", doer=fail_the_second) as disturber:
+    with disturb("200ms kill-server", "100ms restart-server", doer=fail_the_second) as injector:
         began = time.monotonic()
-        disturber.follow(Status(phase=Phase.PREPARE, age_s=1.0))
-        disturber.follow(RUNNING)
-        eventually(lambda: len(disturber.marks) == 2, "both are done")
-    first, second = disturber.marks
+        injector.follow(Status(phase=Phase.PREPARE, age_s=1.0))
+        injector.follow(RUNNING)
+        eventually(lambda: len(injector.marks) == 2, "both are done")
+    first, second = injector.marks
     assert (first.action, first.ok) == ("0.1s restart-server", True)
     assert (second.action, second.ok, second.said) == ("0.2s kill-server", False, "no such server")
     assert first.at_s >= 0.1
@@ -121,15 +121,15 @@ def test_they_are_done_in_their_time_and_marked() -> None:
 
 
 def test_a_command_that_outlasts_the_run_is_ended() -> None:
-    with disturb("0 run sleep 60") as disturber:
-        disturber.follow(RUNNING)
-        eventually(disturber.list_marks, "it has begun")
-        assert [(one.action, one.ended_s) for one in disturber.list_marks()] == [
+    with disturb("0 run sleep 60") as injector:
+        injector.follow(RUNNING)
+        eventually(injector.list_marks, "it has begun")
+        assert [(one.action, one.ended_s) for one in injector.list_marks()] == [
             ("0s run sleep 60", None)
         ]
         began = time.monotonic()
     assert time.monotonic() - began < 30
-    [mark] = disturber.list_marks()
+    [mark] = injector.list_marks()
     assert not mark.ok
     assert "was ended then" in (mark.said or "")
 
@@ -139,25 +139,25 @@ def test_a_command_that_outlasts_the_run_is_ended() -> None:
     [("exit 3", "it ended with status 3"), ("kill -9 $$", "it was ended by SIGKILL")],
 )
 def test_a_command_that_fails_says_why(how: str, end: str) -> None:
-    with disturb(f"0 run: echo it broke >&2; {how}") as disturber:
-        disturber.follow(RUNNING)
-        eventually(lambda: disturber.marks, "it is done")
-    assert disturber.marks[0].said == f"{end} and said: it broke"
+    with disturb(f"0 run: echo it broke >&2; {how}") as injector:
+        injector.follow(RUNNING)
+        eventually(lambda: injector.marks, "it is done")
+    assert injector.marks[0].said == f"{end} and said: it broke"
 
 
 def test_a_command_that_leaves_a_server_running_has_ended() -> None:
-    with disturb("0 run sleep 99 & echo it is up") as disturber:
-        disturber.follow(RUNNING)
-        eventually(lambda: disturber.marks, "it is done")
-    (mark,) = disturber.marks
+    with disturb("0 run sleep 99 & echo it is up") as injector:
+        injector.follow(RUNNING)
+        eventually(lambda: injector.marks, "it is done")
+    (mark,) = injector.marks
     assert mark.ok
     assert (mark.ended_s or inf) - mark.at_s < 60
 
 
 def test_a_command_that_an_interrupt_ends_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt() -> None:
-        with disturb("0 run true", "100ms run sleep 60", "60s kill-server") as disturber:
-            disturber.follow(RUNNING)
+        with disturb("0 run true", "100ms run sleep 60", "60s kill-server") as injector:
+            injector.follow(RUNNING)
             time.sleep(0.4)
             raise Interrupted(signal.SIGINT)
 
@@ -167,49 +167,49 @@ def test_a_command_that_an_interrupt_ends_is_told_of(capsys: pytest.CaptureFixtu
 
 
 def test_what_comes_after_the_end_is_kept_as_undone() -> None:
-    with disturb("1m kill-server", "0 run true") as disturber:
-        disturber.follow(RUNNING)
-        eventually(lambda: disturber.marks, "the first is done")
-    assert [mark.action for mark in disturber.marks] == ["0s run true"]
-    late = Undone(due_s=60.0, action="60s kill-server", reason="the run was over before")
-    assert disturber.undone == [late]
+    with disturb("1m kill-server", "0 run true") as injector:
+        injector.follow(RUNNING)
+        eventually(lambda: injector.marks, "the first is done")
+    assert [mark.action for mark in injector.marks] == ["0s run true"]
+    late = SkippedFault(due_s=60.0, action="60s kill-server", reason="the run was over before")
+    assert injector.undone == [late]
 
 
 def test_none_begins_when_the_load_is_over() -> None:
-    with disturb("0 run true", "300ms kill-server") as disturber:
-        disturber.follow(RUNNING)
-        eventually(lambda: disturber.marks, "the first is done")
-        disturber.follow(Status(phase=Phase.VERIFY, age_s=2.0))
+    with disturb("0 run true", "300ms kill-server") as injector:
+        injector.follow(RUNNING)
+        eventually(lambda: injector.marks, "the first is done")
+        injector.follow(Status(phase=Phase.VERIFY, age_s=2.0))
         time.sleep(0.5)
-    assert [one.action for one in disturber.undone] == ["0.3s kill-server"]
+    assert [one.action for one in injector.undone] == ["0.3s kill-server"]
 
 
 def test_one_that_fails_unforeseen_is_marked_and_the_next_is_done() -> None:
     def crash_once(_: str) -> None:
-        if not disturber.marks:
+        if not injector.marks:
             raise KeyError("pods")
 
-    disturber = disturb("0 kill-server", "100ms restart-server", doer=crash_once)
-    with disturber:
-        disturber.follow(RUNNING)
-        eventually(lambda: len(disturber.marks) == 2, "both are done")
-    assert [(mark.ok, mark.said) for mark in disturber.marks] == [
+    injector = disturb("0 kill-server", "100ms restart-server", doer=crash_once)
+    with injector:
+        injector.follow(RUNNING)
+        eventually(lambda: len(injector.marks) == 2, "both are done")
+    assert [(mark.ok, mark.said) for mark in injector.marks] == [
         (False, "KeyError: 'pods'"), (True, None),
     ]  # fmt: skip
 
 
 def test_of_a_run_that_fails_before_it_begins_all_are_undone() -> None:
-    disturber = disturb("0 run true")
+    injector = disturb("0 run true")
 
     def fail() -> None:
-        with disturber:
-            disturber.follow(Status(phase=Phase.PREPARE, age_s=1.0))
+        with injector:
+            injector.follow(Status(phase=Phase.PREPARE, age_s=1.0))
             raise RunFailed("can't connect")
 
     with pytest.raises(RunFailed):
         fail()
-    assert disturber.undone == [
-        Undone(due_s=0.0, action="0s run true", reason="the run never began")
+    assert injector.undone == [
+        SkippedFault(due_s=0.0, action="0s run true", reason="the run never began")
     ]
 
 
@@ -234,6 +234,6 @@ def test_what_would_come_after_the_end_is_refused() -> None:
     ],
 )
 def test_workloads_that_are_not_understood(action: Action, argument: str, words: str) -> None:
-    doers = PodDisturber(KubeClient(Configuration()), "default").doers()
+    doers = PodFaultInjector(KubeClient(Configuration()), "default").doers()
     with pytest.raises(RunFailed, match=words):
         doers[action](argument)

@@ -15,7 +15,7 @@ import pytest
 from cli.errors import ConfigError, RunFailed
 from cli.live import server as server_module
 from cli.live.server import LiveServer
-from cli.live.serving import LiveWish, find_live, serve_live
+from cli.live.serving import LiveOptions, find_live, serve_live
 from cli.live.state import LiveState
 from cli.signals import Interrupted, Interrupts
 from simulator.contract import Phase, Status
@@ -73,7 +73,7 @@ def test_who_has_the_token_reads(server: LiveServer) -> None:
     bearer = {"Authorization": f"Bearer {server.token}"}
     metrics = httpx.get(f"http://{server.address}/metrics", headers=bearer)
     assert metrics.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert "iot_benchmark_runs_total 0\n" in metrics.text
+    assert "iot_benchmark_runs_total 0.0\n" in metrics.text
     assert (
         httpx.get(f"http://localhost:{server.address.split(':')[1]}/no", headers=bearer).status_code
         == 404
@@ -170,7 +170,7 @@ def test_it_is_there_as_long_as_the_command(
     file.chmod(0o640)
     if not is_there:
         file.unlink()
-    with serve_live(LiveWish(prometheus_file=file), "insert", "x", Interrupts()):
+    with serve_live(LiveOptions(prometheus_file=file), "insert", "x", Interrupts()):
         url = httpx.URL(read_url(capsys.readouterr().err))
         (told,) = json.loads(file.read_text())
         assert told["targets"] == [f"127.0.0.1:{url.port}"]
@@ -188,7 +188,7 @@ def test_it_says_how_the_command_ended(capsys: pytest.CaptureFixture[str]) -> No
     seen: list[LiveState] = []
 
     def fail(error: BaseException) -> None:
-        with serve_live(LiveWish(), "insert", "x", Interrupts()):
+        with serve_live(LiveOptions(), "insert", "x", Interrupts()):
             live = find_live()
             assert live is not None
             seen.append(live)
@@ -211,7 +211,7 @@ def test_without_a_wish_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    wish = LiveWish(prometheus_file=tmp_path / "no" / "scrape.json")
+    wish = LiveOptions(prometheus_file=tmp_path / "no" / "scrape.json")
     with (
         pytest.raises(ConfigError, match="--prometheus: can't write"),
         serve_live(wish, "a", "x", Interrupts()),
@@ -230,5 +230,5 @@ def test_it_is_opened_in_a_browser(
         return True
 
     monkeypatch.setattr("webbrowser.open", show)
-    with serve_live(LiveWish(open_it=True), "insert", "x", Interrupts()):
+    with serve_live(LiveOptions(open_it=True), "insert", "x", Interrupts()):
         assert opened == [read_url(capsys.readouterr().err)]

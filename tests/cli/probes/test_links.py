@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from cli.probes.network import Link, LinkLook, find_link_share, read_links
+from cli.probes.network import Link, LinkSnapshot, find_link_share, read_links
 
 
-def looks(*steps: tuple[float, int, int], name: str = "eth0") -> list[LinkLook]:
+def snapshots(*steps: tuple[float, int, int], name: str = "eth0") -> list[LinkSnapshot]:
     """At these instants so many bytes had come and gone by a link of 8 kbit/s."""
-    return [LinkLook(at, {name: Link(8000.0, came, gone)}) for at, came, gone in steps]
+    return [LinkSnapshot(at, {name: Link(8000.0, came, gone)}) for at, came, gone in steps]
 
 
-STEADY = looks(*((float(n), 100 * n, 900 * n) for n in range(11)))
+STEADY = snapshots(*((float(n), 100 * n, 900 * n) for n in range(11)))
 
 
 def test_the_busier_direction_of_the_busiest_link_counts() -> None:
     assert find_link_share(STEADY, 2.5, 8.5) == pytest.approx(0.9)
-    slow = [LinkLook(one.at, {**one.links, "b": Link(80.0, 0, int(one.at))}) for one in STEADY]
+    slow = [LinkSnapshot(one.at, {**one.links, "b": Link(80.0, 0, int(one.at))}) for one in STEADY]
     assert find_link_share(slow, 2.5, 8.5) == pytest.approx(0.9)
-    slower = [LinkLook(one.at, {**one.links, "b": Link(8.0, int(one.at), 0)}) for one in STEADY]
+    slower = [LinkSnapshot(one.at, {**one.links, "b": Link(8.0, int(one.at), 0)}) for one in STEADY]
     assert find_link_share(slower, 2.5, 8.5) == pytest.approx(1.0)
 
 
 def test_only_the_window_counts() -> None:
-    idle = looks((0, 0, 0), (10, 0, 0), (12, 2000, 0), (20, 2000, 0))
+    idle = snapshots((0, 0, 0), (10, 0, 0), (12, 2000, 0), (20, 2000, 0))
     assert find_link_share(idle, 10, 12) == pytest.approx(1.0)
     assert find_link_share(idle, 12, 20) == 0.0
 
@@ -32,9 +32,9 @@ def test_only_the_window_counts() -> None:
 def test_what_is_not_known_is_not_told() -> None:
     assert find_link_share([], 0, 1) is None
     assert find_link_share(STEADY[:3], 0, 10) is None
-    assert find_link_share([LinkLook(float(n), {}) for n in range(11)], 0, 10) is None
+    assert find_link_share([LinkSnapshot(float(n), {}) for n in range(11)], 0, 10) is None
     # It came during the run, and has counted before.
-    new = [LinkLook(0.0, {}), *looks((1.0, 10**9, 10**9), (2.0, 10**9, 10**9))]
+    new = [LinkSnapshot(0.0, {}), *snapshots((1.0, 10**9, 10**9), (2.0, 10**9, 10**9))]
     assert find_link_share(new, 0, 2) == 0.0
 
 

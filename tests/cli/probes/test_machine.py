@@ -17,7 +17,7 @@ import pytest
 from cli.probes import machine as machine_module
 from cli.probes.background import read_families
 from cli.probes.database import Counters, Use
-from cli.probes.machine import NeighbourWatch, take_snapshot
+from cli.probes.machine import BackgroundLoadSampler, take_snapshot
 from simulator.contract import Carried, Machine, Report
 
 from ...e2e.tool import eventually
@@ -62,7 +62,7 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
         port = stack.enter_context(busy_orphan(tmp_path / "busy-server"))
         stack.enter_context(busy_orphan(tmp_path / "busy-bee"))
         own = stack.enter_context(connected(("127.0.0.1", port)))
-        watch = NeighbourWatch([], lambda: [own])
+        watch = BackgroundLoadSampler([], lambda: [own])
         began = datetime.now(UTC)
         watch.start()
         eventually(lambda: len(watch._uses) >= 4, "looks at the database's processes")
@@ -88,7 +88,7 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
 
 def test_what_a_server_used_until_it_ended_is_told() -> None:
     """As of one whose disk was full: there is nobody to be found at the end of the run."""
-    watch = NeighbourWatch([], list)
+    watch = BackgroundLoadSampler([], list)
     watch._uses = [
         Use(
             100.0 + second,

@@ -19,7 +19,7 @@ from cli.errors import ConfigError
 from cli.render import drawing
 from cli.render.bars import MOST_BARS, draw_answer
 from cli.render.drawing import embed, make_standalone_svg, to_png, to_svg
-from cli.render.figure import Figure, Named
+from cli.render.figure import Figure, NamedResult
 from cli.render.figures import KINDS, add_title, draw_all
 from cli.render.narrow import NARROW_PX, draw_narrow
 from cli.render.notes import list_notes
@@ -50,8 +50,8 @@ from ..made import (
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def named(*results: Result) -> list[Named]:
-    return [Named(f"name {number}", result) for number, result in enumerate(results)]
+def named(*results: Result) -> list[NamedResult]:
+    return [NamedResult(f"name {number}", result) for number, result in enumerate(results)]
 
 
 def drawn(kind: str, *results: Result) -> Figure:
@@ -287,7 +287,9 @@ def test_latencies_of_readers_are_a_curve_for_each_query() -> None:
 
 def test_a_narrow_figure_has_all_of_it_in_less_width() -> None:
     name = "timescaledb-kubernetes batch=10000 copy_format=binary"
-    answer = draw_answer([Named(f"{name} {n}", inserts({4: [9e6, 9.1e6 + n]})) for n in range(3)])
+    answer = draw_answer(
+        [NamedResult(f"{name} {n}", inserts({4: [9e6, 9.1e6 + n]})) for n in range(3)]
+    )
     assert answer is not None
     heat = drawn("tuning", TUNED)
     for figure in (answer, heat, *(drawn(kind, *of) for kind, of in OF_EACH_KIND.items())):
@@ -301,7 +303,7 @@ def test_a_narrow_figure_has_all_of_it_in_less_width() -> None:
 
 def test_a_narrow_figure_breaks_no_word_of_a_name() -> None:
     names = ("alpha copy_format=binary", "beta")
-    figure = draw_answer([Named(name, inserts({4: [100.0]})) for name in names])
+    figure = draw_answer([NamedResult(name, inserts({4: [100.0]})) for name in names])
     assert figure is not None
     assert "copy_format=binary<" in draw_narrow(figure.spec)
 
@@ -309,7 +311,7 @@ def test_a_narrow_figure_breaks_no_word_of_a_name() -> None:
 @pytest.mark.parametrize("kind", ["time", "latency", "query-latency"])
 def test_a_narrow_figure_cuts_no_name_in_its_legend(kind: str) -> None:
     label = "timescaledb-kubernetes batch=10000 copy_format=binary"
-    results = (Named(f"{label} {n}", one) for n, one in enumerate(OF_EACH_KIND[kind]))
+    results = (NamedResult(f"{label} {n}", one) for n, one in enumerate(OF_EACH_KIND[kind]))
     figure = KINDS[kind](list(results))
     assert figure is not None
     narrow = draw_narrow(figure.spec)
@@ -368,7 +370,7 @@ def test_the_answer_fits_a_screen() -> None:
 def test_a_bars_label_is_beside_it_in_as_many_lines_as_it_takes() -> None:
     names = ("short", "a name of many words " * 4, "another")
     figure = draw_answer(
-        [Named(name, inserts({1: [9.0 - place]})) for place, name in enumerate(names)]
+        [NamedResult(name, inserts({1: [9.0 - place]})) for place, name in enumerate(names)]
     )
     assert figure is not None
     root = ET.fromstring(to_svg(figure.spec))
@@ -588,7 +590,7 @@ def test_many_series_stay_different() -> None:
 
 def test_names_are_escaped() -> None:
     result = inserts({1: [5.0]}, '<script>alert("x")</script>&')
-    figure = KINDS["workers"]([Named(result.target, result), *named(OTHER)])
+    figure = KINDS["workers"]([NamedResult(result.target, result), *named(OTHER)])
     assert figure is not None
     svg = make_standalone_svg(add_title(figure, "<b>&"), "auto")
     assert "<script" not in svg

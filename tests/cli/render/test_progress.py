@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.live.serving import LiveWish, find_live, serve_live
+from cli.live.serving import LiveOptions, find_live, serve_live
 from cli.output import Block, note
 from cli.render.forecast import Forecast, seconds_left
 from cli.render.progress import PlainDisplay, TerminalDisplay, draw_bar, lay_out, make_display
@@ -119,10 +119,10 @@ def test_a_database_from_which_nothing_comes_back_is_told_at_once(
 
 
 def test_a_live_page_is_told_what_the_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with serve_live(LiveWish(), "insert", "somewhere", Interrupts()):
+    with serve_live(LiveOptions(), "insert", "somewhere", Interrupts()):
         live = find_live()
         assert live is not None
-        display = PlainDisplay([Load(duration_s=9)])
+        display = PlainDisplay([Load(duration_s=9)], live)
         display.begin("run 1 of 1")
         display.update(status(Phase.RUN, group(done=7, total=None), elapsed_s=4.0, duration_s=9))
         run = live.tell()["run"]

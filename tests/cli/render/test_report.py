@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.render.figure import Named
+from cli.render.figure import NamedResult
 from cli.render.figures import KINDS
 from cli.render.report import choose_drawn, make_report, mark_struck
 from cli.render.stored import describe_result
-from cli.render.verdict import MOST_SENTENCES, describe_hardware, give_verdict
+from cli.render.verdict import MOST_SENTENCES, describe_hardware, judge_results
 from cli.results.model import Result
-from simulator.contract import Resources, Undone
+from simulator.contract import Resources, SkippedFault
 
 from ..made import (
     asked_by_the_clock,
@@ -121,12 +121,14 @@ def test_it_begins_with_the_answer_and_the_machines() -> None:
 
 
 def test_the_answer_of_many_is_short() -> None:
-    many = [Named(f"name {n}", inserts({1: [2.0**n, 2.0**n]}, f"db{n}")) for n in range(30)]
-    verdict = give_verdict(many)
+    many = [NamedResult(f"name {n}", inserts({1: [2.0**n, 2.0**n]}, f"db{n}")) for n in range(30)]
+    verdict = judge_results(many)
     assert len(verdict) == MOST_SENTENCES
     assert verdict[-1].startswith("25 more sentences")
     asked = queries({name: [place + 1.0] for place, name in enumerate("abcd")})
-    assert give_verdict([Named("x", asked)]) == ["On average queries took 1 s (a) to 4 s (d)."]
+    assert judge_results([NamedResult("x", asked)]) == [
+        "On average queries took 1 s (a) to 4 s (d)."
+    ]
 
 
 def test_machines_are_told_once_with_who_ran_there() -> None:
@@ -135,7 +137,9 @@ def test_machines_are_told_once_with_who_ran_there() -> None:
     near, far = inserts({1: [1.0]}), inserts({1: [1.0]}, environment={**other, "kubernetes": nodes})
     near.insert_runs[0].resources = Resources(cpu_s=1.0, cpus=2.0)
     far.insert_runs[0].resources = Resources(cpu_s=1.0, cpus=6.0, nodes=["a", "b"])
-    assert describe_hardware([Named("near", near), Named("again", near), Named("far", far)]) == [
+    assert describe_hardware(
+        [NamedResult("near", near), NamedResult("again", near), NamedResult("far", far)]
+    ) == [
         "Load from: Some CPU, 2 CPUs, 4.0 GB of memory (near, again)",
         "Database (PostgreSQL 18.4): 2 CPUs, on the same machine as the load (near, again)",
         "Load from: Other CPU, 8 CPUs, 4 of them usable (far)",
@@ -149,8 +153,8 @@ def test_label_and_tags_are_shown() -> None:
 
 
 def test_of_many_results_the_fastest_are_drawn() -> None:
-    many = [Named(str(n), inserts({1: [n + 1.0]})) for n in range(20)]
-    asked = [Named(f"q{n}", queries({"count": [0.5]})) for n in range(2)]
+    many = [NamedResult(str(n), inserts({1: [n + 1.0]})) for n in range(20)]
+    asked = [NamedResult(f"q{n}", queries({"count": [0.5]})) for n in range(2)]
     shown, told = choose_drawn([*many, *asked])
     assert [one.name for one in shown] == [*map(str, range(8, 20)), "q0", "q1"]
     assert told == "Drawn are of 20 inserts the fastest 12; all are in the tables."
@@ -173,7 +177,7 @@ def test_what_was_done_to_the_database_is_told() -> None:
 
 def test_what_was_not_done_to_the_database_is_told() -> None:
     result = disturbed((10.0, 5.0))
-    late = Undone(due_s=60.0, action="60s kill-server", reason="the run was over before")
+    late = SkippedFault(due_s=60.0, action="60s kill-server", reason="the run was over before")
     result.insert_runs[0].undone = [late]
     assert "'60s kill-server' was not done: the run was over before" in Page(report(result)).text
     shown = describe_result(stored(result), terminal=False)

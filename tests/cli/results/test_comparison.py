@@ -6,7 +6,7 @@ import pytest
 
 from cli.errors import ConfigError
 from cli.results.comparison import (
-    Compared,
+    MetricComparison,
     check_comparable,
     collect_samples,
     compare,
@@ -26,7 +26,7 @@ SLOW = [100.0, 101.0, 99.0]
 FAST = [110.0, 112.0, 111.0]
 
 
-def one(results: list[Result]) -> Compared:
+def one(results: list[Result]) -> MetricComparison:
     (only,) = compare(results)
     return only
 

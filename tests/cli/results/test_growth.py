@@ -6,7 +6,7 @@ import pytest
 
 from cli.render.database import tabulate_storage
 from cli.results.caveats import Caveat, Kind
-from cli.results.growth import Weight, weigh_runs, weigh_together
+from cli.results.growth import EventSize, list_event_sizes, weigh_together
 from cli.results.rules import find_unknown_sizes
 from simulator.contract import Allocation, InsertRun, Level, Storage
 
@@ -27,14 +27,14 @@ def run(
     events = (storage.events or 0) - fill_level if storage else 0
     return InsertRun(
         workers=1, run=number, fill_level=fill_level, events=events, valid=True, invalid_reasons=[],
-        storage=storage, storage_amid=amid,
+        storage=storage, storage_during=amid,
     )  # fmt: skip
 
 
 def test_an_event_takes_what_the_run_grew_by_since_its_middle() -> None:
     # A thousand bytes are there before the first event, so all bytes by all events would be 22.5.
-    [found] = weigh_runs([run(size(800, 18_000 + 10_000), size(400, 8_000 + 10_000))])
-    assert found == Weight(25.0)
+    [found] = list_event_sizes([run(size(800, 18_000 + 10_000), size(400, 8_000 + 10_000))])
+    assert found == EventSize(25.0)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_an_event_takes_what_the_run_grew_by_since_its_middle() -> None:
     ],
 )
 def test_levels_of_few_units_tell_nothing(lower: tuple[int, int], upper: tuple[int, int]) -> None:
-    [found] = weigh_runs([run(size(*upper), size(*lower))])
+    [found] = list_event_sizes([run(size(*upper), size(*lower))])
     assert found.bytes_per_event is None
     assert found.reason is not None
 
@@ -57,17 +57,19 @@ def test_preallocated_files_give_a_reason_and_how_many_events_it_takes() -> None
     ahead = Allocation(unit_bytes=16_000_000, cause="files grow by 16 MB")
     storage = Storage(total_bytes=168_000_000, events=71_100, allocation=ahead, event_bytes=32)
     runs = [run(storage, storage.model_copy(update={"events": 30_000}))]
-    [found] = weigh_runs(runs)
+    [found] = list_event_sizes(runs)
     # 20 units by the 32 bytes that an event's values have.
     reason = "not known below about 10,000,000 events: files grow by 16 MB"
-    assert found == Weight(reason=reason)
+    assert found == EventSize(reason=reason)
     assert list(find_unknown_sizes(runs)) == [Caveat(Kind.NOT_KNOWN, f"bytes per event: {reason}")]
 
 
 def test_what_the_database_counts_itself_goes_before_all_bytes() -> None:
     """Files that are allocated ahead of their events are left out, on both levels."""
     amid = size(None, 90_000, Level(size_bytes=20_000, events=1_000))
-    [found] = weigh_runs([run(size(3_000, 95_000, Level(size_bytes=40_000, events=2_000)), amid)])
+    [found] = list_event_sizes(
+        [run(size(3_000, 95_000, Level(size_bytes=40_000, events=2_000)), amid)]
+    )
     assert found.bytes_per_event == 20.0
 
 
@@ -79,7 +81,7 @@ def test_a_step_is_compared_with_the_end_of_the_one_before_it() -> None:
         run(size(3_000, 55_000), flushes, fill_level=2_000),
         run(size(4_000, 90_000), flushes, fill_level=1),
     ]
-    found = weigh_runs(steps)
+    found = list_event_sizes(steps)
     assert [one.bytes_per_event for one in found] == [None, 20.0, None, None]
     alone = "not known from one fill level: it would be flushed; --steps gives more levels"
     assert [one.reason for one in found] == [
@@ -95,13 +97,13 @@ def test_indexes_and_what_compaction_leaves_have_their_share() -> None:
     assert whole.storage is not None
     whole.storage.index_bytes = 20_000
     whole.storage_compacted = size(4_000, 60_000)
-    [found] = weigh_runs([whole])
-    assert found == Weight(20.0, index_bytes=5.0, compacted_bytes=15.0)
-    assert (found.lasting_bytes, weigh_together([whole])) == (15.0, Weight(15.0))
+    [found] = list_event_sizes([whole])
+    assert found == EventSize(20.0, index_bytes=5.0, compacted_bytes=15.0)
+    assert (found.lasting_bytes, weigh_together([whole])) == (15.0, EventSize(15.0))
 
 
 def test_one_level_tells_nothing_however_many_events_there_are() -> None:
-    [found] = weigh_runs([run(size(100_000, 2_500_000))])
+    [found] = list_event_sizes([run(size(100_000, 2_500_000))])
     assert found.reason is not None
     assert found.reason.startswith(
         "not known from one fill level: no size was taken during the run"
@@ -111,8 +113,8 @@ def test_one_level_tells_nothing_however_many_events_there_are() -> None:
 def test_runs_of_one_kind_tell_it_together_where_none_does_alone() -> None:
     """As of a database that must be flushed: each run has a single level."""
     runs = [run(size(1_000, 40_000)), run(size(3_000, 80_000), number=2)]
-    assert [one.bytes_per_event for one in weigh_runs(runs)] == [None, None]
-    assert weigh_together(runs) == Weight(20.0)
+    assert [one.bytes_per_event for one in list_event_sizes(runs)] == [None, None]
+    assert weigh_together(runs) == EventSize(20.0)
     # Data of others may have come or gone between them.
     others = [run(size(1_000, 40_000, shared=True)), run(size(3_000, 80_000, shared=True))]
     assert weigh_together(others).bytes_per_event is None
@@ -121,4 +123,4 @@ def test_runs_of_one_kind_tell_it_together_where_none_does_alone() -> None:
 
 def test_a_size_that_is_not_told_has_a_reason_of_its_own() -> None:
     runs = [run(None), run(Storage(reason="nobody knows")), run(size(None, None))]
-    assert weigh_runs(runs) == [Weight()] * 3
+    assert list_event_sizes(runs) == [EventSize()] * 3

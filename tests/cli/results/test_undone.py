@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from cli.results.caveats import Caveat, Kind
-from cli.results.faults import find_undone
+from cli.results.faults import find_skipped_faults
 from cli.results.model import Baseline, Result
 from cli.results.place import Place
 from cli.results.verdicts import list_kinds, summarize_doubts
-from simulator.contract import Mark, ReadRun, Undone
+from simulator.contract import Mark, ReadRun, SkippedFault
 
 from ..made import inserts
 
-LATE = Undone(due_s=60.0, action="60s kill-server", reason="the run was over before")
+LATE = SkippedFault(due_s=60.0, action="60s kill-server", reason="the run was over before")
 FAILED = Mark(at_s=10.2, ended_s=11.0, action="10s run upgrade", ok=False, said="no such release")
 
 
@@ -22,7 +22,7 @@ def of_two_runs() -> Result:
 def test_what_was_done_is_no_caveat() -> None:
     result = of_two_runs()
     result.insert_runs[0].marks = [FAILED.model_copy(update={"ok": True, "said": None})]
-    assert list(find_undone(result)) == []
+    assert list(find_skipped_faults(result)) == []
 
 
 def test_in_one_run_it_is_told_with_the_run() -> None:
@@ -30,14 +30,14 @@ def test_in_one_run_it_is_told_with_the_run() -> None:
     result.insert_runs[1].undone = [LATE]
     text = "'60s kill-server' was not done in 1 of 2 runs: the run was over before"
     place = Place(workers=2, run=2)
-    assert list(find_undone(result)) == [Caveat(Kind.DISTURBANCE, text, place)]
+    assert list(find_skipped_faults(result)) == [Caveat(Kind.DISTURBANCE, text, place)]
 
 
 def test_in_several_runs_it_is_told_once() -> None:
     result = of_two_runs()
     for run in result.insert_runs:
         run.marks, run.undone = [FAILED], [LATE]
-    assert [(one.text, one.where) for one in find_undone(result)] == [
+    assert [(one.text, one.where) for one in find_skipped_faults(result)] == [
         ("'10s run upgrade' failed in 2 of 2 runs: no such release", None),
         ("'60s kill-server' was not done in 2 of 2 runs: the run was over before", None),
     ]
@@ -47,7 +47,7 @@ def test_of_readers_alone() -> None:
     result = of_two_runs()
     read = ReadRun(workers=3, run=1, valid=True, invalid_reasons=[], undone=[LATE])
     result.baseline = Baseline(reads=[read])
-    (found,) = find_undone(result)
+    (found,) = find_skipped_faults(result)
     assert str(found.where) == "3 readers alone, run 1"
 
 

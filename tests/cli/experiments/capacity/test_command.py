@@ -8,7 +8,7 @@ import click
 import pytest
 
 from cli.errors import CliError
-from cli.experiments.capacity.state import Quest
+from cli.experiments.capacity.state import CapacityRequest
 from cli.main import commands
 from cli.signals import Interrupts
 from simulator.contract import Arrivals, Load, Role
@@ -39,7 +39,7 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def test_the_options_are_the_quest(caught: list[Quest]) -> None:
+def test_the_options_are_the_quest(caught: list[CapacityRequest]) -> None:
     call("capacity", "--limit p99=100ms --limit error_share=1%")
     call(
         "capacity",

@@ -15,11 +15,11 @@ from cli.errors import RunFailed
 from cli.executors.base import Executor, Series, Watch
 from cli.experiments.capacity.answer import find_answer
 from cli.experiments.capacity.limits import parse_limit
-from cli.experiments.capacity.state import Course, Quest
+from cli.experiments.capacity.state import CapacityRequest, SearchState
 from cli.experiments.capacity.steps import derive_seed, find_capacity
-from cli.experiments.context import Running
-from cli.experiments.session import Request
-from cli.faults.injector import Disturber
+from cli.experiments.context import RunContext
+from cli.experiments.session import CommonOptions
+from cli.faults.injector import FaultInjector
 from cli.render.progress import PlainDisplay
 from cli.results.store import ResultFolder
 from cli.signals import Interrupts
@@ -89,26 +89,26 @@ class _Series(Series):
         )  # fmt: skip
 
 
-def search(database: SimulatedDatabase, course: Course, place: Path) -> None:
-    request = Request("x", Path("c.yaml"), [], None, 0.0, place, None)
+def search(database: SimulatedDatabase, state: SearchState, place: Path) -> None:
+    request = CommonOptions("x", Path("c.yaml"), [], None, 0.0, place, None)
     target = Target("x", "postgres", ExecutorName.LOCAL, {})
     folder = ResultFolder(place, datetime.now(UTC), "capacity", "x")
-    disturb = partial(Disturber, [], {}, Interrupts())
-    running = Running(target, database, folder, {}, "now", request, disturb, False, "capacity")
-    find_capacity(course, running, PlainDisplay(course.quest.loads))
+    disturb = partial(FaultInjector, [], {}, Interrupts())
+    running = RunContext(target, database, folder, {}, "now", request, disturb, False, "capacity")
+    find_capacity(state, running, PlainDisplay(state.wanted.loads))
 
 
-def make_course(readers: Load | None = None) -> Course:
+def make_course(readers: Load | None = None) -> SearchState:
     data = DataSet(seed=7, prefill=500)
-    return Course(Quest(WRITERS, data, [parse_limit("p99=100ms")], readers))
+    return SearchState(CapacityRequest(WRITERS, data, [parse_limit("p99=100ms")], readers))
 
 
 def test_all_steps_are_alike_but_for_rate_and_seed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     readers = Load(role=Role.READ, rate_per_s=5, duration_s=30.0, warm_up_s=6.0)
-    course, database = make_course(readers=readers), SimulatedDatabase()
-    search(database, course, tmp_path)
+    state, database = make_course(readers=readers), SimulatedDatabase()
+    search(database, state, tmp_path)
     first, *others = database.asked
     loads = [group.load for group in first.groups]
     assert [load.duration_s for load in loads] == [10.0, 10.0]
@@ -121,13 +121,13 @@ def test_all_steps_are_alike_but_for_rate_and_seed(
         writers, asking = (group.load for group in one.groups)
         assert writers == WRITERS.model_copy(update={"rate_per_s": writers.rate_per_s})
         assert asking == readers
-    answer = find_answer(course)
+    answer = find_answer(state)
     assert answer.sure
     assert answer.events_per_s is not None
     assert answer.events_per_s <= 5000 < (answer.above_per_s or 0)
-    assert [run.run for run in course.runs] == list(range(1, len(database.asked) + 1))
-    assert [read.run for read in course.reads] == [run.run for run in course.runs]
-    assert [step.run for step in answer.steps] == [run.run for run in course.runs]
+    assert [run.run for run in state.runs] == list(range(1, len(database.asked) + 1))
+    assert [read.run for read in state.reads] == [run.run for run in state.runs]
+    assert [step.run for step in answer.steps] == [run.run for run in state.runs]
     assert [step.seed for step in answer.steps[1:]] == [one.data.seed for one in others]
     told = capsys.readouterr().err.splitlines()
     assert told[0] == "closed loop: 10,000 inserts/s"
@@ -149,21 +149,21 @@ def test_each_search_begins_with_a_seed_of_its_own() -> None:
 
 def test_steps_with_too_few_requests_are_refused_with_the_remedy(tmp_path: Path) -> None:
     """10,000 events/s in batches of 5,000 are 34 requests in the 24 s of the first step."""
-    course = Course(Quest(WRITERS.model_copy(update={"batch": 5_000}), DataSet()))
+    state = SearchState(CapacityRequest(WRITERS.model_copy(update={"batch": 5_000}), DataSet()))
     database = SimulatedDatabase()
     with pytest.raises(RunFailed) as refused:
-        search(database, course, tmp_path)
+        search(database, state, tmp_path)
     said = str(refused.value)
     assert "at 7,000 events/s, the first rate to try, a step measures 34 requests in 24 s" in said
     assert "Give --step-duration 233s or longer, a smaller --batch (now 5,000), or more" in said
     assert len(database.asked) == 1
-    assert not course.tried
+    assert not state.tried
 
 
 def test_a_rate_that_breaks_the_database_does_not_hold(tmp_path: Path) -> None:
-    course = make_course()
-    search(SimulatedDatabase(capacity=5_000, breaks_at=6_900), course, tmp_path)
-    answer = find_answer(course)
+    state = make_course()
+    search(SimulatedDatabase(capacity=5_000, breaks_at=6_900), state, tmp_path)
+    answer = find_answer(state)
     assert answer.sure
     assert (answer.events_per_s or 0) <= 5_000
     broken = answer.steps[1]
@@ -172,11 +172,11 @@ def test_a_rate_that_breaks_the_database_does_not_hold(tmp_path: Path) -> None:
 
 
 def test_two_failures_in_a_row_end_the_search_and_what_was_measured_is_kept(tmp_path: Path) -> None:
-    course = make_course()
+    state = make_course()
     with pytest.raises(RunFailed, match="closed the connection"):
-        search(SimulatedDatabase(breaks_at=0), course, tmp_path)
-    assert [run.valid for run in course.runs] == [True, False, False]
-    answer = find_answer(course)
+        search(SimulatedDatabase(breaks_at=0), state, tmp_path)
+    assert [run.valid for run in state.runs] == [True, False, False]
+    answer = find_answer(state)
     assert (answer.sure, answer.events_per_s, answer.above_per_s) == (False, None, 3_500)
 
 
@@ -200,8 +200,8 @@ def test_a_closed_loop_without_a_rate_says_why(tmp_path: Path) -> None:
             report.insert.invalid_reasons = ["all was lost"]
             return report
 
-    course = make_course()
+    state = make_course()
     with pytest.raises(RunFailed, match="gave no rate to go by: all was lost"):
-        search(Empty(), course, tmp_path)
-    assert len(course.runs) == 1
-    assert find_answer(course).unsure_because == "no rate was tried"
+        search(Empty(), state, tmp_path)
+    assert len(state.runs) == 1
+    assert find_answer(state).unsure_because == "no rate was tried"

@@ -12,7 +12,7 @@ from cli.experiments.capacity.search import (
     HIGHEST_SHARE,
     Goal,
     Interval,
-    Tried,
+    RateTrial,
     choose_next,
     find_contradicting,
     find_interval,
@@ -24,11 +24,11 @@ Database = Callable[[float, int], bool]
 """(rate, number of the step) -> whether it holds."""
 
 
-def search(database: Database, goal: Goal) -> tuple[list[Tried], Interval]:
+def search(database: Database, goal: Goal) -> tuple[list[RateTrial], Interval]:
     """Until there is no next step."""
-    tried: list[Tried] = []
+    tried: list[RateTrial] = []
     while (rate := choose_next(goal, tried)) is not None:
-        tried.append(Tried(rate, database(rate, len(tried))))
+        tried.append(RateTrial(rate, database(rate, len(tried))))
         assert len(tried) <= goal.max_steps
     return tried, find_interval(goal, tried)
 
@@ -129,7 +129,7 @@ def test_too_few_steps_are_said_to_be_too_few() -> None:
 
 def test_while_verdicts_differ_the_interval_leaves_their_rate_out() -> None:
     verdicts = [(50_000, True), (60_000, False), (55_000, True), (57_000, True), (57_000, False)]
-    tried = [Tried(*one) for one in verdicts]
+    tried = [RateTrial(*one) for one in verdicts]
     found = find_interval(GOAL, tried)
     assert (found.low, found.high, found.sure) == (55_000, 60_000, False)
     assert choose_next(GOAL, tried) == 57_000
