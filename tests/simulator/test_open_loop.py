@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -243,18 +244,23 @@ def test_a_connection_that_blocks_is_not_the_clients_own_delay(failures: int, bl
 
 
 def test_a_client_that_is_late_for_its_own_reasons_says_so() -> None:
-    """Making a request's payload takes it longer than there is from one to the next."""
+    """The payloads of the second chunk are ready 0.05 s after all of the first have been sent."""
+    all_sent = threading.Event()
 
     class Slow(NumberEncoder):
         def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-            return [self._slowly(payload) for payload in super().encode(block, batch)]
+            if block.first:
+                all_sent.wait()
+                time.sleep(0.05)
+            return super().encode(block, batch)
 
-        def _slowly(self, payload: Payload) -> Payload:
-            if payload.data[0] >= 512:
-                time.sleep(0.0001)
-            return payload
+    class Telling(Notebook):
+        def _take(self, numbers: list[int]) -> int:
+            if numbers == [511]:
+                all_sent.set()
+            return super()._take(numbers)
 
-    writer = Notebook(4)
+    writer = Telling(4)
     writer.encoder = Slow()
     # A chunk has 512 events; ten of the next one are late.
     done = offer(writer, Due(*[0.0] * 522))
