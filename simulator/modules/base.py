@@ -24,6 +24,7 @@ from ..errors import OptionError, did_you_mean
 from ..workloads.queries import BoundQuery, bind
 from ..workloads.queries import Query as Description
 from ..workloads.schema import Schema
+from ..workloads.tags import Tags
 from .capabilities import (
     Capabilities,
     OfficialClient,
@@ -95,7 +96,7 @@ class Job:
 
     @property
     def stamps_arrivals(self) -> bool:
-        """Whether the kernel is to say when answers arrive (`shared.arrival`)."""
+        """Whether the kernel is to say when answers arrive (`modules/arrival.py`)."""
         return self.load.rate_per_s is not None
 
     @property
@@ -110,6 +111,11 @@ class Job:
         """All tables that any run may have left."""
         numbered = [f"{self.schema.table}{number}" for number in range(TABLE_COUNT)]
         return [*numbered, self.schema.table]
+
+    @property
+    def tags_tables(self) -> list[str]:
+        """The table of the tags, if they have one of their own."""
+        return [self.schema.tags_table] if self.schema.tags is Tags.TABLE else []
 
 
 @dataclass(frozen=True)

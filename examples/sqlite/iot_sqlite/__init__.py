@@ -21,14 +21,14 @@ from simulator.conditions import Condition
 from simulator.contract import PrimaryKey
 from simulator.encoding.columns import KEY_COLUMN, bounds, with_client_key
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules._base.errors import missing_table, nothing_to_query, stored_by_earlier_run
+from simulator.modules._base.connected import TableModule
+from simulator.modules._base.errors import missing_table, stored_by_earlier_run
 from simulator.modules._base.sql_queries import compile_query, quote_name
 from simulator.modules._base.tables import deal_rows
 from simulator.modules.base import (
     Capabilities,
     Encoding,
     Job,
-    Module,
     Query,
     Support,
     claim_queries,
@@ -141,6 +141,10 @@ class Connection:
         with _translate(self._job):
             return self.database.execute(statement).fetchall()
 
+    def close(self) -> None:
+        """Close the file."""
+        self.database.close()
+
 
 class SqliteWriter(Writer):
     """One worker's connection."""
@@ -156,7 +160,7 @@ class SqliteWriter(Writer):
 
     def close(self) -> None:
         if self._connection is not None:
-            self._connection.database.close()
+            self._connection.close()
             self._connection = None
 
     def send(self, payload: Payload) -> int:
@@ -176,7 +180,7 @@ class SqliteWriter(Writer):
         return False
 
 
-class Sqlite(Module[SqliteOptions, Options]):
+class Sqlite(TableModule[SqliteOptions, Options, Connection]):
     """A file that all workers of one machine share."""
 
     name = "sqlite"
@@ -200,10 +204,6 @@ class Sqlite(Module[SqliteOptions, Options]):
     )
     ENCODINGS = (Encoding("batch", {}), Encoding("single", {}, batched=False))
 
-    def __init__(self, options: SqliteOptions, job: Job) -> None:
-        super().__init__(options, job)
-        self._connection: Connection | None = None
-
     @classmethod
     def encoder(cls, options: Options, job: Job, batch: int) -> SqliteEncoder:
         return SqliteEncoder(job)
@@ -211,47 +211,33 @@ class Sqlite(Module[SqliteOptions, Options]):
     def writer(self, batch: int, prefill: bool = False) -> SqliteWriter:
         return SqliteWriter(self.encoder(self.options, self.job, batch), self.options, self.job)
 
-    def open(self) -> None:
-        self._connection = Connection(self.options, self.job)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.database.close()
-            self._connection = None
-
-    def _rows(self, statement: str) -> list[tuple[Any, ...]]:
-        assert self._connection is not None
-        return self._connection.rows(statement)
+    def connect(self) -> Connection:
+        return Connection(self.options, self.job)
 
     def prepare(self) -> None:
         if self.job.clean:
             for table in self.job.all_table_names:
-                self._rows(f"DROP TABLE IF EXISTS {quote_name(table)}")
+                self.connection.rows(f"DROP TABLE IF EXISTS {quote_name(table)}")
         columns = ", ".join(
             f"{quote_name(column.name)} {COLUMN_TYPES[column.type]}"
             for column in self.job.schema.columns
         )
         key = KEYS[self.job.load.primary_key]
         for table in self.job.table_names:
-            self._rows(f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({key}{columns})")
+            self.connection.rows(f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({key}{columns})")
 
-    def prepare_queries(self) -> None:
-        table = self.job.schema.table
-        if not self._rows(f"SELECT 1 FROM sqlite_master WHERE name = '{table}'"):
-            raise nothing_to_query(table, self.job)
+    def read_columns(self, table: str) -> dict[str, str]:
+        return dict(self.connection.rows(f"SELECT name, type FROM pragma_table_info('{table}')"))
 
-    def count(self) -> int:
-        counts = [
-            self._rows(f"SELECT count(*) FROM {quote_name(table)}")
-            for table in self.job.table_names
-        ]
-        return sum(int(rows[0][0]) for rows in counts)
+    def count_rows(self, table: str) -> int:
+        return int(self.connection.rows(f"SELECT count(*) FROM {quote_name(table)}")[0][0])
 
     def compile(self, bound: BoundQuery) -> Query:
-        return partial(self._rows, compile_query(bound, self.job.schema, SqliteDialect()))
+        return partial(self.connection.rows, compile_query(bound, self.job.schema, SqliteDialect()))
 
     def server_info(self) -> dict[str, Any]:
         settings = {
-            name: self._rows(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous")
+            name: self.connection.rows(f"PRAGMA {name}")[0][0]
+            for name in ("journal_mode", "synchronous")
         }
         return {"version": f"SQLite {sqlite3.sqlite_version}", "settings": settings}

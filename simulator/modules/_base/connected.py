@@ -1,11 +1,13 @@
-"""What modules that ask by a single connection have in common."""
+"""What modules have in common that ask by a single connection, and whose events are rows of tables."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from ..base import EncodingT, Module, OptionsT
+from .errors import QUERY_REMEDY, made_otherwise, nothing_to_query
 
 
 class Closable(Protocol):
@@ -42,3 +44,55 @@ class ConnectedModule(Module[OptionsT, EncodingT], Generic[OptionsT, EncodingT, 
             self.open()
         assert self._connection is not None
         return self._connection
+
+
+class CountingModule(ConnectedModule[OptionsT, EncodingT, ConnectionT]):
+    """One that counts table by table."""
+
+    @abstractmethod
+    def count_rows(self, table: str) -> int:
+        """All that a reader would find now."""
+
+    def count(self) -> int:
+        return sum(map(self.count_rows, self.job.table_names))
+
+    def count_devices(self) -> int | None:
+        counts = [self.count_rows(table) for table in self.job.tags_tables]
+        return counts[0] if counts else None
+
+
+class TableModule(CountingModule[OptionsT, EncodingT, ConnectionT]):
+    """One whose tables have columns, with types."""
+
+    @abstractmethod
+    def read_columns(self, table: str) -> Mapping[str, str]:
+        """A table's columns and their types as the server names them; none if there is no such table."""
+
+    def expect_columns(self, table: str) -> Mapping[str, str | None]:
+        """The columns that the run's rows need, and their types; None: any."""
+        schema = self.job.schema
+        columns = schema.tags_row if table in self.job.tags_tables else schema.row
+        return {column.name: None for column in columns}
+
+    def fits(self, found: str, expected: str) -> bool:
+        """Whether a column of the first type is one of the second."""
+        return found == expected
+
+    def check_columns(self, tables: Sequence[str], remedy: str) -> None:
+        """SimulatorError if one of these, or that of the tags, is there and has other columns than are needed
+        now; `remedy`: see `made_otherwise`."""
+        for table in [*tables, *self.job.tags_tables]:
+            # One that the user may not use has none, either; whoever asks for it is told.
+            if not (found := self.read_columns(table)):
+                continue
+            for name, kind in self.expect_columns(table).items():
+                if name not in found:
+                    raise made_otherwise(table, f"it has no column {name}", remedy)
+                if kind is not None and not self.fits(found[name], kind):
+                    raise made_otherwise(table, f"{name} is {found[name]} and not {kind}", remedy)
+
+    def prepare_queries(self) -> None:
+        for table in (self.job.schema.table, *self.job.tags_tables):
+            if not self.read_columns(table):
+                raise nothing_to_query(table, self.job)
+        self.check_columns([self.job.schema.table], QUERY_REMEDY)

@@ -45,8 +45,8 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...workloads.queries import BoundQuery, Function
 from ...workloads.schema import ColumnType
-from ...workloads.tags import ID, Tags
-from .._base.connected import ConnectedModule
+from ...workloads.tags import ID
+from .._base.connected import CountingModule
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..indexes import IndexedModule
@@ -71,7 +71,7 @@ _JSON_TYPES = {
 
 
 class Arangodb(
-    ConnectedModule[ArangoOptions, EncodingOptions, "Connection"],
+    CountingModule[ArangoOptions, EncodingOptions, "Connection"],
     IndexedModule[ArangoOptions, EncodingOptions],
 ):
     """ArangoDB's document store."""
@@ -161,16 +161,11 @@ class Arangodb(
         for table in self.job.table_names:
             if not self._is_there(table):
                 connection.ask(partial(create, table))
-        for table in self._list_tags():
+        for table in self.job.tags_tables:
             if not self._is_there(table):
                 # Its keys are the ids.
                 connection.ask(partial(create, table, key_generator="traditional"))
         connection.http.expects_tables = True
-
-    def _list_tags(self) -> list[str]:
-        """The tags' collection, if there is to be one."""
-        schema = self.job.schema
-        return [schema.tags_table] if schema.tags is Tags.TABLE else []
 
     def _check_documents(self, tables: Iterable[str], remedy: str) -> None:
         """SimulatorError if the first document of a collection has none of what tells events apart now."""
@@ -189,7 +184,7 @@ class Arangodb(
 
     def prepare_queries(self) -> None:
         table = self.job.schema.table
-        for name in (table, *self._list_tags()):
+        for name in (table, *self.job.tags_tables):
             if not self._is_there(name):
                 raise nothing_to_query(name, self.job)
         self._check_documents([table], QUERY_REMEDY)
@@ -227,7 +222,7 @@ class Arangodb(
         return found
 
     def _tables(self) -> list[str]:
-        return [*self.job.table_names, *self._list_tags()]
+        return [*self.job.table_names, *self.job.tags_tables]
 
     def _indexes(self) -> dict[str, dict[str, list[str]]]:
         """Collection -> name -> fields of each index that `create_indices` gives it."""
@@ -239,7 +234,7 @@ class Arangodb(
             {"temp": values} if values else {}
         )
         wanted = dict.fromkeys(self.job.table_names, columns)
-        wanted |= {table: {"device": [device]} for table in self._list_tags()}
+        wanted |= {table: {"device": [device]} for table in self.job.tags_tables}
         return {
             table: {f"{table}_{name}": fields for name, fields in indexes.items()}
             for table, indexes in wanted.items()
@@ -258,14 +253,7 @@ class Arangodb(
                 self.options.sync,
             )
 
-    def count_devices(self) -> int | None:
-        counts = [self._count(table) for table in self._list_tags()]
-        return counts[0] if counts else None
-
-    def count(self) -> int:
-        return sum(map(self._count, self.job.table_names))
-
-    def _count(self, table: str) -> int:
+    def count_rows(self, table: str) -> int:
         found: Any = self.connection.ask(self._collection(table).count)
         return int(found)
 

@@ -56,9 +56,9 @@ from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError, one_line
 from ...workloads.queries import BoundQuery
 from ...workloads.schema import Column, ColumnType
-from ...workloads.tags import ID, Tags
-from .._base.connected import ConnectedModule
-from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
+from ...workloads.tags import ID
+from .._base.connected import TableModule
+from .._base.errors import INSERT_REMEDY
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
 from .encoding import MAPPING, CsvEncoder, InsertMode, encode_devices
@@ -89,7 +89,7 @@ def _define(columns: Iterable[Column]) -> str:
     return ", ".join(f"{quote_name(one.name)}: {_COLUMN_TYPES[one.type]}" for one in columns)
 
 
-class AzureDataExplorer(ConnectedModule[AdxOptions, EncodingOptions, "Connection"]):
+class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
     """A database of a Kusto cluster."""
 
     name = "azure_data_explorer"
@@ -153,11 +153,11 @@ class AzureDataExplorer(ConnectedModule[AdxOptions, EncodingOptions, "Connection
             for table in (*self.job.all_table_names, self.job.schema.tags_table):
                 ask(f".drop table {quote_name(table)} ifexists")
         else:
-            self._check_columns([*self.job.table_names, *self._list_tags()], INSERT_REMEDY)
+            self.check_columns(self.job.table_names, INSERT_REMEDY)
         for table in self.job.table_names:
             for command in self.table_commands(table):
                 ask(command)
-        if self._list_tags():
+        if self.job.tags_tables:
             ask(self.tags_command())
         if not self.options.batch:
             # Otherwise nodes that know the old table may refuse streamed data for up to five minutes.
@@ -192,34 +192,12 @@ class AzureDataExplorer(ConnectedModule[AdxOptions, EncodingOptions, "Connection
         schema = self.job.schema
         return f".create-merge table {quote_name(schema.tags_table)} ({_define(schema.tags_row)})"
 
-    def _list_tags(self) -> list[str]:
-        """The tags' table, if there is to be one."""
-        schema = self.job.schema
-        return [schema.tags_table] if schema.tags is Tags.TABLE else []
-
-    def _list_tables(self) -> set[str]:
-        """All that there are in the database."""
-        return {row[0] for row in self.connection.ask(".show tables")}
-
-    def _check_columns(self, tables: Sequence[str], remedy: str) -> None:
-        """SimulatorError if a table that is there lacks a column that its rows have now."""
-        schema, there = self.job.schema, self._list_tables()
-        for table in tables:
-            if table not in there:
-                continue
-            [row] = self.connection.ask(f".show table {quote_name(table)} cslschema")
-            names = {part.partition(":")[0].strip("[]'\"") for part in str(row[1]).split(",")}
-            columns = schema.tags_row if table == schema.tags_table else schema.row
-            lacking = [column.name for column in columns if column.name not in names]
-            if lacking:
-                raise made_otherwise(table, f"it has no column {lacking[0]}", remedy)
-
-    def prepare_queries(self) -> None:
-        table, there = self.job.schema.table, self._list_tables()
-        for name in (table, *self._list_tags()):
-            if name not in there:
-                raise nothing_to_query(name, self.job)
-        self._check_columns([table], QUERY_REMEDY)
+    def read_columns(self, table: str) -> Mapping[str, str]:
+        if table not in {row[0] for row in self.connection.ask(".show tables")}:
+            return {}
+        [row] = self.connection.ask(f".show table {quote_name(table)} cslschema")
+        pairs = (part.partition(":") for part in str(row[1]).split(","))
+        return {name.strip("[]'\""): kind for name, _, kind in pairs}
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         schema = self.job.schema
@@ -234,24 +212,17 @@ class AzureDataExplorer(ConnectedModule[AdxOptions, EncodingOptions, "Connection
                 table = quote_name(schema.tags_table)
                 self.connection.ask(f".ingest inline into table {table} <|\n{text.decode()}")
 
-    def count_devices(self) -> int | None:
-        counts = [self._count(table) for table in self._list_tags()]
-        return counts[0] if counts else None
-
-    def count(self) -> int:
-        return sum(map(self._count, self.job.table_names))
-
-    def _count(self, table: str) -> int:
+    def count_rows(self, table: str) -> int:
         return int(self.connection.ask(f"{quote_name(table)} | count")[0][0])
 
     def storage(self) -> Storage:
-        tables = [*self.job.table_names, *self._list_tags()]
+        tables = [*self.job.table_names, *self.job.tags_tables]
         found = read_extents(self.connection, tables)
-        check_rows(found.level.events if found.level else 0, sum(map(self._count, tables)))
+        check_rows(found.level.events if found.level else 0, sum(map(self.count_rows, tables)))
         return found
 
     def storage_during(self) -> Storage:
-        return read_extents(self.connection, [*self.job.table_names, *self._list_tags()])
+        return read_extents(self.connection, [*self.job.table_names, *self.job.tags_tables])
 
     def compile(self, bound: BoundQuery) -> Query:
         compiled = compile_query(bound, self.job.schema)

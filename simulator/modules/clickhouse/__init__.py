@@ -38,7 +38,7 @@ inserts, replicas and concurrency of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -49,8 +49,8 @@ from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.queries import BoundQuery
 from ...workloads.tags import Tags
-from .._base.connected import ConnectedModule
-from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
+from .._base.connected import TableModule
+from .._base.errors import INSERT_REMEDY
 from .._base.sql_queries import quote_name
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
 from ..sending import Writer
@@ -65,7 +65,7 @@ from .tables import Tables, column_type, fits
 from .writer import ClickhouseWriter
 
 
-class Clickhouse(ConnectedModule[ClickhouseOptions, EncodingOptions, Connection]):
+class Clickhouse(TableModule[ClickhouseOptions, EncodingOptions, Connection]):
     """A ClickHouse server, or the replicas of one shard."""
 
     name = "clickhouse"
@@ -145,7 +145,7 @@ class Clickhouse(ConnectedModule[ClickhouseOptions, EncodingOptions, Connection]
             self._run(self._tables.make_tags())
         if not self.job.clean:
             self._check_engines()
-            self._check_columns(self.job.table_names, INSERT_REMEDY)
+            self.check_columns(self.job.table_names, INSERT_REMEDY)
             for table in self.job.table_names:
                 self._run(self._tables.remember_inserts(table))
 
@@ -163,22 +163,6 @@ class Clickhouse(ConnectedModule[ClickhouseOptions, EncodingOptions, Connection]
                 " MergeTree that is sent again: leave async_insert out, or use replicated=true"
             )
 
-    def _check_columns(self, tables: Sequence[str], remedy: str) -> None:
-        """SimulatorError if a table that was there before has other columns than events have now."""
-        schema = self.job.schema
-        needed = dict.fromkeys(tables, schema.row)
-        if schema.tags is Tags.TABLE:
-            needed[schema.tags_table] = schema.tags_row
-        for table, columns in needed.items():
-            found = self._list_columns(table)
-            for column in columns:
-                kind = column_type(schema, column, low_cardinality=False)
-                if column.name not in found:
-                    raise made_otherwise(table, f"it has no column {column.name}", remedy)
-                if not fits(found[column.name], kind):
-                    problem = f"{column.name} is {found[column.name]} and not {kind}"
-                    raise made_otherwise(table, problem, remedy)
-
     def _check_engines(self) -> None:
         """SimulatorError if a table that was there before has replicas and shouldn't, or the reverse."""
         for table in self.job.table_names:
@@ -192,24 +176,20 @@ class Clickhouse(ConnectedModule[ClickhouseOptions, EncodingOptions, Connection]
                     f"table {table} is a {engine}: run without --no-clean, or with replicated={other}"
                 )
 
-    def _list_columns(self, table: str) -> dict[str, str]:
-        """A table's columns and their types; none if there is no table."""
+    def read_columns(self, table: str) -> Mapping[str, str]:
         rows = self._look_up(
             f"SELECT name, type FROM system.columns WHERE database = {quote_text(self.options.database)}"
             f" AND table = {quote_text(table)}"
         )
         return dict(rows)
 
-    def prepare_queries(self) -> None:
-        for table in self._list_tables([self.job.schema.table]):
-            if not self._list_columns(table):
-                raise nothing_to_query(table, self.job)
-        self._check_columns([self.job.schema.table], QUERY_REMEDY)
-
-    def _list_tables(self, tables: Sequence[str]) -> list[str]:
-        """These and that of the tags, if there is to be one."""
+    def expect_columns(self, table: str) -> Mapping[str, str | None]:
         schema = self.job.schema
-        return [*tables, *([schema.tags_table] if schema.tags is Tags.TABLE else [])]
+        columns = schema.tags_row if table in self.job.tags_tables else schema.row
+        return {one.name: column_type(schema, one, low_cardinality=False) for one in columns}
+
+    def fits(self, found: str, expected: str) -> bool:
+        return fits(found, expected)
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         schema = self.job.schema
@@ -218,10 +198,8 @@ class Clickhouse(ConnectedModule[ClickhouseOptions, EncodingOptions, Connection]
             self.connection.store(schema.tags_table, names, encode_devices(schema, columns))
 
     def count_devices(self) -> int | None:
-        schema = self.job.schema
-        if schema.tags is not Tags.TABLE:
-            return None
-        return self._count(f"{quote_name(schema.tags_table)} FINAL")
+        counts = [self._count(f"{quote_name(table)} FINAL") for table in self.job.tags_tables]
+        return counts[0] if counts else None
 
     def count(self) -> int:
         if not self.options.wait_for_async_insert:
@@ -229,20 +207,23 @@ class Clickhouse(ConnectedModule[ClickhouseOptions, EncodingOptions, Connection]
         if self.options.replicated:
             for table in self.job.table_names:
                 self._run(self._tables.fetch_all(table))
-        return sum(self._count(quote_name(table)) for table in self.job.table_names)
+        return super().count()
+
+    def count_rows(self, table: str) -> int:
+        return self._count(quote_name(table))
 
     def _count(self, source: str) -> int:
         return int(self._ask(f"SELECT count() FROM {source}")[0][0])
 
     def storage(self) -> Storage:
-        tables = self._list_tables(self.job.table_names)
+        tables = [*self.job.table_names, *self.job.tags_tables]
         return read_storage(self.connection, self.options.database, tables)
 
     def storage_during(self) -> Storage:
         return self.storage()  # parts are on disk: there is nothing to flush
 
     def compact(self) -> bool:
-        for table in self._list_tables(self.job.table_names):
+        for table in [*self.job.table_names, *self.job.tags_tables]:
             self._run(self._tables.optimize(table))
         return True
 

@@ -50,12 +50,11 @@ from ...errors import SimulatorError
 from ...workloads.queries import BoundQuery
 from ...workloads.schema import Column, ColumnType, Schema
 from ...workloads.tags import Tags
-from .._base.connected import ConnectedModule
+from .._base.connected import TableModule
 from .._base.errors import (
     INSERT_REMEDY,
     QUERY_REMEDY,
     MissingTable,
-    made_otherwise,
     nothing_to_query,
 )
 from .._base.sql_queries import compile_query, quote_name
@@ -83,7 +82,7 @@ _COLUMN_TYPES = {
 }
 
 
-class Cratedb(ConnectedModule[CratedbOptions, EncodingOptions, Connection]):
+class Cratedb(TableModule[CratedbOptions, EncodingOptions, Connection]):
     """A CrateDB cluster."""
 
     name = "cratedb"
@@ -165,7 +164,7 @@ class Cratedb(ConnectedModule[CratedbOptions, EncodingOptions, Connection]):
             columns[0] += " PRIMARY KEY"
             self._ask(self._create(self.job.schema.tags_table, columns))
         if not self.job.clean:
-            self._check_columns(self.job.table_names, INSERT_REMEDY)
+            self.check_columns(self.job.table_names, INSERT_REMEDY)
         self.connection.expect_tables()
 
     def _check_jobs(self) -> None:
@@ -176,24 +175,6 @@ class Cratedb(ConnectedModule[CratedbOptions, EncodingOptions, Connection]):
                 " is false): after a lost connection, events could be stored twice; as the user"
                 ' crate, SET GLOBAL "stats.enabled" = TRUE, or use --primary-key client'
             )
-
-    def _check_columns(self, tables: Sequence[str], remedy: str) -> None:
-        """SimulatorError if a table that was there before lacks a column that events have now."""
-        schema = self.job.schema
-        needed = dict.fromkeys(tables, schema.row)
-        if schema.tags is Tags.TABLE:
-            needed[schema.tags_table] = schema.tags_row
-        for table, columns in needed.items():
-            found = self._ask(
-                "SELECT column_name FROM information_schema.columns"
-                " WHERE table_schema = ? AND table_name = ?",
-                [self.options.default_schema, table],
-            )
-            names = {name for (name,) in found}
-            lacking = [column.name for column in columns if column.name not in names]
-            # A table that the user may not use has no columns, and is told of by whoever asks for it.
-            if names and lacking:
-                raise made_otherwise(table, f"it has no column {lacking[0]}", remedy)
 
     def _define(self, column: Column) -> str:
         """A column's definition."""
@@ -220,19 +201,22 @@ class Cratedb(ConnectedModule[CratedbOptions, EncodingOptions, Connection]):
             statement += f" WITH (number_of_replicas = '{options.replicas}')"
         return statement
 
+    def read_columns(self, table: str) -> Mapping[str, str]:
+        found = self._ask(
+            "SELECT column_name, data_type FROM information_schema.columns"
+            " WHERE table_schema = ? AND table_name = ?",
+            [self.options.default_schema, table],
+        )
+        return dict(found)
+
     def prepare_queries(self) -> None:
         schema = self.job.schema
-        for table in (schema.table, *self._list_tags()):
+        for table in (schema.table, *self.job.tags_tables):
             try:
                 self._ask(f"REFRESH TABLE {quote_name(table)}")
             except MissingTable as error:
                 raise nothing_to_query(table, self.job) from error
-        self._check_columns([schema.table], QUERY_REMEDY)
-
-    def _list_tags(self) -> list[str]:
-        """The tags' table, if there is to be one."""
-        schema = self.job.schema
-        return [schema.tags_table] if schema.tags is Tags.TABLE else []
+        self.check_columns([schema.table], QUERY_REMEDY)
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         schema = self.job.schema
@@ -241,14 +225,7 @@ class Cratedb(ConnectedModule[CratedbOptions, EncodingOptions, Connection]):
         # Queries that join them find none before that.
         self._ask(f"REFRESH TABLE {quote_name(schema.tags_table)}")
 
-    def count_devices(self) -> int | None:
-        counts = [self._count(table) for table in self._list_tags()]
-        return counts[0] if counts else None
-
-    def count(self) -> int:
-        return sum(map(self._count, self.job.table_names))
-
-    def _count(self, table: str) -> int:
+    def count_rows(self, table: str) -> int:
         self._ask(f"REFRESH TABLE {quote_name(table)}")
         return int(self._ask(f"SELECT count(*) FROM {quote_name(table)}")[0][0])
 
@@ -257,16 +234,16 @@ class Cratedb(ConnectedModule[CratedbOptions, EncodingOptions, Connection]):
         return read_storage(
             self.connection,
             options.default_schema,
-            [*self.job.table_names, *self._list_tags()],
+            [*self.job.table_names, *self.job.tags_tables],
             options.database_timeout_s,
         )
 
     def storage_during(self) -> Storage:
-        tables = [*self.job.table_names, *self._list_tags()]
+        tables = [*self.job.table_names, *self.job.tags_tables]
         return read_segments(self.connection, self.options.default_schema, tables)
 
     def compact(self) -> bool:
-        tables = [*self.job.table_names, *self._list_tags()]
+        tables = [*self.job.table_names, *self.job.tags_tables]
         merge_segments(self.connection, tables, self.options.database_timeout_s)
         return True
 

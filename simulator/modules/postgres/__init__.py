@@ -287,8 +287,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
 
     def prepare_queries(self) -> None:
         schema = self.job.schema
-        tables = [schema.table, *([schema.tags_table] if schema.tags is Tags.TABLE else [])]
-        for table in tables:
+        for table in (schema.table, *self.job.tags_tables):
             if self._session.ask("SELECT to_regclass(%s)", [quote_name(table)])[0][0] is None:
                 raise nothing_to_query(table, self.job)
         self._check_columns([schema.table], QUERY_REMEDY)
@@ -349,9 +348,7 @@ class Postgres(IndexedModule[ServerOptions, EncodingOptions]):
 
     def _tables(self) -> list[str]:
         """Those of the job, the tags' with them."""
-        schema = self.job.schema
-        apart = [schema.tags_table] if schema.tags is Tags.TABLE else []
-        return [*self.job.table_names, *apart]
+        return [*self.job.table_names, *self.job.tags_tables]
 
     def compact(self) -> bool:
         statement = self._dialect.COMPACTION

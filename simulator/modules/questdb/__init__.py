@@ -25,7 +25,7 @@ squashed, and the files which that leaves are removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -39,13 +39,10 @@ from ...errors import SimulatorError
 from ...workloads.events import EventBlock
 from ...workloads.queries import BoundQuery
 from ...workloads.tags import ID, Tags
-from .._base.connected import ConnectedModule
+from .._base.connected import TableModule
 from .._base.errors import (
     INSERT_REMEDY,
-    QUERY_REMEDY,
     MissingTable,
-    made_otherwise,
-    nothing_to_query,
 )
 from .._base.sql_queries import compile_query, quote_name
 from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
@@ -70,7 +67,7 @@ from .storage import ALLOCATION, read_storage, squash_partitions
 from .writer import LineWriter, make_statement_writer
 
 
-class Questdb(ConnectedModule[QuestdbOptions, EncodingOptions, Connection]):
+class Questdb(TableModule[QuestdbOptions, EncodingOptions, Connection]):
     """A QuestDB server."""
 
     name = "questdb"
@@ -158,24 +155,8 @@ class Questdb(ConnectedModule[QuestdbOptions, EncodingOptions, Connection]):
             tags = list_columns(Job(describe_tags(schema)))
             self._ask(create_table(schema.tags_table, tags, (STORED_AT, ID), "YEAR"))
         if not job.clean:
-            self._check_columns(job.table_names, INSERT_REMEDY)
+            self.check_columns(job.table_names, INSERT_REMEDY)
             self._check_keys()
-
-    def _check_columns(self, tables: Sequence[str], remedy: str) -> None:
-        """SimulatorError if a table that was there before has other columns than events have now."""
-        schema = self.job.schema
-        events = list_columns(self.job)
-        events.pop(KEY_COLUMN, None)
-        needed = dict.fromkeys(tables, events)
-        if schema.tags is Tags.TABLE:
-            needed[schema.tags_table] = list_columns(Job(describe_tags(schema)))
-        for table, columns in needed.items():
-            found = {name: kind for name, kind, *_ in self._show_columns(table)}
-            for name, kind in columns.items():
-                if name not in found:
-                    raise made_otherwise(table, f"it has no column {name}", remedy)
-                if found[name] != kind:
-                    raise made_otherwise(table, f"{name} is not of type {kind}", remedy)
 
     def _check_keys(self) -> None:
         """SimulatorError if a table that was there before tells events apart by other columns."""
@@ -196,20 +177,21 @@ class Questdb(ConnectedModule[QuestdbOptions, EncodingOptions, Connection]):
         """Of each column its name and type first, and whether it is among the keys last."""
         return self._ask(f"SHOW COLUMNS FROM {quote_name(table)}")
 
-    def prepare_queries(self) -> None:
-        tables = [self.job.schema.table, *self._list_tags()]
-        for table in tables:
-            try:
-                self._show_columns(table)
-            except MissingTable as error:
-                raise nothing_to_query(table, self.job) from error
-        self._check_columns(tables[:1], QUERY_REMEDY)
-        self.connection.await_applied(tables)
+    def read_columns(self, table: str) -> Mapping[str, str]:
+        try:
+            return {name: kind for name, kind, *_ in self._show_columns(table)}
+        except MissingTable:
+            return {}
 
-    def _list_tags(self) -> list[str]:
-        """The tags' table, if there is to be one."""
-        schema = self.job.schema
-        return [schema.tags_table] if schema.tags is Tags.TABLE else []
+    def expect_columns(self, table: str) -> Mapping[str, str | None]:
+        of_tags = table in self.job.tags_tables
+        columns = list_columns(Job(describe_tags(self.job.schema)) if of_tags else self.job)
+        columns.pop(KEY_COLUMN, None)
+        return dict(columns)
+
+    def prepare_queries(self) -> None:
+        super().prepare_queries()
+        self.connection.await_applied([self.job.schema.table, *self.job.tags_tables])
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         schema = describe_tags(self.job.schema)
@@ -223,29 +205,20 @@ class Questdb(ConnectedModule[QuestdbOptions, EncodingOptions, Connection]):
         # Queries that join them find none before that.
         self.connection.await_applied([schema.table])
 
-    def count_devices(self) -> int | None:
-        tables = self._list_tags()
-        return self._count(tables) if tables else None
-
-    def count(self) -> int:
-        return self._count(self.job.table_names)
-
-    def _count(self, tables: Sequence[str]) -> int:
-        self.connection.await_applied(tables)
-        return sum(
-            int(self._ask(f"SELECT count() FROM {quote_name(table)}")[0][0]) for table in tables
-        )
+    def count_rows(self, table: str) -> int:
+        self.connection.await_applied([table])
+        return int(self._ask(f"SELECT count() FROM {quote_name(table)}")[0][0])
 
     def storage(self) -> Storage:
-        self.connection.await_applied([*self.job.table_names, *self._list_tags()])
+        self.connection.await_applied([*self.job.table_names, *self.job.tags_tables])
         return self.storage_during()
 
     def storage_during(self) -> Storage:
         hours = self.options.partition_by.hours
-        return read_storage(self.connection, self.job.table_names, self._list_tags(), hours)
+        return read_storage(self.connection, self.job.table_names, self.job.tags_tables, hours)
 
     def compact(self) -> bool:
-        squash_partitions(self.connection, [*self.job.table_names, *self._list_tags()])
+        squash_partitions(self.connection, [*self.job.table_names, *self.job.tags_tables])
         return True
 
     def compile(self, bound: BoundQuery) -> Query:
