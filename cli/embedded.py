@@ -237,7 +237,8 @@ class EmbeddedPostgres:
                 self._starter.shutdown()
                 self._starter = None
             if self._reader is not None:
-                self._reader.join(_READER_PATIENCE_S)
+                if self._reader.is_alive():
+                    self._reader.join(_READER_PATIENCE_S)
                 self._reader = None
             if self._socket_folder not in (None, self._home / "data"):
                 assert self._socket_folder is not None

@@ -193,13 +193,13 @@ def keep_renewing(leases: Sequence[Lease]) -> Iterator[None]:
                 lease.renew()
 
     thread = threading.Thread(target=go_on, daemon=True)
-    if leases:
-        thread.start()
     try:
+        if leases:
+            thread.start()
         yield
     finally:
         ended.set()
         for lease in leases:
             lease.client.break_off()
-        if leases:
+        if thread.is_alive():
             thread.join(RENEW_S)

@@ -244,7 +244,9 @@ class FaultInjector:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._closed.set()
         self._ended.set()
-        if self._thread is not None:
+        if (
+            self._thread is not None and self._thread.is_alive()
+        ):  # a signal may have come before it began
             self._thread.join()
         reason = NEVER_BEGUN if self._thread is None else TOO_LATE
         self.undone = [

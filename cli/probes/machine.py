@@ -86,7 +86,8 @@ class BackgroundLoadSampler:
     def stop(self) -> None:
         """Look once more, and end."""
         self._stopped.set()
-        self._thread.join(_END_PATIENCE_S)
+        if self._thread.is_alive():  # a signal may have come before it began
+            self._thread.join(_END_PATIENCE_S)
 
     def see_database(self) -> DatabaseUse | None:
         """What the database used between the last two looks; None as long as that isn't known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable
 from math import inf
@@ -211,6 +212,16 @@ def test_of_a_run_that_fails_before_it_begins_all_are_undone() -> None:
     assert injector.undone == [
         SkippedFault(due_s=0.0, action="0s run true", reason="the run never began")
     ]
+
+
+def test_a_signal_may_come_before_the_first_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: threading.Thread) -> None:
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(Interrupted), disturb("0 run true") as injector:
+        injector.follow(Status(phase=Phase.RUN, age_s=1.0))
+    assert [one.action for one in injector.undone] == ["0s run true"]
 
 
 def test_what_would_come_after_the_end_is_refused() -> None:

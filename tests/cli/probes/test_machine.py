@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from cli.probes import machine as machine_module
 from cli.probes.background import read_families
 from cli.probes.database import Counters, Use
 from cli.probes.machine import BackgroundLoadSampler, take_snapshot
+from cli.signals import Interrupted
 from simulator.contract import Carried, Machine, Report
 
 from ...e2e.tool import eventually
@@ -141,3 +143,18 @@ def test_a_process_is_read_as_psutil_has_it(tmp_path: Path) -> None:
     assert own.created == pytest.approx(known.create_time(), abs=1.1)
     assert own.cpu_s == pytest.approx(sum(known.cpu_times()[:2]), abs=1.0)
     assert own.ended_children_s == pytest.approx(sum(known.cpu_times()[2:4]), abs=1.0)
+
+
+def test_a_signal_may_come_before_it_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever cleans up then stops what was never started."""
+
+    def interrupted(_: threading.Thread) -> None:
+        raise Interrupted(signal.SIGTERM)
+
+    watch = BackgroundLoadSampler([], list)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    try:
+        with pytest.raises(Interrupted):
+            watch.start()
+    finally:
+        watch.stop()
