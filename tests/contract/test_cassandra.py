@@ -341,7 +341,7 @@ def test_a_table_that_is_dropped_ends_the_run(cassandra: CassandraUnderTest) -> 
 
     with (
         connect(module.writer(10)) as writer,
-        pytest.raises(SimulatorError, match=r"events.*run insert first"),
+        pytest.raises(SimulatorError, match=r"missing_table.*events.*somebody has dropped it"),
     ):
         insert(writer, workload, 500, 10, before={20: drop})
 

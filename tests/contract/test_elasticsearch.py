@@ -125,7 +125,7 @@ def test_an_index_that_goes_away_is_not_made_up(search: SearchUnderTest, batch: 
     prepared(search, job)
     with (
         connect(search.module(job).writer(batch)) as writer,
-        pytest.raises(SimulatorError, match=r"index_not_found.*run insert first"),
+        pytest.raises(SimulatorError, match=r"index_not_found.*somebody has dropped it"),
     ):
         insert(writer, Temperature(), 10, batch, before={1: search.clear})
     assert not search.tables()
