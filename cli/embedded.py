@@ -117,11 +117,12 @@ class EmbeddedPostgres:
         self._await_ready()
 
     def _launch(self) -> None:
-        self._process = subprocess.Popen(
+        process = self._process = subprocess.Popen(
             self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, cwd="/", start_new_session=True,
         )  # fmt: skip
-        self._reader = threading.Thread(target=self._copy_log, daemon=True)
+        # Handed over: `stop` may have forgotten the process before the thread begins.
+        self._reader = threading.Thread(target=self._copy_log, args=[process.stderr], daemon=True)
         self._reader.start()
 
     def _await_ready(self) -> None:
@@ -164,12 +165,11 @@ class EmbeddedPostgres:
             shutil.chown(folder, *_find_other_user())
         return folder
 
-    def _copy_log(self) -> None:
+    def _copy_log(self, errors: IO[bytes]) -> None:
         """Copy the server's standard error to the log file, and see when it is ready."""
-        assert self._process is not None and self._process.stderr is not None
         mode = "ab" if self.log.exists() and self.log.stat().st_size < _LOG_BYTES else "wb"
         with self.log.open(mode) as log:
-            for line in self._process.stderr:
+            for line in errors:
                 with suppress(OSError):  # a full disk must not block the server
                     log.write(line)
                     log.flush()
@@ -237,8 +237,7 @@ class EmbeddedPostgres:
                 self._starter.shutdown()
                 self._starter = None
             if self._reader is not None:
-                if self._reader.is_alive():
-                    self._reader.join(_READER_PATIENCE_S)
+                self._reader.join(_READER_PATIENCE_S)
                 self._reader = None
             if self._socket_folder not in (None, self._home / "data"):
                 assert self._socket_folder is not None
