@@ -33,7 +33,7 @@ from ..helpers import NumberEncoder, eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux stamps what arrives")
 
-LATE_S = 0.05
+LATE_S = 0.2
 """How much later an answer is read than it arrives."""
 
 Pair = tuple[socket.socket, socket.socket]
@@ -161,7 +161,7 @@ class LateReader(Writer):
 @pytest.mark.parametrize("in_flight", [1, 2])
 def test_an_open_loop_leaves_out_how_late_an_answer_is_read(pair: Pair, in_flight: int) -> None:
     writer = LateReader(pair, in_flight)
-    schedule = OpenLoop(gap_s=0.1)
+    schedule = OpenLoop(gap_s=2 * LATE_S)
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
     block = Temperature().block(0, 0, 3)

@@ -245,14 +245,14 @@ def test_a_connection_that_blocks_is_not_the_clients_own_delay(failures: int, bl
 
 
 def test_a_client_that_is_late_for_its_own_reasons_says_so() -> None:
-    """The payloads of the second chunk are ready 0.05 s after all of the first have been sent."""
+    """The payloads of the second chunk are ready 0.3 s after all of the first have been sent."""
     all_sent = threading.Event()
 
     class Slow(NumberEncoder):
         def encode(self, block: EventBlock, batch: int) -> list[Payload]:
             if block.first:
                 all_sent.wait()
-                time.sleep(0.05)
+                time.sleep(0.3)
             return super().encode(block, batch)
 
     class Telling(Notebook):
