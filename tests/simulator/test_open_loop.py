@@ -263,7 +263,7 @@ def test_a_client_that_is_late_for_its_own_reasons_says_so() -> None:
 
     writer = Telling(4)
     writer.encoder = Slow()
-    # A chunk has 512 events; ten of the next one are late.
+    # A chunk has 512 events. Of the next one the first finds a place free; further ones may wait for one.
     done = offer(writer, Due(*[0.0] * 522))
     assert done.offer.due == 522
-    assert _at(done.offer.own_delay, 99.5) > 30
+    assert _at(done.offer.own_delay, 100) > 200
