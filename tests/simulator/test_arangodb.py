@@ -288,8 +288,13 @@ def test_requests_in_flight(server: ArangoStandInUnderTest, method: str) -> None
     def lose() -> None:
         server.proxy.fate = "drop answer"
 
-    with connect(module.writer(2)) as writer:
-        recorder = insert(writer, workload, 60, 2, before={9: lose})
+    # Longer than a busy machine takes between two requests, in which there is none.
+    server.proxy.delay_s = 0.02
+    try:
+        with connect(module.writer(2)) as writer:
+            recorder = insert(writer, workload, 60, 2, before={9: lose})
+    finally:
+        server.proxy.delay_s = 0.0
     assert recorder.errors == {"connection_lost": 1}
     assert server.rows(job.schema, "events") == sorted(rows_of(workload.block(0, 0, 60)))
     assert requests_at_once(recorder) > 1
