@@ -210,6 +210,13 @@ class WorkerResult(Message):
     answers_follow: bool = False
     """Whether the worker will hand in `WorkerAnswers`."""
 
+    @property
+    def done(self) -> int:
+        """Events acknowledged, or queries answered. Failed ones, too, where their number ends the run."""
+        if self.figures is None:
+            return 0
+        return self.figures.count + sum(one.errors for one in self.figures.queries if one.each)
+
 
 class Failure(Message):
     """POST /failure: a worker, or the executor for a worker that died, gives the run up."""

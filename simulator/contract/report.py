@@ -147,7 +147,8 @@ class WorkerSpan(Message):
     start_s: float
     """Of its window: after the warm-up."""
     end_s: float
-    events: int
+    count: int
+    """Events that were acknowledged, or queries that were answered."""
     measured: int | None = None
     """Of these, within the window. None: all."""
     cpu_s: float
