@@ -148,7 +148,7 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
         open_context(session, experiment.command, interrupts) as context,
         make_display(experiment.lengths, find_live()) as display,
     ):
-        runner = _Runner(experiment, context, display)
+        runner = Runner(experiment, context, display)
         try:
             runner.make_all()
         except (RunFailed, Interrupted) as error:
@@ -176,7 +176,7 @@ def _name_end(stopped: RunFailed | Interrupted) -> str:
     return str(stopped) if isinstance(stopped, Interrupted) else "a run that failed"
 
 
-class _Runner:
+class Runner:
     """Makes the runs of an experiment."""
 
     def __init__(self, experiment: AnyExperiment, context: RunContext, display: Display) -> None:
