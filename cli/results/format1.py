@@ -112,6 +112,9 @@ def _make_run(old: Mapping[str, Any], role: str) -> Document:
     own = {_NAMES.get(name, name): value for name, value in old.items() if name not in _OF_RUN}
     if own.pop("valid", True) is False and not own.get("invalid_reasons"):
         own["invalid_reasons"] = [_NO_REASON]
+    for span in own.get("per_worker") or ():
+        if isinstance(span, dict) and "events" in span:
+            span["count"] = span.pop("events")
     shared = {name: old[name] for name in _OF_RUN if name in old}
     return shared | {"groups": [{"role": role} | own]}
 

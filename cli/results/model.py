@@ -137,9 +137,7 @@ class GroupRun:
 
 def list_groups(runs: Iterable[RunResult], role: Role, alone: bool = False) -> list[GroupRun]:
     """The group with this role of each run that has one."""
-    return [
-        GroupRun(run, group, alone) for run in runs if (group := run.group(role)) is not None
-    ]
+    return [GroupRun(run, group, alone) for run in runs if (group := run.group(role)) is not None]
 
 
 _KINDS = {

@@ -78,7 +78,9 @@ def collect_figures(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _pick_cells(row: dict[str, Any]) -> list[Any]:
-    return [[name, row[name]] for name in KEPT_COLUMNS if row.get(name) is not None]
+    # What an execution did not have in the export.
+    later = ("overlap",) if row.get("worker") is not None else ()
+    return [[n, row[n]] for n in KEPT_COLUMNS if row.get(n) is not None and n not in later]
 
 
 KEPT_COLUMNS = [name for name in COLUMNS if name not in ("options", "tool_version")]
