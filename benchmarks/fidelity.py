@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.collector.merge import merge_inserts
+from simulator.collector.merge import merge_group
 from simulator.contract import DataSet, LatencyMs, Load, RunSettings, make_groups
 
 from .known_server import Behaviour, KnownServer, Log, Service, start_known_server
@@ -125,12 +125,12 @@ def measure(server: KnownServer, service: Service, offer: Offer, pace: Pace) -> 
     server.behave(Behaviour(service, begins, pace.stall_s, pace.stall_every_s))
     workers = run_workers(settings, WatchedWorker)
     log = server.log()
-    inserts = {
-        number: worker.result.insert
+    figures = {
+        number: worker.result.figures
         for number, worker in enumerate(workers)
-        if worker.result.insert is not None
+        if worker.result.figures is not None
     }
-    run = merge_inserts(inserts, dict.fromkeys(inserts, "here"), {}, load, 0, None)
+    run = merge_group(load, figures, dict.fromkeys(figures, "here"), {})
     if not run.valid:
         raise RuntimeError(f"{service}, {offer}: {run.invalid_reasons}")
     if offer.rate_per_s is None:

@@ -29,7 +29,7 @@ from simulator.contract import (
     Ready,
     Report,
     Stage,
-    WorkerInsert,
+    WorkerFigures,
     WorkerResult,
 )
 from simulator.histograms import CoarseCounts
@@ -54,7 +54,7 @@ class Seen:
     last_result_s: float = 0.0
 
 
-def make_measurement() -> tuple[WorkerInsert, CoarseCounts]:
+def make_measurement() -> tuple[WorkerFigures, CoarseCounts]:
     """A worker's result, as of 5 s at 200 requests a second of varying latency; and the latency as it tells
     it meanwhile."""
     recorder = Recorder()
@@ -64,7 +64,7 @@ def make_measurement() -> tuple[WorkerInsert, CoarseCounts]:
         sent = begin + number / EVENTS * REPORTS
         recorder.record(sent, sent + 0.001 + number % 97 / 10_000, 1)
     recorder.end()
-    result = recorder.result(0.001, 0.001, 1e6)
+    result = recorder.result(generate_s=0.001, encode_s=0.001, ceiling_per_s=1e6)
     result = result.model_copy(update={"start_s": 0.0, "end_s": float(REPORTS)})
     return result, recorder.latency_so_far()
 
@@ -98,7 +98,7 @@ class Connection:
 async def worker(
     number: int,
     connection: Connection,
-    measurement: tuple[WorkerInsert, CoarseCounts],
+    measurement: tuple[WorkerFigures, CoarseCounts],
     seen: Seen,
 ) -> None:
     """One simulated worker."""
@@ -130,7 +130,7 @@ async def worker(
         await connection.post("/progress", progress)
         await asyncio.sleep(1)
     result = WorkerResult(
-        worker=number, node="simulated", elapsed_s=clock() - origin, insert=insert
+        worker=number, node="simulated", elapsed_s=clock() - origin, figures=insert
     )
     await connection.post("/result", result)
     seen.last_result_s = clock()
@@ -161,8 +161,9 @@ def main() -> int:
             seen, report = asyncio.run(all_workers(settings, collector))
             ended = time.perf_counter()
             spent_s, peak_mb = collector.cpu_s() - before_s, collector.peak_mb()
-    assert report.insert is not None
-    if len(report.insert.per_worker) != workers or report.insert.events != workers * EVENTS:
+    writers = report.run.writers
+    assert writers is not None
+    if len(writers.per_worker) != workers or writers.count != workers * EVENTS:
         raise AssertionError("the report lacks workers")
     skew_s = max(seen.start_s) - min(seen.start_s)
     answers_s = max(seen.answered_s) - min(seen.answered_s)

@@ -28,7 +28,7 @@ from statistics import median
 
 from cli.results.model import Result
 from cli.results.store import read_result
-from simulator.contract import InsertRun
+from simulator.contract import RunResult
 
 from .support import ROOT, conclude, is_quick, scratch_folder, show
 
@@ -43,7 +43,7 @@ class Command:
     """One `insert`: its wall time in seconds and its runs."""
 
     wall_s: float
-    runs: list[InsertRun]
+    runs: list[RunResult]
 
     def own_s(self) -> float:
         """What the runs share."""
@@ -67,18 +67,23 @@ def insert(folder: Path, workers: int, runs: int, events: int) -> Command:
     if not file.exists():
         raise RuntimeError(f"insert failed:\n{done.stderr}")
     result: Result = read_result(file)
-    made = [run for run in result.runs if isinstance(run, InsertRun)]
+    made = result.runs
     file.unlink()
     # Exit status 1 may only mean that a busy machine kept the workers from overlapping.
-    if any(run.window_s is None or not run.verification for run in made):
+    if any(run.writers is None or not run.writers.verification for run in made):
         raise RuntimeError(f"a run failed: {[run.invalid_reasons for run in made]}")
     return Command(wall, made)
 
 
-def beyond_s(run: InsertRun) -> float:
+def window_s(run: RunResult) -> float:
+    """The writers' window."""
+    assert run.writers is not None and run.writers.window_s is not None
+    return run.writers.window_s
+
+
+def beyond_s(run: RunResult) -> float:
     """What a run took beyond its window."""
-    assert run.window_s is not None
-    return sum(run.phases_s.values()) - run.window_s
+    return sum(run.phases_s.values()) - window_s(run)
 
 
 def fresh_processes_s(count: int) -> float:
@@ -102,13 +107,13 @@ def help_cpu_s() -> float:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-def _row(name: str, runs: Sequence[InsertRun], own_s: float | None) -> list[str]:
+def _row(name: str, runs: Sequence[RunResult], own_s: float | None) -> list[str]:
     """Medians of some runs; the run phase without the window."""
     spent = {
         phase: median(run.phases_s.get(phase, 0.0) for run in runs)
         for phase in _PHASES
     }  # fmt: skip
-    spent["run"] = median(run.phases_s["run"] - (run.window_s or 0.0) for run in runs)
+    spent["run"] = median(run.phases_s["run"] - window_s(run) for run in runs)
     all_s = [beyond_s(run) for run in runs]
     return [
         name,

@@ -161,7 +161,7 @@ def run_worker(case: Case, duration_s: float) -> Kept:
         groups=make_groups(load),
     )
     [worker] = run_workers(settings, Worker)
-    assert worker.result.insert is not None
+    assert worker.result.figures is not None
     due = due_times(case.arrivals, duration_s)
     # What was still unsent at the end waited at least till then.
     left = np.full(len(due), duration_s)
@@ -170,7 +170,7 @@ def run_worker(case: Case, duration_s: float) -> Kept:
     late = left - due
     if late.min() < -1e-6:
         raise RuntimeError(f"a request left {-late.min() * 1000:.3f} ms before it was due")
-    return Kept(np.sort(late), worker.result.insert.cpu_s / len(numbers))
+    return Kept(np.sort(late), worker.result.figures.cpu_s / len(numbers))
 
 
 def run_bare(case: Case, duration_s: float) -> Kept:

@@ -140,10 +140,10 @@ class Bench:
             f"tags={tags}", "--workers", "1", "--runs", "1", "--batch", str(batch), "--num-inserts",
             str(self.events), "--output", self.folder / "results", "--json", file,
         )  # fmt: skip
-        [run] = read_result(file).insert_runs
-        assert run.inserts_per_s and run.storage and run.storage.total_bytes
+        run = read_result(file).runs[0].writers
+        assert run and run.rate_per_s and run.storage and run.storage.total_bytes
         # As of the other loader: both have the same number of events.
-        return Turn(run.inserts_per_s, run.storage.total_bytes / self.events)
+        return Turn(run.rate_per_s, run.storage.total_bytes / self.events)
 
 
 def _run(*command: Any) -> None:

@@ -16,7 +16,7 @@ from simulator.machine import Reading, read_machine
 from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
 from .config import ExecutorName, load_config
 from .errors import EXIT_FAILED, CliError, ConfigError, RunFailed
-from .experiments.context import make_settings
+from .experiments.context import make_settings, open_context
 from .experiments.session import CommonOptions, open_session
 from .output import say
 from .plan import check_workload
@@ -253,9 +253,9 @@ def check_database(request: CommonOptions, interrupts: Interrupts) -> Finding:
         except OptionError as error:
             raise ConfigError(str(error)) from error
         try:
-            with session.start("doctor", interrupts) as running:
-                settings = running.make_settings(data, CHECK)
-                with running.series("check", [settings]) as series:
+            with open_context(session, "doctor", interrupts) as context:
+                settings = context.make_settings(data, CHECK)
+                with context.open_series("check", [settings]) as series:
                     report = series.run(settings, _PODS_PATIENCE_S, lambda status: None)
         except RunFailed as error:
             return _report_failure("database", error)

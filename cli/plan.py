@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
 from typing import Any
 
 from pydantic_core import to_json
@@ -23,6 +21,7 @@ from simulator.contract import (
 from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Job, Support, require
 from simulator.modules.options import Options, parse_options
+from simulator.units import format_count
 from simulator.workloads import load_workload, workload_names
 from simulator.workloads.base import SHARING_WORKERS, Workload
 from simulator.workloads.schema import Schema
@@ -32,96 +31,118 @@ from .errors import ConfigError
 from .workloads import parse_pairs
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """What `insert` is asked for: a load, on a data set, by several worker counts several times."""
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a command that measures is asked for: what all of them have in common."""
 
     load: Load
+    """Of the writers; of the readers, where they alone are at work."""
     data: DataSet
-    workers: Sequence[int]
+    readers: Load | None = None
+    """Who asks beside the writers."""
     runs: int = 3
-    steps: int = 0
-    given: frozenset[str] = field(default_factory=frozenset)
-    """Names of the options that stood on the command line."""
-
-    def public(self) -> dict[str, Any]:
-        """The options as they are kept in the result."""
-        return {
-            "workers": list(self.workers),
-            "runs": self.runs,
-            "steps": self.steps,
-            **public_load(self.load),
-            **public_data(self.data),
-        }
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run of a plan."""
-
-    load: Load
-    data: DataSet
-    run: int
-    """Its number among those of its worker count; with `steps`, that of the step."""
-
-    @property
-    def workers(self) -> int:
-        """How many take part."""
-        return self.load.workers
-
-
-class Arm(StrEnum):
-    """Which groups of a mixed command are at work in a run."""
-
-    MIXED = "mixed"
-    WRITERS = "writers alone"
-    READERS = "readers alone"
-
-
-@dataclass(frozen=True)
-class Mix:
-    """What `mixed` is asked for: writers and readers on one data set, several times."""
-
-    writers: Load
-    readers: Load
-    data: DataSet
-    runs: int = 3
-    baseline: bool = False
-    """Make each run with one group at a time, too."""
-    given: frozenset[str] = field(default_factory=frozenset)
+    """How often the same run is made."""
+    given: frozenset[str] = frozenset()
     """Names of the options that stood on the command line."""
 
     @property
     def workers(self) -> int:
         """Of both groups."""
-        return self.writers.workers + self.readers.workers
+        return self.load.workers + (self.readers.workers if self.readers else 0)
 
-    def public(self) -> dict[str, Any]:
+    def list_options(self) -> dict[str, Any]:
         """The options as they are kept in the result."""
-        return {
-            "workers": [self.writers.workers],
-            "readers": self.readers.workers,
+        options = {
+            "workers": [self.load.workers],
             "runs": self.runs,
-            "query_rate_per_s": self.readers.rate_per_s,
-            "queries": self.readers.weights or self.readers.queries,
-            "redraw": self.readers.redraw,
-            "check": self.readers.check,
-            "baseline": self.baseline,
-            **public_load(self.writers),
-            **({"arrivals": str(self.readers.arrivals)} if self.readers.rate_per_s else {}),
+            **public_load(self.load),
             **public_data(self.data),
         }
+        if self.readers is not None:
+            options |= {
+                "readers": self.readers.workers,
+                "query_rate_per_s": self.readers.rate_per_s,
+                "queries": self.readers.weights or self.readers.queries,
+                "redraw": self.readers.redraw,
+                "check": self.readers.check,
+            }
+        return options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Request):
+    """What `insert` is asked for: a load, on a data set, by several worker counts several times."""
+
+    counts: Sequence[int]
+    """Of workers, instead of the load's."""
+    steps: int = 0
+
+    @property
+    def most(self) -> Load:
+        """The load with the most workers."""
+        return self.load.model_copy(update={"workers": max(self.counts)})
+
+    def list_options(self) -> dict[str, Any]:
+        return super().list_options() | {"workers": list(self.counts), "steps": self.steps}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix(Request):
+    """What `mixed` is asked for: writers and readers on one data set, several times."""
+
+    readers: Load
+    baseline: bool = False
+    """Make each run with one group at a time, too."""
+
+    def list_options(self) -> dict[str, Any]:
+        arrivals = {"arrivals": str(self.readers.arrivals)} if self.readers.rate_per_s else {}
+        return super().list_options() | {"baseline": self.baseline} | arrivals
 
 
 @dataclass(frozen=True)
-class PlannedMix:
-    """One run of a mixed command."""
+class PlannedRun:
+    """One run that is to be made."""
 
-    arm: Arm
+    label: str
+    """What it is called while it is made, as in `4 workers, run 2 of 3`."""
     run: int
-    loads: tuple[Load, Load]
-    """Of the writers and of the readers. A group that isn't at work is there all the same, so that all
-    runs have as many workers and connections, and the same data to begin with."""
+    """Its number in the result: of insert among those of its worker count; with `steps`, that of the step."""
+    data: DataSet
+    loads: tuple[Load, ...]
+    """Of each group of workers; the first says how long it goes on. A group that isn't at work in a run of
+    a baseline is there all the same, so that all runs have as many workers and connections, and the same
+    data to begin with."""
+    options: Mapping[str, Any] | None = None
+    """The module's, if they aren't the target's."""
+    loads_by_prefill: bool = False
+    """See there (`RunSettings`)."""
+
+    @property
+    def load(self) -> Load:
+        """The load that says how long it goes on."""
+        return self.loads[0]
+
+    @property
+    def at_work(self) -> list[Load]:
+        """Those of the groups that are measured."""
+        return [load for load in self.loads if load.role in (Role.WRITE, Role.READ)]
+
+    @property
+    def workers(self) -> int:
+        """How many take part."""
+        return sum(load.workers for load in self.loads)
+
+
+@dataclass(frozen=True)
+class PlannedSeries:
+    """Runs that one collector makes, one after the other; they differ in what is stored before them alone."""
+
+    name: str
+    """Of the folder with their logs."""
+    runs: Sequence[PlannedRun]
+    left: Sequence[Load] | None = None
+    """Of all runs that may still come, these among them, the load that says how long they go on, where that
+    is another than was expected."""
 
 
 LONGEST_SERIES = 200
@@ -152,17 +173,6 @@ def public_load(load: Load) -> dict[str, Any]:
         for name in ("num_inserts", "runs"):
             shown.pop(name, None)
     return shown
-
-
-def by_workers(plan: Sequence[PlannedRun]) -> Iterator[tuple[str, list[PlannedRun]]]:
-    """The plan in series of one worker count each, in order, with a name for each."""
-    for workers, runs in groupby(plan, key=lambda planned: planned.workers):
-        series = list(runs)
-        each = _RUN_BYTES + len(to_json(series[0].data.definition))
-        most = min(LONGEST_SERIES, _SERIES_BYTES // each)
-        for part, start in enumerate(range(0, len(series), most), 1):
-            name = f"workers-{workers:02d}" + (f"-part-{part}" if part > 1 else "")
-            yield name, series[start : start + most]
 
 
 def merge_options(target: Target, extra_options: Sequence[str]) -> dict[str, Any]:
@@ -245,8 +255,8 @@ def check_load(load: Load, given: Collection[str]) -> None:
         raise ConfigError("--arrivals says how the requests of --rate follow each other: give both")
 
 
-def plan_inserts(sweep: Sweep) -> list[PlannedRun]:
-    """The runs of an insert command, in order.
+def plan_inserts(sweep: Sweep) -> list[PlannedSeries]:
+    """The runs of an insert command, in series of one worker count each, in order.
 
     A sweep makes `runs` runs for each worker count; `steps` makes that many runs on the data of
     those before. ConfigError if what is asked for doesn't go together.
@@ -254,43 +264,59 @@ def plan_inserts(sweep: Sweep) -> list[PlannedRun]:
     check_load(sweep.load, sweep.given)
     if sweep.steps:
         _check_steps(sweep)
-        return [
-            _plan_run(sweep, sweep.workers[0], step + 1, step > 0) for step in range(sweep.steps)
-        ]
-    return [
-        _plan_run(sweep, workers, run)
-        for workers in sweep.workers
-        for run in range(1, sweep.runs + 1)
-    ]
+    found = []
+    for workers in sweep.counts:
+        runs = [_plan_run(sweep, workers, run) for run in range(1, (sweep.steps or sweep.runs) + 1)]
+        each = _RUN_BYTES + len(to_json(sweep.data.definition))
+        most = min(LONGEST_SERIES, _SERIES_BYTES // each)
+        for part, start in enumerate(range(0, len(runs), most), 1):
+            name = f"workers-{workers:02d}" + (f"-part-{part}" if part > 1 else "")
+            found.append(PlannedSeries(name, runs[start : start + most]))
+    return found
 
 
-def plan_mix(mix: Mix) -> list[PlannedMix]:
-    """The runs of a mixed command, in order: with a baseline in turns, beginning with another arm each
+def plan_queries(request: Request) -> PlannedSeries:
+    """The run of a query command. ConfigError if what is asked for doesn't go together."""
+    load = request.load
+    check_load(load, request.given)
+    if load.duration_s is None and (load.rate_per_s or load.warm_up_s):
+        raise ConfigError("--rate and --warm-up need a --duration: say how long to ask")
+    length = f"{load.runs} runs" if load.duration_s is None else f"{load.duration_s:g} s"
+    label = f"{format_count(load.workers, 'worker')}, {length}"
+    return PlannedSeries("queries", [PlannedRun(label, 1, request.data, (load,))])
+
+
+def plan_mix(mix: Mix) -> PlannedSeries:
+    """The runs of a mixed command, in order: with a baseline in turns, beginning with another group each
     time, so that drift meets all alike. ConfigError if what is asked for doesn't go together."""
-    for load in (mix.writers, mix.readers):
-        check_load(load, mix.given - {"arrivals"})
-    if "arrivals" in mix.given and not (mix.writers.rate_per_s or mix.readers.rate_per_s):
+    for load in (mix.load, mix.readers):
+        check_load(load, mix.given - {"arrivals", "runs"})
+    if "arrivals" in mix.given and not (mix.load.rate_per_s or mix.readers.rate_per_s):
         raise ConfigError(
             "--arrivals says how the requests of --rate or --query-rate follow each other: give one"
         )
+    writers = format_count(mix.load.workers, "writer")
+    readers = format_count(mix.readers.workers, "reader")
     idle = mix.readers.model_copy(update={"role": Role.CHECK})
-    filling = mix.writers.model_copy(update={"role": Role.FILL})
-    arms = {
-        Arm.MIXED: (mix.writers, mix.readers),
-        Arm.WRITERS: (mix.writers, idle),
-        Arm.READERS: (filling, mix.readers),
-    }
-    names = list(Arm) if mix.baseline else [Arm.MIXED]
-    return [
-        PlannedMix(arm, run, arms[arm])
-        for run in range(1, mix.runs + 1)
-        for arm in names[(run - 1) % len(names) :] + names[: (run - 1) % len(names)]
-    ]
+    filling = mix.load.model_copy(update={"role": Role.FILL})
+    data = share_devices(mix.data, mix.load.workers)
+    turns = [(f"{writers} and {readers}", (mix.load, mix.readers))]
+    if mix.baseline:
+        turns.append((f"{writers} alone", (mix.load, idle)))
+        turns.append((f"{readers} alone", (filling, mix.readers)))
+    return PlannedSeries(
+        "mixed",
+        [
+            PlannedRun(f"{who}, run {run} of {mix.runs}", run, data, loads, loads_by_prefill=True)
+            for run in range(1, mix.runs + 1)
+            for who, loads in turns[(run - 1) % len(turns) :] + turns[: (run - 1) % len(turns)]
+        ],
+    )
 
 
 def _check_steps(sweep: Sweep) -> None:
     """ConfigError if something was asked for that steps don't go with."""
-    if len(sweep.workers) > 1:
+    if len(sweep.counts) > 1:
         raise ConfigError("--steps needs one worker count: give a single number to --workers")
     if sweep.runs > 1:
         raise ConfigError("--steps makes one run per step: give --runs 1")
@@ -298,13 +324,15 @@ def _check_steps(sweep: Sweep) -> None:
         raise ConfigError("--steps and --prefill can't be used together")
 
 
-def _plan_run(sweep: Sweep, workers: int, run: int, goes_on: bool = False) -> PlannedRun:
-    """A run with so many workers; `goes_on`: on the data of the run before it, whatever was asked."""
+def _plan_run(sweep: Sweep, workers: int, run: int) -> PlannedRun:
+    """A run with so many workers; a step goes on with the data of the one before it, whatever was asked."""
     load = sweep.load.model_copy(update={"workers": workers})
-    clean = sweep.data.clean and not goes_on
+    clean = sweep.data.clean and not (sweep.steps and run > 1)
     # Who goes on with the events of other runs must share out the devices as they did.
-    data = share_devices(sweep.data, workers if clean else max(sweep.workers))
-    return PlannedRun(load, data.model_copy(update={"clean": clean}), run)
+    data = share_devices(sweep.data, workers if clean else max(sweep.counts))
+    which = f"step {run} of {sweep.steps}" if sweep.steps else f"run {run} of {sweep.runs}"
+    label = f"{format_count(workers, 'worker')}, {which}"
+    return PlannedRun(label, run, data.model_copy(update={"clean": clean}), (load,))
 
 
 def share_devices(data: DataSet, workers: int) -> DataSet:
@@ -332,16 +360,19 @@ def check_workload(load: Load, data: DataSet, module: type[AnyModule]) -> Job:
     return job
 
 
-def check_capabilities(sweep: Sweep, module: type[AnyModule], settings: Options | None) -> None:
-    """ConfigError if the module can't do what is asked for; `settings` None: not all known here.
+def check_capabilities(
+    request: Request, module: type[AnyModule], settings: Options | None, load: Load | None = None
+) -> None:
+    """ConfigError if the module can't do what is asked for; `settings` None: not all known here; `load`: if
+    it is another than the request's.
 
     A default that the database has no notion of is no error: only what was asked for is.
     """
-    can, load = module.CAPABILITIES, sweep.load
-    data = share_devices(sweep.data, max(sweep.workers))
+    can, load = module.CAPABILITIES, load or request.load
+    data = share_devices(request.data, load.workers)
     try:
         job = check_workload(load, data, module)
-        if "primary_key" in sweep.given:
+        if "primary_key" in request.given:
             key = load.primary_key
             require(can.primary_keys.get(key), f"--primary-key {key}", module.name)
         if load.tables is Tables.MULTIPLE:

@@ -11,12 +11,14 @@ from typing import Any
 from simulator.contract import (
     Client,
     DataSet,
-    InsertRun,
+    GroupResult,
     LatencyMs,
     Load,
+    Role,
+    RunResult,
     RunSettings,
     Verification,
-    WorkerInsert,
+    WorkerFigures,
     WorkerResult,
     make_groups,
 )
@@ -89,43 +91,39 @@ def histogram_of(*latencies_us: int) -> str:
     return encode_histogram(histogram)
 
 
-def worker_insert(**changes: Any) -> WorkerInsert:
+def worker_figures(**changes: Any) -> WorkerFigures:
     """What a worker says that stored 100 events in 10 s, hardly working itself."""
     values: dict[str, Any] = {
         "start_s": 0.0,
         "end_s": 10.0,
-        "events": 100,
+        "count": 100,
         "cpu_s": 0.5,
         "generate_s": 0.1,
         "encode_s": 0.2,
         "ceiling_per_s": 1e6,
         "histogram": histogram_of(1000, 2000),
         "timeline": [(0, 60), (9, 40)],
-        "retries": 0,
-        "errors": {},
-        "throttled_share": None,
     }
-    return WorkerInsert(**(values | changes))
+    return WorkerFigures(**(values | changes))
 
 
 def worker_result(worker: int, **changes: Any) -> WorkerResult:
-    """A worker's result for `insert`; `changes` are those of `worker_insert`."""
-    measured = worker_insert(**changes)
-    return WorkerResult(worker=worker, node=f"node-{worker}", elapsed_s=10.0, insert=measured)
+    """A writer's result; `changes` are those of `worker_figures`."""
+    figures = worker_figures(**changes)
+    return WorkerResult(worker=worker, node=f"node-{worker}", elapsed_s=10.0, figures=figures)
 
 
-def insert_run(**changes: Any) -> InsertRun:
-    """A valid run of 4 workers and 1,000 events in 2 s."""
-    values: dict[str, Any] = {
+def insert_run(**changes: Any) -> RunResult:
+    """A valid run of 4 workers and 1,000 events in 2 s; `changes`: of the run, or of its writers."""
+    run: dict[str, Any] = {"fill_level": 0}
+    run |= {name: changes.pop(name) for name in RunResult.model_fields if name in changes}
+    writers: dict[str, Any] = {
+        "role": Role.WRITE,
         "workers": 4,
-        "run": 1,
-        "fill_level": 0,
-        "valid": True,
-        "invalid_reasons": [],
-        "events": 1000,
+        "count": 1000,
         "window_s": 2.0,
-        "inserts_per_s": 500.0,
-        "inserts_per_s_mean_duration": 510.0,
+        "rate_per_s": 500.0,
+        "rate_per_s_mean_duration": 510.0,
         "overlap": 0.98,
         "latency_ms": LatencyMs(p50=1.0, p90=2.0, p99=3.0, p99_9=4.0, max=5.0),
         "client": Client(
@@ -134,4 +132,4 @@ def insert_run(**changes: Any) -> InsertRun:
         ),
         "verification": Verification(expected=1000, stored=1000, ok=True),
     }  # fmt: skip
-    return InsertRun(**(values | changes))
+    return RunResult(groups=[GroupResult(**(writers | changes))], **run)

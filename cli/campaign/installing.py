@@ -14,7 +14,7 @@ from simulator.units import format_count
 from ..cluster import Place
 from ..config import Config, ExecutorName
 from ..errors import CliError, ConfigError
-from ..experiments.experiment import CheckedExperiment
+from ..experiments.experiment import AnyExperiment
 from ..install.recipes import Choice, choose, recipe_of
 from ..install.state import Installed
 from ..install.work import Consent, Database, confirm, removal_arguments
@@ -100,7 +100,7 @@ class Installer:
         config: Config,
         note_file: Path,
         sites: Mapping[str, Site],
-        prepared: Mapping[str, CheckedExperiment],
+        prepared: Mapping[str, AnyExperiment],
         interrupts: Interrupts,
     ) -> None:
         """`note_file`: where it is kept what is installed."""

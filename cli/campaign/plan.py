@@ -18,7 +18,7 @@ from simulator.errors import did_you_mean
 from simulator.units import format_count
 
 from ..errors import ConfigError
-from ..experiments.experiment import CheckedExperiment
+from ..experiments.experiment import AnyExperiment
 from .definition import TARGET, Definition, Installation, Order, Step
 
 OWN = {
@@ -331,7 +331,7 @@ def list_left(turns: Sequence[Turn], done: Collection[str], failed: Collection[s
 # The steps of a turn measure one schema: what inserts have paid for is what queries go through.
 
 
-def check_schemas(turns: Sequence[Turn], prepared: Mapping[str, CheckedExperiment]) -> None:
+def check_schemas(turns: Sequence[Turn], prepared: Mapping[str, AnyExperiment]) -> None:
     """ConfigError, which says what to do, if steps of a turn would make or expect different tables."""
     for turn in turns:
         first_with: dict[tuple[str, str], tuple[Job, Any]] = {}
@@ -348,7 +348,7 @@ def check_schemas(turns: Sequence[Turn], prepared: Mapping[str, CheckedExperimen
                     )
 
 
-def list_schema(prepared: CheckedExperiment) -> dict[str, Any]:
+def list_schema(prepared: AnyExperiment) -> dict[str, Any]:
     """The options of a job that its tables are made by."""
     session = prepared.session
     loads = [load for load in prepared.lengths[:1] if load.role is not Role.READ]

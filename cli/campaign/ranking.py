@@ -288,8 +288,8 @@ def _describe_given(measured: Mapping[str, Sequence[Result]]) -> str | None:
 
 def _kept_up(result: Result) -> bool:
     """Whether there was a rate, and every run that counts was as fast."""
-    runs = [run for run in result.insert_runs if run.valid]
-    return all(run.offered is not None and not run.offered.saturated for run in runs)
+    offers = [one.group.offered for one in result.writers if one.group.valid]
+    return all(offered is not None and not offered.saturated for offered in offers)
 
 
 def _name_best_settings(measured: Mapping[str, Sequence[Result]]) -> list[str]:

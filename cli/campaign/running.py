@@ -16,7 +16,7 @@ from simulator.units import format_count, format_span
 from ..errors import CliError, ConfigError, RunFailed
 from ..exclusion.addresses import list_claims
 from ..exclusion.claims import Holding, claim_databases
-from ..experiments.experiment import CheckedExperiment, check_only
+from ..experiments.experiment import AnyExperiment, check_only
 from ..install.work import Consent
 from ..live.serving import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
 from ..live.state import JobState
@@ -36,9 +36,9 @@ _SEARCHES = ("capacity", "tune")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def prepare(campaign: Campaign) -> dict[str, CheckedExperiment]:
+def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
     """Job -> what it would make; ConfigError if one can't be made as asked for. Nothing is started."""
-    found: dict[tuple[str, ...], CheckedExperiment] = {}
+    found: dict[tuple[str, ...], AnyExperiment] = {}
     for job in campaign.jobs:
         key = (job.command, *job.arguments)
         if key in found:
@@ -59,7 +59,7 @@ def prepare(campaign: Campaign) -> dict[str, CheckedExperiment]:
     return jobs
 
 
-def _refuse_secrets(campaign: Campaign, job: Job, prepared: CheckedExperiment) -> None:
+def _refuse_secrets(campaign: Campaign, job: Job, prepared: AnyExperiment) -> None:
     """The plan is kept, and shown, as it is."""
     session = prepared.session
     secret = {n for n, field in session.module.options_model.model_fields.items() if not field.repr}
@@ -100,7 +100,7 @@ def show_plan(campaign: Campaign) -> None:
 
 
 def describe_time(
-    jobs: Sequence[Job], prepared: Mapping[str, CheckedExperiment], campaign: Campaign
+    jobs: Sequence[Job], prepared: Mapping[str, AnyExperiment], campaign: Campaign
 ) -> str:
     """How long these jobs take, as far as that can be said before them."""
     found = estimate_campaign(jobs, prepared, campaign)
@@ -116,7 +116,7 @@ def describe_time(
 
 
 def estimate_campaign(
-    left: Sequence[Job], prepared: Mapping[str, CheckedExperiment], campaign: Campaign
+    left: Sequence[Job], prepared: Mapping[str, AnyExperiment], campaign: Campaign
 ) -> Estimate:
     """How long these jobs still take, by those that were measured where there are such."""
     modelled = {
@@ -189,7 +189,7 @@ class _CampaignRun:
         holding: Holding,
         stop_on_error: bool,
         debug: bool,
-        prepared: Mapping[str, CheckedExperiment],
+        prepared: Mapping[str, AnyExperiment],
     ) -> None:
         self._campaign = campaign
         self._prepared = prepared

@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulator.contract import MAX_WORKERS, DataSet, Load, Role
+from simulator.contract import MAX_WORKERS, DataSet, Load
 from simulator.errors import OptionError
 
 from .options import (
     common,
-    fill_model,
+    fill_request,
     make_readers,
-    on_command_line,
     option_of,
     options_of,
     queries_option,
-    request_of,
+    run,
     set_warm_up,
     take_queries,
     workers_option,
@@ -25,7 +24,6 @@ from .options import (
 from .values import Share
 
 if TYPE_CHECKING:
-    from ..experiments.capacity.state import CapacityRequest
     from ..results.capacity import CapacityLimit
 
 STEP_S = 30.0
@@ -131,15 +129,8 @@ def capacity(ctx: click.Context, /, **given: Any) -> None:
     A short closed loop says where to look; then rates are tried, each on tables that are made anew. The
     two rates next to the limit are repeated until their verdicts are sure.
     """  # fmt: skip
-    from ..experiments.capacity.experiment import run_capacity
-
-    told = on_command_line(ctx)
-    ctx.exit(run_capacity(make_quest(given), request_of(given), told, ctx.obj))
-
-
-def make_quest(given: dict[str, Any]) -> CapacityRequest:
-    """What is asked for, from the values of the options above; UsageError if some need `--readers`."""
-    from ..experiments.capacity.state import CapacityRequest
+    from ..experiments.capacity.experiment import CapacityExperiment
+    from ..experiments.capacity.steps import CapacityRequest
 
     set_warm_up(given, "--step-duration", "step")
     readers = None
@@ -147,11 +138,4 @@ def make_quest(given: dict[str, Any]) -> CapacityRequest:
         readers = make_readers(given)
     elif take_queries(given) or given["query_rate"]:
         raise click.UsageError("--queries and --query-rate are the readers': give --readers, too")
-    return CapacityRequest(
-        writers=fill_model(Load, given, role=Role.WRITE),
-        readers=readers,
-        data=fill_model(DataSet, given),
-        limits=given["limits"],
-        precision=given["precision"],
-        max_steps=given["max_steps"],
-    )
+    run(ctx, CapacityExperiment, fill_request(ctx, CapacityRequest, given, readers=readers), given)

@@ -6,14 +6,13 @@ from typing import Any
 
 import click
 
-from simulator.contract import DataSet, Load, Role
+from simulator.contract import DataSet, Load
 
 from .options import (
     common,
-    fill_model,
-    on_command_line,
+    fill_request,
     options_of,
-    request_of,
+    run,
     runs_option,
     workers_option,
 )
@@ -23,7 +22,7 @@ from .options import (
 @common
 @click.option(
     "--client",
-    "chosen",
+    "clients",
     multiple=True,
     help="What to compare with the lean path, as in official; may be repeated. Default: all clients of"
     " the module that insert as --batch and the target's insert mode say.",
@@ -51,13 +50,6 @@ def clients(ctx: click.Context, /, **given: Any) -> None:
     The same events are inserted by the module's lean path and by the vendor's client, in turns, on
     tables that are made anew: throughput, CPU per event, latency of a request.
     """
-    from ..experiments.clients import ClientsRequest, run_clients
+    from ..experiments.clients import ClientsExperiment, ClientsRequest
 
-    wanted = ClientsRequest(
-        load=fill_model(Load, given, role=Role.WRITE),
-        data=fill_model(DataSet, given),
-        runs=given["runs"],
-        clients=given["chosen"],
-        given=on_command_line(ctx) - {"runs", "chosen"},
-    )
-    ctx.exit(run_clients(wanted, request_of(given), ctx.obj))
+    run(ctx, ClientsExperiment, fill_request(ctx, ClientsRequest, given), given)

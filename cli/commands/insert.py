@@ -6,16 +6,15 @@ from typing import Any
 
 import click
 
-from simulator.contract import MAX_WORKERS, DataSet, Load, Role
+from simulator.contract import MAX_WORKERS, DataSet, Load
 
 from .options import (
     WorkerCounts,
     common,
     disturb_option,
-    fill_model,
-    on_command_line,
+    fill_request,
     options_of,
-    request_of,
+    run,
     runs_option,
 )
 
@@ -62,16 +61,8 @@ def insert(ctx: click.Context, /, **given: Any) -> None:
     The figures are events per second of all workers together, over the runs that are valid:
     every event acknowledged, counted in the database afterwards, all workers at work together.
     """  # fmt: skip
-    from ..experiments.insert import run_inserts
+    from ..experiments.measuring import InsertExperiment
     from ..plan import Sweep
 
-    counts, runs = given.pop("workers"), given.pop("runs")
-    sweep = Sweep(
-        load=fill_model(Load, given, role=Role.WRITE),
-        data=fill_model(DataSet, given),
-        workers=counts,
-        runs=runs,
-        steps=given["steps"],
-        given=on_command_line(ctx),
-    )
-    ctx.exit(run_inserts(sweep, request_of(given), ctx.obj))
+    counts = given.pop("workers")
+    run(ctx, InsertExperiment, fill_request(ctx, Sweep, given, counts=counts), given)

@@ -6,18 +6,17 @@ from typing import Any
 
 import click
 
-from simulator.contract import MAX_WORKERS, DataSet, Load, Role
+from simulator.contract import MAX_WORKERS, DataSet, Load
 
 from .options import (
     common,
     disturb_option,
-    fill_model,
+    fill_request,
     make_readers,
-    on_command_line,
     option_of,
     options_of,
     queries_option,
-    request_of,
+    run,
     runs_option,
     workers_option,
 )
@@ -74,17 +73,7 @@ def mixed(ctx: click.Context, /, **given: Any) -> None:
     Each group follows the answers to its own requests, or offers a rate of its own. What is acknowledged
     and answered within the window counts.
     """  # fmt: skip
-    from ..experiments.mixed import run_mixed
+    from ..experiments.measuring import MixedExperiment
     from ..plan import Mix
 
-    runs = given.pop("runs")
-    readers = make_readers(given)
-    mix = Mix(
-        writers=fill_model(Load, given, role=Role.WRITE),
-        readers=readers,
-        data=fill_model(DataSet, given),
-        runs=runs,
-        baseline=given["baseline"],
-        given=on_command_line(ctx) - {"runs"},
-    )
-    ctx.exit(run_mixed(mix, request_of(given), ctx.obj))
+    run(ctx, MixedExperiment, fill_request(ctx, Mix, given, readers=make_readers(given)), given)

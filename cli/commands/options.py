@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType
@@ -19,11 +20,14 @@ from ..installation import CONFIG_FILE
 from .values import Amount, Label, Pair, Rate
 
 if TYPE_CHECKING:
-    from ..experiments.session import CommonOptions
+    from ..experiments.experiment import Experiment
+    from ..experiments.session import CommonOptions, Session
     from ..live.serving import LiveOptions
+    from ..plan import Request
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Model = TypeVar("Model", bound=BaseModel)
+AnyRequest = TypeVar("AnyRequest", bound="Request")
 
 
 class WorkerCounts(click.ParamType[tuple[int, ...]]):
@@ -249,6 +253,21 @@ def fill_model(model: type[Model], given: Mapping[str, Any], **more: Any) -> Mod
     return model(**(own | more))
 
 
+def fill_request(
+    ctx: click.Context, kind: type[AnyRequest], given: Mapping[str, Any], **more: Any
+) -> AnyRequest:
+    """What a command that measures is asked for, from those of the values that are its fields, or its
+    load's or its data set's."""
+    names = {field.name for field in fields(kind)} & given.keys()
+    own = {
+        # `runs` is how often the whole run is made; only of readers alone it's the load's, too.
+        "load": fill_model(Load, {k: v for k, v in given.items() if k != "runs"}, role=Role.WRITE),
+        "data": fill_model(DataSet, given),
+        "given": on_command_line(ctx),
+    }
+    return kind(**({name: given[name] for name in names} | own | more))
+
+
 def workload_option(function: Function) -> Function:
     """Options of the workload, of every command that has one."""
     return click.option(
@@ -357,6 +376,19 @@ def on_command_line(ctx: click.Context) -> frozenset[str]:
     given = click.core.ParameterSource.COMMANDLINE
     names = [parameter.name for parameter in ctx.command.params if parameter.name]
     return frozenset(name for name in names if ctx.get_parameter_source(name) is given)
+
+
+def run(
+    ctx: click.Context,
+    kind: Callable[[AnyRequest, Session], Experiment[AnyRequest]],
+    request: AnyRequest,
+    given: dict[str, Any],
+) -> None:
+    """Make an experiment of this kind, and end with its exit status."""
+    from ..experiments.experiment import run_experiment
+    from ..experiments.session import open_session
+
+    ctx.exit(run_experiment(kind(request, open_session(request_of(given))), ctx.obj))
 
 
 def request_of(given: dict[str, Any]) -> CommonOptions:

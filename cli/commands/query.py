@@ -11,10 +11,10 @@ from simulator.contract import DataSet, Load, Role
 from .options import (
     common,
     fill_model,
-    on_command_line,
+    fill_request,
     options_of,
     queries_option,
-    request_of,
+    run,
     runs_option,
     take_queries,
     workers_option,
@@ -42,9 +42,8 @@ def query(ctx: click.Context, /, **given: Any) -> None:
     Insert an appropriate amount of data first. A query's time ends when all rows of its answer
     have been fetched.
     """  # fmt: skip
-    from ..experiments.query import run_queries
+    from ..experiments.measuring import QueryExperiment
+    from ..plan import Request
 
-    chosen = take_queries(given)
-    load = fill_model(Load, given, role=Role.READ, **chosen)
-    data = fill_model(DataSet, given)
-    ctx.exit(run_queries(load, data, request_of(given), on_command_line(ctx), ctx.obj))
+    load = fill_model(Load, given, role=Role.READ, **take_queries(given))
+    run(ctx, QueryExperiment, fill_request(ctx, Request, given, load=load), given)

@@ -6,16 +6,15 @@ from typing import Any
 
 import click
 
-from simulator.contract import DataSet, Load, Role
+from simulator.contract import DataSet, Load
 
 from .capacity import limit_option
 from .options import (
     common,
-    fill_model,
-    on_command_line,
+    fill_request,
     option_of,
     options_of,
-    request_of,
+    run,
     runs_option,
     set_warm_up,
     workers_option,
@@ -67,15 +66,7 @@ def tune(ctx: click.Context, /, **given: Any) -> None:
     All combinations get a short run each, in an order by chance; the better half goes on with longer
     runs, until two are left. They are compared with each other and with the defaults, in turns.
     """  # fmt: skip
-    from ..experiments.tuning.experiment import TuneRequest, run_tuning
+    from ..experiments.tuning.experiment import TuneExperiment, TuneRequest
 
     set_warm_up(given, "--run-duration", "run")
-    wish = TuneRequest(
-        load=fill_model(Load, given, role=Role.WRITE),
-        data=fill_model(DataSet, given),
-        over=given["over"],
-        limits=given["limits"],
-        runs=given["runs"],
-        given=on_command_line(ctx),
-    )
-    ctx.exit(run_tuning(wish, request_of(given), ctx.obj))
+    run(ctx, TuneExperiment, fill_request(ctx, TuneRequest, given), given)

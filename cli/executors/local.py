@@ -113,9 +113,11 @@ class _Series(Series):
                 sampler.stop()  # as long as the collector is connected
             finally:
                 run.clean_up()
-        report.phases_s[Phase.START] = report.phases_s.get(Phase.START, 0.0) + started - began
+        report.run.phases_s[Phase.START] = (
+            report.run.phases_s.get(Phase.START, 0.0) + started - began
+        )
         sampler.complete(report)
-        report.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
+        report.run.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
         return report
 
 

@@ -1,73 +1,130 @@
-"""The runs of a command, whatever they are: made one after the other, kept when one fails, shown."""
+"""What an experiment is, and how all are made: the runs of a command, one after the other, each kept.
+
+An experiment says which runs it needs (`plan`), takes each in (`absorb`), and sums up (`summarize`). The
+runner does the rest, for all commands alike.
+"""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
-from simulator.contract import Load
+from simulator.contract import Carried, GroupResult, Load, Role, RunResult, RunSettings
 
-from ..errors import EXIT_FAILED, RunFailed
+from ..errors import EXIT_FAILED, RunFailed, RunGivenUp
 from ..faults.injector import check_times
 from ..live.serving import find_live, publish_end
-from ..output import say
+from ..output import note, say
+from ..plan import PlannedRun, PlannedSeries, Request
 from ..render.progress import Display, make_display
 from ..results.model import Result
 from ..signals import Interrupted, Interrupts
-from .context import RunContext
+from .context import RunContext, new_token, open_context
 from .session import Session
 
 _MOST_SHARE = 0.02
 """Of a command's time, for writing what was made so far."""
 
 
-class Experiment(ABC):
-    """The runs that a command makes, and what they have given so far."""
+Plan = Generator[PlannedSeries, None, None]
+AnyRequest = TypeVar("AnyRequest", bound=Request)
 
-    prefill = 0
-    """Events that are inserted before each run."""
+
+class Experiment(ABC, Generic[AnyRequest]):
+    """What a command measures: its options were found to be right, and nothing was begun."""
+
+    command: ClassVar[str]
+    disturbed: ClassVar[bool] = False
+    """Whether a target's disturbances are done in its runs: only where it is asked what they do."""
+    at_most: ClassVar[bool] = False
+    """Whether some of its runs may not be needed."""
+    lengths: Sequence[Load]
+    """For each run that may be needed, the load that says how long it goes on."""
+
+    def __init__(self, request: AnyRequest, session: Session) -> None:
+        """ConfigError if what is asked for doesn't go together, or the target's module can't do it."""
+        if not self.disturbed:
+            session.disturbances = ()
+        load, readers = request.load, request.readers
+        asks = load.role is Role.READ
+        self.request = replace(
+            request,
+            load=session.choose_queries(load) if asks else load,
+            readers=readers and session.choose_queries(readers),
+            data=session.complete(request.data, existing=asks or not request.data.clean),
+        )
+        self.session = session
+        self.runs: list[RunResult] = []
+        """Those made so far, those that failed among them."""
 
     @property
-    @abstractmethod
-    def count(self) -> int:
-        """How many runs there are to show."""
+    def prefill(self) -> int:
+        """Events that are inserted before each run."""
+        return self.request.data.prefill
+
+    @property
+    def workers(self) -> Sequence[int]:
+        """With how many workers runs are made, of all groups together."""
+        return [self.request.workers]
+
+    def describe_length(self) -> str | None:
+        """How long it takes, to be said before the first run; None: that is plain."""
+        return None
 
     @abstractmethod
-    def make(self, context: RunContext, display: Display) -> None:
-        """Make all runs. RunFailed if one gave no figures; it is kept all the same."""
+    def plan(self) -> Plan:
+        """The runs, in order. The next series is asked for when the one before is made, so that it may
+        depend on what was found. At a `yield` RunFailed is raised if a run of that series gave no figures:
+        who can do without them catches it, and goes on."""
+
+    def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
+        """Take in a run, which is the last of `runs`; its outcome in a few words. `failure`: why it gave no
+        figures, or few."""
+        return "failed" if failure else describe_outcome(run)
+
+    def list_options(self) -> dict[str, Any]:
+        """What was asked for, as the result keeps it."""
+        options = self.session.options
+        mode = options and options.mode(self.request.load.batch)
+        return self.request.list_options() | {"insert_mode": mode}
 
     @abstractmethod
-    def result(self, context: RunContext, complete: bool) -> Result:
-        """All runs so far; `complete`: none is missing."""
+    def summarize(self) -> dict[str, Any]:
+        """The fields of the result that are its own."""
 
     @abstractmethod
     def show(self, result: Result) -> None:
         """Print the tables."""
 
 
-@dataclass(frozen=True)
-class CheckedExperiment:
-    """A command whose options were found to be right, and that has begun nothing."""
-
-    session: Session
-    lengths: Sequence[Load]
-    """For each run that it would make the load that says how long it goes on."""
-    prefill: int = 0
-    """Events that are inserted before each."""
+AnyExperiment: TypeAlias = Experiment[Any]
 
 
-_checked: ContextVar[list[CheckedExperiment] | None] = ContextVar("prepared", default=None)
+def describe_outcome(run: RunResult) -> str:
+    """What a run gave, in a few words."""
+    words = {Role.WRITE: ("inserts/s", ",.0f"), Role.READ: ("queries/s", ",.1f")}
+    outcome = " beside ".join(
+        f"{group.rate_per_s:{words[group.role][1]}} {words[group.role][0]}"
+        if group.rate_per_s
+        else "no figure"
+        for group in run.groups
+    )
+    return outcome if run.valid else f"invalid ({'; '.join(run.invalid_reasons)}): {outcome}"
+
+
+_checked: ContextVar[list[AnyExperiment] | None] = ContextVar("checked", default=None)
 
 
 @contextmanager
-def check_only() -> Iterator[list[CheckedExperiment]]:
+def check_only() -> Iterator[list[AnyExperiment]]:
     """Inside, commands check all that they check before their runs, make none, and end with status 0. What
     they would make is added to the list."""
-    found: list[CheckedExperiment] = []
+    found: list[AnyExperiment] = []
     before = _checked.set(found)
     try:
         yield found
@@ -75,66 +132,33 @@ def check_only() -> Iterator[list[CheckedExperiment]]:
         _checked.reset(before)
 
 
-def ends_checked(session: Session, lengths: Sequence[Load], prefill: int = 0) -> bool:
-    """Whether a command is to end here, with all checked; see `check_only`."""
-    if (found := _checked.get()) is None:
-        return False
-    found.append(CheckedExperiment(session, lengths, prefill))
-    return True
-
-
-class _Checkpoint:
-    """Writes what was made so far after each run, so that a command which is killed loses the run that was
-    under way and no other. Of runs that are so short that writing would take much of their time some wait for
-    the next."""
-
-    def __init__(self, experiment: Experiment, context: RunContext, interrupts: Interrupts) -> None:
-        self._experiment, self._context = experiment, context
-        self._interrupts = interrupts
-        self._next_s = 0.0
-
-    def keep(self) -> None:
-        """Write an unfinished result. If that fails, the end of the command will tell."""
-        began = time.monotonic()
-        if began < self._next_s or not self._experiment.count:
-            return
-        with self._interrupts.shield():
-            self._context.keep(self._experiment.result(self._context, complete=False))
-        ended = time.monotonic()
-        self._next_s = ended + (ended - began) / _MOST_SHARE
-
-
-def run_experiment(
-    experiment: Experiment,
-    command: str,
-    session: Session,
-    lengths: Sequence[Load],
-    interrupts: Interrupts,
-) -> int:
+def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
     """Make the runs, write the result and show it; the exit status. What was done when something goes
-    wrong is kept. `lengths`: for each run the load that says how long it goes on."""
+    wrong is kept."""
+    session = experiment.session
     if session.request.disturb:
         # A target's own are for runs of any length; what was asked for now is meant to be done.
-        for load in lengths:
+        for load in experiment.lengths:
             check_times(session.disturbances, load.duration_s)
-    if ends_checked(session, lengths, experiment.prefill):
+    if (checked := _checked.get()) is not None:
+        checked.append(experiment)
         return 0
     stopped: RunFailed | Interrupted | None = None
     with (
-        session.start(command, interrupts) as context,
-        make_display(lengths, find_live()) as display,
+        open_context(session, experiment.command, interrupts) as context,
+        make_display(experiment.lengths, find_live()) as display,
     ):
-        display.after_each(_Checkpoint(experiment, context, interrupts).keep)
+        runner = Runner(experiment, context, display)
         try:
-            experiment.make(context, display)
+            runner.make_all()
         except (RunFailed, Interrupted) as error:
             stopped = error
             publish_end(error)
         with interrupts.shield():
-            result = experiment.result(context, complete=stopped is None)
+            result = runner.make_result(complete=stopped is None)
             result.ended_by = None if stopped is None else _name_end(stopped)
-            unwritten = context.write(result) if experiment.count else None
-    if experiment.count:
+            unwritten = context.write(result) if experiment.runs else None
+    if experiment.runs:
         experiment.show(result)
         if unwritten is None:
             say(f"\nResult: {context.folder.path}")
@@ -150,3 +174,147 @@ def run_experiment(
 def _name_end(stopped: RunFailed | Interrupted) -> str:
     """What ended a command, as its result says it."""
     return str(stopped) if isinstance(stopped, Interrupted) else "a run that failed"
+
+
+class Runner:
+    """Makes the runs of an experiment."""
+
+    def __init__(self, experiment: AnyExperiment, context: RunContext, display: Display) -> None:
+        self._experiment, self._context, self._display = experiment, context, display
+        self._environment: dict[str, Any] = {}
+        self._carried: Carried | None = None
+        """What the last run left, which writers alone can go on from."""
+        self._next_checkpoint_s = 0.0
+
+    def make_all(self) -> None:
+        """Make all runs. RunFailed if one gave no figures and the experiment can't do without them."""
+        experiment = self._experiment
+        self._context.executor.check_capacity(experiment.workers)
+        if length := experiment.describe_length():
+            note(length)
+        if experiment.at_most:
+            self._display.expect(experiment.lengths, at_most=True)
+        plan = experiment.plan()
+        series = next(plan, None)
+        while series is not None:
+            try:
+                self._make_series(series)
+            except RunFailed as error:
+                series = _throw(plan, error)
+            else:
+                series = next(plan, None)
+
+    def _make_series(self, series: PlannedSeries) -> None:
+        """Runs that one collector makes. RunFailed if one gave no figures: the others can't be made."""
+        token, context, display = new_token(), self._context, self._display
+        settings = [
+            context.make_settings(
+                one.data,
+                *one.loads,
+                token=token,
+                options=one.options,
+                loads_by_prefill=one.loads_by_prefill,
+            )
+            for one in series.runs
+        ]
+        settings[0] = self._follow_last(settings[0])
+        left = list(zip(series.runs, settings, strict=True))
+        if series.left is not None:
+            display.expect(series.left, at_most=True)
+        display.begin(series.runs[0].label)
+        try:
+            with context.open_series(series.name, settings) as opened:
+                while left:
+                    planned = left[0][0]
+                    display.begin(planned.label)
+                    report = context.run(opened, self._follow_last(left[0][1]), display.update)
+                    del left[0]
+                    self._join_environment(report.environment)
+                    if len(planned.loads) == 1:
+                        self._carried = report.carried
+                    self._take_in(planned, report.run)
+        except RunFailed as error:
+            if left:
+                self._take_in(left[0][0], self._make_failed(left[0][0], error), error)
+            raise
+
+    def _follow_last(self, settings: RunSettings) -> RunSettings:
+        """The settings, with what the last run left."""
+        return settings.model_copy(update={"after": self._carried})
+
+    def _make_failed(self, planned: PlannedRun, error: RunFailed) -> RunResult:
+        """A run that failed: what was measured by then, if anything was, and else only why."""
+        if isinstance(error, RunGivenUp):
+            self._join_environment(error.report.environment)
+            return error.report.run
+        level = planned.data.prefill
+        if not planned.data.clean and self._carried:
+            level += self._carried.stored or 0
+        return RunResult(
+            fill_level=level if any(load.role is Role.WRITE for load in planned.at_work) else None,
+            marks=list(error.marks),
+            undone=list(error.undone),
+            groups=[
+                GroupResult(role=load.role, workers=load.workers, invalid_reasons=[error.message])
+                for load in planned.at_work
+            ],
+        )
+
+    def _take_in(
+        self, planned: PlannedRun, run: RunResult, failure: RunFailed | None = None
+    ) -> None:
+        """Keep a run, and say what became of it."""
+        run.run = planned.run
+        self._experiment.runs.append(run)
+        outcome = self._experiment.absorb(planned, run, failure)
+        self._keep()
+        self._display.end(outcome)
+
+    def _join_environment(self, latest: Mapping[str, Any]) -> None:
+        self._environment = join_environments(self._environment, latest)
+
+    def _keep(self) -> None:
+        """Write what was made so far, so that a command which is killed loses the run that was under way and
+        no other. Of runs that are so short that writing would take much of their time some wait for the
+        next. If it fails, the end of the command will tell."""
+        began = time.monotonic()
+        if began < self._next_checkpoint_s:
+            return
+        with self._context.interrupts.shield():
+            self._context.keep(self.make_result(complete=False))
+        ended = time.monotonic()
+        self._next_checkpoint_s = ended + (ended - began) / _MOST_SHARE
+
+    def make_result(self, complete: bool) -> Result:
+        """All runs so far; `complete`: none is missing."""
+        experiment = self._experiment
+        measured = {"runs": experiment.runs, **experiment.summarize()}
+        return self._context.make_result(
+            experiment.list_options(), self._environment, complete=complete, **measured
+        )
+
+
+def _throw(plan: Plan, failure: RunFailed) -> PlannedSeries | None:
+    """What is to be made after a series that failed; the failure, if nothing is."""
+    try:
+        return plan.throw(failure)
+    except StopIteration:
+        return None
+
+
+def join_environments(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, Any]:
+    """The environment of all runs so far: the latest's, with the packages, pods, nodes and images of all."""
+    joined = dict(latest)
+    client, before = latest.get("client"), earlier.get("client")
+    if client and before:
+        packages = {**before.get("packages", {}), **client.get("packages", {})}
+        joined["client"] = {**client, "packages": packages}
+    cluster, before = latest.get("kubernetes"), earlier.get("kubernetes")
+    if cluster and before:
+        joined["kubernetes"] = {
+            **cluster,
+            "placement": before["placement"] | cluster["placement"],
+            "nodes": before["nodes"] | cluster["nodes"],
+            "images": sorted({*before["images"], *cluster["images"]}),
+        }
+    return joined

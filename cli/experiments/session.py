@@ -1,10 +1,9 @@
-"""What every command that runs something needs: target, module, server, executor, result folder."""
+"""What every command that runs something needs to know: target, module, workload, all checked."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,25 +21,12 @@ from simulator.workloads.base import WorkloadOptions
 
 from ..cluster import Place
 from ..config import Config, ExecutorName, Target, hide_values, load_config
-from ..embedded import EmbeddedPostgres
 from ..errors import ConfigError
-from ..exclusion.addresses import list_claims
-from ..exclusion.claims import claim_databases
-from ..executors import make_executor
-from ..faults.injector import (
-    Action,
-    Disturbance,
-    FaultInjector,
-    check_disturbances,
-    parse_disturbance,
-)
-from ..live.serving import LiveOptions, serve_live
+from ..faults.injector import Action, Disturbance, check_disturbances, parse_disturbance
+from ..live.serving import LiveOptions
 from ..output import warn_once
 from ..plan import QUERIES, merge_options, option_names, split_options
-from ..results.store import ResultFolder, now
-from ..signals import Interrupts
 from ..workloads import ChosenWorkload, choose_workload, complete_data, read_options
-from .context import RunContext, show_nothing
 
 # Stands for the connection string of a server that is not started yet.
 _NOT_STARTED = "host=/not-started"
@@ -72,7 +58,7 @@ class CommonOptions:
 
 @dataclass
 class Session:
-    """A checked target. `context()` starts what its runs need."""
+    """A checked target. `open_context` starts what its runs need."""
 
     request: CommonOptions
     target: Target
@@ -99,6 +85,12 @@ class Session:
             completed.workload_options
         )
         return completed
+
+    def choose_queries(self, load: Load) -> Load:
+        """The load with the queries that the command line names, or else the target."""
+        if load.queries is not None:
+            return load
+        return load.model_copy(update={"queries": self.queries})
 
     def complete_values(self) -> dict[str, Any]:
         """The module's options as given, with stand-ins for those that only a Secret of the cluster holds."""
@@ -166,56 +158,6 @@ class Session:
         if self.target.start_server:
             shown["connection_string"] = f"{self.target.start_server} started by this tool"
         return shown
-
-    @contextmanager
-    def start(self, command: str, interrupts: Interrupts) -> Iterator[RunContext]:
-        """Everything up: result folder, live page, the target's server if the tool starts it, executor. The
-        database is this command's alone, unless it is `doctor`, which changes nothing."""
-        started = now()
-        folder = ResultFolder(self.request.output, started, command, self.target.name)
-        with ExitStack() as stack:
-            stack.callback(folder.close)
-            live = serve_live(self.request.live, command, self.target.name, interrupts)
-            stack.enter_context(live)
-            values_of_chart = self.target.kubernetes
-            executor = stack.enter_context(
-                make_executor(
-                    self.executor,
-                    interrupts,
-                    self.place,
-                    values_of_chart,
-                    self.target.database_pids,
-                )
-            )
-            executor.check_disturbances(self.disturbances)
-            if command != "doctor":
-                who = f"{command} (process {os.getpid()})"
-                stack.enter_context(claim_databases(list_claims([self]), who))
-            values = dict(self.values)
-            doers = dict(executor.find_doers())
-            server = None
-            if self.target.start_server:
-                assert self.target.data_dir is not None
-                server = stack.enter_context(EmbeddedPostgres(self.target.data_dir, interrupts))
-                values["connection_string"] = server.connection_string
-                doers[Action.RESTART_SERVER] = lambda _: server.restart(kill=False)
-                doers[Action.KILL_SERVER] = lambda _: server.restart(kill=True)
-            began = started.isoformat(timespec="seconds")
-            look_up = bool(self.disturbances)
-            describe_end = show_nothing if server is None else server.describe_end
-            disturb = partial(FaultInjector, self.disturbances, doers, interrupts)
-            yield RunContext(
-                self.target,
-                executor,
-                folder,
-                values,
-                began,
-                self.request,
-                disturb,
-                look_up,
-                command,
-                describe_end,
-            )
 
 
 def _choose_stand_in(model: type[Options], name: str) -> str:

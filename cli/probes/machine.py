@@ -12,7 +12,7 @@ from datetime import datetime
 
 import psutil
 
-from simulator.contract import DatabaseUse, InsertRun, Machine, ReadRun, Report, Resources
+from simulator.contract import DatabaseUse, Machine, Report, Resources, RunResult
 
 from .background import (
     Process,
@@ -176,30 +176,27 @@ class BackgroundLoadSampler:
         after the end."""
         if self._thread.is_alive():
             return
-        for part in (report, report.insert, report.read):
-            if part is None or part.began_at is None or part.ended_at is None:
-                continue
-            began, ended = (
-                datetime.fromisoformat(text).timestamp() for text in (part.began_at, part.ended_at)
-            )
-            part.resources = self._summarize_use(part, began, ended)
-            share = find_link_share(self._links, began, ended)
-            links = {"link_share": share}
-            part.machines = [one.model_copy(update=links) for one in part.machines]
-            if self._servers.hidden:
-                continue
-            found = share_of_others(self._steps, began, ended, self._cpus)
-            if found is not None:
-                part.machines = [_add_others(machine, *found) for machine in part.machines]
+        run = report.run
+        if run.began_at is None or run.ended_at is None:
+            return
+        began, ended = (
+            datetime.fromisoformat(text).timestamp() for text in (run.began_at, run.ended_at)
+        )
+        run.resources = self._summarize_use(run, began, ended)
+        links = {"link_share": find_link_share(self._links, began, ended)}
+        run.machines = [one.model_copy(update=links) for one in run.machines]
+        if self._servers.hidden:
+            return
+        found = share_of_others(self._steps, began, ended, self._cpus)
+        if found is not None:
+            run.machines = [_add_others(machine, *found) for machine in run.machines]
 
-    def _summarize_use(
-        self, part: Report | InsertRun | ReadRun, began: float, ended: float
-    ) -> Resources:
+    def _summarize_use(self, run: RunResult, began: float, ended: float) -> Resources:
         # One that has ended was seen, too.
         if self._servers.hidden or not (self._servers.pids or self._uses):
             return Resources(reason=_HIDDEN)
-        events = part.events if isinstance(part, InsertRun) else None
-        warm_up_s = 0.0 if isinstance(part, Report) else part.warm_up_s
+        events = run.writers.count if run.writers else None
+        warm_up_s = run.groups[0].warm_up_s
         found = summarize_use(self._uses, began, ended, began - warm_up_s, self._cpus, events)
         if found is not None:
             found.received_bytes, found.sent_bytes = sum_traffic(self._traffic, began, ended)

@@ -9,7 +9,7 @@ _MOST_NAMED = 3
 
 def describe_answers(result: Result) -> str | None:
     """How many answers were checked, and why others weren't; None if none were to be."""
-    found = result.all_answers
+    found = result.answers
     if not found:
         return None
     checked, unchecked = sum(a.checked for a in found), sum(a.unchecked for a in found)
@@ -26,11 +26,11 @@ def describe_answers(result: Result) -> str | None:
 
 def _list_reasons(result: Result) -> str:
     reasons: dict[str, list[str]] = {}
-    for answers in result.all_answers:
+    for answers in result.answers:
         for reason, queries in answers.reasons.items():
             known = reasons.setdefault(reason, [])
             known += [query for query in queries if query not in known]
-    if len(reasons) == 1 and not any(answers.checked for answers in result.all_answers):
+    if len(reasons) == 1 and not any(answers.checked for answers in result.answers):
         return next(iter(reasons))
     return "; ".join(f"{_name(queries)} ({reason})" for reason, queries in reasons.items())
 

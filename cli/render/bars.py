@@ -184,9 +184,9 @@ def collect_clients(
 ) -> list[Bar]:
     """Of each comparison of clients a bar for each client, the lean path first."""
     compared = [
-        (named.name, collect_figures(clients, named.result.insert_runs))
+        (named.name, collect_figures(named.result))
         for named in results
-        if (clients := named.result.clients) is not None
+        if named.result.clients is not None
     ]
     bars = []
     for name, figures in compared:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import compress
 
-from simulator.contract import InsertRun
 from simulator.units import format_bytes, format_count
 
 from ..results.capacity import Capacity, CapacityLimit, CapacityStep, Measure
-from ..results.model import Result
+from ..results.model import GroupRun, Result
 from .tables import (
     COST_HEADER,
     Table,
@@ -68,14 +67,14 @@ _SHOWN = (Measure.P50, Measure.P99, Measure.P99_9, Measure.SERVICE_P99)
 
 def tabulate_capacity(result: Result, terminal: bool) -> Table:
     """Each step, in the order in which they were made: what was offered, and whether it holds."""
-    runs = {run.run: run for run in result.insert_runs}
+    writers = {one.run.run: one for one in result.writers}
     steps = result.capacity.steps if result.capacity else []
     limits = result.capacity.limits if result.capacity else []
     others = [limit for limit in limits if limit.query or limit.measure not in _SHOWN]
     rows = [
         [
             f"{number:,}" if number else "-",
-            *_list_cells(runs[step.run], step, terminal),
+            *_list_cells(writers[step.run], step, terminal),
             *(_show_figure(limit, step) for limit in others),
             _describe_verdict(step),
         ]
@@ -88,19 +87,19 @@ def tabulate_capacity(result: Result, terminal: bool) -> Table:
     return Table(headers, rows, left=("Verdict",))
 
 
-def _list_cells(run: InsertRun, step: CapacityStep, terminal: bool) -> list[str]:
-    response, service, client = run.latency_ms, run.service_ms, run.client
-    achieved = "-" if run.inserts_per_s is None else format_rate(run.inserts_per_s)
+def _list_cells(one: GroupRun, step: CapacityStep, terminal: bool) -> list[str]:
+    response, service, client = one.group.latency_ms, one.group.service_ms, one.group.client
+    achieved = "-" if one.group.rate_per_s is None else format_rate(one.group.rate_per_s)
     times = ["-"] * 4
     if response is not None:
         times = [format_ms(value) for value in (response.p50, response.p99, response.p99_9)]
         times.append("-" if service is None else format_ms(service.p99))
     shown = [achieved, *times]
-    if not run.valid:
+    if not one.group.valid:
         shown = [text if text == "-" else strike(text, terminal) for text in shown]
     return [
         "closed loop" if step.rate_per_s is None else f"{step.rate_per_s:,.10g}",
-        format_offered([run]),
+        format_offered([one]),
         *shown,
         "-" if client is None else f"{client.cpu_share:.0%}" + (" bound" if client.bound else ""),
     ]
@@ -149,7 +148,7 @@ UNEVEN_SHARE = 0.01
 def _describe_offer(found: Capacity, result: Result) -> list[str]:
     """What was due in the steps that the answer rests on, if chance made it more or less."""
     numbers = {step.run for step in found.steps_at_answer}
-    runs = [run for run in result.insert_runs if run.run in numbers]
+    runs = [one for one in result.writers if one.run.run in numbers]
     offered = find_offered_rate(runs)
     rate = found.events_per_s or 0.0
     if offered is None or abs(offered / rate - 1) < UNEVEN_SHARE:

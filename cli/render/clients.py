@@ -10,13 +10,11 @@ from ..results.clients import (
     ClientCost,
     ClientFigures,
     collect_figures,
-    compare_clients,
     compare_figures,
     pool_figures,
-    summarize_rates,
 )
 from ..results.model import Result
-from ..results.statistics import Ratio
+from ..results.statistics import Ratio, summarize
 from .ratios import format_factor, format_speed, format_speed_interval
 from .tables import Table, format_ms, format_rate
 
@@ -30,7 +28,7 @@ def tabulate_clients(result: Result) -> Table:
     comparison = result.clients
     if comparison is None:
         return Table([], [])
-    found = collect_figures(comparison, result.insert_runs)
+    found = collect_figures(result)
     rows = []
     for client, way in comparison.ways.items():
         if client not in found:
@@ -38,7 +36,7 @@ def tabulate_clients(result: Result) -> Table:
                 rows.append([client, way, "0", *["-"] * 5])
             continue
         own = found[client]
-        rates = summarize_rates(own)
+        rates = summarize(own.rates)
         interval = "-" if rates.ci95 is None else " to ".join(map(format_rate, rates.ci95))
         rows.append(
             [
@@ -58,10 +56,10 @@ def tabulate_turns(result: Result) -> Table:
 def describe_clients(result: Result) -> list[str]:
     """What each client costs beside the lean path: a sentence each."""
     comparison = result.clients
-    costs = compare_clients(comparison, result.insert_runs) if comparison else []
+    costs = compare_figures(collect_figures(result))
     if comparison is None or not costs:
         return ["Nothing can be said of what a client costs: both sides need a valid run."]
-    lean = collect_figures(comparison, result.insert_runs)[LEAN]
+    lean = collect_figures(result)[LEAN]
     return [_describe_cost(cost, comparison.ways[cost.figures.client], lean) for cost in costs]
 
 
@@ -116,10 +114,7 @@ def _format_latency(values: Sequence[float]) -> str:
 
 def describe_client_costs(results: Sequence[Result]) -> str:
     """What each client costs beside the lean path in a few words, by all of these results together."""
-    compared = [
-        collect_figures(one.clients, one.insert_runs) for one in results if one.clients is not None
-    ]
-    costs = compare_figures(pool_figures(compared))
+    costs = compare_figures(pool_figures([collect_figures(one) for one in results]))
     if not costs:
         return "nothing can be said of what a client costs"
     return "; ".join(
@@ -131,8 +126,7 @@ def describe_client_costs(results: Sequence[Result]) -> str:
 
 def write_clients_headline(result: Result) -> str:
     """The answer in a few words, for a list."""
-    comparison = result.clients
-    costs = compare_clients(comparison, result.insert_runs) if comparison else []
+    costs = compare_figures(collect_figures(result))
     if not costs:
         return "no figures of two clients"
     return ", ".join(f"{cost.figures.client} {format_speed(cost.rate.value)}" for cost in costs)

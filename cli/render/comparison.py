@@ -18,8 +18,7 @@ from ..results.conditions import (
 )
 from ..results.model import Result
 from ..results.naming import format_value
-from ..results.reads import list_queries
-from ..results.statistics import MOST_RUNS, count_events_per_cost
+from ..results.statistics import MOST_RUNS, count_events_per_cost, list_queries
 from ..results.verdicts import list_kinds, summarize_doubts
 from .capacity import tabulate_capacities
 from .ratios import format_speed, format_speed_interval, lead_comparison
@@ -44,7 +43,7 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
         own = [_name_with_version(*pair) for pair in zip(names, results, strict=True)]
         return tabulate_capacities(own, results)
     costs = any(result.cost_per_hour for result in results)
-    sizes = any(weigh_valid(runs, runs) for result in results if (runs := result.insert_runs))
+    sizes = any(weigh_valid(runs, runs) for result in results if (runs := result.writers))
     doubts = [list_kinds(result) for result in results]
     doubts = doubts if any(doubts) else []
     rows: list[list[object]] = []
@@ -94,7 +93,7 @@ def _list_latencies(result: Result) -> list[str]:
 
 def _format_size(result: Result) -> str:
     """Mean bytes on disk per event, and after compaction if that was asked for."""
-    found = weigh_valid(result.insert_runs, result.insert_runs)
+    found = weigh_valid(result.writers, result.writers)
     now = [one.bytes_per_event for one in found if one.bytes_per_event is not None]
     later = [one.compacted_bytes for one in found if one.compacted_bytes is not None]
     text = format_bytes_per_event(sum(now) / len(now)) if now else "-"
@@ -104,19 +103,15 @@ def _format_size(result: Result) -> str:
 
 
 def _tabulate_queries(names: Sequence[str], results: Sequence[Result]) -> Table:
-    asked = list(dict.fromkeys(query for result in results for query in _list_asked(result)))
+    asked = list_queries([query for result in results for query in result.asked])
     rows = []
     for name, result in zip(names, results, strict=True):
         means = {entry.query: f"{entry.avg:.3g}" for entry in result.query_summary}
-        own = _list_asked(result)
+        own = list_queries(result.asked)
         cells = [means.get(query, "failure" if query in own else "-") for query in asked]
         rows.append([_name_with_version(name, result), *cells])
     first = "Database / Query"
     return Table([first, *asked], rows, (first,))
-
-
-def _list_asked(result: Result) -> list[str]:
-    return [*(run.query for run in result.query_runs), *list_queries(result.reads)]
 
 
 def _name_with_version(name: str, result: Result) -> str:

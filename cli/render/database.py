@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.contract import InsertRun, Resources, Storage
+from simulator.contract import Resources, Storage
 from simulator.units import format_digits
 
 from ..results.bottleneck import find_bottleneck
 from ..results.growth import list_event_sizes
-from ..results.model import Result
-from .tables import Table, format_bytes_per_event, locate
+from ..results.model import GroupRun, Result
+from .tables import Table, format_bytes_per_event, list_places, locate
 
 
-def tabulate_storage(runs: Sequence[InsertRun]) -> Table:
+def tabulate_storage(runs: Sequence[GroupRun]) -> Table:
     """What the tables took after each run, in all copies, and after they were compacted."""
-    compacted = any(run.storage_compacted for run in runs)
+    compacted = any(one.group.storage_compacted for one in runs)
     rows = []
-    for run, weight in zip(runs, list_event_sizes(runs), strict=True):
-        if run.storage is None:
+    for one, weight in zip(runs, list_event_sizes(runs), strict=True):
+        storage = one.group.storage
+        if storage is None:
             continue
         sizes = (weight.bytes_per_event, weight.index_bytes)
-        cells = [*locate(run), _format_total(run.storage), *map(_format_size, sizes)]
+        cells = [*locate(one), _format_total(storage), *map(_format_size, sizes)]
         if compacted:
-            cells.append(_format_total(run.storage_compacted or Storage()))
+            cells.append(_format_total(one.group.storage_compacted or Storage()))
             cells.append(_format_size(weight.compacted_bytes))
-        rows.append([*cells, f"{run.storage.copies:,}", run.storage.source or "-"])
+        rows.append([*cells, f"{storage.copies:,}", storage.source or "-"])
     after = ["Compacted MB", "Compacted B/event"] if compacted else []
     headers = [
         "Workers", "Run", "Level", "MB", "B/event", "of it indexes",
@@ -44,14 +45,12 @@ def _format_size(size: float | None) -> str:
 
 def tabulate_resources(result: Result) -> Table:
     """CPU, memory, disk and network of the database's processes or pods in each run."""
-    headers = ["Workers", "Run", "Level"]
-    found: list[tuple[list[str], Resources | None]] = [
-        (locate(run), run.resources) for run in result.insert_runs
+    headers, own = list_places(result)
+    rows = [
+        [*place, *_list_use(used)]
+        for place, run in own
+        if (used := run.resources) and used.cpu_s is not None
     ]
-    if result.command == "query":
-        headers = []
-        found = [([], read.resources) for read in result.reads] or [([], result.resources)]
-    rows = [[*place, *_list_use(used)] for place, used in found if used and used.cpu_s is not None]
     headers += [
         "CPU s", "CPU", "CPUs", "µs/event", "Memory MB", "Read MB", "Written MB", "Disk busy",
         "Received MB", "Sent MB", "Restarts", "By",
@@ -79,12 +78,12 @@ def _list_use(used: Resources) -> list[str]:
     ]
 
 
-def tabulate_bottlenecks(runs: Sequence[InsertRun]) -> Table:
+def tabulate_bottlenecks(runs: Sequence[GroupRun]) -> Table:
     """What held each valid run back, and how that shows."""
     rows = [
-        [*locate(run), found.limit, found.evidence]
-        for run in runs
-        if (found := find_bottleneck(run)) is not None
+        [*locate(one), found.limit, found.evidence]
+        for one in runs
+        if (found := find_bottleneck(one.run)) is not None
     ]
     headers = ["Workers", "Run", "Level", "Bottleneck", "Evidence"]
     return Table(headers, rows, left=("Bottleneck", "Evidence"))

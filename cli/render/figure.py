@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.contract import InsertRun
 from simulator.units import format_count
 
-from ..results.model import Result
+from ..results.model import GroupRun, Result
+from .tables import format_level
 
 
 @dataclass(frozen=True)
@@ -31,51 +31,55 @@ class Figure:
     spec: dict[str, Any]
 
 
-def choose_examples(named: NamedResult, alone: bool) -> list[tuple[str, InsertRun]]:
+def choose_examples(named: NamedResult, alone: bool) -> list[tuple[str, GroupRun]]:
     """The slowest valid run of each worker count (in a series over fill levels: the first and the last
     run); beside other results, only that of the best worker count."""
     result = named.result
-    runs = [run for run in _list_runs(result) if run.valid and run.timeline and run.inserts_per_s]
+    runs = [
+        one
+        for one in _list_runs(result)
+        if one.group.valid and one.group.timeline and one.group.rate_per_s
+    ]
     if result.by_fill_level:
         return [
-            (_name_run(named, run, alone), run)
-            for run in (runs[:1] + runs[-1:] if alone else runs[:1])
+            (_name_run(named, one, alone), one)
+            for one in (runs[:1] + runs[-1:] if alone else runs[:1])
         ]
     if not alone and result.best:
-        runs = [run for run in runs if run.workers == result.best.workers]
-    found: dict[int, InsertRun] = {}
-    for run in runs:
-        known = found.get(run.workers)
-        if known is None or (run.inserts_per_s or 0) < (known.inserts_per_s or 0):
-            found[run.workers] = run
-    return [(_name_run(named, run, alone), run) for run in found.values()]
+        runs = [one for one in runs if one.group.workers == result.best.workers]
+    found: dict[int, GroupRun] = {}
+    for one in runs:
+        known = found.get(one.group.workers)
+        if known is None or (one.group.rate_per_s or 0) < (known.group.rate_per_s or 0):
+            found[one.group.workers] = one
+    return [(_name_run(named, one, alone), one) for one in found.values()]
 
 
-def choose_slowest(named: NamedResult, alone: bool) -> list[tuple[str, InsertRun]]:
+def choose_slowest(named: NamedResult, alone: bool) -> list[tuple[str, GroupRun]]:
     """The run with the highest p99 of each worker count; beside other results, only that of the
     best worker count."""
     result = named.result
-    runs = [run for run in _list_runs(result) if run.valid and run.latency_ms]
+    runs = [one for one in _list_runs(result) if one.group.valid and one.group.latency_ms]
     if not alone and result.best and not result.by_fill_level:
-        runs = [run for run in runs if run.workers == result.best.workers]
-    found: dict[int, InsertRun] = {}
-    for run in runs:
-        known = found.get(run.workers)
-        if known is None or find_p99(run) > find_p99(known):
-            found[run.workers] = run
-    return [(_name_run(named, run, alone), run) for run in found.values()]
+        runs = [one for one in runs if one.group.workers == result.best.workers]
+    found: dict[int, GroupRun] = {}
+    for one in runs:
+        known = found.get(one.group.workers)
+        if known is None or find_p99(one) > find_p99(known):
+            found[one.group.workers] = one
+    return [(_name_run(named, one, alone), one) for one in found.values()]
 
 
-def _list_runs(result: Result) -> list[InsertRun]:
+def _list_runs(result: Result) -> list[GroupRun]:
     """All runs; of a search those that its answer rests on, which others are far from."""
     if result.tuning is not None:
         best = result.tuning.rank_finalists()[:1]
         own = {number for t in result.tuning.trials if [t.candidate] == best for number in t.runs}
-        return [run for run in result.insert_runs if run.run in own]
+        return [one for one in result.writers if one.run.run in own]
     if result.capacity is None:
-        return result.insert_runs
+        return result.writers
     holding = {step.run for step in result.capacity.steps_at_answer}
-    return [run for run in result.insert_runs if run.run in holding]
+    return [one for one in result.writers if one.run.run in holding]
 
 
 def describe_places(results: Sequence[NamedResult]) -> str:
@@ -83,18 +87,19 @@ def describe_places(results: Sequence[NamedResult]) -> str:
     return "at each worker count" if len(results) == 1 else "of each result's best worker count"
 
 
-def find_p99(run: InsertRun) -> float:
-    return run.latency_ms.tail if run.latency_ms else 0.0
+def find_p99(one: GroupRun) -> float:
+    return one.group.latency_ms.tail if one.group.latency_ms else 0.0
 
 
-def _name_run(named: NamedResult, run: InsertRun, alone: bool) -> str:
-    text = describe_run(named.result, run)
+def _name_run(named: NamedResult, one: GroupRun, alone: bool) -> str:
+    text = describe_run(named.result, one)
     return text if alone else f"{named.name}, {text}"
 
 
-def describe_run(result: Result, run: InsertRun) -> str:
+def describe_run(result: Result, one: GroupRun) -> str:
+    number = one.run.run
     if result.by_fill_level:
-        return f"level {run.fill_level:,}"
+        return f"level {format_level(one)}"
     if result.clients is not None:
-        return f"{result.clients.find_client(run.run)}, run {run.run}"
-    return f"{format_count(run.workers, 'worker')}, run {run.run}"
+        return f"{result.clients.find_client(number)}, run {number}"
+    return f"{format_count(one.group.workers, 'worker')}, run {number}"

@@ -121,7 +121,7 @@ def draw_queries(results: Sequence[NamedResult]) -> Figure | None:
     rows: list[Row] = []
     counted: set[str] = set()
     for named in results:
-        executions = group_executions(named.result.query_runs)
+        executions = group_executions(named.result.asked)
         firsts = {query for query, found in executions.items() if not found.warm}
         for entry in named.result.query_summary:
             text = (
@@ -172,23 +172,14 @@ def draw_phases(results: Sequence[NamedResult]) -> Figure | None:
     bars: list[tuple[str, Mapping[str, float]]] = []
     for named in results:
         prefix = "" if len(results) == 1 else f"{named.name}, "
-        if named.result.phases_s:
-            bars.append((f"{prefix}all queries", named.result.phases_s))
-        own = [
-            (f"{prefix}{describe_run(named.result, run)}", run.phases_s)
-            for run in named.result.insert_runs
-            if run.phases_s
-        ]
-        if len(own) * len(results) > MOST_BARS:
-            firsts = {
-                (run.workers, run.run == 1): run for run in reversed(named.result.insert_runs)
-            }
-            shown = [run for run in firsts.values() if run.run == 1 and run.phases_s]
-            own = [
-                (f"{prefix}{describe_run(named.result, run)}", run.phases_s)
-                for run in sorted(shown, key=lambda run: run.workers)
-            ]
-        bars += own
+        if named.result.command == "query":
+            bars += [(f"{prefix}all queries", run.phases_s) for run in named.result.runs]
+            continue
+        shown = [one for one in named.result.writers if one.run.phases_s]
+        if len(shown) * len(results) > MOST_BARS:
+            firsts = {one.group.workers: one for one in reversed(shown) if one.run.run == 1}
+            shown = sorted(firsts.values(), key=lambda one: one.group.workers)
+        bars += [(f"{prefix}{describe_run(named.result, one)}", one.run.phases_s) for one in shown]
     rows = [
         {"run": name, "phase": phase.replace("_", " "), "order": number, "seconds": taken[phase],
          "text": f"{name}\n{phase.replace('_', ' ')}: {taken[phase]:,.3f} s"}
@@ -237,17 +228,17 @@ def draw_client_share(results: Sequence[NamedResult]) -> Figure | None:
     """How busy the load generator itself was."""
     rows: list[Row] = []
     for named in results:
-        counts = dict.fromkeys(run.workers for run in named.result.insert_runs)
-        for workers in counts:
+        for workers in dict.fromkeys(one.group.workers for one in named.result.writers):
             own = [
-                r for r in named.result.insert_runs if r.workers == workers and r.valid and r.client
+                (client, one)
+                for one in named.result.writers
+                if one.group.workers == workers and one.group.valid and (client := one.group.client)
             ]
             if own:
-                run = max(own, key=lambda run: run.client.cpu_share if run.client else 0.0)
-                assert run.client is not None
-                bound = f"\nclient-bound: {run.client.bound_reason}" if run.client.bound else ""
-                share = 100 * run.client.cpu_share
-                text = f"{named.name}\n{describe_run(named.result, run)}: {share:.2f} %{bound}"
+                client, one = max(own, key=lambda pair: pair[0].cpu_share)
+                bound = f"\nclient-bound: {client.bound_reason}" if client.bound else ""
+                share = 100 * client.cpu_share
+                text = f"{named.name}\n{describe_run(named.result, one)}: {share:.2f} %{bound}"
                 rows.append(
                     {"series": named.name, "workers": workers, "share": share, "text": text}
                 )

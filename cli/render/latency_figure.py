@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from simulator.contract import LatencyMs
 from simulator.histograms import latency_ms, merge_histograms, values_at
 
+from ..results.statistics import list_queries
 from .figure import Figure, NamedResult, choose_slowest, describe_places
-from .tables import format_ms
+from .tables import format_ms, list_valid
 from .vega import Row, draw_lines, draw_points, make_axis, make_spec, needs_log
 
 PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max": "max"}
@@ -40,12 +41,12 @@ def draw_latencies(results: Sequence[NamedResult]) -> Figure | None:
         f"Of the run with the highest p99 {describe_places(results)}, retries included. A request is a whole"
         " batch."
     )
-    if any(run.offered for named in results for run in named.result.insert_runs):
+    if any(one.group.offered for named in results for one in named.result.writers):
         note += " At a given rate (open loop) it counts from when the request was due: the response time."
     timed = [
-        _Timed(name, run.latency_ms, [run.histogram] if run.histogram else [])
-        for name, run in chosen
-        if run.latency_ms
+        _Timed(name, one.group.latency_ms, [one.group.histogram] if one.group.histogram else [])
+        for name, one in chosen
+        if one.group.latency_ms
     ]
     return _draw_curves("latency", "Latency of a request", "the requests", note, timed)
 
@@ -54,10 +55,11 @@ def draw_query_latencies(results: Sequence[NamedResult]) -> Figure | None:
     """The same of each query, of readers whose runs were ended by the clock."""
     timed = []
     for named in results:
-        reads = [read for read in named.result.reads if read.valid]
-        for query in dict.fromkeys(one.query for read in reads for one in read.queries):
-            own = [one for read in reads for one in read.queries if one.query == query]
-            found = [one.histogram for one in own if one.histogram]
+        if named.result.by_number:
+            continue
+        asked = [query for group in list_valid(named.result.readers) for query in group.queries]
+        for query in list_queries(asked):
+            found = [one.histogram for one in asked if one.query == query and one.histogram]
             latency = latency_ms(merge_histograms(found)) if found else None
             if latency is not None:
                 name = query if len(results) == 1 else f"{query}, {named.name}"
@@ -66,7 +68,7 @@ def draw_query_latencies(results: Sequence[NamedResult]) -> Figure | None:
     note = "All valid runs together."
     if len(timed) > MOST_QUERIES:
         note += f" The {MOST_QUERIES} with the highest p99 of {len(timed)}."
-    if any(read.offered for named in results for read in named.result.reads):
+    if any(one.group.offered for named in results for one in named.result.readers):
         note += " At a given rate it counts from when the query was due: the response time."
     return _draw_curves(
         "query-latency", "How long queries took", "the queries", note, timed[:MOST_QUERIES]

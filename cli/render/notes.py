@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.contract import InsertRun
 from simulator.units import format_count, join_words
 
 from ..results.bottleneck import Bottleneck, find_bottleneck
 from ..results.caveats import Caveat, Kind
 from ..results.faults import describe_outages
-from ..results.model import Result
+from ..results.model import GroupRun, Result
 from ..results.rules import spread_queries
 from ..results.statistics import UNSTABLE_CV
 from ..results.verdicts import find_caveats
 from .figure import describe_run
-from .tables import format_rate, strike
+from .tables import format_level, format_rate, strike
 
 MOST_LINES = 5
 """Below a table."""
@@ -136,12 +135,13 @@ _BY_RUN = (Kind.CLIENT_BOUND, Kind.SATURATED)
 
 def list_outages(result: Result) -> list[str]:
     """A sentence for each thing that was done to the database; which run it was, if it was in several."""
-    told = {place: describe_outages(run) for place, run in enumerate(result.insert_runs)}
+    writers = result.writers
+    told = {place: describe_outages(one) for place, one in enumerate(writers)}
     told = {place: texts for place, texts in told.items() if texts}
     if len(told) == 1:
         return next(iter(told.values()))
     return [
-        f"{describe_run(result, result.insert_runs[place])}: {text}"
+        f"{describe_run(result, writers[place])}: {text}"
         for place, texts in told.items()
         for text in texts
     ]
@@ -149,12 +149,12 @@ def list_outages(result: Result) -> list[str]:
 
 def describe_index_builds(result: Result) -> list[str]:
     """How long it took to build indexes that no measured insert was to wait for, in one line at most."""
-    if result.index_build_s is not None:
-        took = f"{result.index_build_s:,.3g} s"
-        return [f"indexes: the tables were loaded without; built before the queries, in {took}"]
-    times = [run.index_build_s for run in result.insert_runs if run.index_build_s is not None]
+    times = [run.index_build_s for run in result.runs if run.index_build_s is not None]
     if not times:
         return []
+    if result.command == "query":
+        took = f"{times[0]:,.3g} s"
+        return [f"indexes: the tables were loaded without; built before the queries, in {took}"]
     took = f"{min(times):,.3g} s"
     if len(times) > 1:
         took = f"{min(times):,.3g} to {max(times):,.3g} s ({len(times)} runs)"
@@ -178,21 +178,22 @@ def _find_bottlenecks(result: Result) -> dict[str, Bottleneck]:
     """Place -> that of the slowest valid run there."""
     if result.command in ("capacity", "tune", "clients"):
         return {}  # its answer says what is above it
-    slowest: dict[str, InsertRun] = {}
-    for run in result.insert_runs:
-        if run.valid and run.inserts_per_s:
+    slowest: dict[str, GroupRun] = {}
+    for one in result.writers:
+        rate = one.group.rate_per_s
+        if one.group.valid and rate:
             place = (
-                f"level {run.fill_level:,}"
+                f"level {format_level(one)}"
                 if result.by_fill_level
-                else format_count(run.workers, "worker")
+                else format_count(one.group.workers, "worker")
             )
             known = slowest.get(place)
-            if known is None or run.inserts_per_s < (known.inserts_per_s or 0):
-                slowest[place] = run
+            if known is None or rate < (known.group.rate_per_s or 0):
+                slowest[place] = one
     return {
         place: found
-        for place, run in slowest.items()
-        if (found := find_bottleneck(run)) is not None and run.resources is not None
+        for place, one in slowest.items()
+        if (found := find_bottleneck(one.run)) is not None and one.run.resources is not None
     }
 
 

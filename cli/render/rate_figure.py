@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from simulator.contract import InsertRun
+from simulator.contract import Offered
 
 from ..results.capacity import CapacityLimit, CapacityStep
 from .figure import Figure, NamedResult
@@ -86,21 +86,22 @@ def draw_over_rate(results: Sequence[NamedResult]) -> Figure | None:
 def _list_rows(named: NamedResult) -> list[Row]:
     """A row for each percentile of each valid step, and for what was achieved."""
     found = named.result.capacity
-    runs = {run.run: run for run in named.result.insert_runs}
+    writers = {one.run.run: one.group for one in named.result.writers}
     rows: list[Row] = []
     for step in found.steps if found else ():
-        run = runs[step.run]
-        if step.rate_per_s is None or not run.valid or run.offered is None or not run.latency_ms:
+        group = writers[step.run]
+        offered, latency = group.offered, group.latency_ms
+        if step.rate_per_s is None or not group.valid or offered is None or latency is None:
             continue
         shared = {"series": named.name, "result": named.name, "rate": step.rate_per_s}
         about = f"{named.name}\n{step.rate_per_s:,.10g} events/s: {_describe(step)}"
         for part, title in PERCENTILES.items():
-            value = getattr(run.latency_ms, part)
+            value = getattr(latency, part)
             if value is None:
                 continue
             text = f"{about}\nresponse time {title}: {format_ms(value)} ms"
             rows.append({**shared, "part": part, "value": value, "text": text})
-        share = _find_share(run)
+        share = _find_share(offered)
         text = f"{about}\nachieved: {share:.1f} % of what was due"
         rows.append({**shared, "part": "achieved", "value": share, "text": text})
     return rows
@@ -110,9 +111,8 @@ def _describe(step: CapacityStep) -> str:
     return "holds" if step.holds else "doesn't hold"
 
 
-def _find_share(run: InsertRun) -> float:
-    assert run.offered is not None
-    return 100 * run.offered.achieved / run.offered.due if run.offered.due else 100.0
+def _find_share(offered: Offered) -> float:
+    return 100 * offered.achieved / offered.due if offered.due else 100.0
 
 
 def _list_limits(shown: Sequence[NamedResult], part: str | None = None) -> dict[float, str]:

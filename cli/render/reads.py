@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.contract import ReadRun
+from simulator.contract import GroupResult
 
-from ..results.reads import Cost, find_unanswered_reads, summarize_reads
-from ..results.statistics import summarize
+from ..results.comparison import Cost
+from ..results.model import GroupRun, Result
+from ..results.statistics import find_unanswered, summarize
 from .tables import (
     Table,
+    find_slowest,
+    format_duration,
     format_duration_of_histogram,
     format_interval,
     format_ms,
@@ -18,13 +21,14 @@ from .tables import (
 )
 
 
-def tabulate_reads(reads: Sequence[ReadRun], terminal: bool) -> Table:
+def tabulate_reads(readers: Sequence[GroupRun], terminal: bool) -> Table:
     """Queries per second over the valid runs, and the response times of the slowest of them."""
     rows = []
-    for workers in dict.fromkeys(read.workers for read in reads):
-        own = [read for read in reads if read.workers == workers]
-        counted = [read for read in own if read.valid] or own
-        rates = [read.queries_per_s for read in counted if read.queries_per_s is not None]
+    is_open = any(one.group.offered for one in readers)
+    for workers in dict.fromkeys(one.group.workers for one in readers):
+        own = [one.group for one in readers if one.group.workers == workers]
+        counted = [group for group in own if group.valid] or own
+        rates = [group.rate_per_s for group in counted if group.rate_per_s is not None]
         figures = ["-"] * 5
         if rates:
             found = summarize(rates)
@@ -33,14 +37,11 @@ def tabulate_reads(reads: Sequence[ReadRun], terminal: bool) -> Table:
                 format_interval(found.ci95, "{:,.1f}"),
                 "-" if found.cv is None else f"{found.cv:.1%}",
             ]
-        if not any(read.valid for read in own):
+        if not any(group.valid for group in own):
             figures = [text if text == "-" else strike(text, terminal) for text in figures]
-        measured = [read for read in counted if read.latency_ms]
-        worst = max(
-            measured, key=lambda r: r.latency_ms.tail if r.latency_ms else 0.0, default=None
-        )
+        worst = find_slowest(counted)
         ms = worst.latency_ms if worst else None
-        share = max((read.client.cpu_share for read in counted if read.client), default=0.0)
+        share = max((group.client.cpu_share for group in counted if group.client), default=0.0)
         rows.append(
             [
                 f"{workers:,}",
@@ -48,26 +49,23 @@ def tabulate_reads(reads: Sequence[ReadRun], terminal: bool) -> Table:
                 *_list_offered(own),
                 "-" if ms is None else format_ms(ms.p50),
                 "-" if ms is None else format_ms(ms.p99),
-                f"{sum(one.errors for read in own for one in read.queries):,}",
+                f"{sum(query.errors for group in own for query in group.queries):,}",
                 f"{share:.0%}",
             ]
         )
-    what = "Response" if _is_open(reads) else "Latency"
+    what = "Response" if is_open else "Latency"
     headers = [
         "Readers", "Min", "Max", "Avg", "95% interval", "CV",
-        *(["Offered"] if _is_open(reads) else []),
+        *(["Offered"] if is_open else []),
         f"{what} p50 ms", "p99 ms", "Failed", "Client CPU",
     ]  # fmt: skip
     return Table(headers, rows)
 
 
-def _is_open(reads: Sequence[ReadRun]) -> bool:
-    return any(read.offered for read in reads)
-
-
-def _list_offered(reads: Sequence[ReadRun]) -> list[str]:
+def _list_offered(groups: Sequence[GroupResult]) -> list[str]:
     """What was due per second, the mean over the runs; no cell if it is a closed loop."""
-    rates = [read.offered.due / read.window_s for read in reads if read.offered and read.window_s]
+    offers = [(group.offered, group.window_s) for group in groups]
+    rates = [offered.due / window_s for offered, window_s in offers if offered and window_s]
     return [_format_rate(sum(rates) / len(rates))] if rates else []
 
 
@@ -75,11 +73,11 @@ def _format_rate(value: float) -> str:
     return f"{value:,.1f}"
 
 
-def tabulate_reads_by_query(reads: Sequence[ReadRun]) -> Table:
+def tabulate_reads_by_query(result: Result) -> Table:
     """The queries' times in seconds, over all runs."""
-    failed, unasked = find_unanswered_reads(reads)
-    form = format_duration_of_histogram
-    return tabulate_queries(summarize_reads(reads), failed, form, unasked)
+    failed, unasked = find_unanswered(result.asked)
+    form = format_duration if result.by_number else format_duration_of_histogram
+    return tabulate_queries(result.query_summary, failed, form, unasked)
 
 
 def tabulate_costs(costs: Sequence[Cost]) -> Table:

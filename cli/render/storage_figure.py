@@ -39,10 +39,10 @@ def draw_storage(results: Sequence[NamedResult]) -> Figure | None:
 
 
 def _make_rows(named: NamedResult) -> list[Row]:
-    runs = named.result.insert_runs
+    writers = named.result.writers
     rows = []
-    for run, weight in zip(runs, list_event_sizes(runs), strict=True):
-        stored = run.storage
+    for one, weight in zip(writers, list_event_sizes(writers), strict=True):
+        stored = one.group.storage
         if stored is None or not stored.events:
             continue
         sizes = (stored.total_bytes, stored.index_bytes, weight.bytes_per_event)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from simulator.contract import InsertRun, LatencyMs, Machine, ReadRun
+from simulator.contract import GroupResult, LatencyMs, Machine, Role
 
 from ..output import wrap_lines
+from ..results.comparison import compare_with_alone
 from ..results.conditions import flatten_definition
-from ..results.model import Baseline, Result
+from ..results.model import GroupRun, Result
 from ..results.naming import format_value
-from ..results.reads import compare_with_alone
-from ..results.statistics import find_unanswered
 from ..results.store import StoredResult
 from . import words
 from .answers import describe_answers
@@ -25,10 +24,10 @@ from .tables import (
     Table,
     describe_load,
     format_ms,
+    list_places,
     locate,
     strike,
     tabulate_inserts,
-    tabulate_queries,
     tabulate_steps,
 )
 from .tuning import advise, tabulate_tuning
@@ -72,20 +71,20 @@ _TITLES = {
 
 def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
     """Title -> table of everything that has entries."""
-    runs = result.insert_runs
-    baseline = result.baseline or Baseline()
+    runs = result.writers
+    alone = {role: [one for one in result.alone if one.group.role is role] for role in Role}
     tables = {
         _TITLES.get(result.command, "Inserts per second"): tabulate_figures(result, terminal),
         **tabulate_readers(result, terminal),
-        "Writers alone": tabulate_runs(baseline.runs, terminal),
-        "Readers alone": tabulate_reads(baseline.reads, terminal),
+        "Writers alone": tabulate_runs(alone[Role.WRITE], terminal),
+        "Readers alone": tabulate_reads(alone[Role.READ], terminal),
         "Turns": tabulate_turns(result),
         "Runs": tabulate_runs(runs, terminal),
         "Latencies of a request, ms": tabulate_latencies(
-            [run for run in runs if not run.offered], terminal
+            [one for one in runs if not one.group.offered], terminal
         ),
         "Response times of a request, ms": tabulate_latencies(
-            [run for run in runs if run.offered], terminal
+            [one for one in runs if one.group.offered], terminal
         ),
         "Service times of a request, ms": tabulate_service_times(runs, terminal),
         "What was due": tabulate_offers(runs),
@@ -104,17 +103,15 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
 
 def tabulate_figures(result: Result, terminal: bool) -> Table:
     """The table that the command itself has printed."""
-    runs, cost = result.insert_runs, result.cost_per_hour
+    runs, cost = result.writers, result.cost_per_hour
     if result.command == "capacity":
         return tabulate_capacity(result, terminal)
     if result.command == "tune":
         return tabulate_tuning(result)
     if result.command == "clients":
         return tabulate_clients(result)
-    if result.command == "query" and result.reads:
-        return tabulate_reads_by_query(result.reads)
     if result.command == "query":
-        return tabulate_queries(result.query_summary, find_unanswered(result.query_runs))
+        return tabulate_reads_by_query(result)
     if result.by_fill_level:
         return tabulate_steps(runs, terminal, cost)
     return tabulate_inserts(runs, result.insert_summary, terminal, cost)
@@ -123,33 +120,34 @@ def tabulate_figures(result: Result, terminal: bool) -> Table:
 def tabulate_readers(result: Result, terminal: bool) -> dict[str, Table]:
     """Title -> table of readers whose run was ended by the clock; of `mixed`, also what the groups cost
     each other."""
-    if not result.reads:
+    if result.by_number or not result.readers:
         return {}
-    tables = {"Queries per second": tabulate_reads(result.reads, terminal)}
+    tables = {"Queries per second": tabulate_reads(result.readers, terminal)}
     if result.command == "mixed":
-        tables["Durations of the queries, seconds"] = tabulate_reads_by_query(result.reads)
+        tables["Durations of the queries, seconds"] = tabulate_reads_by_query(result)
     if result.baseline:
-        costs = compare_with_alone(result.insert_runs, result.reads, result.baseline)
+        costs = compare_with_alone(result)
         tables["What writers and readers cost each other"] = tabulate_costs(costs)
     return tables
 
 
-def tabulate_runs(runs: Sequence[InsertRun], terminal: bool) -> Table:
+def tabulate_runs(runs: Sequence[GroupRun], terminal: bool) -> Table:
     """Each run with both rates and what was counted."""
     rows = []
-    for run in runs:
-        counted = run.verification
+    for one in runs:
+        group, counted = one.group, one.group.verification
+        share = group.client.cpu_share if group.client else None
         rows.append(
             [
-                *locate(run),
-                "yes" if run.valid else "no",
-                _show_figure(run, run.inserts_per_s, "{:,.0f}", terminal),
-                _show_figure(run, run.inserts_per_s_mean_duration, "{:,.0f}", terminal),
-                _format_or_dash(run.window_s, "{:,.2f}"),
-                _format_or_dash(run.overlap, "{:.1%}"),
-                _format_or_dash(run.events, "{:,}"),
+                *locate(one),
+                "yes" if group.valid else "no",
+                _show_figure(group, group.rate_per_s, "{:,.0f}", terminal),
+                _show_figure(group, group.rate_per_s_mean_duration, "{:,.0f}", terminal),
+                _format_or_dash(group.window_s, "{:,.2f}"),
+                _format_or_dash(group.overlap, "{:.1%}"),
+                _format_or_dash(group.count, "{:,}"),
                 "-" if counted is None else _format_or_dash(counted.stored, "{:,}"),
-                _show_figure(run, run.client.cpu_share if run.client else None, "{:.1%}", terminal),
+                _show_figure(group, share, "{:.1%}", terminal),
             ]
         )
     headers = [
@@ -159,37 +157,37 @@ def tabulate_runs(runs: Sequence[InsertRun], terminal: bool) -> Table:
     return Table(headers, rows)
 
 
-def tabulate_latencies(runs: Sequence[InsertRun], terminal: bool) -> Table:
+def tabulate_latencies(runs: Sequence[GroupRun], terminal: bool) -> Table:
     """Percentiles of each run, those of an invalid one struck through."""
-    return _tabulate_percentiles([(run, run.latency_ms) for run in runs], terminal)
+    return _tabulate_percentiles([(one, one.group.latency_ms) for one in runs], terminal)
 
 
-def tabulate_service_times(runs: Sequence[InsertRun], terminal: bool) -> Table:
+def tabulate_service_times(runs: Sequence[GroupRun], terminal: bool) -> Table:
     """The same from when a request was sent, of open loops."""
-    return _tabulate_percentiles([(run, run.service_ms) for run in runs], terminal)
+    return _tabulate_percentiles([(one, one.group.service_ms) for one in runs], terminal)
 
 
 def _tabulate_percentiles(
-    found: Sequence[tuple[InsertRun, LatencyMs | None]], terminal: bool
+    found: Sequence[tuple[GroupRun, LatencyMs | None]], terminal: bool
 ) -> Table:
     rows = [
-        locate(run)
+        locate(one)
         + [
-            format_ms(value) if run.valid or value is None else strike(format_ms(value), terminal)
-            for value in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)
+            format_ms(v) if one.group.valid or v is None else strike(format_ms(v), terminal)
+            for v in (ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max)
         ]
-        for run, ms in found
+        for one, ms in found
         if ms is not None
     ]
     headers = ["Workers", "Run", "Level", "p50", "p90", "p99", "p99.9", "max"]
     return Table(headers, rows)
 
 
-def tabulate_offers(runs: Sequence[InsertRun]) -> Table:
+def tabulate_offers(runs: Sequence[GroupRun]) -> Table:
     """What became of what was due in each run of an open loop."""
     rows = [
         [
-            *locate(run),
+            *locate(one),
             "yes" if offered.saturated else "no",
             f"{offered.due:,}",
             f"{offered.achieved:,}",
@@ -198,8 +196,8 @@ def tabulate_offers(runs: Sequence[InsertRun]) -> Table:
             f"{offered.backlog_growth:+,}",
             "-" if offered.own_delay_p99_ms is None else format_ms(offered.own_delay_p99_ms),
         ]
-        for run in runs
-        if (offered := run.offered) is not None
+        for one in runs
+        if (offered := one.group.offered) is not None
     ]
     headers = [
         "Workers", "Run", "Level", "Saturated", "Due", "Achieved", "Unsent", "Most waiting",
@@ -208,17 +206,17 @@ def tabulate_offers(runs: Sequence[InsertRun]) -> Table:
     return Table(headers, rows)
 
 
-def tabulate_workers(runs: Sequence[InsertRun]) -> Table:
+def tabulate_workers(runs: Sequence[GroupRun]) -> Table:
     """How far the workers of each run are apart, and the slowest of them."""
     rows = []
-    for run in runs:
+    for one in runs:
         spans = [
             (
-                (span.events if span.measured is None else span.measured)
+                (span.count if span.measured is None else span.measured)
                 / (span.end_s - span.start_s),
                 span,
             )
-            for span in run.per_worker
+            for span in one.group.per_worker
             if span.end_s > span.start_s
         ]
         if spans:
@@ -226,7 +224,7 @@ def tabulate_workers(runs: Sequence[InsertRun]) -> Table:
             slowest = min(spans, key=lambda pair: pair[0])[1]
             rows.append(
                 [
-                    *locate(run),
+                    *locate(one),
                     f"{min(rates):,.0f}",
                     f"{max(rates):,.0f}",
                     f"{(max(rates) - min(rates)) / max(rates):.1%}",
@@ -243,19 +241,13 @@ def tabulate_workers(runs: Sequence[InsertRun]) -> Table:
 
 def tabulate_machines(result: Result) -> Table:
     """When each run was, and how busy the machine of its workers of which others took most."""
-    found: list[tuple[list[str], str | None, str | None, Sequence[Machine]]] = [
-        (locate(run), run.began_at, run.ended_at, run.machines) for run in result.insert_runs
-    ]
-    headers = ["Workers", "Run", "Level"]
-    if result.command == "query":
-        asked: Sequence[ReadRun | Result] = result.reads or [result]
-        found = [([], one.began_at, one.ended_at, one.machines) for one in asked]
-        headers = []
+    headers, own = list_places(result)
     rows = []
-    for place, began, ended, machines in found:
+    for place, run in own:
+        began, ended = run.began_at, run.ended_at
         if began is None or ended is None:
             continue
-        most = max(machines, key=_taken_share, default=Machine(node="-"))
+        most = max(run.machines, key=_taken_share, default=Machine(node="-"))
         rows.append(
             [
                 *place,
@@ -278,12 +270,12 @@ def _taken_share(machine: Machine) -> float:
     return (machine.steal_share or 0.0) + (machine.others_share or 0.0)
 
 
-def tabulate_errors(runs: Sequence[InsertRun]) -> Table:
+def tabulate_errors(runs: Sequence[GroupRun]) -> Table:
     """Errors by kind, those that a retry cured included."""
     rows = [
-        [*locate(run), f"{run.retries:,}", kind, f"{count:,}"]
-        for run in runs
-        for kind, count in (run.errors or ({"-": 0} if run.retries else {})).items()
+        [*locate(one), f"{one.group.retries:,}", kind, f"{count:,}"]
+        for one in runs
+        for kind, count in (one.group.errors or ({"-": 0} if one.group.retries else {})).items()
     ]
     headers = ["Workers", "Run", "Level", "Retries", "Error", "Times"]
     return Table(headers, rows, left=("Error",))
@@ -291,18 +283,14 @@ def tabulate_errors(runs: Sequence[InsertRun]) -> Table:
 
 def tabulate_phases(result: Result) -> Table:
     """Seconds of each phase."""
-    if result.phases_s:
-        names = list(result.phases_s)
-        headers = [name.replace("_", "-") for name in names]
-        return Table(headers, [[f"{result.phases_s[name]:,.2f}" for name in names]])
-    names = list(dict.fromkeys(name for run in result.insert_runs for name in run.phases_s))
+    headers, own = list_places(result)
+    names = list(dict.fromkeys(name for _, run in own for name in run.phases_s))
     rows = [
-        locate(run) + [_format_or_dash(run.phases_s.get(name), "{:,.2f}") for name in names]
-        for run in result.insert_runs
+        place + [_format_or_dash(run.phases_s.get(name), "{:,.2f}") for name in names]
+        for place, run in own
         if run.phases_s
     ]
-    headers = ["Workers", "Run", "Level", *(name.replace("_", "-") for name in names)]
-    return Table(headers, rows)
+    return Table([*headers, *(name.replace("_", "-") for name in names)], rows)
 
 
 def _list_options(result: Result) -> Iterable[tuple[str, str]]:
@@ -325,10 +313,10 @@ def _tabulate_pairs(pairs: Iterable[tuple[str, str]]) -> Table:
     return Table(["Name", "Value"], [list(pair) for pair in pairs], left=("Name", "Value"))
 
 
-def _show_figure(run: InsertRun, value: float | None, form: str, terminal: bool) -> str:
+def _show_figure(group: GroupResult, value: float | None, form: str, terminal: bool) -> str:
     """Struck through if the run is invalid."""
     text = _format_or_dash(value, form)
-    return text if run.valid or value is None else strike(text, terminal)
+    return text if group.valid or value is None else strike(text, terminal)
 
 
 def _format_or_dash(value: float | None, form: str) -> str:

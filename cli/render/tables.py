@@ -9,11 +9,11 @@ from math import floor, log10
 
 from tabulate import tabulate
 
-from simulator.contract import InsertRun, LatencyMs, Load
+from simulator.contract import GroupResult, LatencyMs, Load, RunResult
 
 from ..output import STRIKE, STRIKE_END, wrap_lines
 from ..results.growth import EventSize, list_event_sizes
-from ..results.model import InsertSummary, QuerySummary, Result
+from ..results.model import GroupRun, InsertSummary, QuerySummary, Result
 from ..results.rules import limit_of_clients_part
 from ..results.statistics import count_events_per_cost
 
@@ -101,18 +101,18 @@ def strike(text: str, terminal: bool) -> str:
 
 
 def tabulate_inserts(
-    runs: Sequence[InsertRun],
+    runs: Sequence[GroupRun],
     summary: Sequence[InsertSummary],
     terminal: bool,
     cost_per_hour: float | None = None,
 ) -> Table:
     """Workers, Min, Max, Avg (events per second over the valid runs) and more to the right. Of an open
     loop, what was offered and what of it achieved (mean over the valid runs)."""
-    is_open = any(run.offered for run in runs)
+    is_open = any(one.group.offered for one in runs)
     more = [] if cost_per_hour is None else [COST_HEADER]
     rows = []
-    for workers in dict.fromkeys(run.workers for run in runs):
-        own = [run for run in runs if run.workers == workers]
+    for workers in dict.fromkeys(one.group.workers for one in runs):
+        own = [one for one in runs if one.group.workers == workers]
         found = [entry for entry in summary if entry.workers == workers]
         if found:
             cost = [_format_cost_at(found[0].avg, cost_per_hour)] if cost_per_hour else []
@@ -126,7 +126,8 @@ def tabulate_inserts(
                 ]
             )
         else:
-            rates = [run.inserts_per_s for run in own if run.inserts_per_s is not None]
+            known = (one.group.rate_per_s for one in own)
+            rates = [rate for rate in known if rate is not None]
             figures = [min(rates), max(rates), sum(rates) / len(rates)] if rates else []
             shown = [strike(format_rate(figure), terminal) for figure in figures] or ["-"] * 3
             none = ["-" for _ in more]
@@ -145,25 +146,26 @@ def tabulate_inserts(
 
 
 def tabulate_steps(
-    runs: Sequence[InsertRun], terminal: bool, cost_per_hour: float | None = None
+    runs: Sequence[GroupRun], terminal: bool, cost_per_hour: float | None = None
 ) -> Table:
     """Level (events stored before the step) and Inserts/s, rounded to tens as in the reference."""
-    is_open = any(run.offered for run in runs)
+    is_open = any(one.group.offered for one in runs)
     more = [] if cost_per_hour is None else [COST_HEADER]
     rows = []
-    for run in runs:
-        rate = "-" if run.inserts_per_s is None else format_rate(round(run.inserts_per_s, -1))
+    for one in runs:
+        known, valid = one.group.rate_per_s, one.group.valid
+        rate = "-" if known is None else format_rate(round(known, -1))
         cost = ["-" for _ in more]
-        if cost_per_hour and run.valid and run.inserts_per_s:
-            cost = [_format_cost_at(run.inserts_per_s, cost_per_hour)]
-        shown = rate if run.valid or run.inserts_per_s is None else strike(rate, terminal)
-        rates = [format_offered([run]), _flag_saturated(shown, [run])] if is_open else [shown]
+        if cost_per_hour and valid and known:
+            cost = [_format_cost_at(known, cost_per_hour)]
+        shown = rate if valid or known is None else strike(rate, terminal)
+        rates = [format_offered([one]), _flag_saturated(shown, [one])] if is_open else [shown]
         rows.append(
             [
-                f"{run.fill_level:,}",
+                format_level(one),
                 *rates,
-                *_list_details([run], is_open),
-                *_list_more([run], runs),
+                *_list_details([one], is_open),
+                *_list_more([one], runs),
                 *cost,
             ]
         )
@@ -222,15 +224,16 @@ def tabulate_queries(
 def describe_durations(result: Result) -> str:
     """What the figures of a query table are."""
     what = "Durations in seconds, of all but the first execution (cold) of each worker"
-    if result.reads:
+    if not result.by_number:
         what = "Durations in seconds, of all executions in the window; the mean without the first (cold)"
-    if any(read.offered for read in result.reads):
+    if any(one.group.offered for one in result.readers):
         what += ", from when they were due"
     if result.fill_level is not None:
         what += f"; {result.fill_level:,} events in the database"
-    if result.queries_per_s is None:
+    rates = [one.group.rate_per_s for one in result.readers if result.by_number]
+    if not rates or rates[0] is None:
         return f"{what}."
-    return f"{what}. All executions together: {result.queries_per_s:,.3g} queries per second."
+    return f"{what}. All executions together: {rates[0]:,.3g} queries per second."
 
 
 def describe_load(load: Load) -> str | None:
@@ -264,27 +267,31 @@ def _format_cost_at(rate: float, cost_per_hour: float) -> str:
 _OFFERED = ["Offered/s", "Achieved/s"]
 
 
-def format_offered(runs: Sequence[InsertRun]) -> str:
+def format_offered(runs: Sequence[GroupRun]) -> str:
     """What was due per second, see `find_offered_rate`."""
     rate = find_offered_rate(runs)
     return "-" if rate is None else format_rate(rate)
 
 
-def find_offered_rate(runs: Sequence[InsertRun]) -> float | None:
+def find_offered_rate(runs: Sequence[GroupRun]) -> float | None:
     """What was due per second, the mean of the valid runs; of runs that gave no figure, of all."""
-    counted = [run for run in runs if run.valid] or runs
-    offers = [(run.offered, run.window_s) for run in counted if run.offered and run.window_s]
-    rates = [offered.due / (offered.due_s or window_s) for offered, window_s in offers]
+    counted = [one.group for one in runs if one.group.valid] or [one.group for one in runs]
+    offers = [(group.offered, group.window_s) for group in counted]
+    rates = [
+        offered.due / (offered.due_s or window_s)
+        for offered, window_s in offers
+        if offered and window_s
+    ]
     return sum(rates) / len(rates) if rates else None
 
 
-def _list_achieved(entry: InsertSummary, runs: Sequence[InsertRun]) -> list[str]:
+def _list_achieved(entry: InsertSummary, runs: Sequence[GroupRun]) -> list[str]:
     return [format_offered(runs), _flag_saturated(format_rate(entry.avg), runs)]
 
 
-def _flag_saturated(rate: str, runs: Sequence[InsertRun]) -> str:
-    saturated = any(run.valid and run.offered and run.offered.saturated for run in runs)
-    return f"{rate} saturated" if saturated else rate
+def _flag_saturated(rate: str, runs: Sequence[GroupRun]) -> str:
+    offers = [one.group.offered for one in runs if one.group.valid]
+    return f"{rate} saturated" if any(one and one.saturated for one in offers) else rate
 
 
 def _list_detail_headers(is_open: bool) -> list[str]:
@@ -293,15 +300,15 @@ def _list_detail_headers(is_open: bool) -> list[str]:
     return ["p50 ms", "p99 ms", "Client CPU"]
 
 
-def _list_details(runs: Sequence[InsertRun], is_open: bool) -> list[str]:
+def _list_details(runs: Sequence[GroupRun], is_open: bool) -> list[str]:
     """Latency and client share of the slowest valid run: an average would hide it."""
-    measured = [run for run in runs if run.valid and run.latency_ms and run.client]
-    if not measured:
+    measured = [one for one in list_valid(runs) if one.latency_ms and one.client]
+    worst = find_slowest(measured)
+    if worst is None or worst.latency_ms is None:
         return ["-" for _ in _list_detail_headers(is_open)]
-    worst = max(measured, key=lambda run: run.latency_ms.tail if run.latency_ms else 0.0)
-    assert worst.latency_ms is not None
-    share = max(run.client.cpu_share for run in measured if run.client)
-    bound = any(run.client.bound for run in measured if run.client)
+    clients = [one.client for one in measured if one.client]
+    share = max(client.cpu_share for client in clients)
+    bound = any(client.bound for client in clients)
     service = ["-" if worst.service_ms is None else format_ms(worst.service_ms.p99)]
     return [
         format_ms(worst.latency_ms.p50),
@@ -311,39 +318,52 @@ def _list_details(runs: Sequence[InsertRun], is_open: bool) -> list[str]:
     ]
 
 
-def _limit_text(runs: Sequence[InsertRun]) -> str:
+def list_valid(runs: Sequence[GroupRun]) -> list[GroupResult]:
+    """What the valid ones measured."""
+    return [one.group for one in runs if one.group.valid]
+
+
+def find_slowest(groups: Sequence[GroupResult]) -> GroupResult | None:
+    """The one with the highest p99; None without any that has latencies."""
+    timed = [one for one in groups if one.latency_ms]
+    return max(timed, key=lambda one: one.latency_ms.tail if one.latency_ms else 0.0, default=None)
+
+
+def _limit_text(groups: Sequence[GroupResult]) -> str:
     """How many times as fast the runs could be at most with an ideal client."""
-    limits = [limit for run in runs if (limit := limit_of_clients_part(run))]
+    limits = [limit for group in groups if (limit := limit_of_clients_part(group))]
     return f" (≤ {max(limits):.2f}×)" if limits else ""
 
 
-def _list_more_headers(all_runs: Sequence[InsertRun]) -> list[str]:
+def _list_more_headers(all_runs: Sequence[GroupRun]) -> list[str]:
     """Columns that only some tables need: for events with several metrics, for databases that
     acknowledge events before they can be queried, for indexes that were built after loading, and for
     databases that tell what they take on disk."""
-    metrics = any(run.metrics_per_s != run.inserts_per_s for run in all_runs if run.metrics_per_s)
-    queryable = any(run.queryable for run in all_runs)
+    groups = [one.group for one in all_runs]
+    metrics = any(one.metrics_per_s != one.rate_per_s for one in groups if one.metrics_per_s)
     return [
         *(["Metrics/s"] if metrics else []),
-        *(["Queryable/s", "Lag s"] if queryable else []),
-        *(["Index s"] if any(run.index_build_s is not None for run in all_runs) else []),
+        *(["Queryable/s", "Lag s"] if any(one.queryable for one in groups) else []),
+        *(["Index s"] if any(one.run.index_build_s is not None for one in all_runs) else []),
         *(["B/event"] if weigh_valid(all_runs, all_runs) else []),
     ]
 
 
-def _list_more(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list[str]:
+def _list_more(runs: Sequence[GroupRun], all_runs: Sequence[GroupRun]) -> list[str]:
     """The cells of these columns over some runs: the mean of the valid runs' metrics and bytes, and the
     valid run whose events took longest to appear."""
     names = ("Metrics/s", "Queryable/s", "Lag s", "Index s", "B/event")
     shown = dict.fromkeys(names, "-")
-    metrics = [run.metrics_per_s for run in runs if run.valid and run.metrics_per_s]
+    valid = list_valid(runs)
+    metrics = [one.metrics_per_s for one in valid if one.metrics_per_s]
     if metrics:
         shown["Metrics/s"] = format_rate(sum(metrics) / len(metrics))
-    found = [run.queryable for run in runs if run.valid and run.queryable]
+    found = [one.queryable for one in valid if one.queryable]
     if found:
         slowest = max(found, key=lambda queryable: queryable.lag_s)
         shown |= {"Queryable/s": format_rate(slowest.events_per_s), "Lag s": f"{slowest.lag_s:.1f}"}
-    builds = [run.index_build_s for run in runs if run.valid and run.index_build_s is not None]
+    times = [one.run.index_build_s for one in runs if one.group.valid]
+    builds = [took_s for took_s in times if took_s is not None]
     if builds:
         shown["Index s"] = f"{sum(builds) / len(builds):,.3g}"
     sizes = [one.bytes_per_event or 0.0 for one in weigh_valid(runs, all_runs)]
@@ -352,13 +372,15 @@ def _list_more(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list
     return [shown[header] for header in _list_more_headers(all_runs)]
 
 
-def weigh_valid(runs: Sequence[InsertRun], all_runs: Sequence[InsertRun]) -> list[EventSize]:
+def weigh_valid(runs: Sequence[GroupRun], all_runs: Sequence[GroupRun]) -> list[EventSize]:
     """What an event takes on disk in the valid ones of some runs, as far as that is known."""
     weights = zip(all_runs, list_event_sizes(all_runs), strict=True)
     return [
-        one
-        for run, one in weights
-        if one.bytes_per_event is not None and run.valid and any(run is other for other in runs)
+        weight
+        for one, weight in weights
+        if weight.bytes_per_event is not None
+        and one.group.valid
+        and any(one.run is other.run for other in runs)
     ]
 
 
@@ -375,9 +397,21 @@ def _list_figures(entry: InsertSummary) -> list[str]:
     ]
 
 
-def locate(run: InsertRun) -> list[str]:
+def locate(one: GroupRun) -> list[str]:
     """The first three cells of a run's row: workers, run and fill level."""
-    return [f"{run.workers:,}", f"{run.run:,}", f"{run.fill_level:,}"]
+    return [f"{one.group.workers:,}", f"{one.run.run:,}", format_level(one)]
+
+
+def list_places(result: Result) -> tuple[list[str], list[tuple[list[str], RunResult]]]:
+    """Each run under the cells that name it, and their headings; the run of a query command needs none."""
+    if result.command == "query":
+        return [], [([], run) for run in result.runs]
+    return ["Workers", "Run", "Level"], [(locate(one), one.run) for one in result.writers]
+
+
+def format_level(one: GroupRun) -> str:
+    """The events before it."""
+    return "-" if one.run.fill_level is None else f"{one.run.fill_level:,}"
 
 
 def format_rate(value: float) -> str:

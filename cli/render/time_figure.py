@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from simulator.contract import InsertRun, Mark, Resources
+from simulator.contract import GroupResult, Mark, Resources
 
 from ..results.faults import describe_outages, name_mark
+from ..results.model import GroupRun
 from .figure import Figure, NamedResult, choose_examples, describe_places
 from .vega import (
     HEIGHT,
@@ -27,22 +28,22 @@ def draw_over_time(results: Sequence[NamedResult]) -> Figure | None:
     """Events acknowledged in each second by all workers, and by the slowest."""
     rows: list[Row] = []
     warm_ups: set[float] = set()
-    disturbed: list[InsertRun] = []
+    disturbed: list[GroupRun] = []
     for named in results:
-        for name, run in choose_examples(named, alone=len(results) == 1):
-            rows += _make_timeline(name, "all", _cut_partial(run.timeline, find_end(run)))
-            if run.slowest_worker:
-                slowest = run.slowest_worker
-                alone = _cut_partial(slowest.timeline, find_end(run, slowest.worker))
+        for name, one in choose_examples(named, alone=len(results) == 1):
+            group = one.group
+            rows += _make_timeline(name, "all", _cut_partial(group.timeline, find_end(group)))
+            if slowest := group.slowest_worker:
+                alone = _cut_partial(slowest.timeline, find_end(group, slowest.worker))
                 rows += _make_timeline(name, "slowest", alone, f"worker {slowest.worker}")
-            if run.marks:
-                disturbed.append(run)
-            if run.resources:
-                rows += _make_use(name, run.resources)
-            if run.offered:
-                rows += _make_backlog(name, run.offered.backlog)
-            if run.warm_up_s:
-                warm_ups.add(run.warm_up_s)
+            if one.run.marks:
+                disturbed.append(one)
+            if one.run.resources:
+                rows += _make_use(name, one.run.resources)
+            if group.offered:
+                rows += _make_backlog(name, group.offered.backlog)
+            if group.warm_up_s:
+                warm_ups.add(group.warm_up_s)
     if not rows:
         return None
     panels = []
@@ -58,10 +59,12 @@ def draw_over_time(results: Sequence[NamedResult]) -> Figure | None:
             whole = {"format": "d", "tickMinStep": 1}
             x = make_axis("second", "Seconds since the common start", axis=whole)
             y = make_axis("events", text)
-            panel = [area for run in disturbed for area in _draw_gaps(run)]
+            panel = [area for one in disturbed for area in _draw_gaps(one.group)]
             panel += [draw_lines(x, y, rows), draw_points(x, y, rows, size=24)]
             panel += [draw_limit("x", warm_up) for warm_up in sorted(warm_ups)]
-            marks = sorted((m for run in disturbed for m in run.marks), key=lambda one: one.at_s)
+            marks = sorted(
+                (m for one in disturbed for m in one.run.marks), key=lambda mark: mark.at_s
+            )
             panel += [draw_mark(mark.at_s, mark.action) for mark in marks]
             if part == "all":
                 panel += _draw_labels(marks, max(row["second"] for row in rows))
@@ -78,7 +81,7 @@ def draw_over_time(results: Sequence[NamedResult]) -> Figure | None:
         + (_BACKLOG_NOTE if any(row["part"] == "backlog" for row in rows) else "")
         + (_MARKS_NOTE if disturbed else "")
         + (" What is before the dashed line (warm-up) is in no other figure." if warm_ups else "")
-        + "".join(f" {text}" for run in disturbed for text in describe_outages(run)),
+        + "".join(f" {text}" for one in disturbed for text in describe_outages(one)),
         {"vconcat": panels},
     )
 
@@ -103,7 +106,7 @@ def _draw_labels(marks: Sequence[Mark], last: float) -> list[Row]:
     ]
 
 
-def _draw_gaps(run: InsertRun) -> list[Row]:
+def _draw_gaps(group: GroupResult) -> list[Row]:
     """An area for each outage; one that several marks share is drawn once."""
     return [
         draw_area(
@@ -111,7 +114,7 @@ def _draw_gaps(run: InsertRun) -> list[Row]:
             outage.gap_began_s + outage.gap_s,
             f"nothing was acknowledged for {outage.gap_s:.1f} s",
         )
-        for outage in run.outages
+        for outage in group.outages
         if outage.gap_s and outage.shared_with is None
     ]
 
@@ -120,9 +123,9 @@ MOST_POINTS = 300
 """The most points in a line over time; a longer run is drawn in steps of several seconds."""
 
 
-def find_end(run: InsertRun, worker: int | None = None) -> float | None:
+def find_end(group: GroupResult, worker: int | None = None) -> float | None:
     """When the last worker ended, or one of them, in seconds since the common start; None if not known."""
-    ends = [one.end_s for one in run.per_worker if worker in (None, one.worker)]
+    ends = [one.end_s for one in group.per_worker if worker in (None, one.worker)]
     return max(ends, default=None)
 
 

@@ -136,7 +136,7 @@ def _list_machines(result: Result) -> list[str]:
     if told:
         lines.append(f"Nodes of the cluster: {', '.join(told)}")
     server = words.name_database(result) or result.target
-    used = [run.resources for run in result.insert_runs] + [result.resources]
+    used = [run.resources for run in result.runs]
     could = next((one for one in used if one is not None and one.cpus), None)
     if could is None:
         lines.append(f"Database ({server}): what it ran on is not known here")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from simulator.contract import InsertRun, Load
+from simulator.contract import GroupResult, Load
 from simulator.units import format_count, join_words
 
 from ..results.model import InsertSummary, QuerySummary, Result
@@ -12,7 +12,7 @@ from ..results.statistics import count_events_per_cost
 from ..results.verdicts import is_stable
 from .capacity import describe_capacity, describe_search, write_capacity_headline
 from .clients import describe_clients, write_clients_headline
-from .tables import format_cost, format_ms, format_tail
+from .tables import find_slowest, format_cost, format_ms, format_tail, list_valid
 from .tuning import describe_trials, describe_tuning, write_tuning_headline
 
 
@@ -38,7 +38,8 @@ def write_headline(result: Result) -> str:
     if result.best is None:
         return "no valid run"
     if result.command == "mixed":
-        rates = [read.queries_per_s for read in result.reads if read.valid and read.queries_per_s]
+        known = [group.rate_per_s for group in list_valid(result.readers)]
+        rates = [rate for rate in known if rate]
         queries = f"{sum(rates) / len(rates):,.1f}" if rates else "no"
         return f"{result.best.median:,.0f} inserts/s beside {queries} queries/s"
     run = choose_slowest(result, result.best)
@@ -61,11 +62,12 @@ def describe_stability(result: Result) -> str:
 
 def describe_validity(result: Result) -> str:
     """`yes`, or how many are not; with whether something is missing."""
-    bad = sum(not run.valid for run in result.insert_runs)
-    text = "yes" if result.valid else f"{bad} of {len(result.insert_runs)} not"
+    writers = result.writers
+    bad = sum(not one.group.valid for one in writers)
+    text = "yes" if result.valid else f"{bad} of {len(writers)} not"
     if result.command in ("query", "capacity", "tune") and not result.valid:
         text = "no"
-    if not result.runs and not result.reads:
+    if not result.runs or (result.command == "query" and not result.asked):
         text = "no runs"
     return text if result.complete else f"{text}, incomplete"
 
@@ -104,7 +106,7 @@ def describe_measurement(result: Result) -> str:
             ("Capacity", describe_search) if is_capacity else ("Settings", describe_trials)
         )
         return f"{what} of {where}: {tried(result)}, {place} on {day}."
-    counts = list(dict.fromkeys(run.workers for run in result.insert_runs))
+    counts = list(dict.fromkeys(one.group.workers for one in result.writers))
     spelled = join_words([f"{count:,}" for count in counts]) or "0"
     parts = [f"Inserts into {where} by {spelled} worker{'s' if counts != [1] else ''} at once"]
     load = settings.load
@@ -177,7 +179,7 @@ def give_answer(result: Result) -> str:
         took = [f"{entry.query} {_format_seconds(entry)}" for entry in result.query_summary]
         asked = f" On average a query took: {', '.join(took)}." if took else ""
         return f"{_describe_rate(best)}{_describe_cost(result, best)} beside the readers.{asked}"
-    if any(run.offered for run in result.insert_runs):
+    if any(one.group.offered for one in result.writers):
         return _describe_offers(result)
     rate = _describe_rate(best) + _describe_cost(result, best)
     return f"Most with {format_count(best.workers, 'worker')}: {rate}."
@@ -195,8 +197,8 @@ def _describe_offers(result: Result) -> str:
         run = choose_slowest(result, entry)
         if run is None or run.latency_ms is None or run.offered is None:
             continue
-        runs = [one for one in _list_counted(result, entry) if one.offered]
-        saturated = sum(one.offered.saturated for one in runs if one.offered)
+        offers = [one.offered for one in _list_counted(result, entry)]
+        saturated = any(one.saturated for one in offers if one)
         kept_up = "kept up with" if not saturated else "not kept up with (saturated)"
         said.append(
             f"with {format_count(entry.workers, 'worker')} {run.offered.rate_per_s:,.10g} events/s were"
@@ -209,19 +211,15 @@ def _describe_offers(result: Result) -> str:
     )
 
 
-def _list_counted(result: Result, entry: InsertSummary) -> list[InsertRun]:
+def _list_counted(result: Result, entry: InsertSummary) -> list[GroupResult]:
     """The valid runs that a summary is of."""
-    return [
-        run
-        for run in result.insert_runs
-        if run.valid and run.workers == entry.workers and entry.fill_level in (None, run.fill_level)
-    ]
+    own = [one for one in result.writers if entry.fill_level in (None, one.run.fill_level)]
+    return [group for group in list_valid(own) if group.workers == entry.workers]
 
 
-def choose_slowest(result: Result, entry: InsertSummary) -> InsertRun | None:
+def choose_slowest(result: Result, entry: InsertSummary) -> GroupResult | None:
     """Of these the one with the highest p99, as in the tables."""
-    timed = [run for run in _list_counted(result, entry) if run.latency_ms]
-    return max(timed, key=lambda run: run.latency_ms.tail if run.latency_ms else 0.0, default=None)
+    return find_slowest(_list_counted(result, entry))
 
 
 def _format_seconds(entry: QuerySummary) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from simulator.contract import InsertRun, Resources
+from simulator.contract import GroupResult, Resources, RunResult
 from simulator.units import format_digits
 
 BUSY_CPU = 0.85
@@ -47,14 +47,15 @@ class Bottleneck:
     evidence: str
 
 
-def find_bottleneck(run: InsertRun) -> Bottleneck | None:
-    """What held a valid run back; None of one without figures."""
-    if not run.valid or run.inserts_per_s is None or run.client is None:
+def find_bottleneck(run: RunResult) -> Bottleneck | None:
+    """What held the writers of a run back; None of one without valid figures of them."""
+    group = run.writers
+    if group is None or not group.valid or group.rate_per_s is None or group.client is None:
         return None
-    if run.offered is not None and not run.offered.saturated and not run.client.bound:
-        rate = f"{run.offered.rate_per_s:,.10g} events/s were kept up with"
-        return Bottleneck(Limit.NOTHING, f"{rate}; {_describe_use(run)}")
-    rules: tuple[Callable[[InsertRun], Bottleneck | None], ...] = (
+    if group.offered is not None and not group.offered.saturated and not group.client.bound:
+        rate = f"{group.offered.rate_per_s:,.10g} events/s were kept up with"
+        return Bottleneck(Limit.NOTHING, f"{rate}; {_describe_use(run, group)}")
+    rules: tuple[Callable[[RunResult, GroupResult], Bottleneck | None], ...] = (
         _find_client,
         _find_database_cpu,
         _find_disk,
@@ -62,25 +63,24 @@ def find_bottleneck(run: InsertRun) -> Bottleneck | None:
         _find_machine,
         _find_waiting,
     )
-    found = next((found for rule in rules if (found := rule(run)) is not None), None)
-    return found or Bottleneck(Limit.UNKNOWN, _describe_use(run))
+    found = next((found for rule in rules if (found := rule(run, group)) is not None), None)
+    return found or Bottleneck(Limit.UNKNOWN, _describe_use(run, group))
 
 
-def _find_client(run: InsertRun) -> Bottleneck | None:
-    assert run.client is not None
-    if not run.client.bound:
+def _find_client(run: RunResult, group: GroupResult) -> Bottleneck | None:
+    if group.client is None or not group.client.bound:
         return None
-    reason = run.client.bound_reason or "the workers had no CPU left"
+    reason = group.client.bound_reason or "the workers had no CPU left"
     if run.resources is not None and run.resources.cpu_s is not None:
-        reason += f"; {describe_database(run.resources, run.window_s)}"
+        reason += f"; {describe_database(run.resources, group.window_s)}"
     return Bottleneck(Limit.CLIENT, reason)
 
 
-def _find_database_cpu(run: InsertRun) -> Bottleneck | None:
+def _find_database_cpu(run: RunResult, group: GroupResult) -> Bottleneck | None:
     used = run.resources
     if used is None or _busiest_share(used) < BUSY_CPU:
         return None
-    return Bottleneck(Limit.DATABASE, _describe_use(run))
+    return Bottleneck(Limit.DATABASE, _describe_use(run, group))
 
 
 def _busiest_share(used: Resources) -> float:
@@ -88,14 +88,14 @@ def _busiest_share(used: Resources) -> float:
     return max(used.cpu_share or 0.0, used.busiest_share or 0.0)
 
 
-def _find_disk(run: InsertRun) -> Bottleneck | None:
+def _find_disk(run: RunResult, group: GroupResult) -> Bottleneck | None:
     used = run.resources
     if used is None or used.disk_busy_share is None or used.disk_busy_share < BUSY_DISK:
         return None
-    return Bottleneck(Limit.DISK, _describe_use(run))
+    return Bottleneck(Limit.DISK, _describe_use(run, group))
 
 
-def _find_network(run: InsertRun) -> Bottleneck | None:
+def _find_network(run: RunResult, group: GroupResult) -> Bottleneck | None:
     """A link whose speed is known: of the database's pods, or of a machine of the workers."""
     links = [(one.link_share or 0.0, f"the link of {one.node}") for one in run.machines]
     if run.resources is not None:
@@ -104,11 +104,11 @@ def _find_network(run: InsertRun) -> Bottleneck | None:
     if share < BUSY_NETWORK:
         return None
     return Bottleneck(
-        Limit.NETWORK, f"{name} carried {share:.0%} of what it can; {_describe_use(run)}"
+        Limit.NETWORK, f"{name} carried {share:.0%} of what it can; {_describe_use(run, group)}"
     )
 
 
-def _find_machine(run: InsertRun) -> Bottleneck | None:
+def _find_machine(run: RunResult, group: GroupResult) -> Bottleneck | None:
     """A machine that the database and the workers share."""
     shares = [one.busy_share for one in run.machines if one.busy_share is not None]
     if run.resources is None or run.resources.cpu_s is None or len(shares) != 1:
@@ -118,43 +118,44 @@ def _find_machine(run: InsertRun) -> Bottleneck | None:
     if shares[0] < BUSY_MACHINE:
         return None
     return Bottleneck(
-        Limit.MACHINE, f"{shares[0]:.0%} busy{_list_shares(run)}; {_describe_use(run)}"
+        Limit.MACHINE,
+        f"{shares[0]:.0%} busy{_list_shares(run, group)}; {_describe_use(run, group)}",
     )
 
 
-def _list_shares(run: InsertRun) -> str:
+def _list_shares(run: RunResult, group: GroupResult) -> str:
     """Who used the only machine's CPUs, as far as that is known."""
-    machine, client = run.machines[0], run.client
+    machine, client = run.machines[0], group.client
     assert run.resources is not None and run.resources.cpu_s is not None and client is not None
-    if not (machine.cpus and run.window_s):
+    if not (machine.cpus and group.window_s):
         return ""
-    all_s = machine.cpus * run.window_s
+    all_s = machine.cpus * group.window_s
     shares = {"database": run.resources.cpu_s / all_s, "workers": client.cpu_s / all_s}
     if machine.others_share is not None:
         shares["others"] = machine.others_share
     return f" ({', '.join(f'{who} {share:.0%}' for who, share in shares.items())})"
 
 
-def _find_waiting(run: InsertRun) -> Bottleneck | None:
+def _find_waiting(run: RunResult, group: GroupResult) -> Bottleneck | None:
     """Nobody was busy: requests waited for commits, locks, or the way to the database."""
-    used, client = run.resources, run.client
+    used, client = run.resources, group.client
     assert client is not None
     if used is None or used.cpu_share is None or _busiest_share(used) >= SURELY_IDLE_CPU:
         return None
     shares = [one.busy_share for one in run.machines if one.busy_share is not None]
     if max(shares, default=0.0) >= BUSY_MACHINE:
         return None
-    text = f"for commits, locks, or the way to the database; {_describe_use(run)}"
+    text = f"for commits, locks, or the way to the database; {_describe_use(run, group)}"
     if client.in_flight == 1:
         text += "; more workers, or more requests in flight, may give more"
     return Bottleneck(Limit.WAITING, text)
 
 
-def _describe_use(run: InsertRun) -> str:
+def _describe_use(run: RunResult, group: GroupResult) -> str:
     """How busy both sides were."""
-    assert run.client is not None
-    database = describe_database(run.resources, run.window_s)
-    return f"{database}; the busiest worker {run.client.cpu_share:.0%} of a CPU"
+    assert group.client is not None
+    database = describe_database(run.resources, group.window_s)
+    return f"{database}; the busiest worker {group.client.cpu_share:.0%} of a CPU"
 
 
 def describe_database(used: Resources | None, window_s: float | None = None) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from simulator.contract import InsertRun
+from simulator.contract import GroupResult
 from simulator.modules.options import LEAN
 
-from .model import ClientComparison
-from .statistics import Ratio, Summary, estimate_ratio, summarize
+from .model import Result
+from .statistics import Ratio, estimate_ratio
 
 
 @dataclass(frozen=True)
@@ -36,33 +36,37 @@ class ClientCost:
     p50: Ratio | None
 
 
-def collect_figures(
-    comparison: ClientComparison, runs: Sequence[InsertRun]
-) -> dict[str, ClientFigures]:
-    """Client -> its figures, the lean path first; none of a client without a valid run."""
-    found = {}
-    for client in comparison.ways:
+def collect_figures(result: Result) -> dict[str, ClientFigures]:
+    """Client -> its figures, the lean path first; none of a client without a valid run, or of another
+    command."""
+    found: dict[str, ClientFigures] = {}
+    comparison = result.clients
+    for client in comparison.ways if comparison else ():
         own = [
-            run
-            for run in runs
-            if run.valid and run.inserts_per_s and comparison.find_client(run.run) == client
+            one.group
+            for one in result.writers
+            if one.group.valid
+            and one.group.rate_per_s
+            and comparison
+            and comparison.find_client(one.run.run) == client
         ]
         if own:
+            times = [group.latency_ms for group in own if group.latency_ms]
             found[client] = ClientFigures(
                 client,
-                [run.inserts_per_s for run in own if run.inserts_per_s],
-                [cpu for run in own if (cpu := find_cpu_us(run)) is not None],
-                [run.latency_ms.p50 for run in own if run.latency_ms],
-                [p99 for run in own if run.latency_ms and (p99 := run.latency_ms.p99) is not None],
+                [group.rate_per_s for group in own if group.rate_per_s],
+                [cpu for group in own if (cpu := find_cpu_us(group)) is not None],
+                [ms.p50 for ms in times],
+                [ms.p99 for ms in times if ms.p99 is not None],
             )
     return found
 
 
-def find_cpu_us(run: InsertRun) -> float | None:
+def find_cpu_us(group: GroupResult) -> float | None:
     """Microseconds of the client's CPU for each event that was acknowledged in the window."""
-    if run.client is None or not run.inserts_per_s or not run.window_s:
+    if group.client is None or not group.rate_per_s or not group.window_s:
         return None
-    return run.client.cpu_s / (run.inserts_per_s * run.window_s) * 1e6
+    return group.client.cpu_s / (group.rate_per_s * group.window_s) * 1e6
 
 
 def pool_figures(several: Sequence[Mapping[str, ClientFigures]]) -> dict[str, ClientFigures]:
@@ -79,13 +83,8 @@ def pool_figures(several: Sequence[Mapping[str, ClientFigures]]) -> dict[str, Cl
     }
 
 
-def compare_clients(comparison: ClientComparison, runs: Sequence[InsertRun]) -> list[ClientCost]:
-    """Each client beside the lean path, where both have figures."""
-    return compare_figures(collect_figures(comparison, runs))
-
-
 def compare_figures(figures: Mapping[str, ClientFigures]) -> list[ClientCost]:
-    """The same of figures that are there."""
+    """Each client beside the lean path, where both have figures."""
     found = dict(figures)
     lean = found.pop(LEAN, None)
     if lean is None:
@@ -106,8 +105,3 @@ def compare_figures(figures: Mapping[str, ClientFigures]) -> list[ClientCost]:
         )
         for own in found.values()
     ]
-
-
-def summarize_rates(figures: ClientFigures) -> Summary:
-    """The rates of one client over its runs."""
-    return summarize(figures.rates)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from simulator.contract import InsertRun
+from simulator.contract import GroupResult
 
 from ..errors import ConfigError
-from .model import Result
+from .model import GroupRun, Result
 from .place import Place
-from .reads import collect_query_samples, list_queries
-from .statistics import Ratio, combine_cv, count_runs_needed, estimate_ratio, group_executions
+from .statistics import (
+    Ratio,
+    collect_query_samples,
+    combine_cv,
+    count_runs_needed,
+    estimate_ratio,
+    group_executions,
+    list_queries,
+)
 from .store import StoredResult
 
 FIVE_PERCENT = 0.05
@@ -59,20 +66,25 @@ def collect_samples(result: Result) -> dict[Place, list[float]]:
     found: dict[Place, list[float]] = {}
     if result.command in ("capacity", "tune", "clients"):
         return found  # its runs are at rates of their own: only the answer can be compared
-    for run in result.insert_runs:
-        if run.valid and run.inserts_per_s:
+    for one in result.writers:
+        group = one.group
+        if group.valid and group.rate_per_s:
             by_level = result.by_fill_level
-            place = Place(level=run.fill_level) if by_level else Place(workers=run.workers)
-            found.setdefault(place, []).append(run.inserts_per_s)
-            if run.offered and run.latency_ms:
+            place = Place(level=one.run.fill_level) if by_level else Place(workers=group.workers)
+            found.setdefault(place, []).append(group.rate_per_s)
+            if group.offered and group.latency_ms:
                 for percentile in RESPONSES:
-                    if (value := getattr(run.latency_ms, percentile)) is not None:
+                    if (value := getattr(group.latency_ms, percentile)) is not None:
                         response = replace(place, response=percentile)
                         found.setdefault(response, []).append(value)
-    for query in list_queries(result.reads):
-        found[Place(query=query)] = collect_query_samples(result.reads, query)
-    for query, executions in group_executions(result.query_runs).items():
-        found[Place(query=query)] = [duration for duration in executions.samples if duration]
+    executions = group_executions(result.asked)
+    for query in list_queries(result.asked):
+        samples = (
+            executions[query].samples
+            if query in executions
+            else collect_query_samples(result.asked, query)
+        )
+        found[Place(query=query)] = [duration for duration in samples if duration]
     return {place: values for place, values in found.items() if values}
 
 
@@ -108,16 +120,18 @@ def _is_given(base: Result, other: Result, place: Place) -> bool:
         return False
     return any(
         rate is not None
-        and not any(run.offered and run.offered.saturated for run in _list_runs(result, place))
+        and not any(
+            one.group.offered and one.group.offered.saturated for one in _list_runs(result, place)
+        )
         for rate, result in zip(rates, (base, other), strict=True)
     )
 
 
-def _list_runs(result: Result, place: Place) -> list[InsertRun]:
-    runs = [run for run in result.insert_runs if run.valid]
+def _list_runs(result: Result, place: Place) -> list[GroupRun]:
+    runs = [one for one in result.writers if one.group.valid]
     if place.level is not None:
-        return [run for run in runs if run.fill_level == place.level]
-    return [run for run in runs if run.workers == place.workers]
+        return [one for one in runs if one.run.fill_level == place.level]
+    return [one for one in runs if one.group.workers == place.workers]
 
 
 def compare_samples(
@@ -207,3 +221,55 @@ def find_missing(results: Sequence[Result]) -> list[tuple[Place, int]]:
         for n, each in enumerate(found)
         if place not in each and not (place.response and replace(place, response=None) in each)
     ]
+
+
+# --- beside others, and alone ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a figure of one group becomes beside the other group, as a share of what it is alone."""
+
+    group: str
+    """`writers` or `readers`."""
+    figure: str
+    """`rate`, `p50` or `p99`."""
+    alone: float
+    beside: float
+    """Means over the runs: per second, or in ms."""
+    ratio: Ratio
+    """Beside ÷ alone."""
+
+    @property
+    def unit(self) -> str:
+        """Of `alone` and `beside`."""
+        if self.figure != "rate":
+            return "ms"
+        return "events/s" if self.group == "writers" else "queries/s"
+
+
+def compare_with_alone(result: Result) -> list[Cost]:
+    """What writers and readers cost each other, as far as valid runs show it."""
+    return [
+        *_compare_group("writers", result.writers, result.alone),
+        *_compare_group("readers", result.readers, result.alone),
+    ]
+
+
+def _compare_group(name: str, beside: Sequence[GroupRun], alone: Sequence[GroupRun]) -> list[Cost]:
+    figures: dict[str, Callable[[GroupResult], float | None]] = {
+        "rate": lambda group: group.rate_per_s,
+        "p50": lambda group: group.latency_ms.p50 if group.latency_ms else None,
+        "p99": lambda group: group.latency_ms.p99 if group.latency_ms else None,
+    }
+    roles = {one.group.role for one in beside}
+    by_itself = [one.group for one in alone if one.group.valid and one.group.role in roles]
+    with_others = [one.group for one in beside if one.group.valid]
+    costs = []
+    for figure, read in figures.items():
+        own = [value for group in with_others if (value := read(group))]
+        base = [value for group in by_itself if (value := read(group))]
+        if own and base:
+            means = sum(base) / len(base), sum(own) / len(own)
+            costs.append(Cost(name, figure, *means, estimate_ratio(own, base)))
+    return costs

@@ -201,7 +201,8 @@ def _list_surroundings(
 
 def find_in_flight(result: Result) -> int | None:
     """Requests that each writer could have under way, whichever option said so; None if not known."""
-    told = {run.client.in_flight for run in result.insert_runs if run.client}
+    clients = [one.group.client for one in result.writers]
+    told = {client.in_flight for client in clients if client}
     return told.pop() if len(told) == 1 else None
 
 

@@ -13,20 +13,17 @@ from pydantic import BaseModel
 
 from simulator.contract import (
     DataSet,
-    InsertRun,
     LatencyMs,
     Load,
     Machine,
-    QueryFigures,
-    QueryRun,
-    ReadRun,
+    QueryResult,
     Role,
     fields_of,
 )
 
 from ..errors import ConfigError
 from .growth import EventSize, list_event_sizes
-from .model import Baseline, Result
+from .model import GroupRun, Result
 from .statistics import count_events_per_cost
 from .store import StoredResult
 
@@ -107,48 +104,39 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
         "tool_commit": _look_up(environment, "tool", "commit"),
         "database_version": _look_up(environment, "database", "version"),
         "cpu_model": _look_up(environment, "client", "cpu_model"),
-        "index_build_s": result.index_build_s,
         **{name: options.get(name) for name in ("insert_mode", *OPTION_COLUMNS)},
         "options": json.dumps(options, sort_keys=True),
     }  # fmt: skip
-    baseline = result.baseline or Baseline()
-    mixed = result.command == "mixed" or (result.command == "capacity" and bool(result.reads))
+    mixed = result.command == "mixed" or (result.command == "capacity" and bool(result.readers))
     steps = _list_step_cells(result)
-    rows = [
-        shared
-        | _list_insert_cells(run, weight, result.cost_per_hour)
-        | _list_tuned_cells(result, run)
-        | {"group": group if mixed else None}
-        | steps.get(run.run, {})
-        for group, runs in (("writers", result.insert_runs), ("writers alone", baseline.runs))
-        for run, weight in zip(runs, list_event_sizes(runs), strict=True)
-    ]
-    rows += [
-        shared
-        | _list_read_cells(read, query)
-        | {"group": group if mixed else None}
-        | steps.get(read.run, {})
-        for group, reads in (("readers", result.reads), ("readers alone", baseline.reads))
-        for read in reads
-        for query in read.queries
-    ]
-    invalid = "; ".join(result.invalid_reasons)
-    for execution in result.query_runs:
-        row = shared | _list_query_cells(execution) | {
-            "workers": options.get("workers"), "fill_level": result.fill_level,
-            "began_at": result.began_at, "ended_at": result.ended_at,
-            **_list_machine_cells(result.machines),
-        }  # fmt: skip
-        rows.append(row | {"valid": not invalid, "invalid_reasons": invalid})
+    alone = {role: [one for one in result.alone if one.group.role is role] for role in Role}
+    rows = []
+    for runs in (result.writers, alone[Role.WRITE], result.readers, alone[Role.READ]):
+        for one, weight in zip(runs, list_event_sizes(runs), strict=True):
+            own = shared | _list_run_cells(one) | {"group": _name_group(one) if mixed else None}
+            if one.group.role is Role.WRITE:
+                own |= _list_writer_cells(one, weight, result.cost_per_hour)
+                own |= _list_tuned_cells(result, one.run.run)
+            elif result.command == "query":
+                own["index_build_s"] = one.run.index_build_s
+            own |= steps.get(one.run.run, {})
+            queries = one.group.queries if one.group.role is Role.READ else []
+            rows += [own | cells for query in queries for cells in _list_query_cells(one, query)]
+            rows += [own] if one.group.role is Role.WRITE else []
     return rows
 
 
-def _list_tuned_cells(result: Result, run: InsertRun) -> dict[str, Any]:
+def _name_group(one: GroupRun) -> str:
+    name = "writers" if one.group.role is Role.WRITE else "readers"
+    return f"{name} alone" if one.alone else name
+
+
+def _list_tuned_cells(result: Result, run: int) -> dict[str, Any]:
     """What a run of a tuning, or of a comparison of clients, was made with, where it isn't what the command
     was given."""
-    settings = result.tuning.find_settings(run.run) if result.tuning else {}
+    settings = result.tuning.find_settings(run) if result.tuning else {}
     if result.clients:
-        settings = {"client": result.clients.find_client(run.run)}
+        settings = {"client": result.clients.find_client(run)}
     if not settings:
         return {}
     tuned = json.dumps({**result.options, "tuned": settings}, sort_keys=True)
@@ -158,32 +146,42 @@ def _list_tuned_cells(result: Result, run: InsertRun) -> dict[str, Any]:
     }
 
 
-def _list_insert_cells(
-    run: InsertRun, weight: EventSize, cost_per_hour: float | None
-) -> dict[str, Any]:
-    client = run.client
-    rate = run.inserts_per_s
+def _list_run_cells(one: GroupRun) -> dict[str, Any]:
+    """What writers and readers have alike."""
+    run, group, client = one.run, one.group, one.group.client
     return {
-        **{name: getattr(run, name) for name in (
-            "workers", "run", "valid", "fill_level", "events", "window_s", "inserts_per_s",
-            "inserts_per_s_mean_duration", "metrics_per_s", "overlap", "retries", "began_at",
-            "ended_at", "index_build_s")},
+        **{name: getattr(run, name) for name in ("run", "fill_level", "began_at", "ended_at")},
+        **{name: getattr(group, name) for name in ("workers", "valid", "window_s", "overlap")},
         **_list_machine_cells(run.machines),
-        "invalid_reasons": "; ".join(run.invalid_reasons),
-        **_list_percentiles("latency", run.latency_ms),
-        **_list_percentiles("service", run.service_ms),
-        **{name: getattr(run.offered, name) for name in _OFFERED if run.offered},
+        "invalid_reasons": "; ".join(group.invalid_reasons),
+        **{name: getattr(group.offered, name) for name in _OFFERED if group.offered},
         "client_cpu_s": client and client.cpu_s,
         "client_cpu_share": client and client.cpu_share,
         "client_bound": client and client.bound,
-        "errors": json.dumps(run.errors, sort_keys=True),
-        "stored": run.verification and run.verification.stored,
-        "queryable_lag_s": run.queryable and run.queryable.lag_s,
-        "queryable_events_per_s": run.queryable and run.queryable.events_per_s,
-        "storage_bytes": run.storage and run.storage.total_bytes,
-        "storage_index_bytes": run.storage and run.storage.index_bytes,
-        "storage_copies": run.storage and run.storage.copies,
-        "storage_compacted_bytes": run.storage_compacted and run.storage_compacted.total_bytes,
+    }
+
+
+def _list_writer_cells(
+    one: GroupRun, weight: EventSize, cost_per_hour: float | None
+) -> dict[str, Any]:
+    group, rate = one.group, one.group.rate_per_s
+    return {
+        "events": group.count,
+        "inserts_per_s": rate,
+        "inserts_per_s_mean_duration": group.rate_per_s_mean_duration,
+        "metrics_per_s": group.metrics_per_s,
+        "retries": group.retries,
+        "index_build_s": one.run.index_build_s,
+        **_list_percentiles("latency", group.latency_ms),
+        **_list_percentiles("service", group.service_ms),
+        "errors": json.dumps(group.errors, sort_keys=True),
+        "stored": group.verification and group.verification.stored,
+        "queryable_lag_s": group.queryable and group.queryable.lag_s,
+        "queryable_events_per_s": group.queryable and group.queryable.events_per_s,
+        "storage_bytes": group.storage and group.storage.total_bytes,
+        "storage_index_bytes": group.storage and group.storage.index_bytes,
+        "storage_copies": group.storage and group.storage.copies,
+        "storage_compacted_bytes": group.storage_compacted and group.storage_compacted.total_bytes,
         "bytes_per_event": weight.bytes_per_event,
         "events_per_cost": count_events_per_cost(rate, cost_per_hour) if rate and cost_per_hour else None,
     }  # fmt: skip
@@ -209,29 +207,21 @@ def _list_machine_cells(machines: Sequence[Machine]) -> dict[str, Any]:
     return {name: max(shares, default=None) for name, shares in known.items()}
 
 
-def _list_read_cells(read: ReadRun, query: QueryFigures) -> dict[str, Any]:
-    """One query of a run: the rate and the offer are those of all its queries."""
-    client = read.client
-    return {
-        **{name: getattr(read, name) for name in (
-            "workers", "run", "valid", "fill_level", "window_s", "queries_per_s", "overlap", "began_at",
-            "ended_at")},
-        **{name: getattr(query, name) for name in ("query", "executions", "cold_s", "error")},
-        "rows": query.rows_max,
-        "failed": query.errors,
-        **_list_machine_cells(read.machines),
-        "invalid_reasons": "; ".join(read.invalid_reasons),
-        **_list_percentiles("latency", query.latency_ms),
-        **_list_percentiles("service", query.service_ms),
-        **{name: getattr(read.offered, name) for name in _OFFERED if read.offered},
-        "client_cpu_s": client and client.cpu_s,
-        "client_cpu_share": client and client.cpu_share,
-        "client_bound": client and client.bound,
-    }  # fmt: skip
-
-
-def _list_query_cells(execution: QueryRun) -> dict[str, Any]:
-    return execution.model_dump()
+def _list_query_cells(one: GroupRun, query: QueryResult) -> list[dict[str, Any]]:
+    """A row for each execution where they were kept; else one, in which rate and offer are those of all
+    the group's queries."""
+    if query.each:
+        return [{"query": query.query} | each.model_dump() for each in query.each]
+    return [
+        {
+            **{name: getattr(query, name) for name in ("query", "executions", "cold_s", "error")},
+            "queries_per_s": one.group.rate_per_s,
+            "rows": query.rows_max,
+            "failed": query.errors,
+            **_list_percentiles("latency", query.latency_ms),
+            **_list_percentiles("service", query.service_ms),
+        }
+    ]
 
 
 def _look_up(environment: dict[str, Any], part: str, name: str) -> Any:

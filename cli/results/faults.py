@@ -3,16 +3,16 @@ not injected, or failed. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import inf
 from statistics import median
 
-from simulator.contract import GAP_S, InsertRun, Mark, Outage, ReadRun
+from simulator.contract import GAP_S, GroupResult, Mark, Outage, RunResult
 from simulator.errors import one_line
 from simulator.units import format_count
 
 from .caveats import Caveat, Kind
-from .model import Baseline, Result
+from .model import GroupRun, Result
 from .rules import locate_run
 
 BEFORE_S = 10
@@ -29,46 +29,49 @@ _LONGEST_NAME = 60
 """Characters of a command in a sentence; all of it stands in the result."""
 
 
-def find_outages(run: InsertRun) -> list[Outage]:
-    """One for each mark of the run, in their order."""
-    return [_find_outage(place, run) for place in range(len(run.marks))]
+def find_outages(run: RunResult) -> list[Outage]:
+    """One for each mark of the run, in their order; none without writers."""
+    writers = run.writers
+    if writers is None:
+        return []
+    return [_find_outage(place, GroupRun(run, writers)) for place in range(len(run.marks))]
 
 
-def _find_outage(place: int, run: InsertRun) -> Outage:
+def _find_outage(place: int, one: GroupRun) -> Outage:
     """What happened from a mark to the next, and what later is put down to it."""
-    mark = run.marks[place]
-    gaps = [gap for gap in _list_gaps_after(place, run) if gap[0] <= mark.at_s + LATEST_S]
+    mark = one.run.marks[place]
+    gaps = [gap for gap in _list_gaps_after(place, one) if gap[0] <= mark.at_s + LATEST_S]
     longest = max(gaps, key=lambda gap: gap[1] - max(gap[0], mark.at_s), default=None)
     if longest is None:
-        recovery_s = _find_recovery(mark, mark, None, run)
+        recovery_s = _find_recovery(mark, mark, None, one)
         return Outage(gap_s=0.0, gap_began_s=mark.at_s, recovered_after_s=recovery_s)
     began, ended = max(longest[0], mark.at_s), longest[1]
-    cause = _find_cause(longest, run)
-    first = min(mark, run.marks[cause], key=_when)
+    cause = _find_cause(longest, one)
+    first = min(mark, one.run.marks[cause], key=_when)
     return Outage(
         gap_s=ended - began,
         gap_began_s=began,
-        recovered_after_s=_find_recovery(mark, first, ended, run),
+        recovered_after_s=_find_recovery(mark, first, ended, one),
         shared_with=None if cause == place else cause,
     )
 
 
-def _list_gaps_after(place: int, run: InsertRun) -> list[tuple[float, float]]:
+def _list_gaps_after(place: int, one: GroupRun) -> list[tuple[float, float]]:
     """Those before the next mark, and later ones of which this mark is the last before them."""
-    at_s = run.marks[place].at_s
-    until_s = _find_next_mark(run, at_s)
+    at_s = one.run.marks[place].at_s
+    until_s = _find_next_mark(one, at_s)
     return [
         gap
-        for gap in run.gaps
-        if gap[1] > at_s and (gap[0] < until_s or _find_cause(gap, run) == place)
+        for gap in one.group.gaps
+        if gap[1] > at_s and (gap[0] < until_s or _find_cause(gap, one) == place)
     ]
 
 
-def _find_next_mark(run: InsertRun, after_s: float) -> float:
-    return min((mark.at_s for mark in run.marks if mark.at_s > after_s), default=inf)
+def _find_next_mark(one: GroupRun, after_s: float) -> float:
+    return min((mark.at_s for mark in one.run.marks if mark.at_s > after_s), default=inf)
 
 
-def _find_cause(gap: tuple[float, float], run: InsertRun) -> int:
+def _find_cause(gap: tuple[float, float], one: GroupRun) -> int:
     """The place of the mark to which a gap is put down, of those before its end.
 
     It is the last before the gap began. A gap begins with the last acknowledgement, and what comes less
@@ -76,18 +79,18 @@ def _find_cause(gap: tuple[float, float], run: InsertRun) -> int:
     else is.
     """
     began, ended = gap
-    before = [place for place, mark in enumerate(run.marks) if mark.at_s < ended]
-    places = [place for place in before if run.marks[place].ok] or before
+    before = [place for place, mark in enumerate(one.run.marks) if mark.at_s < ended]
+    places = [place for place in before if one.run.marks[place].ok] or before
 
     def rank(place: int) -> tuple[bool, bool, float]:
-        passed_s = began - run.marks[place].at_s
+        passed_s = began - one.run.marks[place].at_s
         return abs(passed_s) > GAP_S, passed_s < 0, abs(passed_s)
 
     return min(places, key=rank)
 
 
 def _find_recovery(
-    mark: Mark, first_mark: Mark, gap_ended_s: float | None, run: InsertRun
+    mark: Mark, first_mark: Mark, gap_ended_s: float | None, one: GroupRun
 ) -> float | None:
     """Seconds from the mark until the rate was back to what it was before the first of those that share a
     gap; 0 if it was never away.
@@ -95,9 +98,9 @@ def _find_recovery(
     It was away if nothing was acknowledged for a while, or if the median of the seconds after the mark is
     too low: a single second that is says nothing where requests arrive by chance.
     """
-    seconds = dict(run.timeline)
+    seconds = dict(one.group.timeline)
     first = int(mark.at_s)
-    begin, last = _find_course(mark, gap_ended_s, run)
+    begin, last = _find_course(mark, gap_ended_s, one)
     earlier = int(first_mark.at_s)
     before = _list_rates(seconds, max(0, earlier - BEFORE_S), earlier)
     after = _list_rates(seconds, first + 1, min(first + 1 + BEFORE_S, last))
@@ -112,12 +115,12 @@ def _find_recovery(
     return None
 
 
-def _find_course(mark: Mark, gap_ended_s: float | None, run: InsertRun) -> tuple[int, int]:
+def _find_course(mark: Mark, gap_ended_s: float | None, one: GroupRun) -> tuple[int, int]:
     """The seconds in which the rate could come back: the first, and the one behind the last."""
     begin = int(mark.at_s) + 1 if gap_ended_s is None else int(gap_ended_s)
     # What comes too soon after it to see anything of the rate is no end. The last second isn't a whole one.
-    until_s = _find_next_mark(run, begin + _STEADY_S)
-    last = max((second for second, _ in run.timeline), default=0)
+    until_s = _find_next_mark(one, begin + _STEADY_S)
+    last = max((second for second, _ in one.group.timeline), default=0)
     return begin, int(min(last, until_s))
 
 
@@ -125,13 +128,13 @@ def _list_rates(seconds: Mapping[int, int], begin: int, end: int) -> list[int]:
     return [seconds.get(second, 0) for second in range(begin, end)]
 
 
-def describe_outages(run: InsertRun) -> list[str]:
-    """A sentence for each mark."""
-    return [_describe(place, outage, run) for place, outage in enumerate(run.outages)]
+def describe_outages(one: GroupRun) -> list[str]:
+    """A sentence for each mark of a run of writers."""
+    return [_describe(place, outage, one) for place, outage in enumerate(one.group.outages)]
 
 
-def _describe(place: int, outage: Outage, run: InsertRun) -> str:
-    mark = run.marks[place]
+def _describe(place: int, outage: Outage, one: GroupRun) -> str:
+    mark = one.run.marks[place]
     what = name_mark(mark)
     text = f"After {what} at {mark.at_s:.1f} s "
     if not mark.ok:
@@ -142,37 +145,39 @@ def _describe(place: int, outage: Outage, run: InsertRun) -> str:
         if delay_s > GAP_S:
             text += f", from {delay_s:.1f} s after it on"
         if outage.shared_with is not None:
-            other = run.marks[outage.shared_with]
+            other = one.run.marks[outage.shared_with]
             text += f" (shared with {name_mark(other)} at {other.at_s:.1f} s)"
     else:
         text += "events went on being acknowledged"
     if outage.recovered_after_s is None:
-        text += _explain_no_recovery(mark, outage, run)
+        text += _explain_no_recovery(mark, outage, one)
     elif outage.recovered_after_s:
         text += f"; after {outage.recovered_after_s:.1f} s the rate was back"
-    late = [gap for gap in _list_gaps_after(place, run) if gap[0] > mark.at_s + LATEST_S]
+    late = [gap for gap in _list_gaps_after(place, one) if gap[0] > mark.at_s + LATEST_S]
     if late:
         began, ended = max(late, key=lambda gap: gap[1] - gap[0])
         text += (
             f"; an outage of {ended - began:.1f} s that began {began - mark.at_s:.1f} s after it is not put"
             " down to it"
         )
-    return f"{text}; {_describe_loss(run)}."
+    return f"{text}; {_describe_loss(one.group)}."
 
 
-def _explain_no_recovery(mark: Mark, outage: Outage, run: InsertRun) -> str:
+def _explain_no_recovery(mark: Mark, outage: Outage, one: GroupRun) -> str:
     first = (
-        mark if outage.shared_with is None else min(mark, run.marks[outage.shared_with], key=_when)
+        mark
+        if outage.shared_with is None
+        else min(mark, one.run.marks[outage.shared_with], key=_when)
     )
     if int(first.at_s) == 0:
         return "; what the rate was before is not known, so early in the run"
-    over_s = run.warm_up_s + (run.window_s or inf)
+    over_s = one.group.warm_up_s + (one.group.window_s or inf)
     gap_ended_s = outage.gap_began_s + outage.gap_s if outage.gap_s else None
     if gap_ended_s is not None and gap_ended_s > over_s + GAP_S:
         return "; the run was over before the rate was back"
-    begin, last = _find_course(mark, gap_ended_s, run)
+    begin, last = _find_course(mark, gap_ended_s, one)
     # Without an acknowledgement after the gap there is no doubt.
-    came_back = gap_ended_s is None or any(second >= begin for second, _ in run.timeline)
+    came_back = gap_ended_s is None or any(second >= begin for second, _ in one.group.timeline)
     if last - begin < _STEADY_S and came_back:
         return "; too little of the run was left to see whether the rate came back"
     return "; the rate did not come back to 90 % of what it was before"
@@ -188,8 +193,8 @@ def name_mark(mark: Mark) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1].rstrip()}…"
 
 
-def _describe_loss(run: InsertRun) -> str:
-    found, looked_up = run.verification, run.lookup
+def _describe_loss(group: GroupResult) -> str:
+    found, looked_up = group.verification, group.lookup
     if looked_up is not None and (looked_up.missing or looked_up.doubled):
         counts = ((looked_up.missing, "missing"), (looked_up.doubled, "stored twice"))
         return " and ".join(_count_events(count, what) for count, what in counts if count)
@@ -220,22 +225,16 @@ def _count_events(count: int, what: str) -> str:
 def find_skipped_faults(result: Result) -> Iterator[Caveat]:
     """What became of disturbances that weren't done as they were asked for: each once, with the runs of which
     it is true."""
-    runs = _list_runs(result)
-    found: dict[tuple[str, str], list[tuple[InsertRun | ReadRun, str]]] = {}
-    for run in runs:
-        for mark in run.marks:
+    disturbed = [*result.writers, *result.alone]
+    found: dict[tuple[str, str], list[tuple[GroupRun, str]]] = {}
+    for one in disturbed:
+        for mark in one.run.marks:
             if not mark.ok:
-                found.setdefault((mark.action, "failed"), []).append((run, mark.said or ""))
-        for one in run.undone:
-            found.setdefault((one.action, "was not done"), []).append((run, one.reason))
+                found.setdefault((mark.action, "failed"), []).append((one, mark.said or ""))
+        for skipped in one.run.undone:
+            found.setdefault((skipped.action, "was not done"), []).append((one, skipped.reason))
     for (action, what), told in found.items():
-        (run, reason), *others = told
-        often = f" in {len(told)} of {len(runs)} runs" if len(runs) > 1 else ""
-        place = None if others else locate_run(result, run)
+        (one, reason), *others = told
+        often = f" in {len(told)} of {len(disturbed)} runs" if len(disturbed) > 1 else ""
+        place = None if others else locate_run(result, one)
         yield Caveat(Kind.DISTURBANCE, f"'{action}' {what}{often}: {reason}", place)
-
-
-def _list_runs(result: Result) -> Sequence[InsertRun | ReadRun]:
-    """Those in which something may have been done: readers beside writers have it with these."""
-    baseline = result.baseline or Baseline()
-    return [*result.insert_runs, *baseline.runs, *baseline.reads]

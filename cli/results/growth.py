@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from simulator.contract import (
     ANY_ALLOCATION,
     Allocation,
-    InsertRun,
     Level,
+    Role,
+    RunResult,
     Storage,
     estimate_events,
     measure_growth,
 )
+
+from .model import GroupRun, list_groups
 
 DAY_S = 86_400
 
@@ -36,14 +39,14 @@ class EventSize:
         return self.bytes_per_event if self.compacted_bytes is None else self.compacted_bytes
 
 
-def list_event_sizes(runs: Sequence[InsertRun]) -> list[EventSize]:
+def list_event_sizes(runs: Sequence[GroupRun]) -> list[EventSize]:
     """For each run what its events take: by the growth from amid the run, or from the end of the run whose
     data it goes on with, to its own end."""
     befores = [None, *runs[:-1]] if runs else []
-    return [_weigh(run, before) for before, run in zip(befores, runs, strict=True)]
+    return [_weigh(one, before) for before, one in zip(befores, runs, strict=True)]
 
 
-def weigh_each(runs: Sequence[InsertRun]) -> EventSize:
+def weigh_each(runs: Sequence[GroupRun]) -> EventSize:
     """The mean of what an event takes in the runs that show it; else why none does: in that with the most
     events."""
     weights = list_event_sizes(runs)
@@ -51,18 +54,22 @@ def weigh_each(runs: Sequence[InsertRun]) -> EventSize:
     if found:
         return EventSize(sum(found) / len(found))
     reasons = [
-        (run.events or 0, one.reason) for one, run in zip(weights, runs, strict=True) if one.reason
+        (one.group.count or 0, weight.reason)
+        for weight, one in zip(weights, runs, strict=True)
+        if weight.reason
     ]
     return EventSize(reason=max(reasons)[1] if reasons else None)
 
 
-def weigh_together(runs: Sequence[InsertRun]) -> EventSize:
+def weigh_together(runs: Sequence[GroupRun]) -> EventSize:
     """What an event takes in runs of one kind, each on new tables: as in each of them; where none shows
     enough growth, by what lies between those with fewer and those with more events."""
     each = weigh_each(runs)
     if each.bytes_per_event is not None:
         return each
-    sizes = [run.storage for run in runs if run.storage and not run.storage.shared]
+    sizes = [
+        one.group.storage for one in runs if one.group.storage and not one.group.storage.shared
+    ]
     allocation = max((_find_allocation(one) for one in sizes), key=_get_unit, default=None)
     if allocation is None:
         return each
@@ -71,32 +78,33 @@ def weigh_together(runs: Sequence[InsertRun]) -> EventSize:
 
 
 def find_bytes_per_day(
-    runs: Sequence[InsertRun], at_answer: Iterable[int], rate_per_s: float
+    runs: Sequence[RunResult], at_answer: Iterable[int], rate_per_s: float
 ) -> float | None:
     """What a rate takes in a day: by the steps at it, or by all where those show too little growth."""
     numbers = set(at_answer)
-    own = weigh_together([run for run in runs if run.run in numbers]).bytes_per_event
-    size = weigh_together(runs).bytes_per_event if own is None else own
+    writers = list_groups(runs, Role.WRITE)
+    size = weigh_together([one for one in writers if one.run.run in numbers]).bytes_per_event
+    if size is None:
+        size = weigh_together(writers).bytes_per_event
     return None if size is None else size * rate_per_s * DAY_S
 
 
-def _weigh(run: InsertRun, before: InsertRun | None) -> EventSize:
-    storage = run.storage
+def _weigh(one: GroupRun, before: GroupRun | None) -> EventSize:
+    storage, compacted = one.group.storage, one.group.storage_compacted
     if storage is None or storage.reason or storage.find_level() is None:
         return EventSize()
-    sizes = [run.storage_during, storage]
-    if before is not None and before.storage and run.fill_level == before.storage.events:
-        sizes.append(before.storage)
+    sizes = [one.group.storage_during, storage]
+    earlier = before.group.storage if before else None
+    if earlier is not None and one.run.fill_level == earlier.events:
+        sizes.append(earlier)
     levels = _list_levels(sizes)
     size = measure_growth(levels, _find_allocation(storage))
     if size is None:
-        return EventSize(reason=_explain(run, storage, levels))
+        return EventSize(reason=_explain(one.group.storage_during, storage, levels))
     return EventSize(
         size,
         index_bytes=_share(size, storage.index_bytes, storage),
-        compacted_bytes=_share(
-            size, run.storage_compacted.total_bytes if run.storage_compacted else None, storage
-        ),
+        compacted_bytes=_share(size, compacted.total_bytes if compacted else None, storage),
     )
 
 
@@ -117,13 +125,11 @@ def _get_unit(allocation: Allocation) -> int:
     return allocation.unit_bytes
 
 
-def _explain(run: InsertRun, storage: Storage, levels: Sequence[Level]) -> str:
+def _explain(during: Storage | None, storage: Storage, levels: Sequence[Level]) -> str:
     """Why growth tells nothing, and how much more does."""
     allocation = _find_allocation(storage)
-    if len(levels) < 2 and run.storage_during is not None and run.storage_during.reason:
-        return (
-            f"not known from one fill level: {run.storage_during.reason}; --steps gives more levels"
-        )
+    if len(levels) < 2 and during is not None and during.reason:
+        return f"not known from one fill level: {during.reason}; --steps gives more levels"
     events = estimate_events(storage, allocation) or 0
     if len(levels) < 2 and (storage.events or 0) >= events:
         return (

@@ -1,8 +1,9 @@
-"""The model of a result (format 1), as it stands in result.json."""
+"""The model of a result (format 2), as it stands in result.json."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -12,19 +13,17 @@ from simulator.contract import (
     Answers,
     Bounded,
     DataSet,
-    InsertRun,
+    GroupResult,
     Load,
-    LongWindows,
-    Machine,
-    QueryRun,
-    ReadRun,
-    Resources,
+    QueryResult,
+    Role,
+    RunResult,
 )
 
 from .capacity import Capacity
 from .tuning import Tuning
 
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
 """Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
 
 
@@ -126,13 +125,19 @@ class QuerySummary(Bounded, BaseModel):
     an older version."""
 
 
-class Baseline(Bounded, BaseModel):
-    """The same runs as those of a `mixed` command, with one group at a time."""
+@dataclass(frozen=True)
+class GroupRun:
+    """What a group of workers measured in a run, with the run: what tables and rules are about."""
 
-    runs: list[InsertRun] = []
-    """Writers alone."""
-    reads: list[ReadRun] = []
-    """Readers alone."""
+    run: RunResult
+    group: GroupResult
+    alone: bool = False
+    """Whether the run is one of those that `mixed --baseline` makes with one group at a time."""
+
+
+def list_groups(runs: Iterable[RunResult], role: Role, alone: bool = False) -> list[GroupRun]:
+    """The group with this role of each run that has one."""
+    return [GroupRun(run, group, alone) for run in runs if (group := run.group(role)) is not None]
 
 
 _KINDS = {
@@ -167,7 +172,7 @@ class Result(Bounded, BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    format: Literal[1] = FORMAT
+    format: Literal[2] = FORMAT
     command: Literal["insert", "query", "mixed", "capacity", "tune", "clients"]
     target: str
     module: str
@@ -188,52 +193,26 @@ class Result(Bounded, BaseModel):
     """What the target's database costs, in a currency of the user's choice."""
     options: dict[str, Any]
     environment: dict[str, Any]
-    fill_level: int | None = None
-    """A query command's: events in the database, if they could be counted. An insert's runs have
-    their own."""
-    invalid_reasons: list[str] = []
-    """A query command's; an insert's runs have their own."""
-    phases_s: dict[str, float] = {}
-    """A query command's; an insert's runs have their own."""
-    overlap: float | None = None
-    """Of a query command: share of the time in which all workers asked, if that can be said."""
-    began_at: str | None = None
-    ended_at: str | None = None
-    machines: list[Machine] = []
-    resources: Resources | None = None
-    """A query command's; an insert's runs have their own."""
-    queries_per_s: float | None = None
-    """Of a query command that counts executions: answered ÷ the time from the first worker's start to the
-    last one's end."""
-    answers: Answers | None = None
-    """A query command's that counts executions; None if they weren't to be checked. Runs of readers that
-    are ended by the clock have their own."""
-    long_windows: LongWindows | None = None
-    """As `answers`."""
-    index_build_s: float | None = None
-    """A query command's: how long it took to build, before the queries, the indexes that the tables had not.
-    Inserts' runs have their own."""
-    runs: list[InsertRun] | list[QueryRun]
-    """Of `mixed`: those of the writers. Of `capacity`: one for each step."""
-    reads: list[ReadRun] = []
-    """Of readers whose run was ended by the clock: one of `query`, those beside the writers of `mixed`."""
-    baseline: Baseline | None = None
-    summary: list[InsertSummary] | list[QuerySummary] = []
+    runs: list[RunResult]
+    """Of `query`: one. Of `capacity`: one for each step."""
+    baseline: list[RunResult] = []
+    """Of `mixed --baseline`: the same runs with one group at a time."""
+    insert_summary: list[InsertSummary] = []
+    query_summary: list[QuerySummary] = []
+    """Over all runs."""
     capacity: Capacity | None = None
     """Of a capacity command: the answer, and the verdict on each run."""
     tuning: Tuning | None = None
     """Of a tune command: what was varied, and what each combination gave."""
     clients: ClientComparison | None = None
     """Of a clients command: what each run inserted by."""
-    query_summary_beside: list[QuerySummary] = []
-    """Of `mixed`: the queries, over all its runs."""
 
     @model_validator(mode="after")
     def _of_one_command(self) -> Result:
-        other = InsertRun if self.command == "query" else QueryRun
-        other_summary = InsertSummary if self.command == "query" else QuerySummary
-        if any(isinstance(entry, other | other_summary) for entry in (*self.runs, *self.summary)):
-            raise ValueError(f"runs or summary are not those of a command {self.command!r}")
+        no_roles = {"query": Role.WRITE, "insert": Role.READ, "clients": Role.READ}
+        other = no_roles.get(self.command)
+        if any(group.role is other for run in self.runs for group in run.groups):
+            raise ValueError(f"runs are not those of a command {self.command!r}")
         return self
 
     @field_validator("options")
@@ -262,32 +241,43 @@ class Result(Bounded, BaseModel):
         return "fill levels" if self.by_fill_level else "inserts"
 
     @property
-    def insert_runs(self) -> list[InsertRun]:
-        """The runs of writers; none of a query command."""
-        return [run for run in self.runs if isinstance(run, InsertRun)]
+    def writers(self) -> list[GroupRun]:
+        """The writers of each run; none of a query command."""
+        return list_groups(self.runs, Role.WRITE)
 
     @property
-    def query_runs(self) -> list[QueryRun]:
-        """The executions of a query command that counts them; none of any other."""
-        return [run for run in self.runs if isinstance(run, QueryRun)]
+    def readers(self) -> list[GroupRun]:
+        """The readers of each run that has some."""
+        return list_groups(self.runs, Role.READ)
 
     @property
-    def insert_summary(self) -> list[InsertSummary]:
-        """The summary of the writers; none of a query command."""
-        return [entry for entry in self.summary if isinstance(entry, InsertSummary)]
+    def alone(self) -> list[GroupRun]:
+        """The groups of the baseline: writers first."""
+        roles = (Role.WRITE, Role.READ)
+        return [one for role in roles for one in list_groups(self.baseline, role, alone=True)]
 
     @property
-    def query_summary(self) -> list[QuerySummary]:
-        """The summary of the queries; none of an insert command."""
-        own = [entry for entry in self.summary if isinstance(entry, QuerySummary)]
-        return own or self.query_summary_beside
+    def by_number(self) -> bool:
+        """Whether readers asked each query a number of times, and not for a time: then each execution is
+        kept."""
+        return self.command == "query" and self.settings.load.duration_s is None
 
     @property
-    def all_answers(self) -> list[Answers]:
+    def asked(self) -> list[QueryResult]:
+        """What was asked in the runs, those of the baseline left out."""
+        return [query for one in self.readers for query in one.group.queries]
+
+    @property
+    def fill_level(self) -> int | None:
+        """A query command's: events in the database, if they could be counted. Inserts' runs each have
+        their own."""
+        return self.runs[0].fill_level if self.command == "query" and self.runs else None
+
+    @property
+    def answers(self) -> list[Answers]:
         """Those of all runs with readers that had theirs checked."""
-        reads = [*self.reads, *(self.baseline.reads if self.baseline else ())]
-        found = [self.answers, *(read.answers for read in reads)]
-        return [one for one in found if one is not None]
+        groups = [*self.readers, *self.alone]
+        return [one.group.answers for one in groups if one.group.answers is not None]
 
     @property
     def best(self) -> InsertSummary | None:
@@ -299,14 +289,7 @@ class Result(Bounded, BaseModel):
         """Whether every run of it counts. A search tries rates that can't be held: it counts if one of
         them did, or failed by being too slow."""
         if self.command == "capacity":
-            offered = [run for run in self.insert_runs if run.offered is not None]
-            return any(run.valid for run in offered)
+            return any(one.group.valid for one in self.writers if one.group.offered is not None)
         if self.command == "tune":
             return self.tuning is not None and bool(self.tuning.rank_finalists())
-        baseline = self.baseline or Baseline()
-        inserts = all(run.valid for run in (*self.insert_runs, *baseline.runs))
-        return (
-            not self.invalid_reasons
-            and inserts
-            and all(read.valid for read in (*self.reads, *baseline.reads))
-        )
+        return all(run.valid for run in (*self.runs, *self.baseline))

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import ceil, inf
 
-from simulator.contract import InsertRun, Machine, Offered, ReadRun
+from simulator.contract import GroupResult, Machine, Role
 
 from .caveats import Caveat, Kind
 from .growth import EventSize, weigh_each
-from .model import Baseline, InsertSummary, Result
+from .model import GroupRun, InsertSummary, Result
 from .place import Place
 from .statistics import (
     ENOUGH_RUNS,
@@ -59,56 +59,71 @@ def find_in_whole(result: Result) -> Iterator[Caveat]:
 
 def find_in_inserts(result: Result) -> Iterator[Caveat]:
     """In the runs of writers."""
-    runs = result.insert_runs
-    for run in runs:
-        if not run.valid:
-            place = _locate(result, run)
-            reasons = "; ".join(run.invalid_reasons)
-            yield Caveat(Kind.INVALID, reasons, place, run.inserts_per_s)
-    for run in runs:
-        if run.valid and run.client and run.client.bound:
-            yield Caveat(Kind.CLIENT_BOUND, _describe_bound(run), _locate(result, run))
-    for run in runs:
-        if run.valid and run.offered and run.offered.saturated:
-            yield Caveat(Kind.SATURATED, _describe_saturation(run.offered), _locate(result, run))
+    writers = result.writers
+    for one in writers:
+        if not one.group.valid:
+            reasons = "; ".join(one.group.invalid_reasons)
+            yield Caveat(Kind.INVALID, reasons, _locate(result, one), one.group.rate_per_s)
+    for one in writers:
+        yield from _find_bound(one, _locate(result, one))
+    for one in writers:
+        yield from _find_saturated(one, _locate(result, one))
     yield from _find_clients_part(result)
     yield from find_busy(result)
-    for run in runs:
-        if run.retries:
-            kinds = ", ".join(f"{count:,} {kind}" for kind, count in run.errors.items())
-            text = f"{run.retries:,} ({kinds})"
-            yield Caveat(Kind.RETRIES, text, _locate(result, run))
+    for one in writers:
+        if one.group.retries:
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in one.group.errors.items())
+            text = f"{one.group.retries:,} ({kinds})"
+            yield Caveat(Kind.RETRIES, text, _locate(result, one))
     yield from find_short(result)
     yield from _find_unstable(result.insert_summary)
     yield from _find_few(result)
-    yield from find_unknown_sizes(runs)
+    yield from find_unknown_sizes(writers)
 
 
-def _describe_bound(run: InsertRun | ReadRun) -> str:
+def _find_bound(one: GroupRun, place: Place) -> Iterator[Caveat]:
     """How it shows, and whose speed was measured: a client's that had the CPUs, or had to share them."""
-    assert run.client
-    taken = (max(one.others_share or 0.0, one.steal_share or 0.0) for one in run.machines)
+    client = one.group.client
+    if not (one.group.valid and client and client.bound):
+        return
+    taken = (max(m.others_share or 0.0, m.steal_share or 0.0) for m in one.run.machines)
     where = (
         " on a machine that others were busy on" if max(taken, default=0.0) >= BUSY_SHARE else ""
     )
-    return f"{run.client.bound_reason}: this is your client's speed{where}, not your database's"
+    text = f"{client.bound_reason}: this is your client's speed{where}, not your database's"
+    yield Caveat(Kind.CLIENT_BOUND, text, place)
+
+
+def _find_saturated(one: GroupRun, place: Place) -> Iterator[Caveat]:
+    """What was not kept up with, how that shows, and what it does to the response times."""
+    offered = one.group.offered
+    if not (one.group.valid and offered and offered.saturated):
+        return
+    unit = "queries" if one.group.role is Role.READ else "events"
+    text = f"{offered.rate_per_s:,.10g} {unit}/s were not kept up with: {offered.reason}"
+    if offered.unsent:
+        text += (
+            f"; response times of {offered.unsent:,} {unit} that were never sent count with the time"
+            " they had waited"
+        )
+    yield Caveat(Kind.SATURATED, text, place)
 
 
 def find_unknown_sizes(
-    runs: Sequence[InsertRun], weigh: Callable[[Sequence[InsertRun]], EventSize] = weigh_each
+    writers: Sequence[GroupRun], weigh: Callable[[Sequence[GroupRun]], EventSize] = weigh_each
 ) -> Iterator[Caveat]:
     """Each reason once: it is the same in all runs. `weigh`: by what the result tells what an event takes."""
-    sizes = [(run.storage, "what is on disk") for run in runs]
-    sizes += [(run.storage_compacted, "what is on disk once compacted") for run in runs]
+    sizes = [(one.group.storage, "what is on disk") for one in writers]
+    sizes += [(one.group.storage_compacted, "what is on disk once compacted") for one in writers]
     said = {f"{what}: {size.reason}" for size, what in sizes if size and size.reason}
-    if reason := weigh(runs).reason:
+    if reason := weigh(writers).reason:
         said.add(f"bytes per event: {reason}")
     yield from (Caveat(Kind.NOT_KNOWN, text) for text in sorted(said))
 
 
 def find_not_as_asked(result: Result) -> Iterator[Caveat]:
     """What was asked for, and was not given for want of data or time: each once."""
-    late = [run.lateness for run in result.insert_runs if run.lateness]
+    late = [one.group.lateness for one in result.writers if one.group.lateness]
     if late:
         least = min(late, key=lambda lateness: lateness.came)
         text = (
@@ -116,7 +131,7 @@ def find_not_as_asked(result: Result) -> Iterator[Caveat]:
             " others would have come after the run; make it longer, or the delays shorter"
         )
         yield Caveat(Kind.NOT_AS_ASKED, text)
-    asked = [result.long_windows, *(read.long_windows for read in result.reads)]
+    asked = (one.group.long_windows for one in result.readers)
     found = next((windows for windows in asked if windows), None)
     if found:
         named = [f"{name} ({_format_span(ms)})" for name, ms in found.queries.items()]
@@ -140,28 +155,16 @@ def _format_span(span_ms: float) -> str:
 
 def find_unknown_use(result: Result) -> Iterator[Caveat]:
     """Each reason once, unless some runs tell what the database used, or nothing is stored anywhere."""
-    if any(run.verification and run.verification.stored is None for run in result.insert_runs):
+    counts = [one.group.verification for one in result.writers]
+    if any(count and count.stored is None for count in counts):
         return
-    parts = [run.resources for run in result.insert_runs]
-    parts += [*(run.resources for run in result.reads), result.resources]
-    found = [used for used in parts if used is not None]
+    found = [run.resources for run in result.runs if run.resources is not None]
     if all(used.cpu_s is None for used in found):
         said = {f"what the database used: {used.reason}" for used in found if used.reason}
         yield from (Caveat(Kind.NOT_KNOWN, text) for text in sorted(said))
 
 
-def _describe_saturation(offered: Offered, unit: str = "events") -> str:
-    """What was not kept up with, how that shows, and what it does to the response times."""
-    text = f"{offered.rate_per_s:,.10g} {unit}/s were not kept up with: {offered.reason}"
-    if offered.unsent:
-        text += (
-            f"; response times of {offered.unsent:,} {unit} that were never sent count with the time"
-            " they had waited"
-        )
-    return text
-
-
-def limit_of_clients_part(run: InsertRun) -> float | None:
+def limit_of_clients_part(group: GroupResult) -> float | None:
     """How many times as fast the run could be with a client that costs nothing; None if the client's
     part is small, unknown, or all there is.
 
@@ -169,10 +172,10 @@ def limit_of_clients_part(run: InsertRun) -> float | None:
     is the client's and the database's together: without the client's share s of it, the rate could be
     1 ÷ (1 − s) times as high.
     """
-    client = run.client
-    if run.offered and not run.offered.saturated:
+    client = group.client
+    if group.offered and not group.offered.saturated:
         return None
-    if not (run.valid and client and client.in_flight == 1) or client.bound:
+    if not (group.valid and client and client.in_flight == 1) or client.bound:
         return None
     share = client.cpu_share
     return 1 / (1 - share) if CLIENTS_PART <= share < 1 else None
@@ -180,9 +183,15 @@ def limit_of_clients_part(run: InsertRun) -> float | None:
 
 def _find_clients_part(result: Result) -> Iterator[Caveat]:
     limits: dict[Place, float] = {}
-    for run in result.insert_runs:
-        place = _locate_together(result, run)
-        limits[place] = max(limits.get(place, 0.0), limit_of_clients_part(run) or 0.0)
+    throttled: dict[Place, float] = {}
+    for one in result.writers:
+        place = replace(_locate(result, one), run=None)
+        limit = limit_of_clients_part(one.group) or 0.0
+        limits[place] = max(limits.get(place, 0.0), limit)
+        client = one.group.client
+        if one.group.valid and client and not client.bound:
+            share = client.throttled_share or 0.0
+            throttled[place] = max(throttled.get(place, 0.0), share)
     for place, limit in limits.items():
         if limit:
             text = (
@@ -190,12 +199,6 @@ def _find_clients_part(result: Result) -> Iterator[Caveat]:
                 f" client the rate could be up to {limit:.2f} times as high"
             )
             yield Caveat(Kind.CLIENTS_PART, text, place)
-    throttled: dict[Place, float] = {}
-    for run in result.insert_runs:
-        if run.valid and run.client and not run.client.bound:
-            place = _locate_together(result, run)
-            share = run.client.throttled_share or 0.0
-            throttled[place] = max(throttled.get(place, 0.0), share)
     for place, share in throttled.items():
         if share >= THROTTLED_SHARE:
             text = (
@@ -208,15 +211,11 @@ def _find_clients_part(result: Result) -> Iterator[Caveat]:
 def find_busy(result: Result) -> Iterator[Caveat]:
     """What others took of the machines. Readers beside writers were on the same at the same time."""
     machines: dict[Place | None, list[Sequence[Machine]]] = {}
-    for run in result.insert_runs:
-        machines.setdefault(_locate_together(result, run), []).append(run.machines)
     if result.command == "query":
-        machines[None] = [run.machines for run in result.reads] or [result.machines]
-    baseline = result.baseline or Baseline()
-    alone: list[InsertRun | ReadRun] = [*baseline.runs, *baseline.reads]
-    for one in alone:
-        place = replace(_locate_group(result, one), run=None)
-        machines.setdefault(place, []).append(one.machines)
+        machines[None] = [run.machines for run in result.runs]
+    for one in (*result.writers, *result.alone):
+        place = _locate_group(one) if one.alone else _locate(result, one)
+        machines.setdefault(replace(place, run=None), []).append(one.run.machines)
     for where, runs in machines.items():
         yield from _find_taken(runs, where)
 
@@ -251,26 +250,35 @@ def _find_taken(runs: Sequence[Sequence[Machine]], where: Place | None) -> Itera
         yield Caveat(Kind.BUSY, text, where)
 
 
-def _locate_together(result: Result, run: InsertRun) -> Place:
-    """Where a run is, together with those that measured the same."""
+def _locate(result: Result, one: GroupRun) -> Place:
+    """A run of writers."""
     if result.by_fill_level:
-        return Place(level=run.fill_level)
-    return Place(workers=run.workers)
+        return Place(level=one.run.fill_level)
+    return Place(workers=one.group.workers, run=one.run.run)
 
 
-def _locate(result: Result, run: InsertRun) -> Place:
-    if result.by_fill_level:
-        return Place(level=run.fill_level)
-    return Place(workers=run.workers, run=run.run)
+def _locate_group(one: GroupRun) -> Place:
+    """A run of one group, beside the other or alone."""
+    word = "reader" if one.group.role is Role.READ else "writer"
+    group = f"{word} alone" if one.alone else word
+    return Place(workers=one.group.workers, run=one.run.run, group=group)
+
+
+def locate_run(result: Result, one: GroupRun) -> Place:
+    """Where a run is, whatever it is."""
+    if one.group.role is Role.WRITE and not result.baseline:
+        return _locate(result, one)
+    return _locate_group(one)
 
 
 def find_short(result: Result) -> Iterator[Caveat]:
     """Runs of which starting and ending are a noticeable part."""
     # A search begins with a short closed loop, which only says where to look.
-    runs = [run for run in result.insert_runs if run.offered or result.command != "capacity"]
+    is_search = result.command == "capacity"
+    runs = [one.group for one in result.writers if one.group.offered or not is_search]
     load = result.settings.load
     longer_s = load.warm_up_s + SHORT_WINDOW_S
-    if result.command == "capacity" and load.duration_s:
+    if is_search and load.duration_s:
         # Unless it is given, the warm-up of a longer step is longer, too.
         share = 1 - load.warm_up_s / load.duration_s
         longer_s = ceil(round(SHORT_WINDOW_S / share, 6)) if share > 0 else longer_s
@@ -284,9 +292,9 @@ def find_short(result: Result) -> Iterator[Caveat]:
         yield describe_short(window_s, remedy)
 
 
-def find_short_window(runs: Sequence[InsertRun]) -> float | None:
+def find_short_window(groups: Sequence[GroupResult]) -> float | None:
     """The shortest window of the valid ones, if it is short."""
-    windows = [run.window_s for run in runs if run.valid and run.window_s is not None]
+    windows = [one.window_s for one in groups if one.valid and one.window_s is not None]
     found = min(windows, default=None)
     return found if found is not None and found < SHORT_WINDOW_S - _ROUNDED_S else None
 
@@ -335,14 +343,17 @@ def _find_few(result: Result) -> Iterator[Caveat]:
 
 
 def find_in_queries(result: Result) -> Iterator[Caveat]:
-    """In the executions of a query command."""
-    for reason in result.invalid_reasons:
+    """In the readers of a query command."""
+    for reason in dict.fromkeys(reason for run in result.runs for reason in run.invalid_reasons):
         yield Caveat(Kind.INVALID, reason)
     yield from find_busy(result)
-    if result.overlap is not None and result.overlap < MIN_OVERLAP_OF_READERS:
+    if not result.by_number:
+        return
+    overlaps = [one.group.overlap for one in result.readers if one.group.overlap is not None]
+    if overlaps and min(overlaps) < MIN_OVERLAP_OF_READERS:
         yield Caveat(
             Kind.APART,
-            f"all workers asked at once for only {result.overlap:.0%} of the time; the others'"
+            f"all workers asked at once for only {min(overlaps):.0%} of the time; the others'"
             " executions were disturbed less: ask more often, by --runs",
         )
     spreads = spread_queries(result)
@@ -350,9 +361,7 @@ def find_in_queries(result: Result) -> Iterator[Caveat]:
         if found.stable is False and found.cv is not None:
             text = f"the {_sample_word(result)} differ by {found.cv:.0%} (CV; {UNSTABLE_CV:.0%} is much)"
             yield Caveat(Kind.UNSTABLE, text, Place(query=query), cv=found.cv)
-    if result.reads:
-        return
-    executions = group_executions(result.query_runs).values()
+    executions = group_executions(result.asked).values()
     if any(not found.warm for found in executions):
         yield Caveat(
             Kind.FEW_RUNS,
@@ -370,39 +379,19 @@ def find_in_queries(result: Result) -> Iterator[Caveat]:
 
 
 def find_in_reads(result: Result) -> Iterator[Caveat]:
-    """In readers whose run was ended by the clock."""
-    baseline = result.baseline or Baseline()
-    alone: list[InsertRun | ReadRun] = [*baseline.runs, *baseline.reads]
-    beside = result.reads if result.command == "mixed" else []
-    for run in (*beside, *alone):
-        if not run.valid:
-            yield Caveat(Kind.INVALID, "; ".join(run.invalid_reasons), _locate_group(result, run))
-    for run in (*result.reads, *alone):
-        place = _locate_group(result, run)
-        unit = "queries" if isinstance(run, ReadRun) else "events"
-        if run.valid and run.offered and run.offered.saturated:
-            yield Caveat(Kind.SATURATED, _describe_saturation(run.offered, unit), place)
-        if run.valid and run.client and run.client.bound:
-            yield Caveat(Kind.CLIENT_BOUND, _describe_bound(run), place)
-
-
-def locate_run(result: Result, run: InsertRun | ReadRun) -> Place:
-    """Where a run is, whatever it is."""
-    if isinstance(run, InsertRun) and not result.baseline:
-        return _locate(result, run)
-    return _locate_group(result, run)
-
-
-def _locate_group(result: Result, run: InsertRun | ReadRun) -> Place:
-    """A run of one group, beside the other or alone."""
-    word = "reader" if isinstance(run, ReadRun) else "writer"
-    alone = result.baseline and run in (*result.baseline.runs, *result.baseline.reads)
-    return Place(workers=run.workers, run=run.run, group=f"{word} alone" if alone else word)
+    """In groups that ask, and in those that were at work alone."""
+    readers = [] if result.by_number else result.readers
+    for one in [*(readers if result.command == "mixed" else ()), *result.alone]:
+        if not one.group.valid:
+            yield Caveat(Kind.INVALID, "; ".join(one.group.invalid_reasons), _locate_group(one))
+    for one in (*readers, *result.alone):
+        yield from _find_saturated(one, _locate_group(one))
+        yield from _find_bound(one, _locate_group(one))
 
 
 def spread_queries(result: Result) -> dict[str, Summary]:
     """Query -> the spread of its times."""
-    found = group_executions(result.query_runs)
+    found = group_executions(result.asked)
     return {query: summarize(executions.samples) for query, executions in found.items()}
 
 

@@ -3,18 +3,17 @@ of clients. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil
 
-from simulator.contract import InsertRun
 from simulator.modules.options import LEAN
 from simulator.units import format_count
 
 from .capacity import Capacity, Measure
 from .caveats import Caveat, Kind
-from .clients import ClientFigures, collect_figures
+from .clients import collect_figures
 from .growth import weigh_together
-from .model import Result
+from .model import GroupRun, Result
 from .rules import (
     DURATION_OPTIONS,
     SHORT_WINDOW_S,
@@ -41,12 +40,12 @@ def find_in_capacity(result: Result) -> Iterator[Caveat]:
         yield Caveat(Kind.UNSURE, found.unsure_because)
     if found.contradicting:
         yield Caveat(Kind.UNSTABLE, _describe_contradictions(found))
-    runs = {run.run: run for run in result.insert_runs}
-    holding = [runs[step.run] for step in found.steps_at_answer]
+    writers = {one.run.run: one for one in result.writers}
+    holding = [writers[step.run] for step in found.steps_at_answer]
     yield from _find_few_requests(found, holding, result.settings.load.events_per_request)
     yield from find_busy(result)
     yield from find_short(result)
-    yield from find_unknown_sizes(result.insert_runs, weigh_together)
+    yield from find_unknown_sizes(result.writers, weigh_together)
 
 
 def find_in_tuning(result: Result) -> Iterator[Caveat]:
@@ -57,8 +56,8 @@ def find_in_tuning(result: Result) -> Iterator[Caveat]:
         return  # the answer says that there is none
     best = [t for t in tuning.trials if t.candidate == ranked[0] and t.stage == tuning.stages]
     numbers = {number for trial in best for number in trial.runs}
-    runs = [run for run in result.insert_runs if run.run in numbers]
-    bound = [run for run in runs if run.client and run.client.bound]
+    runs = [one.group for one in result.writers if one.run.run in numbers]
+    bound = [group for group in runs if group.client and group.client.bound]
     if bound and not tuning.limits:
         text = f"{len(bound)} of {len(runs)} runs of the best show your client's speed: its CPUs, not the"
         yield Caveat(Kind.CLIENT_BOUND, f"{text} database, choose between settings then")
@@ -79,9 +78,9 @@ def _find_short_comparison(result: Result, tuning: Tuning) -> Iterator[Caveat]:
     compared = {n for trial in tuning.trials if trial.stage == tuning.stages for n in trial.runs}
     # With limits each search begins with a short closed loop.
     runs = [
-        run
-        for run in result.insert_runs
-        if run.run in compared and (run.offered or not tuning.limits)
+        one.group
+        for one in result.writers
+        if one.run.run in compared and (one.group.offered or not tuning.limits)
     ]
     window_s, duration_s = find_short_window(runs), result.settings.load.duration_s
     if window_s and duration_s:
@@ -96,27 +95,22 @@ def find_in_clients(result: Result) -> Iterator[Caveat]:
     comparison = result.clients
     if comparison is None:
         return
-    for run in result.insert_runs:
+    for run in result.runs:
         if not run.valid:
             text = "; ".join(run.invalid_reasons)
             yield Caveat(Kind.INVALID, f"run {run.run} ({comparison.find_client(run.run)}): {text}")
-    lean = [one for one in result.insert_runs if comparison.find_client(one.run) == LEAN]
-    bound = [run for run in lean if run.valid and run.client and run.client.bound]
+    lean = [one.group for one in result.writers if comparison.find_client(one.run.run) == LEAN]
+    bound = [group for group in lean if group.valid and group.client and group.client.bound]
     if bound:
         text = f"{len(bound)} of {len(lean)} runs by the lean path show your client's speed: beside a faster"
         yield Caveat(Kind.CLIENT_BOUND, f"{text} database, or more CPU, clients differ by more")
     yield from find_busy(result)
     yield from find_short(result)
-    if min((len(own.rates) for own in _figures_of(result)), default=0) < ENOUGH_RUNS:
+    if min((len(own.rates) for own in collect_figures(result).values()), default=0) < ENOUGH_RUNS:
         text = (
             f"fewer than {ENOUGH_RUNS} valid runs of a client; more --runs show smaller differences"
         )
         yield Caveat(Kind.FEW_RUNS, text)
-
-
-def _figures_of(result: Result) -> Iterable[ClientFigures]:
-    assert result.clients is not None
-    return collect_figures(result.clients, result.insert_runs).values()
 
 
 def _describe_contradictions(found: Capacity) -> str:
@@ -140,13 +134,14 @@ def _describe_contradictions(found: Capacity) -> str:
 
 
 def _find_few_requests(
-    found: Capacity, runs: Sequence[InsertRun], per_request: int
+    found: Capacity, runs: Sequence[GroupRun], per_request: int
 ) -> Iterator[Caveat]:
     """Percentiles that are those of a handful of requests."""
     needed = max(
         (_REQUESTS.get(limit.measure, 0) for limit in found.limits if not limit.query), default=0
     )
-    requests = [run.offered.due / per_request for run in runs if run.offered]
+    offers = [one.group.offered for one in runs if one.group.offered]
+    requests = [offered.due / per_request for offered in offers]
     if requests and min(requests) < needed:
         text = (
             f"a step at this rate has {min(requests):,.0f} requests, of which the slowest are few: a longer"

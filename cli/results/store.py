@@ -6,7 +6,6 @@ import difflib
 import json
 import re
 import shutil
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from simulator.texts import make_printable
 from ..errors import ConfigError, RunFailed
 from ..installation import program
 from ..output import explain, note, write_whole
+from . import format1
 from .growth import find_bytes_per_day
 from .model import FORMAT, Result
 from .statistics import summarize_queries
@@ -127,21 +127,23 @@ def read_result(path: Path) -> Result:
         document = make_printable(document)
     if not isinstance(document, dict) or "format" not in document:
         raise UnreadableResult(f"{file} is no result: it does not say its `format`")
-    if document["format"] != FORMAT:
+    found = document["format"]
+    if type(found) is not int or found not in (1, FORMAT):
         raise UnreadableResult(f"{file} has {_describe_other_format(document)}")
     try:
-        return _bring_up_to_date(Result.model_validate(document))
+        current = format1.convert(document) if found == 1 else document
+        return _bring_up_to_date(Result.model_validate(current))
+    except format1.WrongShapeError as error:
+        raise UnreadableResult(f"{file} is damaged: {error}") from error
     except ValidationError as error:
-        raise UnreadableResult(
-            f"{file} is damaged: {_describe_first_problem(document, error)}"
-        ) from error
+        raise UnreadableResult(f"{file} is damaged: {_describe_problem(found, error)}") from error
 
 
 def _bring_up_to_date(result: Result) -> Result:
     """Query times as they are summed up today: the first versions averaged the first executions with
     the others, which could be compared with no newer result."""
-    if all(entry.cold is None for entry in result.query_summary):
-        result.summary = summarize_queries(result.query_runs) or result.summary
+    if result.by_number and all(entry.cold is None for entry in result.query_summary):
+        result.query_summary = summarize_queries(result.runs) or result.query_summary
     _judge_sizes(result)
     return result
 
@@ -149,20 +151,20 @@ def _bring_up_to_date(result: Result) -> Result:
 def _judge_sizes(result: Result) -> None:
     """Sizes on disk with the database's unit of allocation, which older versions didn't keep: what a day
     takes is told anew by it."""
-    runs = [run for run in result.insert_runs if run.storage and run.storage.allocation is None]
-    if not runs:
+    sizes = [one.group.storage for one in result.writers]
+    unjudged = [size for size in sizes if size and size.allocation is None]
+    if not unjudged:
         return
     try:
         allocation = load_module(result.module).CAPABILITIES.allocation
     except (SimulatorError, ModuleNotFoundError):
         return
-    for run in runs:
-        if run.storage is not None:
-            run.storage.allocation = allocation
+    for size in unjudged:
+        size.allocation = allocation
     found = result.capacity
     if found is not None and found.events_per_s is not None:
         at_answer = [step.run for step in found.steps_at_answer]
-        found.bytes_per_day = find_bytes_per_day(result.insert_runs, at_answer, found.events_per_s)
+        found.bytes_per_day = find_bytes_per_day(result.runs, at_answer, found.events_per_s)
 
 
 def _describe_other_format(document: dict[str, Any]) -> str:
@@ -179,26 +181,15 @@ def _describe_other_format(document: dict[str, Any]) -> str:
     return f"format {found!r}, which no version of this tool has made; it reads format {FORMAT}"
 
 
-def _describe_first_problem(document: dict[str, Any], error: ValidationError) -> str:
-    """The first problem, and where it is. A list may hold runs of either command: only problems of the
-    file's own command count."""
-    kind = "Query" if document.get("command") == "query" else "Insert"
-    problems = error.errors(include_url=False, include_input=False)
-    own = [
-        p
-        for p in problems
-        if not _find_kinds(p["loc"]) or f"list[{kind}" in _find_kinds(p["loc"])[0]
-    ]
-    first = (own or problems)[0]
-    place = ".".join(str(part) for part in first["loc"] if part not in _find_kinds(first["loc"]))
+def _describe_problem(form: int, error: ValidationError) -> str:
+    """The first problem, and where it is."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    parts = format1.name_place(first["loc"]) if form == 1 else first["loc"]
+    place = ".".join(map(str, parts))
     if first["type"] == "extra_forbidden":
-        return f"{place} is not a field of format {FORMAT}"
+        return f"{place} is not a field of format {form}"
     problem = first["msg"].removeprefix("Value error, ")
     return f"{place}: {problem[:1].lower()}{problem[1:]}" if place else problem
-
-
-def _find_kinds(place: Iterable[int | str]) -> list[str]:
-    return [part for part in place if isinstance(part, str) and part.startswith("list[")]
 
 
 def list_results(folder: Path) -> list[StoredResult]:

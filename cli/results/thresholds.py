@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from simulator.units import parse_amount, parse_duration_ms
 
@@ -117,18 +117,19 @@ def collect_values(result: Result, metric: str) -> dict[Place, float]:
         }
     found: dict[Place, float] = {}
     of_service = metric.startswith("service_")
-    runs = result.insert_runs
-    for run, weight in zip(runs, list_event_sizes(runs), strict=True):
+    writers = result.writers
+    for one, weight in zip(writers, list_event_sizes(writers), strict=True):
+        group = one.group
         value: float | None
         if metric == "bytes_per_event":
             value = weight.bytes_per_event
         else:
-            latency = run.service_ms if of_service else run.latency_ms
+            latency = group.service_ms if of_service else group.latency_ms
             value = getattr(latency, metric.removeprefix("service_")) if latency else None
-        if run.valid and value is not None:
-            place = Place(workers=run.workers)
+        if group.valid and value is not None:
+            place = Place(workers=group.workers)
             if result.by_fill_level:
-                place = replace(Place(), level=run.fill_level)
+                place = Place(level=one.run.fill_level)
             found[place] = max(value, found.get(place, value))
     return found
 

@@ -61,7 +61,7 @@ def list_kinds(result: Result) -> list[str]:
 def summarize_doubts(result: Result) -> list[str]:
     """What makes the result unfit to be compared, a few words each."""
     found = find_caveats(result)
-    runs = len(result.insert_runs)
+    runs = len(result.writers)
     whole = (Kind.NOT_MEASURED, Kind.INCOMPLETE, Kind.DISTURBANCE)
     texts = [w.text for w in found if w.kind in whole]
     invalid = [w for w in found if w.kind is Kind.INVALID]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from queue import SimpleQueue
@@ -15,13 +16,16 @@ import numpy as np
 from ..contract import Carried, Role, RunSettings, share
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count
+from ..modules.indexes import CreateIndices, IndexedModule
 from ..oracle.stored import Stored, StoredPart
 from ..oracle.survey import OtherEvents, RecognizedEvents, UnknownEvents, find_frontier, find_stored
 from ..workloads.base import Workload
-from .indexing import Indexing
 
 _log = logging.getLogger(__name__)
 _RESULT = TypeVar("_RESULT")
+
+_TRIES = 5
+"""How often a question is asked before the last time."""
 
 _CLOSE_PATIENCE_S = 5.0
 """How long the end of a run waits for a call that is under way."""
@@ -71,6 +75,104 @@ class CallThread:
         self._calls.put(None)
         self._thread.join(_CLOSE_PATIENCE_S)
         return not self._thread.is_alive()
+
+
+def ask(question: Callable[[], _RESULT]) -> _RESULT:
+    """The answer of a database whose connections may have broken since it was asked last: then it is asked
+    again."""
+    for attempt in range(_TRIES):
+        try:
+            return question()
+        except Retryable as error:
+            _log.warning("asking failed: %s", error)
+            time.sleep(0.1 * 2**attempt)
+    return question()
+
+
+class Indexing:
+    """What is done for `create_indices`; nothing, if the module has no indexes."""
+
+    def __init__(self, settings: RunSettings, module: AnyModule) -> None:
+        self._settings = settings
+        self._job = module.job
+        self._module: IndexedModule[Any, Any] | None = None
+        self._when = CreateIndices.NO
+        if isinstance(module, IndexedModule):
+            self._module = module
+            self._when = module.options.create_indices
+        self.build_s: float | None = None
+        """How long it took to build indexes on events that were there."""
+
+    @property
+    def builds_before_run(self) -> bool:
+        """Whether they are built between the prefill and the start."""
+        return self._when is CreateIndices.AFTER and self._settings.loads_by_prefill
+
+    @property
+    def builds_after_run(self) -> bool:
+        """Whether they are built when the run's own events are loaded."""
+        writes = bool(self._settings.groups_of(Role.WRITE))
+        return self._when is CreateIndices.AFTER and writes and not self.builds_before_run
+
+    def prepare_inserts(self) -> None:
+        """Make them, or see to it that there are none. SimulatorError if tables that stay have some that
+        nobody asked for."""
+        module = self._module
+        if module is None:
+            return
+        if self._when is CreateIndices.BEFORE:
+            module.create_indexes(module.index_names)
+        elif present := self._list_present(module):
+            if self.builds_after_run:
+                module.drop_indexes(present)
+            elif self._when is CreateIndices.NO:
+                raise SimulatorError(
+                    f"the tables have indexes that create_indices=no does not make ({', '.join(present)}):"
+                    " run without --no-clean, or with create_indices=before"
+                )
+
+    def prepare_queries(self) -> None:
+        """Of tables that others have loaded: SimulatorError if indexes are missing that inserts should have
+        paid for; those of `after` are built."""
+        if self._when is CreateIndices.BEFORE and (lacking := self._list_lacking()):
+            raise SimulatorError(
+                f"the tables were loaded without the indexes of create_indices=before ({', '.join(lacking)}),"
+                " so no insert has paid for them: insert again with create_indices=before, or have them built"
+                " now, and timed, with create_indices=after"
+            )
+        if self._when is CreateIndices.AFTER:
+            self.build()
+
+    def build(self) -> None:
+        """Build those that are missing, and note how long it takes."""
+        if lacking := self._list_lacking():
+            assert self._module is not None
+            create = self._module.create_indexes
+            began = time.monotonic()
+            ask(lambda: create(lacking))
+            self.build_s = time.monotonic() - began
+
+    def describe_schema(self) -> dict[str, object]:
+        """The tables as they are now, as far as runs can differ in them."""
+        schema: dict[str, object] = {
+            "tables": self._job.table_names,
+            "tags": str(self._job.schema.tags),
+        }
+        if self._settings.groups_of(Role.WRITE, Role.FILL):
+            schema["primary_key"] = str(self._job.load.primary_key)
+        if self._module is not None:
+            schema["indexes"] = sorted(ask(self._module.list_indexes).values())
+        return schema
+
+    def _list_lacking(self) -> list[str]:
+        if self._module is None:
+            return []
+        present = ask(self._module.list_indexes)
+        return [name for name in self._module.index_names if name not in present]
+
+    def _list_present(self, module: IndexedModule[Any, Any]) -> list[str]:
+        lacking = self._list_lacking()
+        return [name for name in module.index_names if name not in lacking]
 
 
 class Preparation:

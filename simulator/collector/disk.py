@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Sequence
 from itertools import takewhile
 
-from ..contract import InsertRun, Level, Load, Progress, Storage
+from ..contract import GroupResult, Level, Load, Progress, RunResult, Storage
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule
 
@@ -43,12 +43,13 @@ def measure_during(module: AnyModule, start_at: float) -> tuple[float, Storage] 
     return (began + ended) / 2 - start_at, found
 
 
-def place_amid(run: InsertRun, at_s: float, found: Storage) -> Storage:
+def place_amid(run: RunResult, at_s: float, found: Storage) -> Storage:
     """The size amid a run with the events that were in it: those acknowledged by then, unless the database
     has counted them."""
     if found.reason or found.level or found.total_bytes is None:
         return found
-    events = (run.fill_level or 0) + count_acknowledged(run.timeline, at_s)
+    timeline = run.writers.timeline if run.writers else []
+    events = (run.fill_level or 0) + count_acknowledged(timeline, at_s)
     return found.model_copy(update={"level": Level(size_bytes=found.total_bytes, events=events)})
 
 
@@ -58,15 +59,17 @@ def count_acknowledged(timeline: Sequence[tuple[int, int]], at_s: float) -> int:
     return round(sum(events * min(1.0, at_s - second) for second, events in whole))
 
 
-def measure_storage(module: AnyModule, run: InsertRun, compact: bool) -> dict[str, Storage]:
-    """The run's fields for it: now, and if asked for, after the database has compacted its tables."""
-    if run.verification is None or run.verification.stored is None:
-        return {}
-    stored = run.verification.stored
+def measure_storage(
+    module: AnyModule, writers: GroupResult, compact: bool
+) -> tuple[Storage | None, Storage | None]:
+    """What is on disk now, and if asked for, after the database has compacted its tables."""
+    if writers.verification is None or writers.verification.stored is None:
+        return None, None
+    stored = writers.verification.stored
     before = _ask(module, stored)
     if not compact or before.reason:
-        return {"storage": before}
-    return {"storage": before, "storage_compacted": _ask_compacted(module, stored)}
+        return before, None
+    return before, _ask_compacted(module, stored)
 
 
 def _ask_compacted(module: AnyModule, stored: int) -> Storage:

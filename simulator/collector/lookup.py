@@ -15,9 +15,8 @@ from ..oracle.comparing import Malformed, normalize
 from ..oracle.stored import Stored, StoredPart
 from ..workloads.base import Workload
 from ..workloads.queries import Aggregate, Every, Function, Query, bind
-from .asking import ask
 from .barrier import Barrier
-from .database import Preparation
+from .database import Preparation, ask
 
 MOST_ROWS = 200_000
 """So many rows the database is asked for at most: of more events, some are counted together."""
@@ -33,7 +32,7 @@ def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrie
         StoredPart(
             worker,
             prepared.first_event,
-            barrier.ready[worker].prefilled + (result.insert.events if result.insert else 0),
+            barrier.ready[worker].prefilled + (result.figures.count if result.figures else 0),
         )
         for group in settings.groups_of(Role.WRITE)
         for worker in range(group.first, group.end)

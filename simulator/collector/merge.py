@@ -1,44 +1,33 @@
-"""From what the workers measured to one run's figures and its verdict. Pure: no I/O, no clock."""
+"""From what the workers of a group measured to its figures and its verdict. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..contract import (
     GAP_S,
-    Client,
-    InsertRun,
+    GroupResult,
     LatencyMs,
     Load,
-    Offered,
     Queryable,
-    QueryRun,
+    QueryResult,
     Role,
     Verification,
-    WorkerInsert,
+    WorkerFigures,
     WorkerOffer,
-    WorkerQueries,
+    WorkerQuery,
     WorkerSpan,
     WorkerTimeline,
 )
 from ..histograms import encode_histogram, latency_ms, merge_histograms
-from .offered import find_own_delay, judge_offer
+from .verdicts import count_measured, judge_offer, measure_client
 
 MIN_OVERLAP = 0.8
-"""Below this, the workers did not load the database together, and the run is invalid. Of two workers
+"""Below this, the writers did not load the database together, and the run is invalid. Of two workers
 one was then at work for less than 90 % of the window on average; of many that end at about the same
 time all are together for 88 to 99 % of it, even on a busy machine (runs of 1 to 13 s)."""
-
-BOUND_CPU_SHARE = 0.8
-BOUND_CPU_SHARE_ONE_IN_FLIGHT = 0.5
-BOUND_THROTTLED_SHARE = 0.1
-BOUND_CEILING_SHARE = 0.5
-"""From these on, the figure is the client's, not the database's. With one request in flight the database
-waits while the client works, so half of the time is enough. A CPU limit that cuts in in a tenth of its
-periods can have cost a tenth of the time."""
 
 MAX_CLOCK_OFFSET_SHARE = 0.05
 MIN_CLOCK_OFFSET_S = 0.25
@@ -46,115 +35,122 @@ MIN_CLOCK_OFFSET_S = 0.25
 least what a busy machine takes to deliver a message."""
 
 
-def merge_inserts(
-    inserts: Mapping[int, WorkerInsert],
+def merge_group(
+    load: Load,
+    figures: Mapping[int, WorkerFigures],
     nodes: Mapping[int, str],
     clock_offsets_s: Mapping[int, float],
-    load: Load,
-    fill_level: int,
-    stored: int | None,
-) -> InsertRun:
-    """One run from what each of its writers measured.
+    verification: Verification | None = None,
+    varying: Collection[str] | None = (),
+) -> GroupResult:
+    """The result of a group from what each of its workers measured.
 
-    `nodes`: where each worker ran; `load`: the group's; `fill_level`: events in the database before;
-    `stored`: those counted afterwards, None if the module stores nothing.
+    `load`: the group's; `nodes`: where each worker ran; `verification`: whether what writers stored was
+    found, if it was counted; `varying`: readers' queries whose answers may differ in length, as each
+    execution has parameters of its own; None: all, as data are written meanwhile.
     """
+    offsets_s = {worker: clock_offsets_s.get(worker, 0.0) for worker in sorted(figures)}
     parts = {
-        worker: _by_collectors_clock(part, clock_offsets_s.get(worker, 0.0))
-        for worker, part in sorted(inserts.items())
+        worker: _by_collectors_clock(figures[worker], late_s)
+        for worker, late_s in offsets_s.items()
     }
-    events = sum(part.events for part in parts.values())
-    measured = sum(_measured(part) for part in parts.values())
-    window, overlap = span_of([(part.start_s, part.end_s) for part in parts.values()])
-    mean_duration = sum(part.end_s - part.start_s for part in parts.values()) / len(parts)
-    histogram = merge_histograms(part.histogram for part in parts.values())
-    errors: Counter[str] = Counter()
-    seconds: Counter[int] = Counter()
-    for part in parts.values():
-        errors.update(part.errors)
+    every = list(parts.values())
+    measured = sum(map(count_measured, every))
+    window_s, overlap = span_of([(part.start_s, part.end_s) for part in every])
+    latency = _merge_latency(part.histogram for part in every)
+    service = _merge_latency(part.service for part in every)
+    seconds, errors = Counter[int](), Counter[str]()
+    for part in every:
         seconds.update(dict(part.timeline))
-    expected = fill_level + events
-    verification = Verification(
-        expected=expected, stored=stored, ok=stored is None or stored == expected
-    )
-    reasons = []
-    planned = load.workers * load.events
-    if load.duration_s is None and events < planned:
-        reasons.append(f"{planned - events} of {planned} events were not acknowledged")
-    if not verification.ok:
-        reasons.append(f"the database holds {stored} events, {expected} were expected")
-    if window <= 0 or not measured:
-        offers = [part.offer for part in parts.values() if part.offer]
-        reasons.append(explain_nothing(load, window, offers))
-    else:
-        reasons += _find_apart(overlap, load)
-    offsets = {worker: clock_offsets_s.get(worker, 0.0) for worker in parts}
-    reasons += find_late_starts(offsets, window)
-    offered = judge_offer(
-        [part.offer for part in parts.values() if part.offer],
-        load,
-        max(part.in_flight for part in parts.values()),
-        measured,
-        seconds,
-        (min(part.start_s for part in parts.values()), max(p.end_s for p in parts.values())),
-    )
-    return InsertRun(
+        errors.update(part.errors)
+    offers = [part.offer for part in every if part.offer]
+    span = min(part.start_s for part in every), max(part.end_s for part in every)
+    in_flight = max(part.in_flight for part in every)
+    offered = judge_offer(offers, load, in_flight, measured, seconds, span)
+    group = GroupResult(
+        role=load.role,
         workers=len(parts),
-        run=1,
-        fill_level=fill_level,
-        valid=not reasons,
-        invalid_reasons=reasons,
-        events=events,
-        window_s=window,
-        inserts_per_s=measured / window if window > 0 and measured else None,
-        inserts_per_s_mean_duration=measured / mean_duration if mean_duration > 0 else None,
+        count=sum(part.count for part in every),
+        window_s=window_s,
+        rate_per_s=measured / window_s if window_s > 0 and measured else None,
         overlap=overlap,
         warm_up_s=load.warm_up_s,
-        latency_ms=latency_ms(histogram),
-        histogram=encode_histogram(histogram),
-        **merge_service([part.service for part in parts.values()]),
+        latency_ms=latency[0],
+        histogram=latency[1],
+        service_ms=service[0],
+        service_histogram=service[1],
         offered=offered,
-        client=client_cost(list(parts.values()), offered, latency_ms(histogram)),
-        retries=sum(part.retries for part in parts.values()),
+        retries=sum(part.retries for part in every),
         errors=dict(sorted(errors.items())),
-        verification=verification,
         timeline=sorted(seconds.items()),
-        gaps=_find_common([part.gaps for part in parts.values()]),
-        slowest_worker=_slowest(parts),
         per_worker=[
             WorkerSpan(
                 worker=worker,
                 node=nodes[worker],
                 start_s=part.start_s,
                 end_s=part.end_s,
-                events=part.events,
+                count=part.count,
                 measured=part.measured,
                 cpu_s=part.cpu_s,
-                clock_offset_s=clock_offsets_s.get(worker, 0.0),
+                clock_offset_s=offsets_s[worker],
             )
             for worker, part in parts.items()
         ],
+        verification=verification,
     )
+    if load.role is Role.WRITE:
+        mean_duration_s = sum(part.end_s - part.start_s for part in every) / len(every)
+        if mean_duration_s > 0:
+            group.rate_per_s_mean_duration = measured / mean_duration_s
+        group.gaps = _find_common([part.gaps for part in every])
+        group.slowest_worker = _find_slowest(parts)
+        group.invalid_reasons = _find_lost(group, load)
+    else:
+        group.queries = _merge_queries(query for part in every for query in part.queries)
+        group.invalid_reasons = _find_failures(group.queries, varying, load)
+    if not _ends_by_executions(load):
+        group.client = measure_client(every, load, offered, group.latency_ms)
+        if group.rate_per_s is None:
+            group.invalid_reasons.append(explain_nothing(load, window_s, offers))
+        elif load.role is Role.WRITE:
+            group.invalid_reasons += _find_apart(overlap, load)
+        group.invalid_reasons += find_late_starts(offsets_s, window_s)
+    elif len(parts) < 2 or window_s < MIN_CLOCK_OFFSET_S:
+        # In a shorter time nobody can tell who asked together: that late a worker's message may be.
+        group.overlap = None
+    return group
 
 
-def _find_common(
-    gaps: Sequence[Sequence[tuple[float, float]]],
-) -> list[tuple[float, float]]:
-    """What all workers' gaps have in common, where that is long enough to be a gap."""
-    common = list(gaps[0])
-    for others in gaps[1:]:
-        common = [
-            (max(began, other), min(ended, end))
-            for began, ended in common
-            for other, end in others
-            if max(began, other) < min(ended, end)
-        ]
-    return [(began, ended) for began, ended in common if ended - began >= GAP_S]
+def _ends_by_executions(load: Load) -> bool:
+    """Whether readers ask each query so often, and not until a time is over. Then the reader's own cost and
+    lateness are in no verdict."""
+    return load.role is Role.READ and load.duration_s is None
 
 
-def _measured(part: WorkerInsert) -> int:
-    """Events that count for the rate."""
-    return part.events if part.measured is None else part.measured
+# --- what all workers have ------------------------------------------------------------------------
+
+
+def _by_collectors_clock(part: WorkerFigures, offset_s: float) -> WorkerFigures:
+    """The worker's times from the collector's start on, by the bound of how late it started."""
+    times = {"start_s": part.start_s + offset_s, "end_s": part.end_s + offset_s}
+    return part.model_copy(update=times)
+
+
+def span_of(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The window from the first start to the last end of all workers, in seconds, and the share of it
+    in which all of them were active."""
+    window = max(end for _, end in spans) - min(start for start, _ in spans)
+    together = min(end for _, end in spans) - max(start for start, _ in spans)
+    return window, max(0.0, together) / window if window > 0 else 0.0
+
+
+def _merge_latency(encoded: Iterable[str | None]) -> tuple[LatencyMs | None, str | None]:
+    """Percentiles and histogram of all; None of a kind that no worker has."""
+    found = [one for one in encoded if one is not None]
+    if not found:
+        return None, None
+    merged = merge_histograms(found)
+    return latency_ms(merged), encode_histogram(merged)
 
 
 def explain_nothing(load: Load, window_s: float, offers: Sequence[WorkerOffer]) -> str:
@@ -181,27 +177,29 @@ def explain_nothing(load: Load, window_s: float, offers: Sequence[WorkerOffer]) 
     )
 
 
-def merge_service(encoded: Sequence[str | None]) -> dict[str, Any]:
-    """The fields of the service times, which only an open loop has."""
-    found = [one for one in encoded if one is not None]
-    if not found:
-        return {}
-    merged = merge_histograms(found)
-    return {"service_ms": latency_ms(merged), "service_histogram": encode_histogram(merged)}
+def find_late_starts(clock_offsets_s: Mapping[int, float], window_s: float) -> list[str]:
+    """Which workers started too late for the run to be one."""
+    allowed = max(MIN_CLOCK_OFFSET_S, MAX_CLOCK_OFFSET_SHARE * window_s)
+    return [
+        f"worker {worker} started up to {offset:.2f} s late"
+        for worker, offset in sorted(clock_offsets_s.items())
+        if offset > allowed
+    ]
 
 
-def _by_collectors_clock(part: WorkerInsert, offset_s: float) -> WorkerInsert:
-    """The worker's times from the collector's start on, by the bound of how late it started."""
-    times = {"start_s": part.start_s + offset_s, "end_s": part.end_s + offset_s}
-    return part.model_copy(update=times)
+# --- writers --------------------------------------------------------------------------------------
 
 
-def span_of(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The window from the first start to the last end of all workers, in seconds, and the share of it
-    in which all of them were active."""
-    window = max(end for _, end in spans) - min(start for start, _ in spans)
-    together = min(end for _, end in spans) - max(start for start, _ in spans)
-    return window, max(0.0, together) / window if window > 0 else 0.0
+def _find_lost(group: GroupResult, load: Load) -> list[str]:
+    """What wasn't acknowledged, or was and isn't there."""
+    reasons = []
+    planned = load.workers * load.events
+    if load.duration_s is None and group.count is not None and group.count < planned:
+        reasons.append(f"{planned - group.count} of {planned} events were not acknowledged")
+    found = group.verification
+    if found is not None and not found.ok:
+        reasons.append(f"the database holds {found.stored} events, {found.expected} were expected")
+    return reasons
 
 
 def _find_apart(overlap: float, load: Load) -> list[str]:
@@ -217,130 +215,90 @@ def _find_apart(overlap: float, load: Load) -> list[str]:
     return [f"the workers overlapped in only {shown:.1%} of the window ({needed}): {remedy}"]
 
 
-def _slowest(parts: Mapping[int, WorkerInsert]) -> WorkerTimeline:
+def _find_common(gaps: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
+    """What all workers' gaps have in common, where that is long enough to be a gap."""
+    common = list(gaps[0])
+    for others in gaps[1:]:
+        common = [
+            (max(began, other), min(ended, end))
+            for began, ended in common
+            for other, end in others
+            if max(began, other) < min(ended, end)
+        ]
+    return [(began, ended) for began, ended in common if ended - began >= GAP_S]
+
+
+def _find_slowest(parts: Mapping[int, WorkerFigures]) -> WorkerTimeline:
     """The timeline of the worker with the fewest events per second of its own time."""
 
     def rate(worker: int) -> float:
         part = parts[worker]
         span = part.end_s - part.start_s
-        return _measured(part) / span if span > 0 else 0.0
+        return count_measured(part) / span if span > 0 else 0.0
 
     slowest = min(parts, key=rate)
     return WorkerTimeline(worker=slowest, timeline=parts[slowest].timeline)
 
 
-def queryable(run: InsertRun, lag_s: float) -> Queryable | None:
+def queryable(group: GroupResult, lag_s: float) -> Queryable | None:
     """The rate at which a run's events could be queried, the last of them `lag_s` after the window."""
-    if not (run.events and run.window_s and run.verification and run.verification.ok):
+    if not (group.count and group.window_s and group.verification and group.verification.ok):
         return None
-    measured = (run.inserts_per_s or 0.0) * run.window_s
-    return Queryable(lag_s=lag_s, events_per_s=measured / (run.window_s + lag_s))
+    measured = (group.rate_per_s or 0.0) * group.window_s
+    return Queryable(lag_s=lag_s, events_per_s=measured / (group.window_s + lag_s))
 
 
-def find_late_starts(clock_offsets_s: Mapping[int, float], window_s: float) -> list[str]:
-    """Which workers started too late for the run to be one."""
-    allowed = max(MIN_CLOCK_OFFSET_S, MAX_CLOCK_OFFSET_SHARE * window_s)
-    return [
-        f"worker {worker} started up to {offset:.2f} s late"
-        for worker, offset in sorted(clock_offsets_s.items())
-        if offset > allowed
-    ]
+# --- readers --------------------------------------------------------------------------------------
 
 
-def client_cost(
-    parts: Sequence[WorkerInsert],
-    offered: Offered | None = None,
-    latency: LatencyMs | None = None,
-) -> Client:
-    """What generating load cost, and whether that was the bottleneck; `offered`: of an open loop.
+def _merge_queries(asked: Iterable[WorkerQuery]) -> list[QueryResult]:
+    """Each query of all readers."""
+    by_name: dict[str, list[WorkerQuery]] = {}
+    for one in asked:
+        by_name.setdefault(one.query, []).append(one)
+    return [_merge_query(name, parts) for name, parts in by_name.items()]
 
-    The shares are those of the worker that had the least left: one saturated worker is enough to
-    hold a run back, and an average would hide it.
-    """
-    cpu = sum(part.cpu_s for part in parts)
-    spans = [part.end_s - part.start_s for part in parts]
-    busiest = max((p.cpu_s / s for p, s in zip(parts, spans, strict=True) if s > 0), default=0.0)
-    ceiling_share = max(
-        (
-            _measured(part) / span / part.ceiling_per_s
-            for part, span in zip(parts, spans, strict=True)
-            if span > 0 and part.ceiling_per_s > 0
-        ),
-        default=0.0,
-    )
-    throttled = [part.throttled_share for part in parts if part.throttled_share is not None]
-    worst_throttled = max(throttled, default=None)
-    reason = None
-    in_flight = max(part.in_flight for part in parts)
-    # Behind its schedule, a worker sends as soon as it can: as in a closed loop.
-    at_leisure = offered is not None and not offered.saturated
-    one_at_a_time = in_flight == 1 and not at_leisure and busiest >= BOUND_CPU_SHARE_ONE_IN_FLIGHT
-    if offered and (late := find_own_delay(offered, latency)):
-        reason = late
-    elif busiest >= BOUND_CPU_SHARE or one_at_a_time:
-        reason = f"a worker's CPU was busy {busiest:.0%} of the time"
-        if busiest < BOUND_CPU_SHARE:
-            reason += ", while the database waited for its next request"
-    elif worst_throttled is not None and worst_throttled >= BOUND_THROTTLED_SHARE:
-        reason = f"a worker was stopped by its CPU limit in {worst_throttled:.0%} of the periods"
-    elif at_leisure:
-        # What it sends is given, however fast it could be.
-        pass
-    elif ceiling_share >= 1:
-        # Neither figure of a tiny run is exact, so their ratio can be as much as 430 %.
-        reason = "a worker ran as fast as building payloads alone allows"
-    elif ceiling_share >= BOUND_CEILING_SHARE:
-        reason = f"a worker ran at {ceiling_share:.0%} of what building payloads alone allows"
-    return Client(
-        cpu_s=cpu,
-        cpu_share=busiest,
-        generate_s=sum(part.generate_s for part in parts),
-        encode_s=sum(part.encode_s for part in parts),
-        ceiling_share=ceiling_share,
-        throttled_share=worst_throttled,
-        in_flight=in_flight,
-        bound=reason is not None,
-        bound_reason=reason,
+
+def _merge_query(name: str, parts: Sequence[WorkerQuery]) -> QueryResult:
+    latency, histogram = _merge_latency(part.histogram for part in parts)
+    cold = [part.cold_s for part in parts if part.cold_s is not None]
+    return QueryResult(
+        query=name,
+        executions=sum(part.executions for part in parts),
+        errors=sum(part.errors for part in parts),
+        error=next((part.error for part in parts if part.error), None),
+        rows_min=min((part.rows_min for part in parts if part.rows_min is not None), default=None),
+        rows_max=max((part.rows_max for part in parts if part.rows_max is not None), default=None),
+        cold_s=sum(cold) / len(cold) if cold else None,
+        warm_s=[part.warm_s / part.warm for part in parts if part.warm],
+        latency_ms=latency,
+        histogram=histogram,
+        service_ms=_merge_latency(part.service for part in parts)[0],
+        each=[one for part in parts for one in part.each],
     )
 
 
-def merge_queries(
-    asked: Mapping[int, WorkerQueries],
-    clock_offsets_s: Mapping[int, float],
-    drawn: Collection[str] = (),
-) -> tuple[list[QueryRun], list[str], float | None]:
-    """All executions; what makes them invalid: failures, and answers of different length but to queries
-    whose parameters are `drawn`; and the share of the time in which all readers asked. None if that can't
-    be said."""
-    runs = [run for _, part in sorted(asked.items()) for run in part.executions]
+def _find_failures(
+    queries: Sequence[QueryResult], varying: Collection[str] | None, load: Load
+) -> list[str]:
+    """What makes the run invalid: failures, and answers of different length."""
+    failed: dict[str | None, list[QueryResult]] = {}
+    for one in queries:
+        if one.errors:
+            failed.setdefault(one.error, []).append(one)
     reasons = []
-    for name in dict.fromkeys(run.query for run in runs):
-        failed = [run for run in runs if run.query == name and run.error]
-        if failed:
-            reasons.append(f"query {name} failed: {failed[0].error}")
-        rows = {run.rows for run in runs if run.query == name and run.rows is not None}
-        if len(rows) > 1 and name not in drawn:
-            reasons.append(
-                f"query {name} gave {min(rows)} to {max(rows)} rows: the data changed meanwhile"
-            )
-    if len(asked) < 2:
-        return runs, reasons, None
-    window, overlap = _span_of_readers(asked, clock_offsets_s)
-    # In a shorter time nobody can tell: that late a worker's message may be.
-    return runs, reasons, overlap if window >= MIN_CLOCK_OFFSET_S else None
-
-
-def find_query_rate(
-    asked: Mapping[int, WorkerQueries], clock_offsets_s: Mapping[int, float]
-) -> float | None:
-    """Queries per second that were answered; None if none were."""
-    answered = sum(run.error is None for part in asked.values() for run in part.executions)
-    window = _span_of_readers(asked, clock_offsets_s)[0] if asked else 0.0
-    return answered / window if answered and window > 0 else None
-
-
-def _span_of_readers(
-    asked: Mapping[int, WorkerQueries], clock_offsets_s: Mapping[int, float]
-) -> tuple[float, float]:
-    offsets = {worker: clock_offsets_s.get(worker, 0.0) for worker in asked}
-    return span_of([(p.start_s + offsets[w], p.end_s + offsets[w]) for w, p in asked.items()])
+    for error, alike in failed.items():
+        times = [f"{one.errors} times" if one.errors > 1 else "once" for one in alike]
+        if _ends_by_executions(load):
+            reasons += [f"query {one.query} failed: {error}" for one in alike]
+        elif len(alike) == 1:
+            reasons.append(f"query {alike[0].query} failed {times[0]}: {error}")
+        else:
+            # A database that goes away fails them all, in the same long words.
+            named = (f"{one.query} ({often})" for one, often in zip(alike, times, strict=True))
+            reasons.append(f"queries {', '.join(named)} failed: {error}")
+    return reasons + [
+        f"query {one.query} gave {one.rows_min} to {one.rows_max} rows: the data changed meanwhile"
+        for one in queries
+        if one.rows_min != one.rows_max and varying is not None and one.query not in varying
+    ]

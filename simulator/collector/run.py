@@ -14,12 +14,14 @@ from ..contract import (
     Answers,
     Failure,
     Go,
+    GroupResult,
     Lookup,
     Phase,
     Progress,
     Ready,
     Report,
     Role,
+    RunResult,
     RunSettings,
     Stage,
     Status,
@@ -34,9 +36,8 @@ from .barrier import HOLD_S, Barrier
 from .database import CallThread, Preparation
 from .disk import is_amid, measure_during, measure_storage, place_amid
 from .lookup import describe_wrong, look_up_events
-from .offered import add_shortfalls
+from .report import add_long_windows, make_early_report, make_report
 from .status import PhaseTracker
-from .verification import make_early_report, make_report
 
 _log = logging.getLogger(__name__)
 
@@ -142,24 +143,21 @@ class Collector:
                 prepared.module.options.database_timeout_s,
                 "counting the events",
             )
-            await self._look_up(report)
-            await self._build_indexes(report)
-            await self._measure_storage(report)
+            if report.run.writers is not None:
+                await self._look_up(report.run.writers, prepared)
+                await self._build_indexes(report.run, report.run.writers, prepared)
+                await self._measure_storage(report.run, report.run.writers, prepared)
             if prepared.checks:
                 await self._database.call(prepared.survey)
-            if self.settings.groups_of(Role.READ):
-                add_shortfalls(report, prepared)
+            add_long_windows(report.run, prepared)
         except SimulatorError as error:
             self.fail(str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, the executor must be told
             self._fail_unexpectedly(error)
         else:
-            if self.failure is None and prepared.checks:
-                add_answers(report, await self._check(prepared))
-            if self.failure is None:
-                self._phases.enter(Phase.DONE)
-                self.report = report.with_phases(self._phases.phases_s)
-                self._notify()
+            if self.failure is None and prepared.checks and report.run.readers is not None:
+                add_answers(report.run.readers, await self._check(prepared))
+            self._publish(report)
 
     async def _finish_early(self) -> None:
         """Report what has been measured, once the other workers have handed in theirs, or soon."""
@@ -177,15 +175,19 @@ class Collector:
         except Exception:  # noqa: BLE001 - why the run was given up must be told all the same
             _log.exception("what was measured could not be told")
             self.fail(self.given_up)
-            return
+        else:
+            self._publish(report)
+
+    def _publish(self, report: Report) -> None:
+        """Have the report ready, unless the run has failed meanwhile."""
         if self.failure is None:
             self._phases.enter(Phase.DONE)
-            self.report = report.with_phases(self._phases.phases_s)
+            report.run.phases_s = dict(self._phases.phases_s)
+            self.report = report
             self._notify()
 
-    async def _look_up(self, report: Report) -> None:
-        prepared, run = self._preparation, report.insert
-        if prepared is None or run is None or not self.settings.look_up:
+    async def _look_up(self, writers: GroupResult, prepared: Preparation) -> None:
+        if not self.settings.look_up:
             return
         try:
             found = await self._database.call(
@@ -195,16 +197,14 @@ class Collector:
             )
         except SimulatorError as error:
             found = Lookup(reason=str(error))
-        wrong = describe_wrong(found)
-        reasons = [*run.invalid_reasons, *wrong]
-        changes = {"lookup": found, "invalid_reasons": reasons, "valid": not reasons}
-        report.insert = run.model_copy(update=changes)
-        report.invalid_reasons += wrong
+        writers.lookup = found
+        writers.invalid_reasons += describe_wrong(found)
 
-    async def _build_indexes(self, report: Report) -> None:
+    async def _build_indexes(
+        self, run: RunResult, writers: GroupResult, prepared: Preparation
+    ) -> None:
         """Build those that were to wait for the run's own events. What was measured is kept if that fails."""
-        prepared, run = self._preparation, report.insert
-        if prepared is None or run is None or not prepared.indexing.builds_after_run:
+        if not prepared.indexing.builds_after_run:
             return
         self._phases.enter(Phase.INDEX)
         try:
@@ -214,31 +214,28 @@ class Collector:
                 "building the indexes",
             )
         except (SimulatorError, Retryable) as error:
-            reason = f"the indexes could not be built: {error}"
-            run.invalid_reasons = [*run.invalid_reasons, reason]
-            run.valid = False
-            report.invalid_reasons = [*report.invalid_reasons, reason]
+            writers.invalid_reasons.append(f"the indexes could not be built: {error}")
         run.index_build_s = prepared.indexing.build_s
 
-    async def _measure_storage(self, report: Report) -> None:
-        prepared, run = self._preparation, report.insert
-        if prepared is None or run is None or self.failure is not None:
+    async def _measure_storage(
+        self, run: RunResult, writers: GroupResult, prepared: Preparation
+    ) -> None:
+        if self.failure is not None:
             return
         module = prepared.module
         try:
-            found = await self._database.call(
-                lambda: measure_storage(module, run, self.settings.data.compact),
+            writers.storage, writers.storage_compacted = await self._database.call(
+                lambda: measure_storage(module, writers, self.settings.data.compact),
                 module.options.database_timeout_s,
                 "asking what is on disk",
             )
         except SimulatorError as error:
-            found = {"storage": Storage(reason=str(error))}
+            writers.storage = Storage(reason=str(error))
         amid = await self._amid if self._amid is not None else None
         if prepared.indexing.builds_after_run:
-            found["storage_during"] = Storage(reason="its indexes are built after the run")
+            writers.storage_during = Storage(reason="its indexes are built after the run")
         elif amid is not None:
-            found["storage_during"] = place_amid(run, *amid)
-        report.insert = run.model_copy(update=found)
+            writers.storage_during = place_amid(run, *amid)
 
     def _measure_during(self) -> None:
         """Ask what the tables take, once, when writers are about in the middle of their run. Not where

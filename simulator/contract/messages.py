@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from .message import Count, Instant, Message, Seconds
-from .report import Machine, QueryRun
+from .report import Execution, Machine
 from .resources import Mark
 from .settings import Role
 
@@ -100,55 +100,8 @@ GAP_S = 0.5
 """A time without an acknowledged event is kept from this length on."""
 
 
-class WorkerInsert(Message):
-    """What one worker measured while inserting. Times count from the common start."""
-
-    start_s: Instant
-    """Of its window: after the warm-up."""
-    end_s: Instant
-    events: Count
-    """Acknowledged by the database, warm-up and all."""
-    measured: Count | None = None
-    """Of these, within the window. None: all."""
-    cpu_s: Seconds
-    """CPU of the whole process in [start_s, end_s]."""
-    generate_s: Seconds
-    encode_s: Seconds
-    """CPU spent making the events and payloads that were sent in the window. The first of them are
-    made before it opens, so that this is no part of `cpu_s`."""
-    ceiling_per_s: float = Field(ge=0)
-    """Events per CPU second that generating and encoding alone would reach in this worker."""
-    histogram: str
-    """Latency of each request of the window in µs, from when it was due (open loop) or sent: base64 of
-    a compressed HDR histogram (V2)."""
-    service: str | None = None
-    """Of an open loop, the same from when it was sent."""
-    offer: WorkerOffer | None = None
-    """Of an open loop."""
-    timeline: list[tuple[Count, Count]]
-    """(second, events acknowledged in it)."""
-    gaps: list[tuple[Instant, Instant]] = Field(default_factory=list)
-    """From when to when nothing was acknowledged, where that took half a second or more."""
-    retries: Count
-    errors: dict[str, Count]
-    """Errors met by kind, those that a retry cured included."""
-    in_flight: Count = 1
-    """Requests that could be under way at once."""
-    throttled_share: Seconds | None
-    """Share of the container's scheduling periods that its CPU limit cut short, if known."""
-
-
-class WorkerQueries(Message):
-    """What one worker asked. Times count from the common start."""
-
-    start_s: Instant
-    end_s: Instant
-    executions: list[QueryRun]
-
-
 class WorkerQuery(Message):
-    """One query as one reader asked it in a run that is ended by the clock: what was due (in a closed
-    loop: asked) in the window."""
+    """One query as one reader asked it: what was due (in a closed loop: asked) in the window."""
 
     query: str
     executions: Count
@@ -165,25 +118,51 @@ class WorkerQuery(Message):
     warm: Count = 0
     """How many these were."""
     histogram: str
-    """As in `WorkerInsert`."""
+    """As in `WorkerFigures`."""
     service: str | None = None
+    each: list[Execution] = Field(default_factory=list)
+    """Of a run that is ended by its number of executions: every one."""
 
 
-class WorkerReads(Message):
-    """What one reader asked in a run that is ended by the clock. Times count from the common start."""
+class WorkerFigures(Message):
+    """What one worker measured. Times count from the common start."""
 
     start_s: Instant
+    """Of its window: after the warm-up."""
     end_s: Instant
-    measured: Count
-    """Answered within the window."""
+    count: Count
+    """Events that were acknowledged, or queries that were answered, warm-up and all."""
+    measured: Count | None = None
+    """Of these, within the window. None: all."""
     cpu_s: Seconds
-    queries: list[WorkerQuery]
+    """CPU of the whole process in [start_s, end_s]."""
     histogram: str
-    """Of all queries, with those that were due and never sent."""
+    """Latency of each request of the window in µs, from when it was due (open loop) or sent: base64 of
+    a compressed HDR histogram (V2). With those that were due and never sent."""
     service: str | None = None
+    """Of an open loop, the same from when it was sent."""
     offer: WorkerOffer | None = None
+    """Of an open loop."""
     timeline: list[tuple[Count, Count]]
-    """(second, queries answered in it)."""
+    """(second, events acknowledged or queries answered in it)."""
+    in_flight: Count = 1
+    """Requests that could be under way at once."""
+    # Of writers.
+    generate_s: Seconds = 0.0
+    encode_s: Seconds = 0.0
+    """CPU spent making the events and payloads that were sent in the window. The first of them are
+    made before it opens, so that this is no part of `cpu_s`."""
+    ceiling_per_s: float = Field(0.0, ge=0)
+    """Events per CPU second that generating and encoding alone would reach in this worker."""
+    gaps: list[tuple[Instant, Instant]] = Field(default_factory=list)
+    """From when to when nothing was acknowledged, where that took half a second or more."""
+    retries: Count = 0
+    errors: dict[str, Count] = Field(default_factory=dict)
+    """Errors met by kind, those that a retry cured included."""
+    throttled_share: Seconds | None = None
+    """Share of the container's scheduling periods that its CPU limit cut short, if known."""
+    # Of readers.
+    queries: list[WorkerQuery] = Field(default_factory=list)
 
 
 class GivenAnswer(Message):
@@ -224,9 +203,8 @@ class WorkerResult(Message):
     if it was told too late to ask again."""
     machine: Machine | None = None
     """How busy the worker's machine was while it wrote or read."""
-    insert: WorkerInsert | None = None
-    queries: WorkerQueries | None = None
-    reads: WorkerReads | None = None
+    figures: WorkerFigures | None = None
+    """What it measured; None of one that measures nothing."""
     failure: str | None = None
     """Why the worker gave up during the run; what it had measured by then is here."""
     answers_follow: bool = False
@@ -234,10 +212,10 @@ class WorkerResult(Message):
 
     @property
     def done(self) -> int:
-        """Events acknowledged and queries answered."""
-        inserted = self.insert.events if self.insert else 0
-        answered = sum(count for _, count in self.reads.timeline) if self.reads else 0
-        return inserted + answered + (len(self.queries.executions) if self.queries else 0)
+        """Events acknowledged, or queries answered. Failed ones, too, where their number ends the run."""
+        if self.figures is None:
+            return 0
+        return self.figures.count + sum(one.errors for one in self.figures.queries if one.each)
 
 
 class Failure(Message):

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, computed_field, model_validator
 
 from .message import Message
 from .resources import Mark, Outage, Resources, SkippedFault
-from .settings import Carried
+from .settings import Carried, Role
 from .storage import Storage
-
-
-class QueryRun(Message):
-    """One execution of one query by one worker; `error` instead of the figures if it failed."""
-
-    query: str
-    run: int
-    worker: int
-    duration_s: float | None
-    rows: int | None
-    error: str | None = None
 
 
 class LatencyMs(Message):
@@ -159,7 +147,8 @@ class WorkerSpan(Message):
     start_s: float
     """Of its window: after the warm-up."""
     end_s: float
-    events: int
+    count: int
+    """Events that were acknowledged, or queries that were answered."""
     measured: int | None = None
     """Of these, within the window. None: all."""
     cpu_s: float
@@ -174,79 +163,6 @@ class WorkerTimeline(Message):
     worker: int
     timeline: list[tuple[int, int]]
     """(second, events acknowledged in it)."""
-
-
-class InsertRun(Message):
-    """One insert run, as in `result.json`. The figures are None if the run failed."""
-
-    workers: int
-    run: int
-    fill_level: int
-    """Events in the database when the measured window began."""
-    valid: bool
-    invalid_reasons: list[str]
-    events: int | None = None
-    window_s: float | None = None
-    inserts_per_s: float | None = None
-    """Acknowledged events ÷ (last worker's end − first worker's start)."""
-    inserts_per_s_mean_duration: float | None = None
-    """Acknowledged events ÷ mean worker duration: the formula of the published comparison."""
-    metrics_per_s: float | None = None
-    """Measured values per second: `inserts_per_s` times those of an event (workload cpu: ten)."""
-    overlap: float | None = None
-    """Share of the window in which all workers were active."""
-    began_at: str | None = None
-    ended_at: str | None = None
-    """The measured window by the collector's clock, in UTC (ISO 8601)."""
-    machines: list[Machine] = Field(default_factory=list)
-    """Those on which the workers ran."""
-    warm_up_s: float = 0.0
-    """How much of the beginning is in no figure."""
-    latency_ms: LatencyMs | None = None
-    """From the instant a request was due in an open loop (response time), from the one it was sent in a
-    closed loop."""
-    histogram: str | None = None
-    service_ms: LatencyMs | None = None
-    """Of an open loop: from the instant a request was sent."""
-    service_histogram: str | None = None
-    offered: Offered | None = None
-    """Of an open loop."""
-    client: Client | None = None
-    retries: int = 0
-    errors: dict[str, int] = Field(default_factory=dict)
-    verification: Verification | None = None
-    resources: Resources | None = None
-    """What the database used meanwhile."""
-    gaps: list[tuple[float, float]] = Field(default_factory=list)
-    """From when to when, since the common start, nothing was acknowledged to any worker, where that took
-    half a second or more."""
-    marks: list[Mark] = Field(default_factory=list)
-    """What was done to the database meanwhile."""
-    outages: list[Outage] = Field(default_factory=list)
-    """What each of the marks did."""
-    undone: list[SkippedFault] = Field(default_factory=list)
-    """What was to be done to the database, and wasn't."""
-    lookup: Lookup | None = None
-    """Of a run in which something was done to the database."""
-    lateness: Lateness | None = None
-    """Only if fewer events came late than were to."""
-    storage: Storage | None = None
-    """What the tables take on disk after the run."""
-    storage_during: Storage | None = None
-    """The same about the middle of it, when nothing is flushed; None if it was too short for that."""
-    storage_compacted: Storage | None = None
-    """The same after `--compact`."""
-    queryable: Queryable | None = None
-    """Only for a database in which events can be queried later than they are acknowledged."""
-    index_build_s: float | None = None
-    """How long it took to build the indexes once the events were loaded, outside of the measured window:
-    after the run, or between prefill and start."""
-    timeline: list[tuple[int, int]] = Field(default_factory=list)
-    """(second since the common start, events acknowledged in it) of all workers together."""
-    slowest_worker: WorkerTimeline | None = None
-    """The worker with the lowest rate; the others' timelines are only in the sum."""
-    phases_s: dict[str, float] = Field(default_factory=dict)
-    per_worker: list[WorkerSpan] = Field(default_factory=list)
 
 
 class WrongAnswer(Message):
@@ -280,9 +196,26 @@ class LongWindows(Message):
     """Query -> its window in ms."""
 
 
-class QueryFigures(Message):
-    """One query over a run that is ended by the clock, of all readers: what was due (in a closed loop:
-    asked) in the window."""
+def _leave_out(data: Any, *computed: str) -> Any:
+    """A model's fields without those that are computed: they are written for other readers of the file."""
+    if not isinstance(data, dict):
+        return data
+    return {name: value for name, value in data.items() if name not in computed}
+
+
+class Execution(Message):
+    """One execution of a query by one reader; `error` instead of the figures if it failed."""
+
+    run: int
+    worker: int
+    duration_s: float | None
+    rows: int | None
+    error: str | None = None
+
+
+class QueryResult(Message):
+    """One query of a group of readers. What was due (in a closed loop: asked) in the window; of a run that
+    is ended by its number of executions, all of them."""
 
     query: str
     executions: int
@@ -297,87 +230,149 @@ class QueryFigures(Message):
     warm_s: list[float] = Field(default_factory=list)
     """Each reader's mean over its others: the independent samples."""
     latency_ms: LatencyMs | None = None
-    """As in `InsertRun`."""
+    """As of the group."""
     histogram: str | None = None
     service_ms: LatencyMs | None = None
+    each: list[Execution] = Field(default_factory=list)
+    """Of a run that is ended by its number of executions: every one."""
 
 
-class ReadRun(Message):
-    """Readers over a run that is ended by the clock, as in `result.json`."""
+class GroupResult(Message):
+    """What the writers, or the readers, of a run measured. Figures are None if the run failed."""
 
+    role: Role
     workers: int
-    run: int
-    valid: bool
-    invalid_reasons: list[str]
-    fill_level: int | None = None
-    """Events in the database when the measured window began, if they were counted."""
+    invalid_reasons: list[str] = Field(default_factory=list)
+    count: int | None = None
+    """Events that were acknowledged, or queries that were answered, in all."""
     window_s: float | None = None
-    queries_per_s: float | None = None
-    """Answered within the window ÷ window."""
+    rate_per_s: float | None = None
+    """Events or queries of the window ÷ (last worker's end − first worker's start)."""
+    rate_per_s_mean_duration: float | None = None
+    """Acknowledged events ÷ mean worker duration: the formula of the published comparison."""
+    metrics_per_s: float | None = None
+    """Measured values per second: `rate_per_s` times those of an event (workload cpu: ten)."""
     overlap: float | None = None
-    began_at: str | None = None
-    ended_at: str | None = None
-    machines: list[Machine] = Field(default_factory=list)
-    """These three as in `InsertRun`."""
-    resources: Resources | None = None
-    """As in `InsertRun`; beside writers it is the same."""
+    """Share of the window in which all workers were active; None if that can't be said."""
     warm_up_s: float = 0.0
-    queries: list[QueryFigures] = Field(default_factory=list)
+    """How much of the beginning is in no figure."""
     latency_ms: LatencyMs | None = None
+    """From the instant a request was due in an open loop (response time), from the one it was sent in a
+    closed loop."""
     histogram: str | None = None
     service_ms: LatencyMs | None = None
+    """Of an open loop: from the instant a request was sent."""
     service_histogram: str | None = None
     offered: Offered | None = None
+    """Of an open loop."""
     client: Client | None = None
+    retries: int = 0
+    errors: dict[str, int] = Field(default_factory=dict)
     timeline: list[tuple[int, int]] = Field(default_factory=list)
-    """(second since the common start, queries answered in it)."""
+    """(second since the common start, events acknowledged or queries answered in it) of all workers
+    together."""
+    slowest_worker: WorkerTimeline | None = None
+    """The worker with the lowest rate; the others' timelines are only in the sum."""
+    per_worker: list[WorkerSpan] = Field(default_factory=list)
+    # Of writers.
+    verification: Verification | None = None
+    gaps: list[tuple[float, float]] = Field(default_factory=list)
+    """From when to when, since the common start, nothing was acknowledged to any worker, where that took
+    half a second or more."""
+    outages: list[Outage] = Field(default_factory=list)
+    """What each of the run's marks did."""
+    lookup: Lookup | None = None
+    """Of a run in which something was done to the database."""
+    lateness: Lateness | None = None
+    """Only if fewer events came late than were to."""
+    storage: Storage | None = None
+    """What the tables take on disk after the run."""
+    storage_during: Storage | None = None
+    """The same about the middle of it, when nothing is flushed; None if it was too short for that."""
+    storage_compacted: Storage | None = None
+    """The same after `--compact`."""
+    queryable: Queryable | None = None
+    """Only for a database in which events can be queried later than they are acknowledged."""
+    # Of readers.
+    queries: list[QueryResult] = Field(default_factory=list)
     answers: Answers | None = None
     """None if they weren't to be checked."""
     long_windows: LongWindows | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def valid(self) -> bool:
+        """Whether its figures count."""
+        return not self.invalid_reasons
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, data: Any) -> Any:
+        return _leave_out(data, "valid")
+
+
+class RunResult(Message):
+    """One run, as in `result.json`: what all runs have, and a group of writers, of readers, or both."""
+
+    run: int = 1
+    fill_level: int | None = None
+    """Events in the database when the measured window began, if they were counted; of readers alone, counted
+    after it."""
+    began_at: str | None = None
+    ended_at: str | None = None
+    """The measured window by the collector's clock, in UTC (ISO 8601)."""
+    index_build_s: float | None = None
+    """How long it took to build indexes outside of the measured window: once the events were loaded, or
+    between prefill and start."""
+    machines: list[Machine] = Field(default_factory=list)
+    """Those on which the workers ran."""
+    resources: Resources | None = None
+    """What the database used meanwhile."""
     marks: list[Mark] = Field(default_factory=list)
+    """What was done to the database meanwhile."""
     undone: list[SkippedFault] = Field(default_factory=list)
-    """These two as in `InsertRun`, of readers alone; of those beside writers they are there."""
+    """What was to be done to the database, and wasn't."""
     phases_s: dict[str, float] = Field(default_factory=dict)
+    groups: list[GroupResult]
+
+    def group(self, role: Role) -> GroupResult | None:
+        """That of these workers, if there is one."""
+        return next((group for group in self.groups if group.role is role), None)
+
+    @property
+    def writers(self) -> GroupResult | None:
+        """The group of writers."""
+        return self.group(Role.WRITE)
+
+    @property
+    def readers(self) -> GroupResult | None:
+        """The group of readers."""
+        return self.group(Role.READ)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def invalid_reasons(self) -> list[str]:
+        """Those of all groups, each once."""
+        return list(dict.fromkeys(text for one in self.groups for text in one.invalid_reasons))
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def valid(self) -> bool:
+        """Whether all of its figures count."""
+        return not self.invalid_reasons
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, data: Any) -> Any:
+        return _leave_out(data, "valid", "invalid_reasons")
 
 
 class Report(Message):
     """GET /report: one run, complete."""
 
-    read: ReadRun | None = None
-    """Readers whose run was ended by the clock."""
-
-    overlap: float | None = None
-    """Of queries: share of the time in which all readers asked. None for one reader, or a moment."""
-    began_at: str | None = None
-    ended_at: str | None = None
-    machines: list[Machine] = Field(default_factory=list)
-    """Of queries, these three as in `InsertRun`."""
-    resources: Resources | None = None
-    """Of queries."""
-
-    insert: InsertRun | None = None
-    queries: list[QueryRun] | None = None
-    queries_per_s: float | None = None
-    """Of `queries`: answered ÷ the time from the first reader's start to the last one's end."""
-    answers: Answers | None = None
-    """Of queries, as in `ReadRun`."""
-    long_windows: LongWindows | None = None
-    """The same."""
-    fill_level: int | None = None
-    """Events in the database, counted after the queries. None if they could not be counted."""
-    index_build_s: float | None = None
-    """Of queries: how long it took to build, before them, the indexes that the tables had not."""
-    invalid_reasons: list[str] = Field(default_factory=list)
-    phases_s: dict[str, float]
+    run: RunResult
     environment: dict[str, Any]
     """`client` and `database`, as found by the collector."""
     carried: Carried
     failure: str | None = None
     """Why the run was given up; what had been measured by then is here, and no further run can be made."""
-
-    def with_phases(self, phases_s: Mapping[str, float]) -> Report:
-        """The same, with how long each phase lasted."""
-        changes: dict[str, Any] = {"phases_s": dict(phases_s)}
-        if self.insert is not None:
-            changes["insert"] = self.insert.model_copy(update=changes)
-        return self.model_copy(update=changes)

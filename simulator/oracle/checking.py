@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
-from ..contract import Answers, GivenAnswer, Report, WorkerAnswers, WrongAnswer
+from ..contract import Answers, GivenAnswer, GroupResult, WorkerAnswers, WrongAnswer
 from ..environment import free_memory_bytes
 from ..modules.base import AnyModule
 from ..workloads.queries import BoundQuery
@@ -202,22 +202,15 @@ def describe_parameters(bound: BoundQuery) -> str:
     return f"{devices}, from {start} to before {end}"
 
 
-def add_answers(report: Report, answers: Answers) -> None:
-    """Put into a report what was checked. Wrong answers make the run invalid."""
-    reasons = []
+def add_answers(readers: GroupResult, answers: Answers) -> None:
+    """Add what was checked to what readers measured. Wrong answers make it invalid."""
+    readers.answers = answers
     for query in dict.fromkeys(one.query for one in answers.wrong):
         wrong = [one for one in answers.wrong if one.query == query]
         others = sum(len(one.workers) for one in wrong) - 1
         more = f" (and {others} more of its answers are wrong)" if others else ""
         first = wrong[0]
-        reasons.append(
+        readers.invalid_reasons.append(
             f"query {query} gave a wrong answer to worker {first.workers[0]}"
             f" ({first.parameters}): {first.difference}{more}"
         )
-    report.invalid_reasons += reasons
-    if report.read is None:
-        report.answers = answers
-        return
-    report.read.answers = answers
-    report.read.invalid_reasons += reasons
-    report.read.valid = report.read.valid and not reasons

@@ -80,7 +80,7 @@ def requests_at_once(recorder: Recorder) -> float:
 
     A busy machine makes both longer, so this holds on any.
     """
-    measured = recorder.result(0, 0, 0)
+    measured = recorder.result()
     histogram = merge_histograms([measured.histogram])
     together_s = histogram.get_mean_value() * histogram.get_total_count() / 1e6
     return float(together_s / (measured.end_s - measured.start_s))

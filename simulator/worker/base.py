@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..build import build
-from ..contract import RunSettings, Stage, WorkerResult
+from ..contract import RunSettings, Stage, WorkerFigures, WorkerResult
 from ..environment import node_name
 from ..machine import Reading, measure_machine, read_machine
 from .client import CollectorClient, RunOver
@@ -62,8 +62,10 @@ class Worker(ABC):
         time.sleep(max(0.0, origin - early_s - time.perf_counter()))
         return origin
 
-    def _result(self, elapsed_s: float, **measured: Any) -> WorkerResult:
-        """The result; `measured`: the field of it that this worker fills."""
+    def _result(
+        self, elapsed_s: float, figures: WorkerFigures | None = None, **more: Any
+    ) -> WorkerResult:
+        """The result; `figures`: what was measured; `more`: other fields."""
         begin = self._machine_at_start
         return WorkerResult(
             worker=self._number,
@@ -71,7 +73,8 @@ class Worker(ABC):
             machine=begin and measure_machine(node_name(), begin, read_machine()),
             elapsed_s=elapsed_s,
             late_at_most_s=self._late_at_most_s,
-            **measured,
+            figures=figures,
+            **more,
         )
 
     def _check_on(self) -> None:

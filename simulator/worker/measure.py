@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..contract import GAP_S, WorkerInsert, WorkerOffer, WorkerQuery, WorkerReads
+from ..contract import GAP_S, WorkerFigures, WorkerOffer
 from ..histograms import CoarseCounts, LatencyRecorder, encode_histogram
 from .schedule import ClosedLoop, Schedule
 
@@ -99,9 +99,10 @@ class Recorder:
             self._own_delay.record(sent - max(due, free))
         self._count(answered, events)
 
-    def record_failed(self, due: float) -> None:
-        """A query of an open loop that was due then, and failed. It isn't in the timeline of what was due,
-        since nothing waits for it any more."""
+    def record_failed(self, due: float, ended: float) -> None:
+        """A query that was due then, and failed. It isn't in the timeline of what was due, since nothing
+        waits for it any more."""
+        self._last = max(self._last, ended)
         if due >= self._from:
             self._due += 1
             self._failed += 1
@@ -195,44 +196,24 @@ class Recorder:
         events = due * events_per_request
         return max(0, (events if most is None else min(events, most)) - self.events)
 
-    def result(
-        self, generate_s: float, encode_s: float, ceiling_per_s: float, in_flight: int = 1
-    ) -> WorkerInsert:
-        """What was measured, for the collector."""
+    def result(self, **more: Any) -> WorkerFigures:
+        """What was measured, for the collector; `more`: what only writers, or only readers, have."""
         start_s, end_s = self.window_s()
-        return WorkerInsert(
+        return WorkerFigures(
             start_s=start_s,
             end_s=end_s,
-            events=self.events,
+            count=self.events,
             measured=self.measured,
             cpu_s=self.cpu_s(),
-            generate_s=generate_s,
-            encode_s=encode_s,
-            ceiling_per_s=ceiling_per_s,
             histogram=encode_histogram(self._latency.finish()),
-            service=self.service(),
-            offer=self.offer(),
-            timeline=self.timeline(),
+            service=encode_histogram(self._service.finish()) if self._schedule.is_open else None,
+            offer=self._offer(),
+            timeline=sorted(self._seconds.items()),
             gaps=self._list_gaps(),
             retries=self.retries,
             errors=dict(self.errors),
-            in_flight=in_flight,
             throttled_share=throttled_share(self._throttling_begin, throttled_periods()),
-        )
-
-    def reads(self, queries: list[WorkerQuery]) -> WorkerReads:
-        """What was measured of a reader, for the collector."""
-        start_s, end_s = self.window_s()
-        return WorkerReads(
-            start_s=start_s,
-            end_s=end_s,
-            measured=self.measured,
-            cpu_s=self.cpu_s(),
-            queries=queries,
-            histogram=encode_histogram(self._latency.finish()),
-            service=self.service(),
-            offer=self.offer(),
-            timeline=self.timeline(),
+            **more,
         )
 
     def _list_gaps(self) -> list[tuple[float, float]]:
@@ -252,15 +233,7 @@ class Recorder:
         assert self._cpu_end is not None
         return max(0.0, self._cpu_end - self._cpu_begin)
 
-    def timeline(self) -> list[tuple[int, int]]:
-        """(second since the common start, acknowledged in it)."""
-        return sorted(self._seconds.items())
-
-    def service(self) -> str | None:
-        """The service times of an open loop."""
-        return encode_histogram(self._service.finish()) if self._schedule.is_open else None
-
-    def offer(self) -> WorkerOffer | None:
+    def _offer(self) -> WorkerOffer | None:
         """How an open loop kept to its schedule."""
         if not self._schedule.is_open:
             return None

@@ -6,14 +6,12 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Any, Protocol
 
-from hdrh.histogram import HdrHistogram
-
-from ..contract import Progress, QueryRun, Stage, WorkerQueries, WorkerQuery, WorkerResult
+from ..contract import Execution, Progress, Stage, WorkerQuery, WorkerResult
 from ..errors import Retryable, SimulatorError
-from ..histograms import encode_histogram, new_histogram
+from ..histograms import LatencyRecorder, encode_histogram
 from ..logs import redact
 from ..modules.base import Query
 from .base import EARLY_S, Worker
@@ -46,65 +44,40 @@ class ReadingWorker(Worker):
         self._questions = Questions(self._module, self._workload, go, number, self._load.redraw)
         self._answers = FirstAnswers(self._load.check)
         try:
-            if self._load.duration_s is None:
-                return self._run_in_turn()
-            return self._run_by_the_clock()
+            return self._run_queries(number)
         finally:
             self._module.close()
 
-    def _run_in_turn(self) -> WorkerResult:
-        """Ask each query `load.runs` times."""
-        executions: list[QueryRun] = []
-        origin = self._await_start()
-
-        def progress() -> Progress:
-            return Progress(
-                worker=self._number,
-                stage="run",
-                elapsed_s=time.perf_counter() - origin,
-                done=len(executions),
-                failed=sum(one.error is not None for one in executions),
-            )
-
-        begin = time.perf_counter()
-        with ProgressReporter(self._client, progress):
-            for run in range(1, self._load.runs + 1):
-                for name in self._questions.names:
-                    self._check_on()
-                    ask = self._questions.make(name, run - 1)
-                    done = execute(name, run, self._number, ask, self._answers.note)
-                    executions.append(done)
-        end = time.perf_counter()
-        asked = WorkerQueries(start_s=begin - origin, end_s=end - origin, executions=executions)
-        return self._result(
-            time.perf_counter() - origin, queries=asked, answers_follow=self._load.check
-        )
-
-    def _run_by_the_clock(self) -> WorkerResult:
-        """Ask until the schedule is over."""
-        number = self._number - self._group.first
-        schedule = make_schedule(self._load, number, self._data.seed)
+    def _run_queries(self, number: int) -> WorkerResult:
+        """Ask until the schedule is over, or each query `load.runs` times; `number`: within the group."""
+        load, names = self._load, self._questions.names
+        by_number = load.duration_s is None
+        turns: Iterator[str]
+        if by_number:
+            turns = chain.from_iterable(repeat(names, load.runs))
+        else:
+            weights = {name: load.weights.get(name, 1.0) for name in names}
+            # Readers that all began with the same query would ask it in step.
+            turns = islice(take_turns(weights), number, None)
+        schedule = make_schedule(load, number, self._data.seed)
         recorder = Recorder(schedule)
-        names = self._questions.names
-        turns = take_turns({name: self._load.weights.get(name, 1.0) for name in names})
-        # Readers that all began with the same query would ask it in step.
-        asker = QueryRunner(
-            self, islice(turns, number, None), recorder, schedule, self._answers.note
-        )
+        own = self._number if by_number else None
+        runner = QueryRunner(self, turns, recorder, schedule, self._answers.note, own)
         if schedule.is_open:
             sharpen_sleep()
 
         def progress() -> Progress:
-            return read_progress(self._number, "run", recorder, failed=asker.failed)
+            failed = runner.failed
+            made = read_progress(self._number, "run", recorder, failed=failed)
+            # A query that failed is one less to be asked.
+            return made.model_copy(update={"done": made.done + failed}) if by_number else made
 
         recorder.begin(self._await_start(early_s=EARLY_S))
         with ProgressReporter(self._client, progress):
-            asker.run_queries()
+            runner.run_queries()
             recorder.end()
-        queries = [asked.result(schedule.is_open) for asked in asker.asked.values()]
-        return self._result(
-            recorder.elapsed_s(), reads=recorder.reads(queries), answers_follow=self._load.check
-        )
+        figures = recorder.result(queries=runner.results())
+        return self._result(recorder.elapsed_s(), figures, answers_follow=load.check)
 
     def finish(self) -> None:
         """Hand in the first answers, as soon as no other worker is measuring any more."""
@@ -149,6 +122,8 @@ class QueryStats:
     """What one reader measured of one query."""
 
     query: str
+    worker: int | None = None
+    """Whose executions are kept one by one; None: they aren't."""
     begun: int = 0
     """Executions, whether or not they were answered, or in the window."""
     executions: int = 0
@@ -159,11 +134,15 @@ class QueryStats:
     cold_s: float | None = None
     warm_s: float = 0.0
     warm: int = 0
-    latency: HdrHistogram = field(default_factory=new_histogram)
-    service: HdrHistogram = field(default_factory=new_histogram)
+    latency: LatencyRecorder = field(default_factory=LatencyRecorder)
+    service: LatencyRecorder = field(default_factory=LatencyRecorder)
+    each: list[Execution] = field(default_factory=list)
 
-    def note_answer(self, due: float, sent: float, answered: float, counts: bool) -> None:
-        """Note an execution; `counts`: it was due in the window."""
+    def note_answer(
+        self, due: float, sent: float, answered: float, rows: int, counts: bool
+    ) -> None:
+        """Note an execution and the length of its answer; `counts`: it was due in the window."""
+        self.rows = {min({rows, *self.rows}), max({rows, *self.rows})}
         if self.cold_s is None:
             self.cold_s = answered - due
         elif counts:
@@ -171,19 +150,23 @@ class QueryStats:
             self.warm += 1
         if counts:
             self.executions += 1
-            self.latency.record_value((answered - due) * 1e6 or 1)
-            self.service.record_value((answered - sent) * 1e6 or 1)
-
-    def note_rows(self, rows: int) -> None:
-        """Note the length of an answer."""
-        self.rows = {min({rows, *self.rows}), max({rows, *self.rows})}
+            self.latency.record(answered - due)
+            self.service.record(answered - sent)
+        self._keep(duration_s=answered - due, rows=rows)
 
     def note_error(self, error: Exception) -> None:
-        """Note an execution that failed. What the first said goes into the result and the table."""
+        """Note an execution that failed: that a database can't answer it is a result, too. What the first
+        said goes into the result and the table."""
         self.errors += 1
+        said = redact(str(error))
         if self.error is None:
             _log.error("query %s failed: %s", self.query, error)
-            self.error = redact(str(error))
+            self.error = said
+        self._keep(duration_s=None, rows=None, error=said)
+
+    def _keep(self, **figures: Any) -> None:
+        if self.worker is not None:
+            self.each.append(Execution(run=self.begun, worker=self.worker, **figures))
 
     def result(self, is_open: bool) -> WorkerQuery:
         """What was measured, for the collector."""
@@ -197,13 +180,14 @@ class QueryStats:
             cold_s=self.cold_s,
             warm_s=self.warm_s,
             warm=self.warm,
-            histogram=encode_histogram(self.latency),
-            service=encode_histogram(self.service) if is_open else None,
+            histogram=encode_histogram(self.latency.finish()),
+            service=encode_histogram(self.service.finish()) if is_open else None,
+            each=self.each,
         )
 
 
 class QueryRunner:
-    """Asks one query after the other, each when it is due, until the schedule is over."""
+    """Asks one query after the other, each when it is due, until the schedule or the turns are over."""
 
     def __init__(
         self,
@@ -212,23 +196,28 @@ class QueryRunner:
         recorder: Recorder,
         schedule: Schedule,
         note: Note = _ignore,
+        worker: int | None = None,
     ) -> None:
-        """`note` is told each answer."""
+        """`note` is told each answer; `worker`: keep every execution, under this reader's number."""
         self._reader = reader
         self._note = note
         self._turns = turns
         self._recorder = recorder
         self._schedule = schedule
         self._connected = True
-        self.asked = {name: QueryStats(name) for name in reader.names()}
+        self.asked = {name: QueryStats(name, worker) for name in reader.names()}
 
     @property
     def failed(self) -> int:
         """Queries that failed, which are not in the recorder."""
         return sum(asked.errors for asked in self.asked.values())
 
+    def results(self) -> list[WorkerQuery]:
+        """What was measured of each query, for the collector."""
+        return [one.result(self._schedule.is_open) for one in self.asked.values()]
+
     def run_queries(self) -> None:
-        """Ask until the schedule is over; a query that fails keeps no other from being asked."""
+        """Ask until all is over; a query that fails keeps no other from being asked."""
         schedule, clock = self._schedule, time.perf_counter
         free = clock()
         for name in self._turns:
@@ -246,7 +235,7 @@ class QueryRunner:
                 if schedule.is_open and due < schedule.ends:
                     self._recorder.leave_unsent(due, 1)
                 return
-            self._ask(asked, query, due, sent, free)
+            self._ask(asked, query, due if schedule.is_open else sent, sent, free)
             free = clock()
 
     def _ask(self, asked: QueryStats, query: Query, due: float, sent: float, free: float) -> None:
@@ -267,17 +256,15 @@ class QueryRunner:
             return
         answered = time.perf_counter()
         self._note(asked.query, asked.begun - 1, rows)
-        asked.note_rows(len(rows))
-        asked.note_answer(due, sent, answered, due >= self._schedule.measured_from)
+        asked.note_answer(due, sent, answered, len(rows), due >= self._schedule.measured_from)
         if self._schedule.is_open:
             self._recorder.record_due(due, free, sent, answered, 1)
         else:
             self._recorder.record(sent, answered, 1)
 
     def _note_failure(self, asked: QueryStats, error: Exception, due: float) -> None:
+        self._recorder.record_failed(due, time.perf_counter())
         asked.note_error(error)
-        if self._schedule.is_open:
-            self._recorder.record_failed(due)
 
 
 def take_turns(weights: Mapping[str, float]) -> Iterator[str]:
@@ -290,25 +277,3 @@ def take_turns(weights: Mapping[str, float]) -> Iterator[str]:
         chosen = max(credit, key=credit.__getitem__)
         credit[chosen] -= total
         yield chosen
-
-
-def execute(
-    name: str,
-    run: int,
-    worker: int,
-    ask: Callable[[], Sequence[Any]],
-    note: Note = _ignore,
-) -> QueryRun:
-    """One query, timed until all rows are fetched; `note` is told them. One that fails doesn't keep the
-    others from being asked: that a database can't answer it is a result, too."""
-    begin = time.perf_counter()
-    try:
-        rows = ask()
-    except (Retryable, SimulatorError) as error:
-        _log.error("query %s failed: %s", name, error)
-        # It goes into the result and the table.
-        said = redact(str(error))
-        return QueryRun(query=name, run=run, worker=worker, duration_s=None, rows=None, error=said)
-    duration = time.perf_counter() - begin
-    note(name, run - 1, rows)
-    return QueryRun(query=name, run=run, worker=worker, duration_s=duration, rows=len(rows))

@@ -60,10 +60,13 @@ class WritingWorker(Worker):
                         recorder.end()
                     else:
                         recorder.give_up(load.events_per_request, events)
-        measured = recorder.result(
-            feed.generate_s, feed.encode_s, feed.ceiling_per_s(), writer.max_in_flight
+        figures = recorder.result(
+            generate_s=feed.generate_s,
+            encode_s=feed.encode_s,
+            ceiling_per_s=feed.ceiling_per_s(),
+            in_flight=writer.max_in_flight,
         )
-        return self._result(recorder.elapsed_s(), insert=measured, failure=failure)
+        return self._result(recorder.elapsed_s(), figures, failure=failure)
 
     def _insert_all(
         self, feed: Feed, writer: Writer, recorder: Recorder, schedule: Schedule

@@ -16,7 +16,7 @@ from cli.errors import ConfigError
 from cli.experiments.context import make_settings
 from cli.experiments.session import CommonOptions, open_session
 from cli.main import commands
-from cli.plan import PlannedRun, by_workers, public_data
+from cli.plan import Sweep, plan_inserts, public_data
 from cli.results.conditions import flatten_definition
 from cli.workloads import choose_workload, complete_data, make_workload, read_options
 from simulator.build import build
@@ -220,9 +220,8 @@ def invoke(*arguments: str) -> Result:
 
 def test_large_definitions_make_series_shorter() -> None:
     data = DataSet(definition={"about": "x" * 90_000})
-    plan = [PlannedRun(Load(), data, number) for number in range(20)]
-    lengths = [len(runs) for _, runs in by_workers(plan)]
-    assert lengths == [7, 7, 6]
+    plan = plan_inserts(Sweep(load=Load(), data=data, counts=(1,), runs=20))
+    assert [len(series.runs) for series in plan] == [7, 7, 6]
 
 
 def test_a_definition_is_compared_part_by_part() -> None:

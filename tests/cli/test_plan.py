@@ -14,7 +14,6 @@ from cli.plan import (
     LONGEST_SERIES,
     PlannedRun,
     Sweep,
-    by_workers,
     check_capabilities,
     check_query,
     merge_options,
@@ -43,8 +42,17 @@ CANT_MAP = (
 )
 
 
-def planned(workers: int, run: int, clean: bool) -> PlannedRun:
-    return PlannedRun(Load(workers=workers), DataSet(clean=clean), run)
+def planned(workers: int, run: int, which: str, clean: bool = True) -> PlannedRun:
+    label = f"{workers} worker{'' if workers == 1 else 's'}, {which}"
+    return PlannedRun(label, run, DataSet(clean=clean), (Load(workers=workers),))
+
+
+def list_runs(sweep: Sweep) -> list[PlannedRun]:
+    return [run for series in plan_inserts(sweep) for run in series.runs]
+
+
+def check(sweep: Sweep, module: type[AnyModule], settings: Options | None) -> None:
+    check_capabilities(sweep, module, settings, sweep.most)
 
 
 def sweep_of(**changes: Any) -> Sweep:
@@ -59,7 +67,7 @@ def sweep_of(**changes: Any) -> Sweep:
         for name, model in (("data", DataSet), ("load", Load))
         if name not in changes
     }
-    values: dict[str, Any] = {"workers": (2,), **parts, **changes}
+    values: dict[str, Any] = {"counts": (2,), **parts, **changes}
     return Sweep(**values)
 
 
@@ -67,17 +75,17 @@ def sweep_of(**changes: Any) -> Sweep:
 
 
 def test_a_sweep_makes_all_runs_of_each_worker_count() -> None:
-    assert plan_inserts(sweep_of(workers=(1, 4), runs=2)) == [
-        planned(workers, run, clean=True) for workers in (1, 4) for run in (1, 2)
+    assert list_runs(sweep_of(counts=(1, 4), runs=2)) == [
+        planned(workers, run, f"run {run} of 2") for workers in (1, 4) for run in (1, 2)
     ]
 
 
 def test_series_have_one_worker_count_and_are_not_too_long_for_a_secret() -> None:
-    plan = plan_inserts(sweep_of(workers=(1, 16), runs=LONGEST_SERIES + 1))
-    series = dict(by_workers(plan))
+    plan = plan_inserts(sweep_of(counts=(1, 16), runs=LONGEST_SERIES + 1))
+    series = {one.name: one.runs for one in plan}
     assert list(series) == ["workers-01", "workers-01-part-2", "workers-16", "workers-16-part-2"]
     assert [len(runs) for runs in series.values()] == [LONGEST_SERIES, 1] * 2
-    assert [run for runs in series.values() for run in runs] == plan
+    assert [run.run for run in series["workers-01-part-2"]] == [LONGEST_SERIES + 1]
     longest = [
         make_settings("x", "postgres", {"x": "y" * 1000}, run.data, run.load)
         for run in series["workers-01"]
@@ -87,20 +95,18 @@ def test_series_have_one_worker_count_and_are_not_too_long_for_a_secret() -> Non
 
 def test_without_cleaning_each_run_goes_on_behind_the_last() -> None:
     """The first finds what is there; for the others, the run before says where it ended."""
-    plan = plan_inserts(sweep_of(workers=(1, 4), runs=2, clean=False))
+    plan = list_runs(sweep_of(counts=(1, 4), runs=2, clean=False))
     assert [run.data.clean for run in plan] == [False] * 4
 
 
 def test_steps_clean_once_and_go_on() -> None:
-    assert plan_inserts(sweep_of(workers=(16,), runs=1, steps=3)) == [
-        planned(16, 1, clean=True),
-        planned(16, 2, clean=False),
-        planned(16, 3, clean=False),
+    assert list_runs(sweep_of(counts=(16,), runs=1, steps=3)) == [
+        planned(16, step, f"step {step} of 3", clean=step == 1) for step in (1, 2, 3)
     ]
 
 
 def test_steps_on_existing_data_never_clean() -> None:
-    plan = plan_inserts(sweep_of(workers=(16,), runs=1, steps=2, clean=False))
+    plan = list_runs(sweep_of(counts=(16,), runs=1, steps=2, clean=False))
     assert [run.data.clean for run in plan] == [False, False]
 
 
@@ -108,25 +114,25 @@ def test_devices_in_all_are_shared_out_over_the_workers() -> None:
     """Who goes on with the events of another worker count must share them out as that did."""
 
     def shared(**changes: Any) -> list[int]:
-        sweep = sweep_of(workers=(1, 4), runs=1, workload="machines", **changes)
-        return [run.data.workload_options["sharing_workers"] for run in plan_inserts(sweep)]
+        sweep = sweep_of(counts=(1, 4), runs=1, workload="machines", **changes)
+        return [run.data.workload_options["sharing_workers"] for run in list_runs(sweep)]
 
     assert shared() == [1, 4]
     assert shared(clean=False) == [4, 4]
     assert shared(workload_options={"sharing_workers": 3}) == [3, 3]
-    assert plan_inserts(sweep_of(runs=1))[0].data.workload_options == {}
+    assert list_runs(sweep_of(runs=1))[0].data.workload_options == {}
 
 
 def test_more_workers_than_devices_are_refused_before_the_run() -> None:
-    sweep = sweep_of(workers=(2, 8), workload="machines", workload_options={"devices": 5})
+    sweep = sweep_of(counts=(2, 8), workload="machines", workload_options={"devices": 5})
     with pytest.raises(ConfigError, match="5 devices in all, too few for 8 workers"):
-        check_capabilities(sweep, Blackhole, None)
+        check(sweep, Blackhole, None)
 
 
 @pytest.mark.parametrize(
     ("changes", "remedy"),
     [
-        ({"workers": (1, 4), "runs": 1}, "--workers"),
+        ({"counts": (1, 4), "runs": 1}, "--workers"),
         ({"runs": 3}, "--runs 1"),
         ({"runs": 1, "prefill": 10}, "--prefill"),
     ],
@@ -160,10 +166,10 @@ def test_loads_that_contradict_themselves(
 
 
 def test_what_is_kept_of_a_load_is_what_it_had_an_effect() -> None:
-    closed = sweep_of(events=50).public()
+    closed = sweep_of(events=50).list_options()
     assert (closed["num_inserts"], closed["duration_s"]) == (50, None)
     assert "arrivals" not in closed
-    offered = sweep_of(rate_per_s=100, duration_s=60).public()
+    offered = sweep_of(rate_per_s=100, duration_s=60).list_options()
     assert (offered["rate_per_s"], offered["arrivals"], offered["duration_s"]) == (
         100,
         "poisson",
@@ -232,11 +238,11 @@ def test_what_is_supported_passes(key: PrimaryKey, tables: Tables, workload: str
         primary_key=key, tables=tables, workload=workload, batch=10,
         given=frozenset({"primary_key", "tables"}),
     )  # fmt: skip
-    check_capabilities(options, Postgres, POSTGRES)
+    check(options, Postgres, POSTGRES)
 
 
 def test_a_default_that_the_database_has_no_notion_of_is_no_error() -> None:
-    check_capabilities(sweep_of(), Limited, POSTGRES)
+    check(sweep_of(), Limited, POSTGRES)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +273,7 @@ def test_a_default_that_the_database_has_no_notion_of_is_no_error() -> None:
 )
 def test_what_is_not_supported_is_named(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        check_capabilities(sweep_of(**changes), Limited, POSTGRES)
+        check(sweep_of(**changes), Limited, POSTGRES)
     assert refused.value.message == text
 
 
@@ -286,9 +292,9 @@ def test_more_columns_than_a_table_of_the_database_has_are_refused() -> None:
             "interval": "1s",
             "columns": [*columns, values],
         }
-        asked = sweep_of(workload="many", definition=definition, workers=(1,))
+        asked = sweep_of(workload="many", definition=definition, counts=(1,))
         with nullcontext() if problem is None else pytest.raises(ConfigError, match=problem):
-            check_capabilities(asked, Postgres, POSTGRES)
+            check(asked, Postgres, POSTGRES)
 
 
 def test_a_combination_that_the_module_refuses() -> None:
@@ -296,25 +302,23 @@ def test_a_combination_that_the_module_refuses() -> None:
         PostgresOptions, {"connection_string": "host=x", "insert_mode": "copy"}, str
     )
     with pytest.raises(ConfigError, match="needs --batch N"):
-        check_capabilities(sweep_of(), Postgres, settings)
-    check_capabilities(sweep_of(batch=10), Postgres, settings)
+        check(sweep_of(), Postgres, settings)
+    check(sweep_of(batch=10), Postgres, settings)
 
 
 def test_timestamps_can_start_again_only_where_events_are_numbered() -> None:
     options = sweep_of(timestamps=Timestamps.RESTART)
-    check_capabilities(options, Postgres, POSTGRES)
+    check(options, Postgres, POSTGRES)
     with pytest.raises(ConfigError, match="--timestamps restart would repeat events"):
-        check_capabilities(
-            sweep_of(timestamps=Timestamps.RESTART, workload="cpu"), Postgres, POSTGRES
-        )
+        check(sweep_of(timestamps=Timestamps.RESTART, workload="cpu"), Postgres, POSTGRES)
 
 
 def test_timestamps_cannot_start_again_where_that_would_overwrite_events() -> None:
     with pytest.raises(
         ConfigError, match=r"overwrite events: module limited stores one per device"
     ):
-        check_capabilities(sweep_of(timestamps=Timestamps.RESTART), Limited, POSTGRES)
-    check_capabilities(sweep_of(timestamps=Timestamps.CONTINUE), Limited, POSTGRES)
+        check(sweep_of(timestamps=Timestamps.RESTART), Limited, POSTGRES)
+    check(sweep_of(timestamps=Timestamps.CONTINUE), Limited, POSTGRES)
 
 
 @pytest.mark.parametrize(
@@ -348,10 +352,10 @@ def test_queries_that_can_be_asked(workload: str) -> None:
 
 def test_settings_say_all_that_was_asked_for() -> None:
     sweep = sweep_of(
-        workers=(4,), primary_key=PrimaryKey.UUID, tables=Tables.MULTIPLE, events=77, batch=7,
+        counts=(4,), primary_key=PrimaryKey.UUID, tables=Tables.MULTIPLE, events=77, batch=7,
         prefill=5, clean=False, timestamps=Timestamps.RESTART, workload="cpu", seed=2**64 - 1,
     )  # fmt: skip
-    run = plan_inserts(sweep)[1]
+    run = list_runs(sweep)[1]
     told = make_settings("x", "postgres", {"a": 1}, run.data, run.load, token="token")
     expected = {
         "token": "token", "target": "x", "module": "postgres", "options": {"a": 1},

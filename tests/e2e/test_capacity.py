@@ -22,10 +22,11 @@ def test_a_search_with_readers_and_what_is_made_of_it(tool: Tool) -> None:
     closed, *steps = found["steps"]
     assert (closed["rate_per_s"], closed["holds"]) == (None, None)
     assert 1 <= len(steps) <= 2
-    assert len(result["runs"]) == len(result["reads"]) == len(steps) + 1
+    runs = tool.runs()
+    assert len(runs) == len(tool.runs("read")) == len(steps) + 1
     # On data of like size, whatever the step before has left.
-    assert {run["fill_level"] for run in result["runs"]} == {2000}
-    for step, run in zip(steps, result["runs"][1:], strict=True):
+    assert {run["fill_level"] for run in runs} == {2000}
+    for step, run in zip(steps, runs[1:], strict=True):
         assert run["run"] == step["run"]
         assert run["offered"]["rate_per_s"] == step["rate_per_s"]
         within = run["latency_ms"]["p99"] <= 2000 and step["figures"].get("error_share") == 0

@@ -67,7 +67,7 @@ def test_part_of_a_run_killed(tool: Tool, name: str) -> None:
     error = done.error(1)
     assert f"{name.replace('-', ' ')} was killed by SIGKILL during the run" in error
     assert f"{name}.log" in error
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     assert run["valid"] is False
     assert tool.result()["complete"] is False
 
@@ -80,10 +80,10 @@ def test_later_runs_do_not_begin_after_a_failure_but_earlier_are_kept(tool: Tool
     done = running.wait()
     assert "worker 0 was killed by SIGKILL" in done.error(1)
     result = tool.result()
-    assert [(run["workers"], run["run"], run["valid"]) for run in result["runs"]] == [
+    assert [(run["workers"], run["run"], run["valid"]) for run in tool.runs()] == [
         (1, 1, True), (1, 2, True), (2, 1, False),
     ]  # fmt: skip
-    assert [entry["workers"] for entry in result["summary"]] == [1]
+    assert [entry["workers"] for entry in result["insert_summary"]] == [1]
     assert result["complete"] is False
     assert f"Result: results/{tool.folder().name}" in done.out
 
@@ -93,7 +93,7 @@ def test_launcher_killed(tool: Tool) -> None:
     running.launcher().kill()
     done = running.wait()
     assert "launcher has ended unexpectedly" in done.error(1)
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     assert run["valid"] is False
 
 
@@ -115,7 +115,7 @@ def test_command_killed_after_a_run(tool: Tool) -> None:
     result = tool.result()
     assert result["complete"] is False
     assert [run["run"] for run in result["runs"]][:1] == [1]
-    assert all(run["valid"] for run in result["runs"])
+    assert all(run["valid"] for run in tool.runs())
     listed = tool.run_here("results").ok().out
     assert "incomplete" in listed
 
@@ -156,9 +156,9 @@ def test_timeout(tool: Tool) -> None:
     # Where it was then, as far as that has become known.
     assert "phase run" in error or ": running" not in done.err
     assert done.seconds < 80
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     assert run["valid"] is False
-    assert run["inserts_per_s"] is None
+    assert run["rate_per_s"] is None
 
 
 def test_timeout_with_a_collector_that_hangs(tool: Tool) -> None:
@@ -172,7 +172,6 @@ def test_timeout_with_a_collector_that_hangs(tool: Tool) -> None:
 
 
 def test_timeout_of_queries(tool: Tool, server: Server) -> None:
-    tool.may_lack_results = True
     tool.add_target("server", **server.target())
     tool.run(
         "insert", "-t", "server", "-w", 1, "-r", 1, "--batch", 100, "--num-inserts", 1000,
@@ -207,10 +206,10 @@ def test_signal_during_a_run_keeps_those_before(
     tool.check_nothing_runs(within_s=0.5)
     result = tool.result()
     assert (result["complete"], result["ended_by"]) == (False, number.name)
-    (run,) = result["runs"]
+    (run,) = tool.runs()
     check_run(run, 300, 10)
     # None of a run whose workers the machine kept from working at the same time.
-    assert len(result["summary"]) == run["valid"]
+    assert len(result["insert_summary"]) == run["valid"]
 
 
 def test_signal_during_the_first_run_leaves_no_result(tool: Tool) -> None:
@@ -315,7 +314,7 @@ def test_signal_during_clean_up(tool: Tool) -> None:
     done = running.wait()
     assert done.status in (0, 130), done
     assert "Traceback" not in done.err, done.err
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     check_run(run, 500, 10)
 
 
@@ -327,7 +326,7 @@ def test_a_signal_ignored_from_the_start_stays_ignored(tool: Tool, number: signa
     running.send_group(number)
     running.wait().ok()
     assert tool.result()["complete"] is True
-    assert len(tool.result()["runs"]) == 2
+    assert len(tool.runs()) == 2
 
 
 def test_a_worker_killed_while_others_are_launched(tool: Tool) -> None:

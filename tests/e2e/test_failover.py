@@ -47,8 +47,8 @@ def test_a_fault_loses_nothing(tool: Tool, entry: Entry, fault: str, loop: str, 
         "--duration", f"{duration_s}s", "--patience", "2m",
         "--disturb", f"8s run: {restart} {FAULTS[fault]}", within_s=duration_s + 300,
     ).ok()  # fmt: skip
-    (run,) = tool.result()["runs"]
-    stored = run["events"]
+    (run,) = tool.runs()
+    stored = run["count"]
     assert run["verification"] == {"expected": stored, "stored": stored, "ok": True}
     assert (run["lookup"]["missing"], run["lookup"]["doubled"]) == (0, 0)
     (mark,) = run["marks"]

@@ -32,7 +32,7 @@ def test_what_others_took_is_named(tool: Tool, server: Server, busy_loop: str) -
     done = tool.run(
         "insert", "-t", "users", "-w", 1, "-r", 1, "--batch", 500, "--duration", "1200ms"
     ).ok()  # fmt: skip
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     (machine,) = run["machines"]
     assert busy_loop in machine["others"]
     assert machine["others_share"] >= machine["others"][busy_loop] >= 0.1 / machine["cpus"]

@@ -8,7 +8,7 @@ import pytest
 
 from .server import Server
 from .test_runs import rows
-from .tool import Tool, eventually
+from .tool import Tool, eventually, flatten
 
 
 def test_writers_and_readers_at_once_and_alone(tool: Tool) -> None:
@@ -18,25 +18,27 @@ def test_writers_and_readers_at_once_and_alone(tool: Tool) -> None:
         "--duration", "1500ms", "--warm-up", "500ms", "--prefill", 5000, "--runs", 1, "--baseline",
     ).ok()  # fmt: skip
     result = tool.result()
-    assert (result["command"], len(result["runs"]), len(result["reads"])) == ("mixed", 1, 1)
-    alone = result["baseline"]
-    for run in (result["runs"][0], alone["runs"][0]):
+    assert (result["command"], len(result["runs"]), len(result["baseline"])) == ("mixed", 1, 2)
+    (writing,) = (one for one in result["baseline"] if one["groups"][0]["role"] == "write")
+    (reading,) = (one for one in result["baseline"] if one["groups"][0]["role"] == "read")
+    for run in (*tool.runs(), flatten(writing)):
         assert run["valid"]
         check_offer(run, 5000, within=0.1)
         assert run["fill_level"] == 5000
-        assert run["verification"]["stored"] == 5000 + run["events"]
+        assert run["verification"]["stored"] == 5000 + run["count"]
         # Sent and verified, but in no figure.
         warm_up = dict(run["timeline"])[0]
-        assert run["events"] > run["inserts_per_s"] * run["window_s"] > 0
+        assert run["count"] > run["rate_per_s"] * run["window_s"] > 0
         assert warm_up > 0
-    for read in (result["reads"][0], alone["reads"][0]):
+    readers = [*tool.runs("read"), flatten(reading, "read")]
+    for read in readers:
         assert read["valid"]
         check_offer(read, 40, within=0.3)
         assert read["fill_level"] == 5000
         counts = {one["query"]: one["executions"] for one in read["queries"]}
         assert counts["newest-per-device"] == pytest.approx(3 * counts["count-events"], abs=4)
         assert all(one["errors"] == 0 for one in read["queries"])
-    beside, by_itself = (run["reads"][0]["answers"] for run in (result, alone))
+    beside, by_itself = (read["answers"] for read in readers)
     # Two queries of two readers: what they ask about grows, but not without writers.
     assert (beside["checked"], beside["unchecked"], beside["wrong"]) == (0, 4, [])
     assert list(beside["reasons"]) == ["rows were being added during the query"]
@@ -86,10 +88,9 @@ def test_a_query_that_fails_is_told_and_the_writers_go_on(tool: Tool, server: Se
     eventually(lambda: server.ask(cut), "a query under way")
     done = running.wait()
     assert done.status == 1
-    result = tool.result()
-    [run], [read] = result["runs"], result["reads"]
+    [run], [read] = tool.runs(), tool.runs("read")
     assert run["valid"]
-    assert run["inserts_per_s"] > 0
+    assert run["rate_per_s"] > 0
     assert not read["valid"]
     [query] = read["queries"]
     assert query["errors"] == 1
@@ -104,9 +105,9 @@ def test_queries_for_a_time_and_at_a_rate(tool: Tool) -> None:
         "query", "-t", "embedded", "-w", 2, "--duration", "1s", "--rate", 30, "--arrivals", "even"
     ).ok()
     result = tool.result()
-    assert (result["command"], result["runs"], result["fill_level"]) == ("query", [], 10_000)
-    [read] = result["reads"]
+    [read] = tool.runs("read")
+    assert (result["command"], read["fill_level"]) == ("query", 10_000)
     assert read["offered"]["due"] == pytest.approx(30, abs=1)
     assert sum(n for _, n in read["timeline"]) == 30
     _, *table = rows(done.out, "Query")
-    assert [row[0] for row in table[:5]] == [one["query"] for one in result["summary"]]
+    assert [row[0] for row in table[:5]] == [one["query"] for one in result["query_summary"]]

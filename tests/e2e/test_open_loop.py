@@ -29,13 +29,13 @@ def test_a_stall_is_felt_by_all_that_was_due_and_nothing_is_lost(
     done = running.wait().ok()
     assert "Response p50 ms" in done.out
     assert "The first 0.5 s (warm-up) are in no figure." in done.out
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     assert run["valid"] is True
     assert (run["retries"], run["warm_up_s"]) == (0, 0.5)
     assert run["window_s"] == pytest.approx(2.5, abs=0.3)
     # Two workers, a request every 10 ms for 3 s each: each was sent, unless the end came before.
-    assert run["events"] + run["offered"]["unsent"] == pytest.approx(600, abs=4)
-    assert run["verification"] == {"expected": run["events"], "stored": run["events"], "ok": True}
+    assert run["count"] + run["offered"]["unsent"] == pytest.approx(600, abs=4)
+    assert run["verification"] == {"expected": run["count"], "stored": run["count"], "ok": True}
     assert run["offered"]["due"] == pytest.approx(500, abs=4)
     # About 200 were due meanwhile, and have waited; two were under way.
     assert run["latency_ms"]["max"] > 950
@@ -49,7 +49,7 @@ def test_the_embedded_server_is_killed_and_comes_back(tool: Tool) -> None:
         "insert", "-t", "embedded", "-w", 2, "-r", 1, "--batch", 10, "--rate", 1000, "--duration", "6s",
         "--disturb", "2s kill-server", "--patience", "1m", "--tables", "multiple",
     ).ok()  # fmt: skip
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     (mark,), (outage,) = run["marks"], run["outages"]
     assert (mark["action"], mark["ok"]) == ("2s kill-server", True)
     assert 2.0 <= mark["at_s"] < 4.0
@@ -58,7 +58,7 @@ def test_the_embedded_server_is_killed_and_comes_back(tool: Tool) -> None:
     assert set(run["errors"]) == {"connection_lost"}
     assert run["verification"]["ok"] is True
     looked_up = {
-        "events": run["events"],
+        "events": run["count"],
         "missing": 0,
         "doubled": 0,
         "per_group": 1,
@@ -83,23 +83,23 @@ def test_a_database_that_never_comes_back_ends_the_run_and_what_was_measured_is_
     assert "; the embedded PostgreSQL has ended: " in error
     result = tool.result()
     assert result["complete"] is False
-    (run,) = result["runs"]
+    (run,) = tool.runs()
     assert run["valid"] is False
     (reason,) = run["invalid_reasons"]
     assert error.removeprefix("error: ").replace("\n", " ").startswith(reason)
     # Two seconds of 1,000 events each, and none for two more.
-    assert 1000 < run["events"] <= 4000
+    assert 1000 < run["count"] <= 4000
     assert len(run["per_worker"]) == 2
-    assert run["inserts_per_s"] == pytest.approx(run["events"] / run["window_s"])
+    assert run["rate_per_s"] == pytest.approx(run["count"] / run["window_s"])
     assert run["errors"]["connection_lost"] >= 2
     assert run["offered"]["due"] == pytest.approx(1000 * run["window_s"], rel=0.25)
-    assert run["offered"]["achieved"] == run["events"] < 0.8 * run["offered"]["due"]
+    assert run["offered"]["achieved"] == run["count"] < 0.8 * run["offered"]["due"]
     (mark,), (outage,) = run["marks"], run["outages"]
     assert mark["ok"] is True
     assert 1.5 < outage["gap_s"] < 8
     assert outage["recovered_after_s"] is None
     assert run["verification"] is None
-    assert f"~~{run['inserts_per_s']:,.0f}~~ " in done.out
+    assert f"~~{run['rate_per_s']:,.0f}~~ " in done.out
     assert "the rate did not come back to 90 %" in done.out
     assert "what was lost is not known." in done.out
 
@@ -138,9 +138,9 @@ def test_above_what_there_is_is_saturated_and_too_short_is_invalid(tool: Tool) -
     tool.add_target("slow", module="blackhole", delay_ms=50)
     one = ("insert", "-t", "slow", "-w", 1, "-r", 1)
     done = tool.run_here(*one, "--rate", 1000, "--duration", "1500ms", "--json", tool.json).ok()
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     assert run["valid"] is True
-    assert 10 < run["inserts_per_s"] < 20.5
+    assert 10 < run["rate_per_s"] < 20.5
     assert run["offered"]["saturated"] is True
     assert "saturated: 1 worker, run 1: 1,000 events/s were not kept up with: 1," in done.out
     done = tool.run_here(*one, "--duration", "20ms")

@@ -41,7 +41,7 @@ def test_nobody_reads_the_output(tool: Tool, streams: Sequence[str]) -> None:
     if "out" not in streams:
         assert rows(done.out, "Workers")[1][0] == "1"
     # That nobody looks on is no reason to give the runs up.
-    assert [run["valid"] for run in tool.result()["runs"]] == [True, True]
+    assert [run["valid"] for run in tool.runs()] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_closed_streams(tool: Tool, redirections: str) -> None:
     done = started_with(tool, redirections, *QUICK).wait()
     assert done.status == 0, done
     assert "Traceback" not in done.err
-    for run in tool.result()["runs"]:
+    for run in tool.runs():
         check_run(run, 100, 10)
     # Nothing that was meant for a closed stream may end up in a file that took its number.
     for log in tool.folder().rglob("*.log"):
@@ -92,7 +92,7 @@ def test_output_on_a_full_device(tool: Tool) -> None:
         done = tool.start(*QUICK, out=full).wait()
     error = done.error(1)
     assert os.strerror(errno.ENOSPC) in error
-    assert len(tool.result()["runs"]) == 1
+    assert len(tool.runs()) == 1
 
 
 def test_results_on_a_full_disk(tool: Tool) -> None:
@@ -120,7 +120,7 @@ def test_copy_that_cannot_be_written(tool: Tool) -> None:
     done = tool.run_here(*QUICK, "--json", "/proc/copy.json")
     assert "/proc/copy.json" in done.error(1)
     assert rows(done.out, "Workers")[1][0] == "1"
-    assert len(tool.result()["runs"]) == 1
+    assert len(tool.runs()) == 1
 
 
 def test_copy_to_standard_output(tool: Tool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .tool import Tool
+from .tool import Tool, flatten
 
 DEFINITION = """\
 name: own
@@ -35,14 +35,15 @@ def test_it_is_stored_and_its_answers_are_right(tool: Tool) -> None:
         "insert", *mine, "-w", 1, "-r", 1, "--batch", 100, "--num-inserts", 1000
     ).ok()
     result = tool.result()
-    assert (result["options"]["workload"], result["runs"][0]["valid"]) == ("own", True)
+    assert (result["options"]["workload"], tool.runs()[0]["valid"]) == ("own", True)
     assert result["options"]["definition"]["table"] == "order"
     epoch = result["options"]["module"]["epoch"]
     assert f"--workload-option epoch={epoch}" in done.err
     refused = tool.run_here("query", *mine).error(2)
     assert "give the time that the insert said" in refused
     tool.run_here("query", *mine, "-r", 1, "--workload-option", f"epoch={epoch}").ok()
-    asked = json.loads((tool.folders()[-1] / "result.json").read_text())
-    assert [run["query"] for run in asked["runs"]][:2] == ["per-group", "point"]
-    assert asked["answers"]["checked"] == len(asked["runs"]) == 11
+    (run,) = json.loads((tool.folders()[-1] / "result.json").read_text())["runs"]
+    asked = flatten(run, "read")
+    assert [query["query"] for query in asked["queries"]][:2] == ["per-group", "point"]
+    assert asked["answers"]["checked"] == len(asked["queries"]) == 11
     assert asked["answers"]["wrong"] == []

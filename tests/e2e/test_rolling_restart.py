@@ -59,14 +59,12 @@ def test_a_rolling_restart_loses_nothing(tool: Tool, entry: Entry) -> None:
         "--arrivals", "even", "--duration", f"{duration_s}s", "--patience", "2m",
         "--disturb", f"3s run: {restart}", within_s=duration_s + 120,
     ).ok()  # fmt: skip
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     (mark,), (outage,) = run["marks"], run["outages"]
     # Each node was away and came back.
     assert (mark["ok"], mark["said"]) == (True, None)
-    assert run["events"] + run["offered"]["unsent"] == pytest.approx(
-        RATE_PER_S * duration_s, abs=40
-    )
-    stored = run["events"]
+    assert run["count"] + run["offered"]["unsent"] == pytest.approx(RATE_PER_S * duration_s, abs=40)
+    stored = run["count"]
     assert run["verification"] == {"expected": stored, "stored": stored, "ok": True}
     assert (run["lookup"]["missing"], run["lookup"]["doubled"]) == (0, 0)
     # Two nodes are always there: what one of them doesn't answer is asked of another.

@@ -15,7 +15,7 @@ from hdrh.histogram import HdrHistogram
 from simulator.modules import load_module
 
 from .server import Server
-from .tool import Done, Tool
+from .tool import Done, Tool, flatten
 
 Check = Callable[[Any], bool]
 
@@ -75,7 +75,7 @@ def are_machines(value: Any) -> bool:
 
 # The result file's names. Other programs read them: a change here is a change of the format.
 RESULT: dict[str, Check] = {
-    "format": lambda value: value == 1,
+    "format": lambda value: value == 2,
     "command": lambda value: value in ("insert", "query"),
     "target": is_text,
     "module": is_text,
@@ -90,72 +90,62 @@ RESULT: dict[str, Check] = {
     "started_at": lambda value: bool(re.fullmatch(r"\d{4}(-\d\d){2}T\d\d(:\d\d){2}\+00:00", value)),
     "complete": is_flag,
     "ended_by": optional(is_text),
-    "fill_level": optional(is_count),
-    "overlap": optional(is_seconds),
-    # Of queries; each run of inserts has its own.
-    "began_at": optional(is_time),
-    "ended_at": optional(is_time),
-    "machines": lambda value: value == [] or are_machines(value),
     "options": lambda value: isinstance(value, dict),
     "environment": lambda value: set(value) == {"tool", "client", "database", "kubernetes"},
-    "invalid_reasons": lambda value: isinstance(value, list),
-    "phases_s": lambda value: isinstance(value, dict),
     "runs": lambda value: isinstance(value, list) and value != [],
-    # Only of readers whose run is ended by the clock.
-    "reads": lambda value: value == [],
-    "resources": optional(lambda value: isinstance(value, dict)),
-    "queries_per_s": optional(is_seconds),
-    "index_build_s": optional(is_seconds),
-    "answers": lambda value: value is None or value["wrong"] == [],
-    "long_windows": optional(lambda value: isinstance(value, dict)),
-    "baseline": lambda value: value is None,
-    "query_summary_beside": lambda value: value == [],
-    "summary": lambda value: isinstance(value, list) and value != [],
+    "baseline": lambda value: value == [],
+    "insert_summary": lambda value: isinstance(value, list),
+    "query_summary": lambda value: isinstance(value, list),
 }
 RUN: dict[str, Check] = {
-    "workers": is_count,
     "run": is_count,
     "fill_level": is_count,
-    "valid": is_flag,
-    "invalid_reasons": lambda value: isinstance(value, list),
-    "events": is_count,
-    "window_s": is_seconds,
-    "inserts_per_s": is_seconds,
-    "inserts_per_s_mean_duration": is_seconds,
-    "metrics_per_s": is_seconds,
-    "overlap": lambda value: 0 < value <= 1,
     "began_at": is_time,
     "ended_at": is_time,
+    "index_build_s": lambda value: value is None or is_seconds(value),
     "machines": are_machines,
+    "resources": optional(lambda value: has_keys(value, RESOURCES)),
+    # Nobody has asked for them.
+    "marks": lambda value: value == [],
+    "undone": lambda value: value == [],
+    "phases_s": lambda value: isinstance(value, dict),
+}
+GROUP: dict[str, Check] = {
+    "role": lambda value: value in ("write", "read"),
+    "workers": is_count,
+    "invalid_reasons": lambda value: isinstance(value, list),
+    "count": is_count,
+    "window_s": is_seconds,
+    "rate_per_s": is_seconds,
+    "rate_per_s_mean_duration": optional(is_seconds),
+    "metrics_per_s": optional(is_seconds),
+    "overlap": optional(lambda value: 0 < value <= 1),
     "warm_up_s": lambda value: value == 0,
-    "latency_ms": lambda value: list(value) == ["p50", "p90", "p99", "p99_9", "max"],
-    "histogram": is_text,
+    "latency_ms": optional(lambda value: list(value) == ["p50", "p90", "p99", "p99_9", "max"]),
+    "histogram": optional(is_text),
     # Only of an open loop.
     "service_ms": lambda value: value is None,
     "service_histogram": lambda value: value is None,
     "offered": lambda value: value is None,
-    "client": lambda value: isinstance(value, dict),
+    "client": optional(lambda value: isinstance(value, dict)),
     "retries": is_count,
     "errors": lambda value: isinstance(value, dict),
-    "verification": lambda value: isinstance(value, dict),
-    # Only of a database that acknowledges events before they can be queried.
-    "queryable": lambda value: value is None,
-    "index_build_s": lambda value: value is None,
     "timeline": lambda value: all(is_count(second) and is_count(n) for second, n in value),
-    "slowest_worker": lambda value: list(value) == ["worker", "timeline"],
-    "phases_s": lambda value: isinstance(value, dict),
+    "slowest_worker": optional(lambda value: list(value) == ["worker", "timeline"]),
     "per_worker": lambda value: isinstance(value, list),
+    "verification": optional(lambda value: isinstance(value, dict)),
     "gaps": lambda value: all(end - begin >= 0.5 for begin, end in value),
-    "resources": optional(lambda value: has_keys(value, RESOURCES)),
-    "storage": optional(lambda value: has_keys(value, STORAGE)),
-    "storage_during": optional(lambda value: has_keys(value, STORAGE)),
-    # Nobody has asked for them.
-    "marks": lambda value: value == [],
     "outages": lambda value: value == [],
-    "undone": lambda value: value == [],
     "lookup": lambda value: value is None,
     "lateness": lambda value: value is None,
+    "storage": optional(lambda value: has_keys(value, STORAGE)),
+    "storage_during": optional(lambda value: has_keys(value, STORAGE)),
     "storage_compacted": lambda value: value is None,
+    # Only of a database that acknowledges events before they can be queried.
+    "queryable": lambda value: value is None,
+    "queries": lambda value: isinstance(value, list),
+    "answers": lambda value: value is None or value["wrong"] == [],
+    "long_windows": optional(lambda value: isinstance(value, dict)),
 }
 MACHINE: dict[str, Check] = {
     "node": is_text,
@@ -244,8 +234,7 @@ INSERT_SUMMARY: dict[str, Check] = {
     "cv": optional(is_seconds),
     "stable": optional(is_flag),
 }
-QUERY_RUN: dict[str, Check] = {
-    "query": is_text,
+EXECUTION: dict[str, Check] = {
     "run": is_count,
     "worker": is_count,
     "duration_s": is_seconds,
@@ -279,10 +268,12 @@ WAITED = re.compile(r"the workers overlapped in only |worker \d+ started up to "
 
 def check_run(run: Mapping[str, Any], num_inserts: int, batch: int) -> None:
     """A run whose figures fit together, and which is valid, unless a busy machine kept a worker waiting."""
-    check_keys(run, RUN)
+    check_keys(run, RUN | GROUP | {"valid": is_flag})
+    assert run["verification"] and run["client"] and run["latency_ms"] and run["histogram"]
+    assert run["index_build_s"] is None
     assert [reason for reason in run["invalid_reasons"] if not WAITED.match(reason)] == []
     assert run["valid"] is (run["invalid_reasons"] == [])
-    assert run["events"] == run["workers"] * num_inserts
+    assert run["count"] == run["workers"] * num_inserts
     requests = run["workers"] * -(-num_inserts // (batch or 1))
     assert HdrHistogram.decode(run["histogram"]).get_total_count() == requests
     latency = run["latency_ms"]
@@ -290,17 +281,17 @@ def check_run(run: Mapping[str, Any], num_inserts: int, batch: int) -> None:
     told_ms = [time_ms for time_ms in latency.values() if time_ms is not None]
     assert told_ms == sorted(told_ms) and told_ms[0] >= 0
     assert latency["max"] <= 1000 * run["window_s"] * 1.01
-    assert sum(events for _, events in run["timeline"]) == run["events"]
+    assert sum(events for _, events in run["timeline"]) == run["count"]
     assert run["timeline"][-1][0] <= run["window_s"] + 1
-    assert run["inserts_per_s"] == pytest.approx(run["events"] / run["window_s"])
-    assert run["inserts_per_s_mean_duration"] >= run["inserts_per_s"] * 0.999
+    assert run["rate_per_s"] == pytest.approx(run["count"] / run["window_s"])
+    assert run["rate_per_s_mean_duration"] >= run["rate_per_s"] * 0.999
     assert set(run["phases_s"]) - {"prefill"} == PHASES
     assert run["phases_s"]["run"] >= run["window_s"] * 0.99
     workers = run["per_worker"]
     assert [worker["worker"] for worker in workers] == list(range(run["workers"]))
     for worker in workers:
         check_keys(worker, PER_WORKER)
-    assert sum(worker["events"] for worker in workers) == run["events"]
+    assert sum(worker["events"] for worker in workers) == run["count"]
     slowest = min(workers, key=lambda w: w["events"] / (w["end_s"] - w["start_s"]))
     assert run["slowest_worker"]["worker"] == slowest["worker"]
     assert sum(n for _, n in run["slowest_worker"]["timeline"]) == slowest["events"]
@@ -319,7 +310,7 @@ def check_run(run: Mapping[str, Any], num_inserts: int, batch: int) -> None:
 
 def check_stored(run: Mapping[str, Any], fill_level: int) -> None:
     """The run found `fill_level` events, and afterwards the database held its own, too."""
-    expected = fill_level + run["events"]
+    expected = fill_level + run["count"]
     assert run["fill_level"] == fill_level
     assert run["verification"] == {"expected": expected, "stored": expected, "ok": True}
 
@@ -357,21 +348,20 @@ def test_insert_sweep(tool: Tool, server: Server) -> None:
     check_keys(result, RESULT)
     assert (result["command"], result["target"], result["module"]) == ("insert", "slow", "postgres")
     assert result["complete"] is True
-    assert [(run["workers"], run["run"]) for run in result["runs"]] == [
+    runs = tool.runs()
+    assert [(run["workers"], run["run"]) for run in runs] == [
         (1, 1), (1, 2), (2, 1), (2, 2),
     ]  # fmt: skip
-    for run in result["runs"]:
+    for run in runs:
         check_run(run, 1010, 50)
         check_stored(run, 0)
         assert run["latency_ms"]["p50"] >= 20
         assert run["client"]["bound"] is False
         assert run["client"]["cpu_share"] < 0.5
         assert (run["retries"], run["errors"]) == (0, {})
-    for entry, row in zip(result["summary"], table, strict=False):
+    for entry, row in zip(result["insert_summary"], table, strict=False):
         check_keys(entry, INSERT_SUMMARY)
-        rates = [
-            run["inserts_per_s"] for run in result["runs"] if run["workers"] == entry["workers"]
-        ]
+        rates = [run["rate_per_s"] for run in runs if run["workers"] == entry["workers"]]
         assert (entry["runs"], entry["min"], entry["max"]) == (2, min(rates), max(rates))
         assert entry["avg"] == pytest.approx(statistics.mean(rates))
         assert entry["median"] == pytest.approx(statistics.median(rates))
@@ -410,28 +400,32 @@ def test_embedded_insert_then_query(tool: Tool) -> None:
     assert [row[0] for row in table[:5]] == QUERIES
     result = tool.result()
     check_keys(result, RESULT)
-    assert (result["command"], result["invalid_reasons"]) == ("query", [])
-    assert result["fill_level"] == 20_000
+    assert result["command"] == "query"
+    (run,) = tool.runs("read")
+    check_keys(run, RUN | GROUP | {"valid": is_flag})
+    assert run["valid"]
+    assert run["fill_level"] == 20_000
     assert "of each worker; 20,000 events in the database." in done.out
-    spans = [run["duration_s"] for run in result["runs"]]
-    assert 0 < result["queries_per_s"] <= 2 * len(spans) / sum(spans)
+    spans = [one["duration_s"] for query in run["queries"] for one in query["each"]]
+    assert 0 < run["rate_per_s"] <= 2 * len(spans) / sum(spans)
     assert " queries per second." in done.out
     assert result_place(done, tool) == tool.folder()
-    assert set(result["phases_s"]) == PHASES | {"check"}
-    assert result["answers"]["checked"] == 2 * len(QUERIES)
+    assert set(run["phases_s"]) == PHASES | {"check"}
+    assert run["answers"]["checked"] == 2 * len(QUERIES)
     assert "Answers: 10 checked, all right." in done.out
     expected_rows = dict(zip(QUERIES, (1, 1, 1, 3, 3), strict=True))
-    asked = set()
-    for run in result["runs"]:
-        check_keys(run, QUERY_RUN)
-        assert run["rows"] == expected_rows[run["query"]]
-        asked.add((run["worker"], run["run"], run["query"]))
-    assert asked == {(w, r, query) for w in (0, 1) for r in (1, 2) for query in QUERIES}
-    for entry, name in zip(result["summary"], QUERIES, strict=True):
+    assert [query["query"] for query in run["queries"]] == QUERIES
+    for entry, query in zip(result["query_summary"], run["queries"], strict=True):
         check_keys(entry, QUERY_SUMMARY)
-        asked_for = [run for run in result["runs"] if run["query"] == name]
+        executions, name = query["each"], query["query"]
+        for one in executions:
+            check_keys(one, EXECUTION)
+            assert one["rows"] == expected_rows[name]
+        assert sorted((one["worker"], one["run"]) for one in executions) == [
+            (0, 1), (0, 2), (1, 1), (1, 2),
+        ]  # fmt: skip
         cold, durations = (
-            [run["duration_s"] for run in asked_for if run["run"] == number] for number in (1, 2)
+            [one["duration_s"] for one in executions if one["run"] == number] for number in (1, 2)
         )
         assert (entry["query"], entry["runs"], entry["min"]) == (name, 2, min(durations))
         assert entry["cold"] == pytest.approx(statistics.mean(cold))
@@ -451,11 +445,11 @@ def test_steps_on_growing_data_without_a_command(tool: Tool, server: Server) -> 
     assert header[:2] == ["Level", "Inserts/s"]
     assert [row[0] for row in table[:3]] == ["0", "1,000", "2,000"]
     result = tool.result()
-    for step, run in enumerate(result["runs"]):
+    for step, run in enumerate(tool.runs()):
         check_run(run, 500, 25)
         check_stored(run, step * 1000)
-        assert table[step][1] == f"{round(run['inserts_per_s'], -1):,.0f}"
-    assert [entry["fill_level"] for entry in result["summary"]] == [0, 1000, 2000]
+        assert table[step][1] == f"{round(run['rate_per_s'], -1):,.0f}"
+    assert [entry["fill_level"] for entry in result["insert_summary"]] == [0, 1000, 2000]
     assert server.value("SELECT count(*) FROM events") == 3000
     # Each step went on where the last one ended, in the numbers as in time.
     assert server.ask(
@@ -473,7 +467,7 @@ def test_prefill_counts_as_fill_level(tool: Tool, server: Server) -> None:
     tool.run_here(
         "insert", "-t", "server", "-w", 1, "-r", 2, "--prefill", 2501, "--num-inserts", 300
     ).ok()
-    for run in tool.result()["runs"]:
+    for run in tool.runs():
         check_run(run, 300, 0)
         check_stored(run, 2501)
         assert run["phases_s"]["prefill"] > 0
@@ -486,7 +480,7 @@ def test_prefill_is_shared_by_the_workers(tool: Tool, server: Server) -> None:
         "insert", "-t", "slow", "-w", 2, "-r", 1, "--prefill", 1001, "--batch", 10,
         "--num-inserts", 200,
     ).ok()  # fmt: skip
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     check_run(run, 200, 10)
     check_stored(run, 1001)
     assert server.ask("SELECT device_id, count(*) FROM events GROUP BY 1 ORDER BY 1") == [
@@ -508,7 +502,7 @@ def test_without_cleaning_the_counts_go_on(
         ).ok()  # fmt: skip
     level = 0
     for folder in tool.folders():
-        for run in json.loads((folder / "result.json").read_text())["runs"]:
+        for run in map(flatten, json.loads((folder / "result.json").read_text())["runs"]):
             check_run(run, 1000, 100)
             check_stored(run, level)
             level += 1000
@@ -525,7 +519,7 @@ def test_multiple_tables_share_the_events(tool: Tool, server: Server, batch: int
         "insert", "-t", "server", "-w", 1, "-r", 1, "--tables", "MULTIPLE", "--batch", batch,
         "--num-inserts", 402,
     ).ok()  # fmt: skip
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     check_run(run, 402, batch)
     check_stored(run, 0)
     counts = [server.value(f"SELECT count(*) FROM events{table}") for table in range(4)]
@@ -552,8 +546,9 @@ def test_primary_key(
     ).ok()  # fmt: skip
     result = tool.result()
     assert result["options"]["primary_key"] == given.lower()
-    check_run(result["runs"][0], 250, 100)
-    check_stored(result["runs"][0], 0)
+    (run,) = tool.runs()
+    check_run(run, 250, 100)
+    check_stored(run, 0)
     column = server.ask(
         "SELECT data_type, column_default, is_identity FROM information_schema.columns"
         " WHERE table_name = 'events' AND column_name = 'id'"
@@ -589,7 +584,7 @@ def test_insert_mode(
     tool.run_here(
         "insert", "-t", "server", "-w", 1, "-r", 1, "--num-inserts", 250, "--batch", batch, *extra
     ).ok()
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     check_run(run, 250, batch)
     check_stored(run, 0)
     log = (server.home / "server.log").read_bytes()[position:].decode()
@@ -606,9 +601,9 @@ def test_workload_cpu(tool: Tool, server: Server) -> None:
         "insert", "-t", "server", "-w", 1, "-r", 1, "--workload", "cpu", "--batch", 100,
         "--num-inserts", 500, "--extra-option", "device_spread=5", "--extra-option", "extra_tags=2",
     ).ok()  # fmt: skip
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     check_run(run, 500, 100)
-    assert run["metrics_per_s"] == pytest.approx(10 * run["inserts_per_s"])
+    assert run["metrics_per_s"] == pytest.approx(10 * run["rate_per_s"])
     check_stored(run, 0)
     found = server.ask(
         "SELECT count(*), count(DISTINCT tags ->> 'hostname'), min(usage_user), max(usage_user),"
@@ -635,11 +630,11 @@ def test_answers_are_checked(tool: Tool, server: Server) -> None:
     wrong = tool.run_here("query", *of_cpu, "-w", 2)
     assert wrong.status == 1
     assert "Answers: 6 checked, 2 of them wrong." in wrong.out
-    result = tool.result()
-    (found,) = result["answers"]["wrong"]
+    (run,) = tool.runs("read")
+    (found,) = run["answers"]["wrong"]
     assert (found["query"], found["workers"]) == ("last-point", [0, 1])
     assert found["difference"].startswith("usage_idle of tags w00000d000000 is ")
-    (reason,) = result["invalid_reasons"]
+    (reason,) = run["invalid_reasons"]
     assert found["difference"] in reason
     assert f"invalid: {reason}" in wrong.out
 
@@ -671,14 +666,14 @@ def test_a_database_of_known_speed_is_measured_right(
         "--extra-option", f"max_in_flight={in_flight}",
     )  # fmt: skip
     assert done.status == 0, done
-    runs = tool.result()["runs"]
+    runs = tool.runs()
     for run in runs:
         check_run(run, batch * requests, batch)
-        assert run["inserts_per_s"] <= expected * 1.01
+        assert run["rate_per_s"] <= expected * 1.01
         assert run["latency_ms"]["p50"] >= delay_s * 1000 * 0.99
         assert run["client"]["cpu_share"] < 0.5
         assert run["client"]["bound"] is False
-    assert max(run["inserts_per_s"] for run in runs) >= expected * 0.85
+    assert max(run["rate_per_s"] for run in runs) >= expected * 0.85
     assert min(run["latency_ms"]["p50"] for run in runs) <= delay_s * 1000 * 1.15
 
 
@@ -687,7 +682,7 @@ def test_an_idle_target_shows_the_client_as_the_bottleneck(tool: Tool) -> None:
         "insert", "-t", "blackhole", "-w", 1, "-r", 3, "--batch", 1000, "--num-inserts", 2_000_000
     )
     assert done.status == 0, done
-    runs = tool.result()["runs"]
+    runs = tool.runs()
     for run in runs:
         check_run(run, 2_000_000, 1000)
     # A worker that has to share its processor with another program is not busy all the time.
@@ -710,12 +705,12 @@ def test_a_run_whose_count_is_wrong_is_invalid(tool: Tool, server: Server) -> No
     finally:
         server.ask("DROP FUNCTION forget CASCADE")
     assert done.status == 1
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     assert run["valid"] is False
     assert run["verification"] == {"expected": 200, "stored": 199, "ok": False}
     assert "199 events, 200 were expected" in run["invalid_reasons"][0]
     assert re.search(r"invalid: .*~~[\d,]+~~ .*199 events, 200 were expected", done.out)
-    assert "summary" in tool.result() and tool.result()["summary"] == []
+    assert tool.result()["insert_summary"] == []
 
 
 def test_targets_lists_what_each_can_do(tool: Tool) -> None:

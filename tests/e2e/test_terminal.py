@@ -185,7 +185,7 @@ def test_ctrl_c(tool: Tool, terminal: Terminal) -> None:
     eventually(lambda: "ended by SIGINT: nothing is left running" in terminal.text, "the last line")
     assert "Traceback" not in terminal.text
     check_sane(terminal)
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     check_run(run, 600, 10)
     assert tool.result()["complete"] is False
 
@@ -205,7 +205,7 @@ def test_terminal_is_closed(tool: Tool, terminal: Terminal) -> None:
     terminal.hang_up()
     assert running.wait().status == 129
     tool.check_nothing_runs(within_s=0.5)
-    (run,) = tool.result()["runs"]
+    (run,) = tool.runs()
     check_run(run, 600, 10)
 
 

@@ -192,6 +192,13 @@ def _exit_status(program: Callable[[], object]) -> int:
     raise AssertionError("it went on")
 
 
+def flatten(run: Mapping[str, Any], role: str = "write") -> dict[str, Any]:
+    """A run of a result with what its writers, or readers, measured among its own fields."""
+    (group,) = [group for group in run["groups"] if group["role"] == role]
+    own = {name: value for name, value in run.items() if name != "groups"}
+    return {**own, **group, "valid": not group["invalid_reasons"]}
+
+
 class Tool:
     """The command line in a place of its own: working folder, results, temporary files, config."""
 
@@ -307,6 +314,10 @@ class Tool:
     def result(self) -> dict[str, Any]:
         """The only result there is."""
         return self._read(self.folder() / "result.json")
+
+    def runs(self, role: str = "write") -> list[dict[str, Any]]:
+        """Its runs; see `flatten`."""
+        return [flatten(run, role) for run in self.result()["runs"]]
 
     def folder(self) -> Path:
         """The only result folder there is."""

@@ -23,21 +23,22 @@ from simulator.collector.run import Collector
 from simulator.contract import (
     RUN_HEADER,
     TOKEN_HEADER,
+    Execution,
     Go,
     Message,
-    QueryRun,
     Ready,
     RunSettings,
     Stage,
     Status,
-    WorkerQueries,
+    WorkerQuery,
+    WorkerResult,
 )
 from simulator.modules.base import AnyModule, Capabilities, Job, Query, Support
 from simulator.modules.options import Options
 from simulator.modules.sending import Encoder, Writer
 from simulator.workloads.temperature import Temperature
 
-from ..helpers import settings, worker_result
+from ..helpers import histogram_of, settings, worker_figures, worker_result
 
 LIMIT_S = 10
 
@@ -178,8 +179,14 @@ async def until(found: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def asked(executions: list[QueryRun]) -> WorkerQueries:
-    return WorkerQueries(start_s=0.0, end_s=1.0, executions=executions)
+def asked(worker: int, rows: int = 1, **changes: Any) -> WorkerResult:
+    """A reader's result that asked query "a" once; `changes`: of the message."""
+    query = WorkerQuery(
+        query="a", executions=1, rows_min=rows, rows_max=rows, cold_s=0.1, histogram=histogram_of(100_000),
+        each=[Execution(run=1, worker=worker, duration_s=0.1, rows=rows)],
+    )  # fmt: skip
+    figures = worker_figures(end_s=1.0, count=1, timeline=[(0, 1)], queries=[query])
+    return WorkerResult(worker=worker, node="n", elapsed_s=1, figures=figures, **changes)
 
 
 def pending(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

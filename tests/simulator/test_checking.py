@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simulator.contract import Answers, Carried, Go, Load, ReadRun, Report, Role, StoredEvents
+from simulator.contract import Answers, Go, GroupResult, Load, Role, StoredEvents
 from simulator.contract.messages import WorkerAnswers
 from simulator.environment import free_memory_bytes
 from simulator.modules.base import Job, Query
@@ -166,20 +166,15 @@ def test_a_wrong_answer_names_query_worker_parameters_and_row() -> None:
 def test_the_same_wrong_answer_is_one_with_all_who_got_it() -> None:
     found = check(*(ask(reader, spoilt={"count-events": [(1,)]}) for reader in range(3)))
     assert [one.workers for one in found.wrong] == [[0, 1, 2]]
-    report = Report(
-        phases_s={}, environment={}, carried=Carried(next_event=0, stored=None),
-        read=ReadRun(workers=3, run=1, valid=True, invalid_reasons=[]),
-    )  # fmt: skip
-    add_answers(report, found)
-    assert report.read is not None
-    assert not report.read.valid
-    (said,) = report.invalid_reasons
+    readers = GroupResult(role=Role.READ, workers=3)
+    add_answers(readers, found)
+    assert not readers.valid
+    (said,) = readers.invalid_reasons
     assert said == (
         "query count-events gave a wrong answer to worker 0 (all devices, all time): count is 1 instead"
         " of 5300 (and 2 more of its answers are wrong)"
     )
-    assert report.read.invalid_reasons == [said]
-    assert (report.read.answers, report.answers) == (found, None)
+    assert readers.answers == found
 
 
 def test_parameters_in_words() -> None:

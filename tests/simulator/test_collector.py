@@ -20,7 +20,6 @@ from simulator.contract import (
     Machine,
     Phase,
     Progress,
-    QueryRun,
     Report,
     Role,
     Stage,
@@ -48,10 +47,10 @@ def test_a_run_from_start_to_report(database: FakeDatabase) -> None:
         answer = await run.report()
         assert answer.status_code == 200
         report = Report.model_validate_json(answer.content)
-        assert report.insert is not None
-        assert report.insert.valid, report.invalid_reasons
-        assert report.insert.events == 200
-        assert report.insert.queryable is None
+        assert report.run.writers is not None
+        assert report.run.writers.valid, report.run.invalid_reasons
+        assert report.run.writers.count == 200
+        assert report.run.writers.queryable is None
         assert report.carried == Carried(next_event=100, stored=200)
         assert report.environment["database"] == {
             "version": "1.0",
@@ -59,8 +58,7 @@ def test_a_run_from_start_to_report(database: FakeDatabase) -> None:
             "schema": {"tables": ["events"], "tags": "row", "primary_key": "db"},
         }
         assert report.environment["client"]["cpus"]
-        assert set(report.phases_s) == {"start", "prepare", "barrier", "run", "verify"}
-        assert report.insert.phases_s == report.phases_s
+        assert set(report.run.phases_s) == {"start", "prepare", "barrier", "run", "verify"}
         assert (await run.status()).phase is Phase.DONE
 
     play(story)
@@ -93,20 +91,15 @@ def test_a_run_is_told_by_the_wall_clock_with_its_machines(database: FakeDatabas
         await run.start()
         machines = [Machine(node="b", busy_share=0.5), Machine(node="a", busy_share=0.9)]
         for worker in range(2):
-            insert = worker_result(worker).insert
-            assert insert is not None
-            times = {"start_s": 1.0 + worker, "end_s": 31.5 - worker}
-            answer = worker_result(worker).model_copy(
-                update={"insert": insert.model_copy(update=times), "machine": machines[worker],
-                        "elapsed_s": 60.0},
-            )  # fmt: skip
-            await run.post("/result", answer)
+            answer = worker_result(worker, start_s=1.0 + worker, end_s=31.5 - worker)
+            changes = {"machine": machines[worker], "elapsed_s": 60.0}
+            await run.post("/result", answer.model_copy(update=changes))
         report = Report.model_validate_json((await run.report()).content)
-        assert report.insert is not None
-        assert report.insert.machines == [machines[1], machines[0]]
-        assert report.insert.began_at is not None
-        assert report.insert.ended_at is not None
-        first, last = map(datetime.fromisoformat, (report.insert.began_at, report.insert.ended_at))
+        assert report.run.writers is not None
+        assert report.run.machines == [machines[1], machines[0]]
+        assert report.run.began_at is not None
+        assert report.run.ended_at is not None
+        first, last = map(datetime.fromisoformat, (report.run.began_at, report.run.ended_at))
         assert last - first == timedelta(seconds=30.5)
         assert timedelta(seconds=1) <= first - began < timedelta(seconds=6)
         assert first.utcoffset() == timedelta(0)
@@ -190,9 +183,9 @@ def test_prefill_ends_when_all_is_prefilled(database: FakeDatabase) -> None:
         for worker in range(2):
             await run.result(worker)
         report = Report.model_validate_json((await run.report()).content)
-        assert report.insert is not None
-        assert report.insert.fill_level == 101
-        assert report.insert.valid, report.invalid_reasons
+        assert report.run.writers is not None
+        assert report.run.fill_level == 101
+        assert report.run.writers.valid, report.run.invalid_reasons
         # Behind the worker that used the most numbers.
         assert report.carried.next_event == 51 + 100
 
@@ -207,9 +200,9 @@ def test_a_run_on_existing_data_begins_behind_them(database: FakeDatabase) -> No
         for worker in range(2):
             await run.result(worker)
         report = Report.model_validate_json((await run.report()).content)
-        assert report.insert is not None
-        assert report.insert.fill_level == 700
-        assert report.insert.valid
+        assert report.run.writers is not None
+        assert report.run.fill_level == 700
+        assert report.run.writers.valid
         assert report.carried == Carried(next_event=800, stored=900)
 
     database.counts = [700, 900]
@@ -232,7 +225,7 @@ def test_progress_is_summed_over_workers(database: FakeDatabase) -> None:
             assert (await run.post("/progress", message)).status_code == 200
         (group,) = (await run.status()).groups
         assert (group.done, group.total, group.retries) == (50, 200, 2)
-        await run.result(0, events=100)
+        await run.result(0, count=100)
         assert (await run.status()).groups[0].done == 120
 
     play(story)
@@ -243,15 +236,16 @@ def test_queries_are_counted_and_merged(database: FakeDatabase) -> None:
         await run.start()
         assert (await run.status()).groups[0].total == 2 * 3 * 2
         for worker in range(2):
-            ran = QueryRun(query="a", run=1, worker=worker, duration_s=0.1, rows=worker)
-            answer = WorkerResult(worker=worker, node="n", elapsed_s=1, queries=asked([ran]))
-            await run.post("/result", answer)
+            await run.post("/result", asked(worker, rows=worker))
         report = Report.model_validate_json((await run.report()).content)
-        assert report.queries is not None
-        assert [query.rows for query in report.queries] == [0, 1]
-        assert report.invalid_reasons == ["query a gave 0 to 1 rows: the data changed meanwhile"]
-        assert report.insert is None
-        assert report.fill_level == 200
+        assert report.run.readers is not None
+        [query] = report.run.readers.queries
+        assert [one.rows for one in query.each] == [0, 1]
+        assert report.run.invalid_reasons == [
+            "query a gave 0 to 1 rows: the data changed meanwhile"
+        ]
+        assert report.run.writers is None
+        assert report.run.fill_level == 200
 
     play(story, role=Role.READ, runs=3)
     assert "prepare" not in database.calls
@@ -265,13 +259,7 @@ async def hand_in_results(run: Run) -> None:
     """Both readers have asked, and have answers to be checked."""
     await run.start()
     for worker in range(2):
-        ran = QueryRun(query="a", run=1, worker=worker, duration_s=0.1, rows=1)
-        await run.post(
-            "/result",
-            WorkerResult(
-                worker=worker, node="n", elapsed_s=1, queries=asked([ran]), answers_follow=True
-            ),
-        )
+        await run.post("/result", asked(worker, answers_follow=True))
 
 
 def test_answers_are_collected_when_all_is_measured_and_counted(database: FakeDatabase) -> None:
@@ -291,12 +279,14 @@ def test_answers_are_collected_when_all_is_measured_and_counted(database: FakeDa
             assert (await run.post("/answers", handed_in)).text == "taken"
         report = Report.model_validate_json((await run.report()).content)
         # This database can't say which events it has.
-        assert report.answers is not None
-        assert (report.answers.checked, report.answers.unchecked) == (0, 4)
-        assert report.answers.reasons["too long"] == ["b"]
-        assert any("can't ask which events" in reason for reason in report.answers.reasons)
-        assert report.invalid_reasons == []
-        assert "check" in report.phases_s
+        assert report.run.readers is not None
+        answers = report.run.readers.answers
+        assert answers is not None
+        assert (answers.checked, answers.unchecked) == (0, 4)
+        assert answers.reasons["too long"] == ["b"]
+        assert any("can't ask which events" in reason for reason in answers.reasons)
+        assert report.run.invalid_reasons == []
+        assert "check" in report.run.phases_s
 
     play(story, **READERS)
 
@@ -312,12 +302,12 @@ def test_a_reader_that_hands_in_no_answers_costs_no_figures(
         if fails:
             await run.post("/failure", Failure(worker=1, reason="no memory"))
         report = Report.model_validate_json((await run.report()).content)
-        assert report.queries is not None
-        assert len(report.queries) == 2
+        assert report.run.readers is not None
+        assert report.run.readers.count == 2
         said = "no memory" if fails else "it fell silent"
-        assert report.answers is not None
-        assert report.answers.reasons == {f"worker 1: {said}": ["a", "b"]}
-        assert report.invalid_reasons == []
+        assert report.run.readers.answers is not None
+        assert report.run.readers.answers.reasons == {f"worker 1: {said}": ["a", "b"]}
+        assert report.run.invalid_reasons == []
 
     play(story, **READERS, silence_timeout_s=60 if fails else 0.2)
 
@@ -326,14 +316,10 @@ def test_nobody_waits_for_answers_that_nobody_wants(database: FakeDatabase) -> N
     async def story(run: Run) -> None:
         await run.start()
         for worker in range(2):
-            ran = QueryRun(query="a", run=1, worker=worker, duration_s=0.1, rows=1)
-            await run.post(
-                "/result",
-                WorkerResult(worker=worker, node="n", elapsed_s=1, queries=asked([ran])),
-            )
+            await run.post("/result", asked(worker))
         report = Report.model_validate_json((await run.report()).content)
-        assert report.answers is None
-        assert "check" not in report.phases_s
+        assert report.run.readers is not None and report.run.readers.answers is None
+        assert "check" not in report.run.phases_s
 
     play(story, **READERS, check=False)
 
@@ -364,12 +350,10 @@ def test_queries_count_even_if_the_events_can_not_be_counted(database: FakeDatab
     async def story(run: Run) -> None:
         await run.start()
         for worker in range(2):
-            ran = QueryRun(query="a", run=1, worker=worker, duration_s=0.1, rows=1)
-            answer = WorkerResult(worker=worker, node="n", elapsed_s=1, queries=asked([ran]))
-            await run.post("/result", answer)
+            await run.post("/result", asked(worker))
         report = Report.model_validate_json((await run.report()).content)
-        assert report.queries is not None
-        assert (len(report.queries), report.fill_level) == (2, None)
+        assert report.run.readers is not None
+        assert (report.run.readers.count, report.run.fill_level) == (2, None)
 
     play(story, role=Role.READ, runs=1)
 
@@ -383,7 +367,7 @@ def test_a_check_changes_nothing(database: FakeDatabase) -> None:
             answer = WorkerResult(worker=worker, node="n", elapsed_s=0)
             assert (await run.post("/result", answer)).status_code == 200
         report = Report.model_validate_json((await run.report()).content)
-        assert (report.insert, report.queries, report.invalid_reasons) == (None, None, [])
+        assert (report.run.groups, report.run.valid) == ([], True)
         assert report.environment["database"]["version"] == "1.0"
 
     play(story, role=Role.CHECK)
@@ -407,9 +391,9 @@ def test_a_worker_that_started_late_is_found_out(database: FakeDatabase) -> None
         await run.post("/result", result)
         await run.result(0)
         report = Report.model_validate_json((await run.report()).content)
-        assert report.insert is not None
-        assert report.insert.per_worker[1].clock_offset_s == pytest.approx(2.0, abs=0.5)
-        apart, too_late = report.invalid_reasons
+        assert report.run.writers is not None
+        assert report.run.writers.per_worker[1].clock_offset_s == pytest.approx(2.0, abs=0.5)
+        apart, too_late = report.run.invalid_reasons
         assert re.match(r"the workers overlapped in only [567]\d\.", apart)
         assert re.match(r"worker 1 started up to [12]\.", too_late)
 
@@ -427,13 +411,13 @@ def test_groups_of_both_roles_can_share_a_run(database: FakeDatabase) -> None:
     async def story(run: Run) -> None:
         await run.start()
         await run.result(0)
-        ran = QueryRun(query="a", run=1, worker=1, duration_s=0.1, rows=1)
-        reader = WorkerResult(worker=1, node="n", elapsed_s=1, queries=asked([ran]))
-        await run.post("/result", reader)
+        await run.post("/result", asked(1))
         report = Report.model_validate_json((await run.report()).content)
-        assert report.insert is not None
-        assert (report.insert.workers, report.insert.events, report.insert.valid) == (1, 100, True)
-        assert report.queries == [ran]
+        assert report.run.writers is not None
+        writers, readers = report.run.writers, report.run.readers
+        assert (writers.workers, writers.count, writers.valid) == (1, 100, True)
+        assert readers is not None
+        assert (readers.workers, readers.count, readers.valid) == (1, 1, True)
         assert report.carried == Carried(next_event=100, stored=100)
 
     play(story, groups=both)
@@ -451,9 +435,9 @@ def test_a_result_that_was_long_on_its_way_makes_no_late_start(database: FakeDat
             )
             await run.post("/result", result)
         report = Report.model_validate_json((await run.report()).content)
-        assert report.insert is not None
-        assert [span.clock_offset_s for span in report.insert.per_worker] == [0.002, 0.002]
-        assert report.insert.valid
+        assert report.run.writers is not None
+        assert [span.clock_offset_s for span in report.run.writers.per_worker] == [0.002, 0.002]
+        assert report.run.writers.valid
 
     play(story)
 
@@ -466,7 +450,7 @@ def test_a_worker_that_gives_up_ends_the_run_and_all_hand_in_what_they_have(
 
     async def story(run: Run) -> None:
         await run.start()
-        given_up = worker_result(1, events=60).model_copy(update={"failure": "gave up after 2 s"})
+        given_up = worker_result(1, count=60).model_copy(update={"failure": "gave up after 2 s"})
         assert (await run.post("/result", given_up)).status_code == 200
         told = await run.post("/progress", Progress(worker=0, stage="run", elapsed_s=1, done=9))
         assert (told.status_code, told.text) == (410, "worker 1: gave up after 2 s")
@@ -478,13 +462,13 @@ def test_a_worker_that_gives_up_ends_the_run_and_all_hand_in_what_they_have(
         assert answer.status_code == 200
         report = Report.model_validate_json(answer.content)
         assert report.failure == "worker 1: gave up after 2 s"
-        assert report.insert is not None
-        assert report.insert.invalid_reasons == [report.failure]
-        assert report.insert.valid is False
-        assert report.insert.events == (60 if silent else 160)
+        assert report.run.writers is not None
+        assert report.run.writers.invalid_reasons == [report.failure]
+        assert report.run.writers.valid is False
+        assert report.run.writers.count == (60 if silent else 160)
         # All events were asked for, so these have no rate.
-        assert report.insert.inserts_per_s is None
-        assert report.insert.verification is None
+        assert report.run.writers.rate_per_s is None
+        assert report.run.writers.verification is None
         assert run.collector.status().phase is Phase.DONE
 
     play(story)
@@ -501,8 +485,8 @@ def test_what_was_due_until_the_last_worker_gave_up_is_told(database: FakeDataba
             result = worker_result(worker, end_s=end_s, offer=offer)
             await run.post("/result", result.model_copy(update={"failure": "gave up after 2 s"}))
         report = Report.model_validate_json((await run.report()).content)
-        assert report.insert is not None
-        assert report.insert.offered is not None
-        assert (report.insert.offered.due, report.insert.offered.achieved) == (500, 200)
+        assert report.run.writers is not None
+        assert report.run.writers.offered is not None
+        assert (report.run.writers.offered.due, report.run.writers.offered.achieved) == (500, 200)
 
     play(story, rate_per_s=100.0, duration_s=60.0)

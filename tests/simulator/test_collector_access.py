@@ -162,13 +162,13 @@ def test_a_result_is_taken_once(database: FakeDatabase) -> None:
         again = worker_result(0)
         again.elapsed_s += 1
         assert (await run.post("/result", again)).status_code == 200
-        other = await run.result(0, events=99)
+        other = await run.result(0, count=99)
         assert other.status_code == 409
         assert "worker 0" in other.text
         await run.result(1)
         report = Report.model_validate_json((await run.report()).content)
-        assert report.insert is not None
-        assert report.insert.events == 200
+        assert report.run.writers is not None
+        assert report.run.writers.count == 200
 
     play(story)
 

@@ -12,11 +12,9 @@ from simulator.contract import (
     Go,
     Phase,
     Progress,
-    QueryRun,
     Ready,
     Role,
     Stage,
-    WorkerResult,
 )
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.options import Options
@@ -81,9 +79,7 @@ def test_queries_on_empty_tables_are_an_error_that_says_what_to_insert(
     async def story(run: Run) -> None:
         await run.start()
         for worker in range(2):
-            ran = QueryRun(query="a", run=1, worker=worker, duration_s=0.1, rows=0)
-            answer = WorkerResult(worker=worker, node="n", elapsed_s=1, queries=asked([ran]))
-            await run.post("/result", answer)
+            await run.post("/result", asked(worker, rows=0))
         failed = await run.report()
         assert failed.status_code == 410
         assert failed.text == (

@@ -20,7 +20,7 @@ def test_a_count_that_does_not_match_is_no_failure_but_invalid(database: FakeDat
         answer = await run.report()
         assert answer.status_code == 200
         report = Report.model_validate_json(answer.content)
-        assert report.invalid_reasons == ["the database holds 199 events, 200 were expected"]
+        assert report.run.invalid_reasons == ["the database holds 199 events, 200 were expected"]
 
     database.counts = [199]
     play(story)
@@ -32,12 +32,12 @@ def test_events_that_appear_later_are_waited_for(database: FakeDatabase) -> None
         for worker in range(2):
             await run.result(worker)
         report = Report.model_validate_json((await run.report()).content)
-        assert report.insert is not None
-        assert report.insert.valid
+        assert report.run.writers is not None
+        assert report.run.writers.valid
         # One wait between two counts, on a run that took 10 s by what its workers say.
-        assert report.insert.queryable is not None
-        assert report.insert.queryable.events_per_s == pytest.approx(
-            200 / (10 + report.insert.queryable.lag_s)
+        assert report.run.writers.queryable is not None
+        assert report.run.writers.queryable.events_per_s == pytest.approx(
+            200 / (10 + report.run.writers.queryable.lag_s)
         )
 
     database.settle_s = 30

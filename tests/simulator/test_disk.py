@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from simulator.collector.disk import count_acknowledged, is_amid, place_amid
-from simulator.contract import InsertRun, Level, Load, Progress, Storage
+from simulator.contract import Level, Load, Progress, Storage
+
+from ..helpers import insert_run
 
 
 def report(worker: int, done: int, elapsed_s: float = 1.0) -> Progress:
@@ -33,9 +35,7 @@ def test_events_are_acknowledged_evenly_within_a_second(at_s: float, events: int
 
 
 def test_the_size_amid_a_run_is_that_of_the_events_by_then() -> None:
-    run = InsertRun(
-        workers=1, run=1, fill_level=1_000, valid=True, invalid_reasons=[], timeline=[(0, 100)]
-    )
+    run = insert_run(fill_level=1_000, timeline=[(0, 100)])
     placed = place_amid(run, 0.5, Storage(total_bytes=5_000))
     assert placed.level == Level(size_bytes=5_000, events=1_050)
     # What the database has counted itself stays, and so does why there is nothing.

@@ -76,10 +76,10 @@ def test_inserts_are_measured_with_what_the_result_says(
 
     async def story(run: Run) -> None:
         report = await insert(run)
-        assert report.insert is not None and report.insert.valid
+        assert report.run.writers is not None and report.run.writers.valid
         assert report.environment["database"]["schema"]["indexes"] == indexes
-        assert (report.insert.index_build_s is not None) == (when == "after")
-        assert (Phase.INDEX in report.phases_s) == (when == "after")
+        assert (report.run.index_build_s is not None) == (when == "after")
+        assert (Phase.INDEX in report.run.phases_s) == (when == "after")
 
     play(story)
     assert order(database) == calls
@@ -96,8 +96,10 @@ def test_a_database_at_work_has_its_indexes_once_it_is_prefilled(
         await until(lambda: "prepare" in database.calls)
         assert not database.there
         report = await insert(run, prefilled=50)
-        assert report.insert is not None and report.insert.valid, report.invalid_reasons
-        assert report.insert.index_build_s is not None
+        assert report.run.writers is not None and report.run.writers.valid, (
+            report.run.invalid_reasons
+        )
+        assert report.run.index_build_s is not None
         assert report.environment["database"]["schema"]["indexes"] == ["events by_device"]
 
     play(story, loads_by_prefill=True, prefill=100)
@@ -112,10 +114,10 @@ def test_what_was_measured_is_kept_if_the_indexes_cannot_be_built(
 
     async def story(run: Run) -> None:
         report = await insert(run)
-        assert report.insert is not None and report.insert.inserts_per_s
-        assert not report.insert.valid
-        assert report.insert.invalid_reasons == report.invalid_reasons
-        assert report.invalid_reasons == ["the indexes could not be built: the disk is full"]
+        assert report.run.writers is not None and report.run.writers.rate_per_s
+        assert not report.run.writers.valid
+        assert report.run.writers.invalid_reasons == report.run.invalid_reasons
+        assert report.run.invalid_reasons == ["the indexes could not be built: the disk is full"]
 
     play(story)
 
@@ -126,7 +128,7 @@ def test_growing_data_is_loaded_without_them_in_each_step(monkeypatch: pytest.Mo
 
     async def story(run: Run) -> None:
         report = await insert(run)
-        assert report.insert is not None and report.insert.index_build_s is not None
+        assert report.run.writers is not None and report.run.index_build_s is not None
 
     play(story, clean=False)
     assert order(database) == ["prepare", "drop", "count", "count", "create"]

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("no_threads_left")
 
 def latencies(recorder: Recorder) -> tuple[int, float, float]:
     """(requests, shortest, longest) in ms."""
-    histogram = merge_histograms([recorder.result(0, 0, 0).histogram])
+    histogram = merge_histograms([recorder.result().histogram])
     figures = latency_ms(histogram)
     assert figures is not None
     return histogram.get_total_count(), histogram.get_min_value() / 1000, figures.max

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.contract import Arrivals, WorkerInsert
+from simulator.contract import Arrivals, WorkerFigures
 from simulator.histograms import (
     encode_histogram,
     latency_ms,
@@ -38,8 +38,8 @@ def recorded(*requests: tuple[float, float, int]) -> Recorder:
 
 def test_each_request_lands_in_histogram_and_timeline() -> None:
     requests = ((0.1, 0.35, 10), (0.4, 0.9, 10), (0.9, 1.0, 5), (1.0, 3.99, 7))
-    measured = recorded(*requests).result(0.0, 0.0, 0.0)
-    assert measured.events == 32
+    measured = recorded(*requests).result()
+    assert measured.count == 32
     assert measured.timeline == [(0, 20), (1, 5), (3, 7)]
     assert measured.end_s == pytest.approx(3.99)
     assert 0 <= measured.start_s < 2
@@ -51,19 +51,19 @@ def test_each_request_lands_in_histogram_and_timeline() -> None:
 
 
 def test_the_window_ends_with_the_last_answer_in_whatever_order_they_are_told() -> None:
-    measured = recorded((0.1, 2.0, 1), (0.2, 1.5, 1)).result(0.0, 0.0, 0.0)
+    measured = recorded((0.1, 2.0, 1), (0.2, 1.5, 1)).result()
     assert measured.end_s == pytest.approx(2.0)
 
 
 def test_a_window_with_nothing_in_it() -> None:
-    measured = recorded().result(0.0, 0.0, 0.0)
-    assert measured.events == 0
+    measured = recorded().result()
+    assert measured.count == 0
     assert measured.end_s == measured.start_s
     assert latency_ms(merge_histograms([measured.histogram])) is None
 
 
 def test_a_request_quicker_than_the_clock_counts() -> None:
-    measured = recorded((1.0, 1.0, 1)).result(0.0, 0.0, 0.0)
+    measured = recorded((1.0, 1.0, 1)).result()
     assert merge_histograms([measured.histogram]).get_total_count() == 1
 
 
@@ -71,7 +71,7 @@ def test_costs_are_handed_on() -> None:
     recorder = recorded((0, 1, 1))
     recorder.retries = 3
     recorder.errors.update({"deadlock_detected": 2, "connection_lost": 1})
-    measured = recorder.result(1.5, 2.5, 1e6)
+    measured = recorder.result(generate_s=1.5, encode_s=2.5, ceiling_per_s=1e6)
     assert (measured.generate_s, measured.encode_s, measured.ceiling_per_s) == (1.5, 2.5, 1e6)
     assert measured.retries == 3
     assert measured.errors == {"deadlock_detected": 2, "connection_lost": 1}
@@ -79,7 +79,7 @@ def test_costs_are_handed_on() -> None:
 
 def test_half_a_second_without_an_answer_is_a_gap() -> None:
     requests = ((0, 0.25, 1), (0, 0.6, 1), (0, 1.25, 1), (0, 3.0, 1))
-    gaps = recorded(*requests).result(0, 0, 0).gaps
+    gaps = recorded(*requests).result().gaps
     assert [pytest.approx(gap, abs=1e-6) for gap in gaps] == [(0.6, 1.25), (1.25, 3.0)]
 
 
@@ -89,7 +89,7 @@ def test_the_gap_that_the_end_cuts_off_is_one() -> None:
     recorder.begin(origin)
     recorder.record(origin, origin + 1.0, 1)
     recorder.end()
-    assert recorder.result(0, 0, 0).gaps[-1] == pytest.approx((1.0, 4.0), abs=1e-6)
+    assert recorder.result().gaps[-1] == pytest.approx((1.0, 4.0), abs=1e-6)
 
 
 def test_the_processs_cpu_is_counted_from_begin_to_end() -> None:
@@ -105,7 +105,7 @@ def test_the_processs_cpu_is_counted_from_begin_to_end() -> None:
     burn(0.02)
     recorder.end()
     burn(0.05)
-    assert 0.02 <= recorder.result(0, 0, 0).cpu_s < 0.06
+    assert 0.02 <= recorder.result().cpu_s < 0.06
 
 
 # --- a window -------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def total_of(encoded: str | None) -> int:
 
 def offer(
     schedule: Schedule, *requests: tuple[float, float, float], unsent: float | None = None
-) -> WorkerInsert:
+) -> WorkerFigures:
     """What a recorder says that was told of requests of 10 events each, (due, sent, answered) in s
     since the start: with a place in flight from when they were due. `unsent`: when the first was due
     that nobody sent."""
@@ -135,7 +135,7 @@ def offer(
             pass
         recorder.leave_unsent(origin + unsent, 10)
     recorder.end()
-    return recorder.result(0.0, 0.0, 0.0)
+    return recorder.result()
 
 
 def each_second(warm_up_s: float = 0.0, duration_s: float | None = 10.0) -> OpenLoop:
@@ -161,7 +161,7 @@ def test_what_is_due_in_the_warm_up_is_in_the_timeline_alone() -> None:
     """Even if it is answered in the window: then it counts for the rate, as others do that are under
     way at its end."""
     measured = offer(each_second(2.0), (0.0, 0.0, 0.5), (1.0, 1.0, 2.5), (2.0, 2.0, 2.6))
-    assert (measured.events, measured.measured) == (30, 20)
+    assert (measured.count, measured.measured) == (30, 20)
     assert measured.timeline == [(0, 10), (2, 20)]
     assert (total_of(measured.histogram), total_of(measured.service)) == (1, 1)
     assert measured.offer is not None
@@ -174,7 +174,7 @@ def test_what_is_due_in_the_warm_up_is_in_the_timeline_alone() -> None:
 def test_an_answer_after_the_end_counts_for_the_response_time_alone() -> None:
     """It is the one that a stall held up."""
     measured = offer(each_second(), (1.0, 1.0, 1.5), (9.0, 9.0, 14.0))
-    assert (measured.events, measured.measured) == (20, 10)
+    assert (measured.count, measured.measured) == (20, 10)
     assert measured.end_s == pytest.approx(10.0)
     found = latency_ms(merge_histograms([measured.histogram]))
     assert found is not None
@@ -213,7 +213,7 @@ def test_millions_that_were_never_sent_are_counted_at_once() -> None:
     recorder.leave_unsent(schedule.next_due(0.0), 1)
     assert time.process_time() - began < 5
     recorder.end()
-    measured = recorder.result(0.0, 0.0, 0.0)
+    measured = recorder.result()
     assert measured.offer is not None
     assert measured.offer.unsent == pytest.approx(2_000_000, rel=0.005)
     assert total_of(measured.histogram) == measured.offer.unsent
@@ -230,8 +230,8 @@ def test_a_closed_loop_leaves_its_warm_up_out_too() -> None:
     for sent, answered in ((0.0, 1.0), (1.9, 2.1), (2.1, 2.2), (9.9, 12.0)):
         recorder.record(origin + sent, origin + answered, 5)
     recorder.end()
-    measured = recorder.result(0.0, 0.0, 0.0)
-    assert (measured.events, measured.measured) == (20, 10)
+    measured = recorder.result()
+    assert (measured.count, measured.measured) == (20, 10)
     assert total_of(measured.histogram) == 2
     assert (measured.service, measured.offer) == (None, None)
     assert measured.timeline == [(1, 5), (2, 10), (12, 5)]
@@ -244,16 +244,16 @@ def test_a_run_that_ends_within_its_warm_up_has_no_window() -> None:
     recorder.begin(origin)
     recorder.record(origin, origin + 1, 5)
     recorder.end()
-    measured = recorder.result(0.0, 0.0, 0.0)
+    measured = recorder.result()
     assert measured.end_s == measured.start_s
-    assert (measured.events, measured.measured) == (5, 0)
+    assert (measured.count, measured.measured) == (5, 0)
 
 
 def test_a_worker_that_starts_after_the_end_has_no_window() -> None:
     recorder = Recorder(ClosedLoop(0.0, 1.0))
     recorder.begin(time.perf_counter() - 2)
     recorder.end()
-    measured = recorder.result(0.0, 0.0, 0.0)
+    measured = recorder.result()
     assert measured.end_s == measured.start_s
 
 
@@ -280,7 +280,7 @@ def test_cpu_and_costs_are_those_of_the_window_alone() -> None:
     burn(0.05)
     recorder.end()
     assert len(opened) == 1
-    assert 0 < recorder.result(0, 0, 0).cpu_s < closed - opened[0] + 0.01
+    assert 0 < recorder.result().cpu_s < closed - opened[0] + 0.01
 
 
 def test_without_a_warm_up_nothing_is_forgotten() -> None:
@@ -402,7 +402,7 @@ def half_past(warm_up_s: float = 0.0, duration_s: float | None = 3600.0) -> Open
 
 def give_up(
     schedule: OpenLoop, told: int, acknowledged: int, most: int | None = None
-) -> WorkerInsert:
+) -> WorkerFigures:
     """An open loop in batches of 10 that was given up after 9 s, with so many requests begun and done."""
     recorder = Recorder(schedule)
     origin = time.perf_counter() - 9.0
@@ -411,7 +411,7 @@ def give_up(
     for one in due[:acknowledged]:
         recorder.record_due(one, origin, one, one + 0.1, 10)
     recorder.give_up(10, most)
-    return recorder.result(0.0, 0.0, 0.0)
+    return recorder.result()
 
 
 def test_what_was_due_till_a_run_was_given_up_counts_whether_or_not_it_was_done() -> None:
@@ -462,7 +462,7 @@ def test_what_was_left_at_the_end_of_the_schedule_is_left_once() -> None:
     recorder.begin(time.perf_counter() - 9.0)
     recorder.leave_unsent(schedule.next_due(0.0), 10)
     recorder.give_up(10)
-    measured = recorder.result(0.0, 0.0, 0.0)
+    measured = recorder.result()
     assert measured.offer is not None
     assert (measured.offer.due, measured.offer.unsent) == (80, 80)
     assert total_of(measured.histogram) == 8

@@ -6,55 +6,57 @@ from typing import Any
 
 import pytest
 
-from simulator.collector.merge import (
-    client_cost,
-    find_query_rate,
-    merge_inserts,
-    merge_queries,
-    queryable,
-)
+from simulator.collector.merge import merge_group, queryable
+from simulator.collector.verdicts import measure_client
 from simulator.contract import (
-    InsertRun,
+    Client,
+    GroupResult,
     Load,
     Queryable,
-    QueryRun,
-    WorkerInsert,
+    Verification,
+    WorkerFigures,
     WorkerOffer,
-    WorkerQueries,
 )
 from simulator.histograms import merge_histograms
 
-from ..helpers import histogram_of, worker_insert
+from ..helpers import histogram_of, worker_figures
 
 
-def merged(*changes: dict[str, Any], **given: Any) -> InsertRun:
-    """A run of workers that differ from `worker_insert` by `changes`, 100 events each, all stored."""
-    measured = {number: worker_insert(**change) for number, change in enumerate(changes)}
+def merged(*changes: dict[str, Any], stored: int | None = None, **given: Any) -> GroupResult:
+    """Writers that differ from `worker_figures` by `changes`, 100 events each; `stored`: what was counted, if
+    it isn't all."""
+    measured = {number: worker_figures(**change) for number, change in enumerate(changes)}
+    expected = sum(part.count for part in measured.values())
+    stored = expected if stored is None else stored
     values: dict[str, Any] = {
-        "inserts": measured,
+        "figures": measured,
         "nodes": {number: f"node-{number}" for number in measured},
         "clock_offsets_s": {},
         "load": Load(workers=len(measured), events=100),
-        "fill_level": 0,
-        "stored": sum(part.events for part in measured.values()),
+        "verification": Verification(expected=expected, stored=stored, ok=stored == expected),
     }
-    return merge_inserts(**(values | given))
+    return merge_group(**(values | given))
+
+
+def cost_in_closed_loop(parts: list[WorkerFigures]) -> Client:
+    """Of writers in a closed loop."""
+    return measure_client(parts, Load())
 
 
 def test_throughput_is_events_by_the_common_window() -> None:
     run = merged({"start_s": 1.0, "end_s": 10.0}, {"start_s": 1.5, "end_s": 11.0})
     assert run.window_s == 10.0
-    assert run.inserts_per_s == 200 / 10
-    assert run.inserts_per_s_mean_duration == pytest.approx(200 / ((9.0 + 9.5) / 2))
+    assert run.rate_per_s == 200 / 10
+    assert run.rate_per_s_mean_duration == pytest.approx(200 / ((9.0 + 9.5) / 2))
     assert run.overlap == pytest.approx(8.5 / 10)
-    assert (run.events, run.valid, run.invalid_reasons) == (200, True, [])
+    assert (run.count, run.valid, run.invalid_reasons) == (200, True, [])
 
 
 def test_workers_that_took_turns_are_not_counted_as_if_together() -> None:
     """By the published formula alone this run would show twice of what was reached."""
     run = merged({"start_s": 0, "end_s": 5}, {"start_s": 5, "end_s": 10})
-    assert run.inserts_per_s == 20
-    assert run.inserts_per_s_mean_duration == 40
+    assert run.rate_per_s == 20
+    assert run.rate_per_s_mean_duration == 40
     assert run.overlap == 0
     assert not run.valid
     [reason] = run.invalid_reasons
@@ -75,7 +77,7 @@ def test_the_slowest_worker_keeps_its_timeline() -> None:
     """The one with the lowest rate over its own time, which need not be the last to end."""
     run = merged(
         {"start_s": 0.0, "end_s": 10.0, "timeline": [(0, 50), (9, 50)]},
-        {"start_s": 0.5, "end_s": 9.9, "events": 80, "timeline": [(0, 30), (9, 50)]},
+        {"start_s": 0.5, "end_s": 9.9, "count": 80, "timeline": [(0, 30), (9, 50)]},
     )
     assert run.slowest_worker is not None
     assert run.slowest_worker.worker == 1
@@ -104,14 +106,14 @@ def test_a_late_start_widens_the_window() -> None:
     span = {"start_s": 0.0, "end_s": 0.3}
     run = merged(span, span, clock_offsets_s={0: 0.0, 1: 0.24})
     assert run.window_s == pytest.approx(0.54)
-    assert run.inserts_per_s == pytest.approx(200 / 0.54)
+    assert run.rate_per_s == pytest.approx(200 / 0.54)
     assert run.overlap == pytest.approx(0.06 / 0.54)
     assert not run.valid
     assert [one.start_s for one in run.per_worker] == [0.0, 0.24]
 
 
 def test_lost_events_invalidate() -> None:
-    run = merged({}, {"events": 93})
+    run = merged({}, {"count": 93})
     assert not run.valid
     assert run.invalid_reasons == ["7 of 200 events were not acknowledged"]
     assert run.verification is not None
@@ -120,20 +122,14 @@ def test_lost_events_invalidate() -> None:
 
 @pytest.mark.parametrize("stored", [199, 201, 0])
 def test_a_count_that_does_not_match_invalidates(stored: int) -> None:
-    run = merged({}, {}, stored=stored, fill_level=0)
+    run = merged({}, {}, stored=stored)
     assert run.invalid_reasons == [f"the database holds {stored} events, 200 were expected"]
     assert run.verification is not None
     assert run.verification.model_dump() == {"expected": 200, "stored": stored, "ok": False}
 
 
-def test_events_stored_before_count() -> None:
-    run = merged({}, {}, fill_level=1000, stored=1200)
-    assert run.valid
-    assert run.fill_level == 1000
-
-
 def test_a_module_that_stores_nothing_needs_no_count() -> None:
-    run = merged({}, stored=None)
+    run = merged({}, verification=Verification(expected=100, stored=None, ok=True))
     assert run.valid
 
 
@@ -152,23 +148,23 @@ def test_a_worker_that_started_late_invalidates(window_s: float, offset: float, 
 
 def test_no_window_no_figure() -> None:
     run = merged({"end_s": 0.0})
-    assert run.inserts_per_s is None
-    assert run.inserts_per_s_mean_duration is None
+    assert run.rate_per_s is None
+    assert run.rate_per_s_mean_duration is None
     assert run.invalid_reasons == ["nothing was measured: no window"]
 
 
 def test_all_reasons_are_told() -> None:
-    run = merged({"end_s": 5}, {"events": 1}, stored=7, clock_offsets_s={0: 9.0})
+    run = merged({"end_s": 5}, {"count": 1}, stored=7, clock_offsets_s={0: 9.0})
     assert len(run.invalid_reasons) == 4
 
 
 def test_what_can_be_queried_later_has_a_rate_of_its_own() -> None:
-    run = merged({"start_s": 0, "end_s": 10}, {"start_s": 0, "end_s": 10}, stored=200, fill_level=0)
+    run = merged({"start_s": 0, "end_s": 10}, {"start_s": 0, "end_s": 10}, stored=200)
     assert queryable(run, 30.0) == Queryable(lag_s=30.0, events_per_s=5.0)
 
 
 def test_what_can_not_be_queried_has_no_rate() -> None:
-    assert queryable(merged({}, {}, stored=199, fill_level=0), 30.0) is None
+    assert queryable(merged({}, {}, stored=199), 30.0) is None
 
 
 def test_counts_histograms_and_timelines_add_up() -> None:
@@ -201,7 +197,7 @@ def test_each_worker_is_told_of() -> None:
     assert [span.model_dump() for span in run.per_worker] == [
         {
             "worker": number, "node": f"node-{number}", "start_s": start, "end_s": 10.0,
-            "events": 100, "measured": None, "cpu_s": cpu, "clock_offset_s": 0.0,
+            "count": 100, "measured": None, "cpu_s": cpu, "clock_offset_s": 0.0,
         }
         for number, start, cpu in ((0, 0.0, 1.0), (1, 0.2, 2.0))
     ]  # fmt: skip
@@ -235,20 +231,20 @@ def offering(workers: int, **changes: Any) -> Load:
 
 def test_only_what_the_window_saw_counts_for_the_rate() -> None:
     """All that was acknowledged is looked for, though."""
-    change = {"start_s": 2.0, "end_s": 10.0, "events": 130, "measured": 80}
+    change = {"start_s": 2.0, "end_s": 10.0, "count": 130, "measured": 80}
     load = Load(workers=2, duration_s=10.0, warm_up_s=2.0)
     run = merged(change, change, load=load)
     assert run.valid
-    assert (run.events, run.window_s, run.warm_up_s) == (260, 8.0, 2.0)
-    assert run.inserts_per_s == run.inserts_per_s_mean_duration == 20
+    assert (run.count, run.window_s, run.warm_up_s) == (260, 8.0, 2.0)
+    assert run.rate_per_s == run.rate_per_s_mean_duration == 20
     assert run.verification is not None
     assert run.verification.expected == 260
-    assert [(span.events, span.measured) for span in run.per_worker] == [(130, 80)] * 2
+    assert [(span.count, span.measured) for span in run.per_worker] == [(130, 80)] * 2
     assert queryable(run, 2.0) == Queryable(lag_s=2.0, events_per_s=16.0)
 
 
 def test_a_run_by_the_clock_plans_no_number_of_events() -> None:
-    assert merged({"events": 7, "measured": 7}, load=Load(duration_s=10.0)).valid
+    assert merged({"count": 7, "measured": 7}, load=Load(duration_s=10.0)).valid
 
 
 def test_workers_that_were_apart_need_longer() -> None:
@@ -283,7 +279,7 @@ def test_a_run_too_short_to_measure_says_how_to_mend_it(
     load: dict[str, Any], end_s: float, reason: str
 ) -> None:
     run = merged({"end_s": end_s, "measured": 0}, load=Load(**load))
-    assert (run.inserts_per_s, run.invalid_reasons) == (None, [reason])
+    assert (run.rate_per_s, run.invalid_reasons) == (None, [reason])
 
 
 def test_a_rate_below_one_request_in_the_window_says_so() -> None:
@@ -320,9 +316,9 @@ def test_a_closed_loop_has_neither_offer_nor_service_times() -> None:
 
 
 def test_saturation_is_a_true_result() -> None:
-    run = merged(open_loop() | {"measured": 60, "events": 60, "in_flight": 1}, load=offering(1))
+    run = merged(open_loop() | {"measured": 60, "count": 60, "in_flight": 1}, load=offering(1))
     assert run.valid
-    assert run.inserts_per_s == 6
+    assert run.rate_per_s == 6
     assert run.offered is not None
     assert run.offered.saturated
 
@@ -337,8 +333,8 @@ def test_a_client_that_was_late_binds_the_run() -> None:
 
 def cost_of(measured: int, **changes: Any) -> str | None:
     """What bound the client of an open loop with one request in flight."""
-    part = WorkerInsert.model_validate(worker_insert(**open_loop(), **changes).model_dump())
-    run = merged(part.model_dump() | {"measured": measured, "events": measured}, load=offering(1))
+    part = WorkerFigures.model_validate(worker_figures(**open_loop(), **changes).model_dump())
+    run = merged(part.model_dump() | {"measured": measured, "count": measured}, load=offering(1))
     assert run.client is not None
     return run.client.bound_reason
 
@@ -360,7 +356,7 @@ def test_what_an_open_loop_sends_is_given_however_fast_it_could_be() -> None:
 
 
 def test_client_cost_is_summed_and_shared() -> None:
-    cost = client_cost([worker_insert(cpu_s=1.0), worker_insert(cpu_s=3.0)])
+    cost = cost_in_closed_loop([worker_figures(cpu_s=1.0), worker_figures(cpu_s=3.0)])
     assert cost.cpu_s == 4.0
     assert cost.cpu_share == 0.3
     assert (cost.generate_s, cost.encode_s) == (0.2, 0.4)
@@ -383,8 +379,8 @@ def test_client_cost_is_summed_and_shared() -> None:
 )
 def test_one_worker_at_its_limit_binds_the_run(changes: dict[str, Any], reason: str) -> None:
     """An average over workers would hide it."""
-    idle = [worker_insert() for _ in range(9)]
-    cost = client_cost([*idle, worker_insert(in_flight=2, **changes)])
+    idle = [worker_figures() for _ in range(9)]
+    cost = cost_in_closed_loop([*idle, worker_figures(in_flight=2, **changes)])
     assert cost.bound
     assert cost.bound_reason == reason
 
@@ -393,7 +389,7 @@ def test_one_worker_at_its_limit_binds_the_run(changes: dict[str, Any], reason: 
     "changes", [{"cpu_s": 7.9}, {"throttled_share": 0.09}, {"ceiling_per_s": 20.5}]
 )
 def test_below_the_limits_the_figure_is_the_databases(changes: dict[str, Any]) -> None:
-    cost = client_cost([worker_insert(in_flight=2, **changes)])
+    cost = cost_in_closed_loop([worker_figures(in_flight=2, **changes)])
     assert not cost.bound
     assert cost.bound_reason is None
 
@@ -402,7 +398,7 @@ def test_below_the_limits_the_figure_is_the_databases(changes: dict[str, Any]) -
 def test_the_database_waits_for_a_client_with_one_request_in_flight(
     in_flight: int, bound: bool
 ) -> None:
-    cost = client_cost([worker_insert(cpu_s=5.0, in_flight=in_flight)])
+    cost = cost_in_closed_loop([worker_figures(cpu_s=5.0, in_flight=in_flight)])
     assert (cost.bound, cost.in_flight) == (bound, in_flight)
     assert not bound or cost.bound_reason == (
         "a worker's CPU was busy 50% of the time, while the database waited for its next request"
@@ -410,8 +406,8 @@ def test_the_database_waits_for_a_client_with_one_request_in_flight(
 
 
 def test_the_worst_throttling_is_shown() -> None:
-    parts = [worker_insert(throttled_share=share) for share in (0.001, None, 0.3)]
-    assert client_cost(parts).throttled_share == 0.3
+    parts = [worker_figures(throttled_share=share) for share in (0.001, None, 0.3)]
+    assert cost_in_closed_loop(parts).throttled_share == 0.3
 
 
 def test_a_client_bound_run_is_valid_all_the_same() -> None:
@@ -419,82 +415,3 @@ def test_a_client_bound_run_is_valid_all_the_same() -> None:
     assert run.valid
     assert run.client is not None
     assert run.client.bound
-
-
-# --- queries --------------------------------------------------------------------------------------
-
-
-def answered(
-    worker: int, *runs: tuple[str, int | None, str | None], end_s: float = 1.0
-) -> WorkerQueries:
-    """What a worker asked: (name, rows, error)."""
-    return WorkerQueries(
-        start_s=0.0,
-        end_s=end_s,
-        executions=[
-            QueryRun(
-                query=name, run=number, worker=worker, rows=rows, error=error,
-                duration_s=None if error else 0.1,
-            )
-            for number, (name, rows, error) in enumerate(runs, 1)
-        ],
-    )  # fmt: skip
-
-
-def test_all_executions_are_kept_in_order() -> None:
-    runs, reasons, _ = merge_queries(
-        {1: answered(1, ("a", 5, None)), 0: answered(0, ("a", 5, None), ("b", 1, None))}, {}
-    )
-    assert [(run.worker, run.query) for run in runs] == [(0, "a"), (0, "b"), (1, "a")]
-    assert reasons == []
-
-
-def test_a_query_that_failed_invalidates() -> None:
-    runs, reasons, _ = merge_queries(
-        {
-            0: answered(0, ("a", 5, None), ("b", None, "out of memory")),
-            1: answered(1, ("b", 3, None)),
-        },
-        {},
-    )
-    assert len(runs) == 3
-    assert reasons == ["query b failed: out of memory"]
-
-
-def test_answers_of_different_length_invalidate() -> None:
-    _, reasons, _ = merge_queries(
-        {0: answered(0, ("a", 5, None), ("b", 1, None), ("a", 7, None))}, {}
-    )
-    assert reasons == ["query a gave 5 to 7 rows: the data changed meanwhile"]
-
-
-def test_but_not_if_each_execution_asks_for_something_else() -> None:
-    asked = {0: answered(0, ("a", 5, None), ("b", 1, None), ("a", 7, None), ("b", 2, None))}
-    _, reasons, _ = merge_queries(asked, {}, ["a"])
-    assert reasons == ["query b gave 1 to 2 rows: the data changed meanwhile"]
-
-
-def test_how_long_readers_asked_at_the_same_time() -> None:
-    asked = {0: answered(0, ("a", 5, None)), 1: answered(1, ("a", 5, None), end_s=0.7)}
-    assert merge_queries(asked, {})[2] == pytest.approx(0.7)
-    assert merge_queries(asked, {0: 0.0, 1: 0.5})[2] == pytest.approx(0.5 / 1.2)
-    assert merge_queries({0: asked[0]}, {})[2] is None
-
-
-def test_queries_per_second_are_those_answered_from_the_first_start_to_the_last_end() -> None:
-    asked = {
-        0: answered(0, ("a", 5, None), ("b", None, "out of memory")),
-        1: answered(1, ("a", 5, None), end_s=0.7),
-    }
-    assert find_query_rate(asked, {}) == pytest.approx(2 / 1.0)
-    assert find_query_rate(asked, {1: 0.9}) == pytest.approx(2 / 1.6)
-    assert find_query_rate({0: answered(0, ("b", None, "x"))}, {}) is None
-    assert find_query_rate({}, {}) is None
-
-
-def test_of_a_moment_nobody_can_say_who_asked_together() -> None:
-    asked = {
-        0: answered(0, ("a", 5, None), end_s=0.01),
-        1: answered(1, ("a", 5, None), end_s=0.2),
-    }
-    assert merge_queries(asked, {0: 0.03})[2] is None

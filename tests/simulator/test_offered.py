@@ -9,11 +9,11 @@ from itertools import takewhile
 import numpy as np
 import pytest
 
-from simulator.collector.offered import extend_offers, find_own_delay, judge_offer
+from simulator.collector.verdicts import extend_offers, find_own_delay, judge_offer
 from simulator.contract import Arrivals, LatencyMs, Load, Offered, Role, WorkerOffer
 from simulator.worker.schedule import make_schedule
 
-from ..helpers import histogram_of, worker_insert
+from ..helpers import histogram_of, worker_figures
 
 
 def judged(
@@ -268,7 +268,7 @@ def given_up(load: Load, ended_s: float) -> list[WorkerOffer]:
         due=200, unsent=20, due_timeline=[(second, 50) for second in range(4)],
         own_delay=histogram_of(*[5] * 100),
     )  # fmt: skip
-    parts = {n: worker_insert(end_s=end_s, offer=offer) for n, end_s in ((0, ended_s), (1, 10.0))}
+    parts = {n: worker_figures(end_s=end_s, offer=offer) for n, end_s in ((0, ended_s), (1, 10.0))}
     offers = [part.offer for part in extend_offers(parts, load).values()]
     assert offers[1] == offer
     return [one for one in offers if one is not None]
@@ -287,5 +287,5 @@ def test_no_more_is_due_than_a_worker_was_to_insert() -> None:
 
 
 def test_a_closed_loop_offers_nothing_when_it_is_given_up() -> None:
-    parts = {0: worker_insert(), 1: worker_insert(end_s=20.0)}
+    parts = {0: worker_figures(), 1: worker_figures(end_s=20.0)}
     assert extend_offers(parts, Load(workers=2)) == parts

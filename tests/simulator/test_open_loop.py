@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simulator.contract import WorkerInsert, WorkerOffer
+from simulator.contract import WorkerFigures, WorkerOffer
 from simulator.errors import Retryable
 from simulator.histograms import merge_histograms
 from simulator.modules.sending import Outcome, Payload, Writer
@@ -55,7 +55,7 @@ class Offered:
 
     origin: float
     recorder: Recorder
-    measured: WorkerInsert
+    measured: WorkerFigures
 
     @property
     def offer(self) -> WorkerOffer:
@@ -88,7 +88,7 @@ def offer(writer: Writer, schedule: Schedule, max_retries: int = 8) -> Offered:
     recorder.begin(origin)
     insert_all(source, writer, recorder, max_retries, lambda: None, schedule)
     recorder.end()
-    return Offered(origin, recorder, recorder.result(0, 0, 0, writer.max_in_flight))
+    return Offered(origin, recorder, recorder.result(in_flight=writer.max_in_flight))
 
 
 class Notebook(FakeWriter):

@@ -10,7 +10,7 @@ from itertools import islice
 
 import pytest
 
-from simulator.contract import Arrivals, Load, Role
+from simulator.contract import Arrivals, Load, Role, WorkerResult
 from simulator.errors import Retryable, SimulatorError
 from simulator.histograms import latency_ms, merge_histograms
 from simulator.modules.base import Query
@@ -58,6 +58,34 @@ class Answers:
         return [(1,)] * len(self.asked)
 
 
+def test_each_query_is_asked_so_often_and_every_execution_is_kept() -> None:
+    """With those that failed, which are in the window, too."""
+    database = Answers(
+        0.01, SimulatorError("no such column"), 0.01, 0.01, SimulatorError("gone"), 0.3
+    )
+    schedule = make_schedule(Load(role=Role.READ, runs=3), 0, 0)
+    recorder = Recorder(schedule)
+    recorder.begin(time.perf_counter())
+    runner = QueryRunner(database, iter(["one", "two"] * 3), recorder, schedule, worker=7)
+    runner.run_queries()
+    recorder.end()
+    figures = recorder.result(queries=runner.results())
+    one, two = figures.queries
+    assert [(each.run, each.worker, each.rows, each.error) for each in (*one.each, *two.each)] == [
+        (1, 7, 1, None), (2, 7, 3, None), (3, 7, None, "gone"),
+        (1, 7, None, "no such column"), (2, 7, 4, None), (3, 7, 6, None),
+    ]  # fmt: skip
+    assert two.each[2].duration_s == pytest.approx(0.3, abs=0.1)
+    assert (figures.count, figures.measured, one.executions, two.error) == (
+        4,
+        4,
+        2,
+        "no such column",
+    )
+    assert figures.end_s - figures.start_s >= 0.33
+    assert WorkerResult(worker=7, node="n", elapsed_s=1.0, figures=figures).done == 6
+
+
 def ask(database: Answers, schedule: Schedule) -> tuple[QueryRunner, Recorder]:
     """Ask until the schedule is over."""
     recorder = Recorder(schedule)
@@ -71,7 +99,7 @@ def ask(database: Answers, schedule: Schedule) -> tuple[QueryRunner, Recorder]:
 def test_a_closed_loop_asks_one_after_the_other_until_the_time_is_over() -> None:
     database = Answers(0.01)
     asker, recorder = ask(database, make_schedule(Load(role=Role.READ, duration_s=0.6), 0, 0))
-    reads = recorder.reads([one.result(False) for one in asker.asked.values()])
+    reads = recorder.result(queries=asker.results())
     assert 4 <= len(database.asked) <= 60
     assert database.asked[:4] == ["one", "two", "one", "two"]
     assert database.executions[:4] == [("one", 0), ("two", 0), ("one", 1), ("two", 1)]
@@ -87,7 +115,7 @@ def test_a_closed_loop_asks_one_after_the_other_until_the_time_is_over() -> None
 
 def test_a_query_that_outlasts_the_run_counts_with_its_time_but_not_in_the_rate() -> None:
     asker, recorder = ask(Answers(0.3), OpenLoop(0.02, duration_s=0.09))
-    reads = recorder.reads([one.result(True) for one in asker.asked.values()])
+    reads = recorder.result(queries=asker.results())
     assert reads.measured == 0
     assert [one.executions for one in reads.queries] == [1, 0]
     found = latency_ms(merge_histograms([reads.histogram]))
@@ -103,7 +131,7 @@ def test_a_query_that_fails_keeps_no_other_from_being_asked() -> None:
     database = Answers(SimulatorError("no such column"), 0.001)
     asker, recorder = ask(database, OpenLoop(0.01, 0, Arrivals.EVEN, duration_s=0.099))
     one, two = asker.asked.values()
-    offer = recorder.reads([one.result(True), two.result(True)]).offer
+    offer = recorder.result().offer
     assert (one.errors, one.error) == (1, "no such column")
     assert (two.errors, two.error) == (0, None)
     # On a machine that is late the last ones may be left when the time is over.
@@ -118,7 +146,7 @@ def test_a_reader_that_lost_its_connection_connects_again(monkeypatch: pytest.Mo
     database = Answers(Retryable("connection_lost", "gone"), 0.001)
     asker, recorder = ask(database, OpenLoop(0.01, 0, Arrivals.EVEN, duration_s=0.099))
     one, two = asker.asked.values()
-    offer = recorder.reads([one.result(True), two.result(True)]).offer
+    offer = recorder.result().offer
     assert database.connected == 2
     assert one.errors + two.errors == 1
     # On a machine that is late the last ones may be left when the time is over.

@@ -1,24 +1,34 @@
-"""One run's figures from what its readers measured by the clock."""
+"""One run's figures from what its readers measured, by the clock and by number."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from simulator.collector.reads import merge_reads
-from simulator.contract import Load, ReadRun, Role, WorkerOffer, WorkerQuery, WorkerReads
+from simulator.collector.merge import merge_group
+from simulator.contract import (
+    Execution,
+    GroupResult,
+    Load,
+    Role,
+    WorkerFigures,
+    WorkerOffer,
+    WorkerQuery,
+)
 
 from ..helpers import histogram_of
 
 
-def asked(**changes: Any) -> WorkerReads:
+def asked(**changes: Any) -> WorkerFigures:
     """A reader that asked one query four times in a window of ten seconds."""
     values: dict[str, Any] = {
-        "start_s": 0.0, "end_s": 10.0, "measured": 4, "cpu_s": 0.1, "histogram": histogram_of(1, 2, 3, 4),
-        "queries": [query()], "timeline": [(0, 2), (9, 2)],
+        "start_s": 0.0, "end_s": 10.0, "count": 4, "measured": 4, "cpu_s": 0.1,
+        "histogram": histogram_of(1, 2, 3, 4), "queries": [query()], "timeline": [(0, 2), (9, 2)],
     }  # fmt: skip
-    return WorkerReads.model_validate(values | changes)
+    return WorkerFigures.model_validate(values | changes)
 
 
 def query(**changes: Any) -> WorkerQuery:
@@ -30,16 +40,22 @@ def query(**changes: Any) -> WorkerQuery:
     return WorkerQuery.model_validate(values | changes)
 
 
-def merged(*readers: WorkerReads, load: Load | None = None, grow: bool = False) -> ReadRun:
-    """The run of these readers."""
+def merged(
+    *readers: WorkerFigures,
+    load: Load | None = None,
+    varying: Collection[str] | None = (),
+    late_s: Mapping[int, float] = MappingProxyType({}),
+) -> GroupResult:
+    """The result of these readers, whose run is ended by the clock."""
     load = load or Load(role=Role.READ, workers=len(readers), duration_s=10)
-    return merge_reads(dict(enumerate(readers)), {}, load, 7, grow)
+    nodes = dict.fromkeys(range(len(readers)), "n")
+    return merge_group(load, dict(enumerate(readers)), nodes, late_s, varying=varying)
 
 
 def test_the_rate_is_what_was_answered_within_the_window() -> None:
     run = merged(asked(), asked(measured=2))
-    assert run.queries_per_s == pytest.approx(0.6)
-    assert (run.valid, run.window_s, run.overlap, run.fill_level) == (True, 10.0, 1.0, 7)
+    assert run.rate_per_s == pytest.approx(0.6)
+    assert (run.valid, run.window_s, run.overlap, run.count) == (True, 10.0, 1.0, 8)
     [figures] = run.queries
     assert (figures.executions, figures.cold_s) == (8, 0.4)
     assert figures.warm_s == pytest.approx([0.2, 0.2])
@@ -68,21 +84,20 @@ def test_what_failed_for_the_same_reason_is_told_once() -> None:
 
 @pytest.mark.parametrize("grow", [True, False])
 def test_answers_may_grow_only_while_data_are_written(grow: bool) -> None:
-    run = merged(asked(queries=[query(rows_max=5)]), grow=grow)
+    run = merged(asked(queries=[query(rows_max=5)]), varying=None if grow else ())
     assert run.valid is grow
     assert (run.queries[0].rows_min, run.queries[0].rows_max) == (1, 5)
 
 
 def test_answers_to_drawn_queries_may_differ_in_length() -> None:
     reads = asked(queries=[query(rows_max=5), query(query="drawn", rows_max=5)])
-    load = Load(role=Role.READ, duration_s=10)
-    run = merge_reads({0: reads}, {}, load, 7, False, ["drawn"])
+    run = merged(reads, varying=["drawn"])
     assert run.invalid_reasons == ["query count gave 1 to 5 rows: the data changed meanwhile"]
 
 
 def test_nothing_answered_is_no_rate() -> None:
     run = merged(asked(measured=0, timeline=[(12, 1)]))
-    assert run.queries_per_s is None
+    assert run.rate_per_s is None
     [reason] = run.invalid_reasons
     assert reason.startswith("nothing was measured: no answer came within the window of 10 s")
 
@@ -106,3 +121,96 @@ def test_a_reader_without_cpu_to_spare_is_the_bottleneck() -> None:
     assert run.client is not None
     assert run.client.bound
     assert run.client.bound_reason == "a reader's CPU was busy 90% of the time"
+
+
+# --- each query so often --------------------------------------------------------------------------
+
+BY_NUMBER = Load(role=Role.READ, runs=2)
+
+
+def answered(
+    worker: int, *runs: tuple[str, int | None, str | None], end_s: float = 1.0
+) -> WorkerFigures:
+    """What a worker asked: (name, rows, error)."""
+    each: dict[str, list[Execution]] = {}
+    for name, rows, error in runs:
+        own = each.setdefault(name, [])
+        duration_s = None if error else 0.1
+        own.append(
+            Execution(
+                run=len(own) + 1, worker=worker, rows=rows, error=error, duration_s=duration_s
+            )
+        )
+    queries = []
+    for name, own in each.items():
+        lengths = [one.rows for one in own if one.rows is not None]
+        errors = [one.error for one in own if one.error]
+        queries.append(
+            query(
+                query=name, executions=len(lengths), errors=len(errors), error=next(iter(errors), None),
+                rows_min=min(lengths, default=None), rows_max=max(lengths, default=None), each=own,
+            )
+        )  # fmt: skip
+    count = sum(one.executions for one in queries)
+    return asked(end_s=end_s, count=count, measured=count, cpu_s=end_s, queries=queries)
+
+
+def test_all_executions_are_kept_in_order() -> None:
+    run = merged(
+        answered(0, ("a", 5, None), ("b", 1, None), ("a", 5, None)),
+        answered(1, ("a", 5, None)),
+        load=BY_NUMBER,
+    )
+    a, b = run.queries
+    assert [(one.worker, one.run) for one in a.each] == [(0, 1), (0, 2), (1, 1)]
+    assert [(one.worker, one.run) for one in b.each] == [(0, 1)]
+    # Neither what asking cost nor who was late counts.
+    assert (run.valid, run.client, run.count) == (True, None, 4)
+
+
+def test_a_query_that_failed_invalidates() -> None:
+    run = merged(
+        answered(0, ("a", 5, None), ("b", None, "out of memory")),
+        answered(1, ("b", 3, None)),
+        load=BY_NUMBER,
+    )
+    assert [len(one.each) for one in run.queries] == [1, 2]
+    assert run.invalid_reasons == ["query b failed: out of memory"]
+
+
+def test_answers_of_different_length_invalidate() -> None:
+    run = merged(answered(0, ("a", 5, None), ("b", 1, None), ("a", 7, None)), load=BY_NUMBER)
+    assert run.invalid_reasons == ["query a gave 5 to 7 rows: the data changed meanwhile"]
+
+
+def test_but_not_if_each_execution_asks_for_something_else() -> None:
+    reads = answered(0, ("a", 5, None), ("b", 1, None), ("a", 7, None), ("b", 2, None))
+    run = merged(reads, load=BY_NUMBER, varying=["a"])
+    assert run.invalid_reasons == ["query b gave 1 to 2 rows: the data changed meanwhile"]
+
+
+def test_how_long_readers_asked_at_the_same_time() -> None:
+    reads = answered(0, ("a", 5, None)), answered(1, ("a", 5, None), end_s=0.7)
+    assert merged(*reads, load=BY_NUMBER).overlap == pytest.approx(0.7)
+    late = merged(*reads, load=BY_NUMBER, late_s={1: 0.5})
+    assert late.overlap == pytest.approx(0.5 / 1.2)
+    assert late.valid
+    assert merged(reads[0], load=BY_NUMBER).overlap is None
+
+
+def test_queries_per_second_are_those_answered_from_the_first_start_to_the_last_end() -> None:
+    reads = (
+        answered(0, ("a", 5, None), ("b", None, "out of memory")),
+        answered(1, ("a", 5, None), end_s=0.7),
+    )
+    assert merged(*reads, load=BY_NUMBER).rate_per_s == pytest.approx(2 / 1.0)
+    assert merged(*reads, load=BY_NUMBER, late_s={1: 0.9}).rate_per_s == pytest.approx(2 / 1.6)
+    assert merged(answered(0, ("b", None, "x")), load=BY_NUMBER).rate_per_s is None
+
+
+def test_of_a_moment_nobody_can_say_who_asked_together() -> None:
+    reads = (
+        answered(0, ("a", 5, None), end_s=0.01),
+        answered(1, ("a", 5, None), end_s=0.2),
+    )
+    assert merged(*reads, load=BY_NUMBER, late_s={0: 0.03}).overlap is None

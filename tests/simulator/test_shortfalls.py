@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.collector.offered import find_lateness, find_long_windows
+from simulator.collector.report import find_lateness, find_long_windows
 from simulator.contract import LongWindows
 from simulator.oracle.stored import Stored, StoredPart
 from simulator.testing.events import Sundry

@@ -197,7 +197,7 @@ class _Releases(Series):
         report = self._release.run(settings, timeout_s, watch)
         self._executor.warn_of_ignored(report)
         self._by_log = self._release.by_log
-        report.phases_s[Phase.START] = report.phases_s.get(Phase.START, 0.0) + self._start_s
+        report.run.phases_s[Phase.START] = report.run.phases_s.get(Phase.START, 0.0) + self._start_s
         self._start_s = 0.0
         self._last = report
         return report
@@ -217,5 +217,5 @@ class _Releases(Series):
             self._installed.__exit__(*error)
         finally:
             if self._last is not None:
-                self._last.phases_s[Phase.CLEAN_UP] += time.monotonic() - began
+                self._last.run.phases_s[Phase.CLEAN_UP] += time.monotonic() - began
                 self._last = None

@@ -185,7 +185,7 @@ class Release(RunUnderWay, Series):
         database.complete(report)
         if arrival.heard_at is not None:
             before = max(0.0, arrival.heard_at - began - arrival.age_s)
-            report.phases_s[Phase.START] = report.phases_s.get(Phase.START, 0.0) + before
+            report.run.phases_s[Phase.START] = report.run.phases_s.get(Phase.START, 0.0) + before
         kept = len(self._settings) > 1
         report.environment["kubernetes"] = {
             "helm": self._helm.find_version(),
@@ -196,7 +196,7 @@ class Release(RunUnderWay, Series):
             **describe_environment(self._client, self._watch.pods),
         }
         self._collector.acknowledge_report()
-        report.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
+        report.run.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
         return report
 
     def notice(self, news: Change | str) -> None:

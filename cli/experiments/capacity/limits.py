@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
-from simulator.contract import InsertRun, LatencyMs, Load, Offered, QueryFigures, ReadRun
+from simulator.contract import GroupResult, LatencyMs, Load, Offered, QueryResult, RunResult
 from simulator.errors import OptionError, did_you_mean
 from simulator.histograms import LEAST_REQUESTS
 from simulator.units import parse_duration_ms, parse_share
@@ -118,36 +118,36 @@ def _count_for(measure: Measure) -> int:
 _PERCENTS = {Measure.P99: 99.0, Measure.SERVICE_P99: 99.0, Measure.P99_9: 99.9}
 
 
-def judge_run(
-    run: InsertRun, read: ReadRun | None, limits: Sequence[CapacityLimit], per_request: int
-) -> Verdict:
-    """A rate holds if its run, and that of the readers beside it, is valid, not saturated and within all
-    limits. `per_request`: events in each request."""
-    groups: list[tuple[str, InsertRun | ReadRun]] = [("", run)]
-    if read is not None:
-        groups.append(("readers ", read))
-    bound = any(one.client is not None and one.client.bound for _, one in groups)
+def judge_run(run: RunResult, limits: Sequence[CapacityLimit], per_request: int) -> Verdict:
+    """A rate holds if its run is valid, and all groups are not saturated and within all limits.
+    `per_request`: events in each request."""
+    writers, readers = run.writers, run.readers
+    assert writers is not None
+    groups = [(writers, "")] + ([] if readers is None else [(readers, "readers ")])
+    bound = any(group.client is not None and group.client.bound for group, _ in groups)
     invalid = [
-        f"{who}invalid: {'; '.join(one.invalid_reasons)}" for who, one in groups if not one.valid
+        f"{who}invalid: {'; '.join(group.invalid_reasons)}"
+        for group, who in groups
+        if not group.valid
     ]
     reasons = [
-        f"{who}saturated: {_describe_offer(one.offered)}"
-        for who, one in groups
-        if one.valid and one.offered is not None and one.offered.saturated
+        f"{who}saturated: {_describe_offer(group.offered)}"
+        for group, who in groups
+        if group.valid and group.offered is not None and group.offered.saturated
     ]
     figures: dict[str, float] = {}
     unknown: list[str] = []
     for limit in limits:
-        found = measure(limit, run, read, per_request)
+        found = measure(limit, writers, readers, per_request)
         if found is not None:
             figures[limit.name] = found
             if found > limit.at_most:
                 reasons.append(f"{limit.name} {limit.show(found)}")
-        elif run.valid:
+        elif writers.valid:
             # Of a run that gave no figures at all this has been said.
-            broken, why = _judge_unknown(limit, run, read)
+            broken, why = _judge_unknown(limit, writers, readers)
             (reasons if broken else unknown).append(why)
-    requests = run.offered.due / per_request if run.offered and run.valid else inf
+    requests = writers.offered.due / per_request if writers.offered and writers.valid else inf
     if not invalid and requests < count_needed(limits):
         few = f"too few requests: {requests:,.0f}, and {count_needed(limits):,} are needed"
         return Verdict(None, [few], figures, bound)
@@ -156,12 +156,14 @@ def judge_run(
     return Verdict(None if unknown else True, unknown, figures, bound)
 
 
-def _judge_unknown(limit: CapacityLimit, run: InsertRun, read: ReadRun | None) -> tuple[bool, str]:
+def _judge_unknown(
+    limit: CapacityLimit, writers: GroupResult, readers: GroupResult | None
+) -> tuple[bool, str]:
     """Of a limit on a figure that isn't known: whether it is broken all the same, and what is to be said. A
     lower percentile above the limit breaks it, too."""
-    latency, who = run.latency_ms, ""
+    latency, who = writers.latency_ms, ""
     if limit.query is not None:
-        asked = _find_query(limit.query, read)
+        asked = _find_query(limit.query, readers)
         latency, who = (asked.latency_ms if asked else None), f"query:{limit.query}:"
     if latency is None or not limit.measure.is_time:
         return True, f"{limit.name} is not known"
@@ -179,14 +181,14 @@ def _describe_offer(offered: Offered) -> str:
 
 
 def measure(
-    limit: CapacityLimit, run: InsertRun, read: ReadRun | None, per_request: int
+    limit: CapacityLimit, writers: GroupResult, readers: GroupResult | None, per_request: int
 ) -> float | None:
     """What a limit is about, of one run, in milliseconds or as a share; None if it isn't known."""
     if limit.query is None:
         if limit.measure is Measure.ERROR_SHARE:
-            return _find_error_share(run, per_request)
-        return _find_percentile(limit.measure, run.latency_ms, run.service_ms)
-    asked = _find_query(limit.query, read)
+            return _find_error_share(writers, per_request)
+        return _find_percentile(limit.measure, writers.latency_ms, writers.service_ms)
+    asked = _find_query(limit.query, readers)
     if asked is None:
         return None
     if limit.measure is Measure.ERROR_SHARE:
@@ -196,8 +198,8 @@ def measure(
     return _find_percentile(limit.measure, asked.latency_ms, asked.service_ms or asked.latency_ms)
 
 
-def _find_query(name: str, read: ReadRun | None) -> QueryFigures | None:
-    return next((one for one in read.queries if one.query == name), None) if read else None
+def _find_query(name: str, readers: GroupResult | None) -> QueryResult | None:
+    return next((one for one in readers.queries if one.query == name), None) if readers else None
 
 
 def _find_percentile(
@@ -209,10 +211,10 @@ def _find_percentile(
     return found
 
 
-def _find_error_share(run: InsertRun, per_request: int) -> float | None:
+def _find_error_share(writers: GroupResult, per_request: int) -> float | None:
     """Errors ÷ attempts, of the whole run; None of a run that stored nothing."""
-    if run.events is None:
+    if writers.count is None:
         return None
-    errors = sum(run.errors.values())
-    attempts = ceil(run.events / per_request) + errors
+    errors = sum(writers.errors.values())
+    attempts = ceil(writers.count / per_request) + errors
     return errors / attempts if attempts else None

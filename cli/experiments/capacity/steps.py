@@ -1,48 +1,241 @@
-"""The runs of a search: made one after the other, as the search asks for them."""
+"""A search for the capacity: the steps that it asks for, what they gave, and what they come to."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import ceil
+from statistics import fmean
+from typing import Any
 
-from simulator.contract import InsertRun, Load, ReadRun, Report, Role
+from simulator.contract import DataSet, Load, RunResult
+from simulator.workloads import load_workload
 
 from ...errors import RunFailed
-from ...plan import share_devices
-from ...render.progress import Display
-from ...results.capacity import Capacity, CapacityStep
+from ...plan import PlannedRun, PlannedSeries, Request, share_devices
+from ...results.bottleneck import Limit, find_bottleneck
+from ...results.capacity import Capacity, CapacityBottleneck, CapacityLimit, CapacityStep
+from ...results.growth import find_bytes_per_day
 from ...results.rules import DURATION_OPTIONS
-from ..context import RunContext
-from ..insert import join_environments
-from .answer import find_answer
+from ...results.statistics import count_events_per_cost
+from ..experiment import Plan
 from .limits import count_needed, judge_run
-from .search import FIRST_SHARE, choose_next
-from .state import SearchState
+from .search import (
+    FIRST_SHARE,
+    LOWEST_SHARE,
+    Goal,
+    Interval,
+    RateTrial,
+    choose_next,
+    find_contradicting,
+    find_interval,
+    find_lowest,
+)
 
+CLOSED_LOOP_SHARE = 3
+"""The closed loop at the beginning takes a third of a step: it only says where to look."""
 MOST_FAILURES = 2
 """A rate may be too much for a database; if so many runs in a row give no figures, it is something else."""
 
 
-def find_capacity(
-    state: SearchState,
-    context: RunContext,
-    display: Display,
-    name: str = "",
-    after: Sequence[Load] = (),
-) -> Capacity:
-    """Search until the capacity is sure, or all steps are made; RunFailed if it can't be found out.
+@dataclass(frozen=True, kw_only=True)
+class CapacityRequest(Request):
+    """What capacity is searched for. The writers' load is that of each step but for its rate: with a
+    duration; readers beside them ask in each step."""
 
-    The settings are those of `context.values` (the module's options: `dataclasses.replace(running,
-    values=…)` for others) and of the quest. `name` tells labels and logs of several searches apart;
-    `after`: what the command does behind this one, for the time that is left.
-    """
-    searching = _Searching(state, context, display, name, after)
-    searching.measure_closed_loop()
-    while (rate := searching.choose()) is not None:
-        searching.measure(rate)
-    return find_answer(state, context.target.cost_per_hour)
+    limits: Sequence[CapacityLimit] = ()
+    precision: float = 0.05
+    max_steps: int = 24
+
+    def list_options(self) -> dict[str, Any]:
+        options = super().list_options()
+        # Each step has a rate of its own, but all have their arrivals alike.
+        for name in ("runs", "rate_per_s"):
+            options.pop(name, None)
+        return options | {
+            "arrivals": str(self.load.arrivals),
+            "limits": [str(limit) for limit in self.limits],
+            "precision": self.precision,
+            "max_steps": self.max_steps,
+        }
+
+    @property
+    def window_s(self) -> float:
+        """How long a step measures."""
+        assert self.load.duration_s is not None
+        return self.load.duration_s - self.load.warm_up_s
+
+    @property
+    def loads(self) -> list[Load]:
+        """Of all runs that may be needed, the load that says how long they go on."""
+        return [self.closed_loop] + [self.load] * self.max_steps
+
+    @property
+    def closed_loop(self) -> Load:
+        """The writers' load of the first run."""
+        assert self.load.duration_s is not None
+        return self.load.model_copy(
+            update={
+                "rate_per_s": None,
+                "duration_s": round(self.load.duration_s / CLOSED_LOOP_SHARE, 2),
+                "warm_up_s": round(self.load.warm_up_s / CLOSED_LOOP_SHARE, 2),
+            }
+        )
+
+
+@dataclass
+class CapacitySearch:
+    """A search, and what it has measured so far. Whoever holds it has that even if it is interrupted."""
+
+    request: CapacityRequest
+    runs: list[RunResult] = field(default_factory=list)
+    """The closed loop, then one for each step."""
+    steps: list[CapacityStep] = field(default_factory=list)
+    command: str = "capacity"
+    of: Sequence[object] = ()
+    """What tells searches apart, besides the name: target and label."""
+    name: str = ""
+    """Tells labels and logs of several searches of one command apart."""
+    options: Mapping[str, Any] | None = None
+    """The module's, if they aren't the target's."""
+    runs_before: int = 0
+    """Of the command; so its own are numbered on."""
+    failures: int = 0
+    """How many of the last runs in a row gave no figures, or no verdict."""
+
+    @property
+    def tried(self) -> list[RateTrial]:
+        """The verdicts so far."""
+        return [
+            RateTrial(step.rate_per_s, step.holds)
+            for step in self.steps
+            if step.rate_per_s is not None and step.holds is not None
+        ]
+
+    @property
+    def offered(self) -> list[CapacityStep]:
+        """The steps at a rate, with a verdict or without."""
+        return [step for step in self.steps if step.rate_per_s is not None]
+
+    @property
+    def goal(self) -> Goal | None:
+        """What is searched for; None before the closed loop has shown where."""
+        first = self.runs[0].writers if self.runs else None
+        if first is None or not first.rate_per_s:
+            return None
+        wanted, load = self.request, self.request.load
+        lowest = find_lowest(
+            first.rate_per_s, load.events_per_request, wanted.window_s, count_needed(wanted.limits)
+        )
+        return Goal(first.rate_per_s, lowest, wanted.precision, wanted.max_steps)
+
+    def plan(self) -> Plan:
+        """The runs, until the capacity is sure or all steps are made; see `Experiment.plan`. RunFailed if it
+        can't be found out."""
+        yield self._plan_run(self.request.closed_loop, "closed loop")
+        goal, first = self.goal, self.runs[0]
+        if goal is None:
+            reasons = "; ".join(first.invalid_reasons) or "nothing was acknowledged"
+            raise RunFailed(f"the closed loop at the beginning gave no rate to go by: {reasons}")
+        self._require_requests(goal)
+        # Steps without a verdict count, too.
+        while len(self.offered) < goal.max_steps and (rate := choose_next(goal, self.tried)):
+            number = len(self.offered) + 1
+            label = f"step {number} of at most {goal.max_steps}, {rate:,.10g} events/s"
+            load = self.request.load.model_copy(update={"rate_per_s": rate})
+            try:
+                yield self._plan_run(load, label)
+            except RunFailed:
+                if self.failures >= MOST_FAILURES:
+                    raise
+            if self.failures >= MOST_FAILURES:
+                reasons = "; ".join(self.steps[-1].reasons)
+                readers = self.request.readers
+                more = "or a higher --query-rate" if readers else "or a smaller --batch"
+                raise RunFailed(f"{reasons}\nGive a longer {self._duration_option}, {more}.")
+
+    def _plan_run(self, load: Load, label: str) -> PlannedSeries:
+        """A run of its own with this load of the writers."""
+        wanted, number = self.request, len(self.runs) + 1
+        loads = [load]
+        if wanted.readers is not None:
+            length = {"duration_s": load.duration_s, "warm_up_s": load.warm_up_s}
+            loads.append(wanted.readers.model_copy(update=length))
+        data = share_devices(wanted.data, wanted.load.workers)
+        planned = PlannedRun(
+            f"{self.name}, {label}" if self.name else label,
+            self.runs_before + number,
+            data.model_copy(update={"seed": self._find_seed(number)}),
+            tuple(loads),
+            self.options,
+            loads_by_prefill=True,
+        )
+        prefix = f"{self.name.replace(' ', '-')}-" if self.name else ""
+        coming = wanted.max_steps - len(self.offered) - (load.rate_per_s is not None)
+        left = [load] + [wanted.load] * coming
+        return PlannedSeries(f"{prefix}step-{number:02d}", [planned], left)
+
+    def _find_seed(self, number: int) -> int:
+        """That of a run: searches of other targets, labels or combinations of settings have others."""
+        return derive_seed(self.request.data.seed, *self.of, self.name, number)
+
+    @property
+    def _duration_option(self) -> str:
+        return DURATION_OPTIONS.get(self.command, "--duration")
+
+    def _require_requests(self, goal: Goal) -> None:
+        """RunFailed if steps at the first rate to try have too few requests for a verdict."""
+        first = FIRST_SHARE * goal.closed_loop_per_s
+        if goal.lowest_per_s <= first:
+            return
+        wanted, load = self.request, self.request.load
+        window_s, batch = wanted.window_s, load.events_per_request
+        # Twice that of the first rate, so that there are lower ones to try.
+        enough_s = ceil(2 * (load.duration_s or 0.0) * goal.lowest_per_s / first)
+        raise RunFailed(
+            f"at {first:,.0f} events/s, the first rate to try, a step measures"
+            f" {first * window_s / batch:,.0f} requests in {window_s:g} s: too few for a verdict, which needs"
+            f" {count_needed(wanted.limits):,} and some for chance\n"
+            f"Give {self._duration_option} {enough_s}s or longer, a smaller --batch (now {batch:,}), or more"
+            " --workers."
+        )
+
+    def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
+        """Take in a run; see `Experiment.absorb`."""
+        self.runs.append(run)
+        rate = planned.load.rate_per_s
+        if rate is None:
+            if failure:
+                return "failed"
+            if self.goal is None:
+                return "no figure"
+            self.steps.append(CapacityStep(run=run.run))
+            return f"{self.goal.closed_loop_per_s:,.0f} inserts/s"
+        if failure:
+            self.failures += 1
+            self.steps.append(
+                CapacityStep(run=run.run, rate_per_s=rate, holds=False, reasons=[failure.message])
+            )
+            return f"failed: {failure.message}"
+        verdict = judge_run(run, self.request.limits, planned.load.events_per_request)
+        self.steps.append(
+            CapacityStep(
+                run=run.run,
+                rate_per_s=rate,
+                seed=planned.data.seed,
+                holds=verdict.holds,
+                reasons=list(verdict.reasons),
+                figures=dict(verdict.figures),
+                client_bound=verdict.client_bound,
+            )
+        )
+        reasons = "; ".join(verdict.reasons)
+        self.failures = self.failures + 1 if verdict.holds is None else 0
+        if verdict.holds is None:
+            return f"no verdict: {reasons}"
+        return "holds" if verdict.holds else f"doesn't hold: {reasons}"
 
 
 def derive_seed(*names: object) -> int:
@@ -52,158 +245,94 @@ def derive_seed(*names: object) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=6).digest())
 
 
-class _Searching:
-    """One search."""
+# --- the answer -----------------------------------------------------------------------------------
 
-    def __init__(
-        self,
-        state: SearchState,
-        context: RunContext,
-        display: Display,
-        name: str,
-        after: Sequence[Load],
-    ) -> None:
-        self._state = state
-        self._context = context
-        self._display = display
-        self._name = name
-        self._after = after
-        self._failures = 0
 
-    def choose(self) -> float | None:
-        """The rate of the next step; None: there is none."""
-        goal, state = self._state.goal, self._state
-        assert goal is not None
-        if len(state.offered) >= goal.max_steps:  # some may have no verdict
-            return None
-        return choose_next(goal, state.tried)
+def find_answer(search: CapacitySearch, cost_per_hour: float | None = None) -> Capacity:
+    """What the steps so far say, if there are any."""
+    wanted, goal = search.request, search.goal
+    found = Interval(None, None, sure=False, because="no rate was tried")
+    if goal is not None:
+        found = find_interval(goal, search.tried)
+        found = _bound_below(found, goal)
+    judged = [step for step in search.offered if step.holds is not None]
+    contradicting = find_contradicting(search.tried, found)
+    answer = Capacity(
+        limits=list(wanted.limits),
+        precision=wanted.precision,
+        events_per_s=found.low,
+        above_per_s=found.high,
+        sure=found.sure,
+        unsure_because=found.because,
+        client_bound=_is_client_bound(search.steps, found),
+        contradicting=[judged[place].run for place in contradicting],
+        bottleneck=_find_bottleneck(search, found),
+        steps=search.steps,
+    )
+    return answer if found.low is None else _add_figures(answer, search, found.low, cost_per_hour)
 
-    def measure_closed_loop(self) -> None:
-        """Find out what the workers reach without a rate. RunFailed if that gives no figure."""
-        report = self._run(self._state.wanted.closed_loop, "closed loop")
-        run = report.insert
-        assert run is not None
-        if not run.inserts_per_s:
-            reasons = "; ".join(run.invalid_reasons) or "nothing was acknowledged"
-            self._display.end("no figure")
-            raise RunFailed(f"the closed loop at the beginning gave no rate to go by: {reasons}")
-        self._state.steps.append(CapacityStep(run=run.run))
-        self._display.end(f"{run.inserts_per_s:,.0f} inserts/s")
-        self._require_requests()
 
-    def _require_requests(self) -> None:
-        """RunFailed if steps at the first rate to try have too few requests for a verdict."""
-        goal, wanted = self._state.goal, self._state.wanted
-        assert goal is not None
-        first = FIRST_SHARE * goal.closed_loop_per_s
-        if goal.lowest_per_s <= first:
-            return
-        load = wanted.writers
-        assert load.duration_s is not None
-        window_s, batch = load.duration_s - load.warm_up_s, load.events_per_request
-        option = DURATION_OPTIONS.get(self._context.command, "--duration")
-        # Twice that of the first rate, so that there are lower ones to try.
-        enough_s = ceil(2 * load.duration_s * goal.lowest_per_s / first)
-        raise RunFailed(
-            f"at {first:,.0f} events/s, the first rate to try, a step measures"
-            f" {first * window_s / batch:,.0f} requests in {window_s:g} s: too few for a verdict, which needs"
-            f" {count_needed(wanted.limits):,} and some for chance\n"
-            f"Give {option} {enough_s}s or longer, a smaller --batch (now {batch:,}), or more --workers."
-        )
+def _bound_below(found: Interval, goal: Goal) -> Interval:
+    """An interval without a rate that holds, of a search that couldn't try lower ones."""
+    if not found.sure or found.low or goal.lowest_per_s <= goal.closed_loop_per_s * LOWEST_SHARE:
+        return found
+    because = (
+        "lower rates have too few requests in a step for a verdict: longer steps, or a smaller batch, let"
+        " them be tried"
+    )
+    return replace(found, sure=False, because=because)
 
-    def measure(self, rate: float) -> None:
-        """Find out whether a rate holds."""
-        wanted = self._state.wanted
-        load = wanted.writers.model_copy(update={"rate_per_s": rate})
-        number = len(self._state.offered) + 1
-        label = f"step {number} of at most {wanted.max_steps}, {rate:,.10g} events/s"
-        try:
-            report = self._run(load, label, rate)
-        except RunFailed as error:
-            self._failures += 1
-            if self._failures >= MOST_FAILURES:
-                raise
-            self._display.end(f"failed: {error.message}")
-            return
-        assert report.insert is not None
-        verdict = judge_run(report.insert, report.read, wanted.limits, load.events_per_request)
-        self._state.steps.append(
-            CapacityStep(
-                run=report.insert.run,
-                rate_per_s=rate,
-                seed=self._find_seed(report.insert.run),
-                holds=verdict.holds,
-                reasons=list(verdict.reasons),
-                figures=dict(verdict.figures),
-                client_bound=verdict.client_bound,
+
+def _add_figures(
+    answer: Capacity, search: CapacitySearch, rate: float, cost_per_hour: float | None
+) -> Capacity:
+    """The answer with what the rate comes to in devices, on disk, per CPU and per money."""
+    numbers = {step.run for step in answer.steps_at_answer}
+    runs = [run for run in search.runs if run.run in numbers]
+    cpus = [cpus for run in runs if run.resources and (cpus := run.resources.cpus)]
+    interval_s = find_device_interval(search.request.data)
+    per_cost = count_events_per_cost(rate, cost_per_hour) if cost_per_hour else None
+    return answer.model_copy(
+        update={
+            "devices": rate * interval_s,
+            "device_interval_s": interval_s,
+            "bytes_per_day": find_bytes_per_day(search.runs, numbers, rate),
+            "database_cpus": fmean(cpus) if cpus else None,
+            "events_per_s_per_cpu": rate / fmean(cpus) if cpus else None,
+            "events_per_cost": per_cost,
+        }
+    )
+
+
+def find_device_interval(data: DataSet) -> float:
+    """Mean time in seconds from one event of a device to the next, in the time of the events."""
+    kind = load_workload(data.workload, data.definition)
+    return kind(data.seed, **data.workload_options).device_interval_ms / 1000
+
+
+def _is_client_bound(steps: Sequence[CapacityStep], found: Interval) -> bool:
+    """Whether most of the runs that missed at the interval's upper end show the client's speed."""
+    missed = [
+        step.client_bound for step in steps if step.rate_per_s == found.high and step.holds is False
+    ]
+    return 2 * sum(missed) > len(missed)
+
+
+def _find_bottleneck(search: CapacitySearch, found: Interval) -> CapacityBottleneck | None:
+    """What held back the nearest run above the capacity that was at its limit. A run can miss a limit on
+    response times though nobody is busy; the closed loop is at its limit by nature."""
+    rates = {step.run: step.rate_per_s for step in search.steps}
+    above = [
+        (rate, run)
+        for run in search.runs
+        if (rate := rates.get(run.run)) is not None and (found.low is None or rate > found.low)
+    ]
+    nearest: list[tuple[float | None, RunResult]] = [*sorted(above, key=lambda one: one[0])]
+    nearest += [(None, run) for run in search.runs[:1]]
+    for rate, run in nearest:
+        bottleneck = find_bottleneck(run)
+        if bottleneck is not None and bottleneck.limit is not Limit.NOTHING:
+            return CapacityBottleneck(
+                limit=bottleneck.limit, evidence=bottleneck.evidence, rate_per_s=rate
             )
-        )
-        reasons = "; ".join(verdict.reasons)
-        self._failures = self._failures + 1 if verdict.holds is None else 0
-        if verdict.holds is None:
-            self._display.end(f"no verdict: {reasons}")
-        else:
-            self._display.end("holds" if verdict.holds else f"doesn't hold: {reasons}")
-        if self._failures >= MOST_FAILURES:
-            option = DURATION_OPTIONS.get(self._context.command, "--duration")
-            more = ", or a higher --query-rate" if wanted.readers else ", or a smaller --batch"
-            raise RunFailed(f"{reasons}\nGive a longer {option}{more}.")
-
-    def _run(self, load: Load, label: str, rate: float | None = None) -> Report:
-        """One run, kept in the course, even if it fails."""
-        state, wanted = self._state, self._state.wanted
-        number = len(state.runs) + 1
-        begun = len(state.offered) + (rate is not None)
-        coming = [wanted.writers] * (wanted.max_steps - begun)
-        self._display.expect([load, *coming, *self._after], at_most=True)
-        self._display.begin(f"{self._name}, {label}" if self._name else label)
-        loads = (
-            [load] if wanted.readers is None else [load, self._make_readers(load, wanted.readers)]
-        )
-        data = share_devices(wanted.data, wanted.writers.workers)
-        data = data.model_copy(update={"seed": self._find_seed(number)})
-        settings = self._context.make_settings(data, *loads, loads_by_prefill=True)
-        prefix = f"{self._name.replace(' ', '-')}-" if self._name else ""
-        try:
-            with self._context.series(f"{prefix}step-{number:02d}", [settings]) as series:
-                report = self._context.run(series, settings, self._display.update)
-        except RunFailed as error:
-            self._keep_failure(number, rate, error)
-            raise
-        state.environment = join_environments(state.environment, report.environment)
-        assert report.insert is not None
-        report.insert.run, report.insert.phases_s = number, report.phases_s
-        state.runs.append(report.insert)
-        if report.read is not None:
-            report.read.run, report.read.phases_s = number, report.phases_s
-            state.reads.append(report.read)
-        return report
-
-    def _find_seed(self, number: int) -> int:
-        """That of a run: searches of other targets, labels or combinations of settings have others."""
-        context, seed = self._context, self._state.wanted.data.seed
-        return derive_seed(seed, context.target.name, context.request.label, self._name, number)
-
-    def _make_readers(self, load: Load, readers: Load) -> Load:
-        """The readers beside writers with this load: for as long."""
-        return readers.model_copy(
-            update={"duration_s": load.duration_s, "warm_up_s": load.warm_up_s, "role": Role.READ}
-        )
-
-    def _keep_failure(self, number: int, rate: float | None, error: RunFailed) -> None:
-        wanted, reasons = self._state.wanted, [error.message]
-        failed = {"run": number, "valid": False, "invalid_reasons": reasons}
-        workers = wanted.writers.workers
-        self._state.runs.append(
-            InsertRun.model_validate(
-                {**failed, "workers": workers, "fill_level": wanted.data.prefill}
-            )
-        )
-        if wanted.readers is not None:
-            self._state.reads.append(
-                ReadRun.model_validate({**failed, "workers": wanted.readers.workers})
-            )
-        if rate is not None:
-            self._state.steps.append(
-                CapacityStep(run=number, rate_per_s=rate, holds=False, reasons=reasons)
-            )
+    return None

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from kubernetes.client.exceptions import ApiException
 
-from simulator.contract import DatabaseUse, InsertRun, ReadRun, Report, Resources
+from simulator.contract import DatabaseUse, Report, Resources, RunResult
 
 from ...kubeclient import NODE, POD_METRICS, UNREACHABLE, KubeClient
 from .consumption import Consumption, Window
@@ -199,17 +199,14 @@ class DatabaseWatch:
         """Put what the database used into a report, for its own window; to be called after the end."""
         if not self._ended.is_set():
             return
-        for part in (report, report.insert, report.read):
-            if part is None or part.began_at is None or part.ended_at is None:
-                continue
-            part.resources = self._summarize(part, part.began_at, part.ended_at)
+        run = report.run
+        if run.began_at is not None and run.ended_at is not None:
+            run.resources = self._summarize(run, run.began_at, run.ended_at)
 
-    def _summarize(
-        self, part: Report | InsertRun | ReadRun, began_at: str, ended_at: str
-    ) -> Resources:
+    def _summarize(self, run: RunResult, began_at: str, ended_at: str) -> Resources:
         began, ended = (datetime.fromisoformat(text).timestamp() for text in (began_at, ended_at))
-        events = part.events if isinstance(part, InsertRun) else None
-        warm_up_s = 0.0 if isinstance(part, Report) else part.warm_up_s
+        events = run.writers.count if run.writers else None
+        warm_up_s = run.groups[0].warm_up_s
         found = self._seen.summarize(Window(began, ended, began - warm_up_s), events)
         return found or Resources(reason=self._explain(ended - began))
 

@@ -134,9 +134,7 @@ class NodeWatch:
         if not any(use.whole.mean is not None for use in self._nodes.values()):
             return
         own = {**self._find_own(), **self._find_database()}
-        for part in (report, report.insert, report.read):
-            if part is not None:
-                part.machines = [self._add_others(machine, own) for machine in part.machines]
+        report.run.machines = [self._add_others(machine, own) for machine in report.run.machines]
 
     def _add_others(self, machine: Machine, own: Placement) -> Machine:
         use = self._nodes.get(machine.node)

@@ -66,8 +66,8 @@ def stored_as_generated(
 
 def check_recorded(recorder: Recorder, count: int, requests: int) -> None:
     """Each event and each request was counted and measured, and nothing went wrong."""
-    measured = recorder.result(0, 0, 0)
-    assert measured.events == count
+    measured = recorder.result()
+    assert measured.count == count
     assert merge_histograms([measured.histogram]).get_total_count() == requests
     assert (measured.retries, measured.errors) == (0, {})
 
@@ -204,7 +204,7 @@ def test_prefill_stores_the_events_by_whatever_way_the_target_allows(
     observer.close()
     with connect(server.module(job, encoding).writer(100, prefill=True)) as writer:
         recorder = insert(writer, workload, 250, 100)
-    assert merge_histograms([recorder.result(0, 0, 0).histogram]).get_total_count() == 3
+    assert merge_histograms([recorder.result().histogram]).get_total_count() == 3
     assert server.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, 250)))
 
 

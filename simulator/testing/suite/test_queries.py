@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ...collector.indexing import Indexing
+from ...collector.database import Indexing
 from ...contract import Role, RunSettings, make_groups
 from ...errors import OptionError, SimulatorError
 from ...modules.base import AnyModule, Support, await_count

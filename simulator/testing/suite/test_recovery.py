@@ -79,7 +79,7 @@ def insert_during(
     assert recorder.errors == fault.errors
     assert recorder.retries == sum(fault.errors.values())
     requests = len(writer.encoder.encode(workload.block(2, 5, EVENTS), job.load.batch))
-    measured = recorder.result(0, 0, 0)
+    measured = recorder.result()
     assert merge_histograms([measured.histogram]).get_total_count() == requests
     return recorder
 
@@ -151,7 +151,7 @@ def test_exactly_once_with_requests_in_flight(
         <= {*fault_in_flight.errors, "connection_lost"}
     )
     assert recorder.retries == sum(recorder.errors.values())
-    measured = recorder.result(0, 0, 0)
+    measured = recorder.result()
     assert merge_histograms([measured.histogram]).get_total_count() == 60
 
 

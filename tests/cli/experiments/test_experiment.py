@@ -1,48 +1,84 @@
-"""The runs of a command: what its result says of an end before the last of them."""
+"""The runner of all experiments: what it keeps, hands on and says, whatever becomes of a run."""
 
 from __future__ import annotations
 
+import json
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar
 
 import pytest
 
-from cli.errors import RunFailed
-from cli.experiments.context import RunContext
-from cli.experiments.experiment import Experiment, run_experiment
-from cli.experiments.session import Session
-from cli.render.progress import Display
+from cli.errors import RunFailed, RunGivenUp
+from cli.executors.base import Watch
+from cli.experiments.experiment import (
+    Experiment,
+    Plan,
+    describe_outcome,
+    join_environments,
+    run_experiment,
+)
+from cli.plan import PlannedRun, PlannedSeries, Request
 from cli.results.model import Result
-from cli.results.store import ResultFolder, now, read_result
+from cli.results.store import read_result
 from cli.signals import Interrupted, Interrupts
-from simulator.contract import Load, Role
+from simulator.contract import (
+    Carried,
+    DataSet,
+    GroupResult,
+    Load,
+    Mark,
+    Report,
+    Role,
+    RunResult,
+    RunSettings,
+)
 
-from ..made import inserts
+from ...helpers import insert_run
+from .running import FakeExecutor, make_report, make_runs, open_blackhole
+
+LOAD, DATA = Load(), DataSet(clean=False, prefill=5)
 
 
-class _OneRun(Experiment):
-    """A run of two that is made before something `happens`."""
+class _TwoRuns(Experiment[Request]):
+    """Two runs of a series, and one of another; nothing happens after one that failed."""
 
-    def __init__(self, happens: Callable[[], None]) -> None:
-        self._happens = happens
+    command: ClassVar = "insert"
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(Request(load=LOAD, data=DATA), open_blackhole(place))
+        self.lengths = [LOAD] * 3
         self.shown: list[Result] = []
 
-    @property
-    def count(self) -> int:
-        return 1
+    def plan(self) -> Plan:
+        runs = [PlannedRun(f"run {number}", number, DATA, (LOAD,)) for number in (1, 2, 3)]
+        yield PlannedSeries("first", runs[:2])
+        yield PlannedSeries("second", runs[2:])
 
-    def make(self, running: RunContext, display: Display) -> None:
-        self._happens()
-
-    def result(self, running: RunContext, complete: bool) -> Result:
-        return inserts({1: [100.0]}, complete=complete)
+    def summarize(self) -> dict[str, Any]:
+        return {}
 
     def show(self, result: Result) -> None:
         self.shown.append(result)
+
+
+class _Database(FakeExecutor):
+    """Something `happens` in the second run."""
+
+    def __init__(self, happens: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self._happens = happens
+
+    def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
+        report = super().run(settings, timeout_s, watch)
+        stored = 100 * len(self.asked)
+        return report.model_copy(update={"carried": Carried(next_event=stored, stored=stored)})
+
+    def measure(self, settings: RunSettings) -> RunResult:
+        if len(self.asked) == 2:
+            self._happens()
+        return insert_run()
 
 
 def _raise(error: BaseException) -> Callable[[], None]:
@@ -52,42 +88,134 @@ def _raise(error: BaseException) -> Callable[[], None]:
     return happens
 
 
-def _session(output: Path) -> Session:
-    """All that the runs need of one."""
+def _run(
+    place: Path, database: _Database, monkeypatch: pytest.MonkeyPatch
+) -> tuple[_TwoRuns, Callable[[], int]]:
+    monkeypatch.setattr("cli.experiments.context.make_executor", lambda *_: database)
+    experiment = _TwoRuns(place)
+    return experiment, lambda: run_experiment(experiment, Interrupts())
 
-    @contextmanager
-    def start(command: str, _: Interrupts) -> Iterator[RunContext]:
-        folder = ResultFolder(output, now(), command, "t")
-        request = SimpleNamespace(json_file=None)
-        parts: Any = (None, None, folder, {}, "", request, None, False)
-        yield RunContext(*parts)
 
-    return cast(Session, SimpleNamespace(request=SimpleNamespace(disturb=()), start=start))
+def _find_result(place: Path) -> Path:
+    (folder,) = (place / "results").iterdir()
+    return folder
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "told", "valid"),
     [
-        (Interrupted(signal.SIGTERM), "SIGTERM"),
-        (RunFailed("no word from worker 0"), "a run that failed"),
+        (Interrupted(signal.SIGTERM), "SIGTERM", [True]),
+        (RunFailed("no word from worker 0"), "a run that failed", [True, False]),
     ],
 )
 def test_a_result_says_what_ended_its_command(
-    tmp_path: Path, error: BaseException, told: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    told: str,
+    valid: list[bool],
 ) -> None:
-    making = _OneRun(_raise(error))
-    load = Load(role=Role.WRITE)
+    experiment, run = _run(tmp_path, _Database(_raise(error)), monkeypatch)
     with pytest.raises(type(error)):
-        run_experiment(making, "insert", _session(tmp_path), [load], Interrupts())
-    (folder,) = tmp_path.iterdir()
-    assert (made := read_result(folder)) == making.shown[0]
+        run()
+    assert (made := read_result(_find_result(tmp_path))) == experiment.shown[0]
     assert (made.complete, made.ended_by) == (False, told)
+    assert [one.valid for one in made.runs] == valid
 
 
-def test_a_command_that_made_all_its_runs_was_ended_by_nothing(tmp_path: Path) -> None:
-    making = _OneRun(lambda: None)
-    assert (
-        run_experiment(making, "insert", _session(tmp_path), [Load(role=Role.WRITE)], Interrupts())
-        == 0
-    )
-    assert (making.shown[0].complete, making.shown[0].ended_by) == (True, None)
+def test_a_command_that_made_all_its_runs_was_ended_by_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, run = _run(tmp_path, _Database(), monkeypatch)
+    assert run() == 0
+    assert (experiment.shown[0].complete, experiment.shown[0].ended_by) == (True, None)
+
+
+def test_what_was_made_so_far_is_kept_while_the_next_run_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is killed has it."""
+    kept: list[Any] = []
+
+    def look() -> None:
+        kept.append(json.loads((_find_result(tmp_path) / "result.json").read_text()))
+
+    _, run = _run(tmp_path, _Database(look), monkeypatch)
+    run()
+    assert (len(kept[0]["runs"]), kept[0]["complete"]) == (1, False)
+
+
+def test_runs_of_a_series_share_a_token_and_each_follows_the_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = _Database()
+    make_runs(_TwoRuns(tmp_path), database)
+    first, second, third = database.asked
+    assert first.token == second.token != third.token
+    assert database.logs == ["first", "second"]
+    stored = [one.after and one.after.stored for one in database.asked]
+    assert stored == [None, 100, 200]
+    assert capsys.readouterr().err.splitlines() == [
+        f"run {number}: 500 inserts/s" for number in (1, 2, 3)
+    ]
+
+
+def test_a_run_without_figures_is_kept_with_the_reason_in_its_groups(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failure = RunFailed("gone")
+    failure.marks = [Mark(at_s=1, action="1s kill-server")]
+    experiment, database = _TwoRuns(tmp_path), _Database(_raise(failure))
+    with pytest.raises(RunFailed, match="gone"):
+        make_runs(experiment, database)
+    assert len(database.asked) == 2
+    (group,) = experiment.runs[1].groups
+    assert (group.role, group.workers, group.invalid_reasons) == (Role.WRITE, 1, ["gone"])
+    # What was there, and what was to be inserted before the run.
+    assert experiment.runs[1].fill_level == 105
+    assert capsys.readouterr().err.splitlines()[-1] == "run 2: failed"
+
+
+def test_a_run_that_was_given_up_keeps_what_was_measured(tmp_path: Path) -> None:
+    class GivenUp(_Database):
+        def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
+            return make_report(insert_run(invalid_reasons=["given up"]), failure="given up")
+
+    experiment = _TwoRuns(tmp_path)
+    with pytest.raises(RunGivenUp, match="given up"):
+        make_runs(experiment, GivenUp())
+    (run,) = experiment.runs
+    assert run.writers and run.writers.rate_per_s == 500
+    assert run.invalid_reasons == ["given up"]
+
+
+def test_a_series_that_can_not_be_opened_is_a_run_that_failed(tmp_path: Path) -> None:
+    class Closed(_Database):
+        def open_series(self, *_: object) -> Any:
+            raise RunFailed("no room for pods")
+
+    experiment = _TwoRuns(tmp_path)
+    with pytest.raises(RunFailed, match="no room"):
+        make_runs(experiment, Closed())
+    assert [run.invalid_reasons for run in experiment.runs] == [["no room for pods"]]
+
+
+def test_an_outcome_says_what_both_groups_gave() -> None:
+    run = insert_run()
+    run.groups.append(GroupResult(role=Role.READ, workers=1, rate_per_s=1234.56))
+    assert describe_outcome(run) == "500 inserts/s beside 1,234.6 queries/s"
+    run.groups[1].invalid_reasons = ["wrong answers"]
+    run.groups[0].rate_per_s = None
+    assert describe_outcome(run) == "invalid (wrong answers): no figure beside 1,234.6 queries/s"
+
+
+def test_environments_are_joined() -> None:
+    def made(number: int) -> dict[str, Any]:
+        own = {"placement": {f"w{number}": "n"}, "nodes": {"n": {}}, "images": [f"i{number}"]}
+        return {"client": {"cpus": number, "packages": {f"p{number}": "1"}}, "kubernetes": own}
+
+    joined = join_environments(join_environments({}, made(1)), made(2))
+    assert joined["client"] == {"cpus": 2, "packages": {"p1": "1", "p2": "1"}}
+    assert joined["kubernetes"]["placement"] == {"w1": "n", "w2": "n"}
+    assert joined["kubernetes"]["images"] == ["i1", "i2"]
+    assert join_environments(joined, {"kubernetes": None}) == {"kubernetes": None}

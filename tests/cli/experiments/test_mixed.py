@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import click
 import pytest
 
 from cli.errors import CliError
 from cli.main import commands
-from cli.plan import Arm, Mix, plan_mix
+from cli.plan import Mix, plan_mix
 from cli.signals import Interrupts
 from simulator.contract import DataSet, Load, Role
 
 MIX = Mix(
-    Load(workers=3, rate_per_s=100, duration_s=10),
-    Load(role=Role.READ, workers=2, duration_s=10),
-    DataSet(prefill=500),
+    load=Load(workers=3, rate_per_s=100, duration_s=10),
+    readers=Load(role=Role.READ, workers=2, duration_s=10),
+    data=DataSet(prefill=500),
     runs=3,
 )
+WRITE, READ = Role.WRITE, Role.READ
 
 
 @pytest.mark.parametrize(
@@ -53,20 +55,24 @@ def test_what_does_not_go_together_is_refused(arguments: str, said: str) -> None
 
 
 def test_without_a_baseline_all_runs_are_mixed() -> None:
-    plan = plan_mix(MIX)
-    assert [(one.arm, one.run) for one in plan] == [(Arm.MIXED, run) for run in (1, 2, 3)]
-    assert all(one.loads == (MIX.writers, MIX.readers) for one in plan)
+    plan = plan_mix(MIX).runs
+    assert [(one.label, one.run) for one in plan] == [
+        (f"3 writers and 2 readers, run {run} of 3", run) for run in (1, 2, 3)
+    ]
+    assert all(one.loads == (MIX.load, MIX.readers) for one in plan)
 
 
-def test_with_a_baseline_the_arms_take_turns_and_each_is_first_once() -> None:
-    plan = plan_mix(Mix(MIX.writers, MIX.readers, MIX.data, runs=3, baseline=True))
-    assert Counter(one.arm for one in plan) == dict.fromkeys(Arm, 3)
-    turns = [plan[start : start + 3] for start in (0, 3, 6)]
-    assert all({one.arm for one in turn} == set(Arm) for turn in turns)
-    assert {turn[0].arm for turn in turns} == set(Arm)
-    for one in plan:
+def test_with_a_baseline_the_groups_take_turns_and_each_is_first_once() -> None:
+    plan = plan_mix(replace(MIX, baseline=True)).runs
+    arms = {(WRITE, READ), (WRITE,), (READ,)}
+    at_work = [tuple(load.role for load in one.at_work) for one in plan]
+    assert Counter(at_work) == dict.fromkeys(arms, 3)
+    turns = [at_work[start : start + 3] for start in (0, 3, 6)]
+    assert all(set(turn) == arms for turn in turns)
+    assert {turn[0] for turn in turns} == arms
+    for one, roles in zip(plan, at_work, strict=True):
         writers, readers = one.loads
         # As many workers, and the same data to begin with, whoever is at work.
         assert (writers.workers, readers.workers) == (3, 2)
-        assert writers.role is (Role.FILL if one.arm is Arm.READERS else Role.WRITE)
-        assert readers.role is (Role.CHECK if one.arm is Arm.WRITERS else Role.READ)
+        assert writers.role is (WRITE if WRITE in roles else Role.FILL)
+        assert readers.role is (READ if READ in roles else Role.CHECK)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,27 +12,29 @@ import pytest
 
 from cli.embedded import EmbeddedPostgres
 from cli.errors import ConfigError, RunFailed
-from cli.experiments.clients import ClientsRequest, run_clients
-from cli.experiments.context import RunContext, describe_failure, name_durations
-from cli.experiments.experiment import check_only
-from cli.experiments.query import run_queries
+from cli.experiments.clients import ClientsExperiment, ClientsRequest
+from cli.experiments.context import name_durations
+from cli.experiments.measuring import QueryExperiment
 from cli.experiments.session import CommonOptions, Session, open_session
-from cli.experiments.tuning.experiment import TuneRequest, run_tuning
+from cli.experiments.tuning.experiment import TuneExperiment, TuneRequest
 from cli.faults.injector import FaultInjector, parse_disturbance
+from cli.plan import Request
 from cli.signals import Interrupts
 from simulator.contract import (
-    Carried,
     DataSet,
+    GroupResult,
     Load,
     Phase,
-    ReadRun,
     Report,
+    Role,
+    RunResult,
     SkippedFault,
     Status,
 )
 from simulator.modules import load_module, module_names
 
 from ...helpers import eventually, insert_run
+from .running import make_context, make_report
 
 
 def request_for(place: Path, keys: str) -> CommonOptions:
@@ -120,12 +122,11 @@ def test_clients_and_tune_take_a_target_whose_options_are_all_in_a_secret(
     )
     request = CommonOptions("x", file, (), None, 0, tmp_path, None)
     load, data = Load(batch=100, duration_s=1), DataSet()
-    with check_only() as prepared:
-        wish = TuneRequest(load, data, over=["batch=10,100"])
-        assert run_tuning(wish, request, Interrupts()) == 0
-        if load_module(module).CAPABILITIES.clients:
-            assert run_clients(ClientsRequest(load, data, 2), request, Interrupts()) == 0
-    assert all(one.session.options is None for one in prepared)
+    wish = TuneRequest(load=load, data=data, over=["batch=10,100"])
+    assert TuneExperiment(wish, open_session(request)).session.options is None
+    if load_module(module).CAPABILITIES.clients:
+        asked = ClientsRequest(load=load, data=data, runs=2)
+        assert len(ClientsExperiment(asked, open_session(request)).lengths) >= 4
 
 
 @pytest.mark.parametrize(
@@ -171,18 +172,13 @@ def test_a_result_keeps_what_was_to_be_done_to_the_database(
     assert session.result_options({}).get("disturbances") == kept
 
 
-def test_a_query_is_not_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_is_not_disturbed(tmp_path: Path) -> None:
     keys = "    connection_string: host=db\n    disturbances: [2s run true]\n"
-    opened: list[Session] = []
-
-    def end(session: Session, _: Sequence[Load]) -> bool:
-        opened.append(session)
-        return True
-
-    monkeypatch.setattr("cli.experiments.query.ends_checked", end)
-    request = request_for(tmp_path, keys)
-    assert run_queries(Load(runs=3), DataSet(), request, (), Interrupts()) == 0
-    assert "disturbances" not in opened[0].result_options({})
+    session = open_session(request_for(tmp_path, keys))
+    assert "disturbances" in session.result_options({})
+    asked = Request(load=Load(role=Role.READ, runs=3), data=DataSet())
+    made = QueryExperiment(asked, session)
+    assert "disturbances" not in made.session.result_options({})
 
 
 def test_a_search_names_its_own_option_for_longer_runs() -> None:
@@ -198,9 +194,6 @@ def test_a_server_of_the_tool_that_ended_by_itself_is_named_with_the_failure(
 ) -> None:
     """Its clients only know that it is gone; that the disk is full stands in its log."""
     nothing = cast("Any", None)
-    running = RunContext(
-        nothing, nothing, nothing, {}, "", nothing, lambda: FaultInjector([], {}, nothing), False
-    )
     server = EmbeddedPostgres(str(tmp_path), nothing)
     server.log.write_text(
         '2026 [1] FATAL:  could not write to file "wal": No space left on device\n'
@@ -208,13 +201,14 @@ def test_a_server_of_the_tool_that_ended_by_itself_is_named_with_the_failure(
     )
     server._process = subprocess.Popen(["true"])
     server._process.wait()
-    running.describe_end = server.describe_end
 
     class Failing:
         def run(self, *_: object) -> Report:
             raise RunFailed("can't connect")
 
-    running.request = request_for(tmp_path, "")
+    keys = "    connection_string: host=db\n"
+    session = open_session(request_for(tmp_path, keys))
+    running = make_context(session, "insert", nothing, server)
     with pytest.raises(RunFailed) as failed:
         running.run(cast("Any", Failing()), nothing, lambda _: None)
     assert failed.value.message == (
@@ -226,45 +220,35 @@ def test_a_server_of_the_tool_that_ended_by_itself_is_named_with_the_failure(
 LATE = SkippedFault(due_s=60.0, action="60s kill-server", reason="the run never began")
 
 
-def _disturbed(folder: Path) -> RunContext:
-    """What runs need, with a disturbance that comes too late."""
+def _disturb(folder: Path, run: Callable[[], RunResult]) -> Report:
+    """A run of a target with a disturbance that comes too late."""
+    session = open_session(request_for(folder, "    connection_string: host=db\n"))
+    session.disturbances = [parse_disturbance("60s kill-server")]
+
+    class Database:
+        def run(self, *_: object) -> Report:
+            return make_report(run())
+
     nothing = cast("Any", None)
-    late = [parse_disturbance("60s kill-server")]
-    return RunContext(
-        nothing, nothing, nothing, {}, "", request_for(folder, ""),
-        lambda: FaultInjector(late, {}, Interrupts()), False,
-    )  # fmt: skip
+    context = make_context(session, "insert", nothing)
+    return context.run(cast("Any", Database()), nothing, lambda _: None)
 
 
 def test_a_run_without_figures_keeps_what_was_not_done_to_the_database(tmp_path: Path) -> None:
-    class Failing:
-        def run(self, *_: object) -> Report:
-            raise RunFailed("can't connect")
+    def fail() -> RunResult:
+        raise RunFailed("can't connect")
 
     with pytest.raises(RunFailed) as failed:
-        _disturbed(tmp_path).run(cast("Any", Failing()), cast("Any", None), lambda _: None)
-    kept = {"valid": False, "invalid_reasons": ["can't connect"], "marks": [], "undone": [LATE]}
-    assert describe_failure(failed.value) == kept
+        _disturb(tmp_path, fail)
+    assert (failed.value.marks, failed.value.undone) == ([], [LATE])
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_what_was_not_done_to_the_database_is_kept_once(tmp_path: Path, alone: bool) -> None:
-    """With the writers, or with readers alone."""
-
-    class Reporting:
-        def run(self, *_: object) -> Report:
-            read = ReadRun(workers=1, run=1, valid=True, invalid_reasons=[])
-            return Report(
-                insert=None if alone else insert_run(), read=read, phases_s={}, environment={},
-                carried=Carried(next_event=0, stored=0),
-            )  # fmt: skip
-
-    series, settings = cast("Any", Reporting()), cast("Any", None)
-    report = _disturbed(tmp_path).run(series, settings, lambda _: None)
-    assert report.read
-    assert report.read.undone == ([LATE] if alone else [])
-    if report.insert:
-        assert report.insert.undone == [LATE]
+def test_what_was_not_done_to_the_database_is_kept_in_the_run(tmp_path: Path, alone: bool) -> None:
+    """With writers, or with readers alone."""
+    readers = GroupResult(role=Role.READ, workers=1)
+    run = RunResult(groups=[readers]) if alone else insert_run()
+    assert _disturb(tmp_path, lambda: run).run.undone == [LATE]
 
 
 def test_values_of_the_environment_are_shown_by_their_names(

@@ -4,39 +4,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import nullcontext
 from math import prod
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from cli.errors import ConfigError, RunFailed
-from cli.executors.base import Executor
 from cli.experiments.capacity.limits import parse_limit
-from cli.experiments.session import CommonOptions, open_session
-from cli.experiments.tuning.experiment import ROUGH_STEPS, TuneRequest, _TuneExperiment, list_loads
-from cli.experiments.tuning.halving import (
+from cli.experiments.tuning.candidates import (
+    apply_settings,
     choose_better_half,
     choose_finalists,
     combine,
     count_stages,
     plan_final,
+    read_over,
     shuffle,
     stretch,
 )
-from cli.experiments.tuning.settings import apply_settings, read_over
+from cli.experiments.tuning.experiment import ROUGH_STEPS, TuneExperiment, TuneRequest, list_loads
 from cli.render.notes import list_notes
-from cli.render.progress import make_display
 from cli.render.tuning import advise, describe_tuning, tabulate_tuning
 from cli.render.words import describe_measurement, describe_validity, write_headline
 from cli.results.tuning import TunedSetting, Tuning
-from cli.signals import Interrupts
-from simulator.contract import DataSet, Load, RunSettings
+from simulator.contract import DataSet, Load, Offered, RunResult, RunSettings
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.postgres.options import PostgresOptions
 
+from ...helpers import insert_run
 from ..made import OPTIONS, tuned
+from .running import FakeExecutor, make_runs, open_blackhole
 
 OVER = [
     TunedSetting(name="batch", values=[10, 100, 1000], default=0),
@@ -112,7 +110,8 @@ def test_what_is_left_at_most_is_what_the_longest_course_takes(values: list[int]
         TunedSetting(name=name, values=list(range(count)), default=-1)
         for name, count in zip(("batch", "workers", "in_flight"), values, strict=False)
     ]
-    wish = TuneRequest(Load(duration_s=5.0, warm_up_s=1.0), DataSet(), over=[], runs=3)
+    load = Load(duration_s=5.0, warm_up_s=1.0)
+    wish = TuneRequest(load=load, data=DataSet(), over=[], runs=3)
     candidates = combine(over)
     rates: dict[int, list[float | None]] = {n: [float(n + 1)] for n in range(len(candidates))}
     tuning = Tuning(over=over, candidates=candidates)
@@ -134,8 +133,8 @@ def test_of_searches_there_are_a_closed_loop_and_all_steps_left_at_most(
     over = OVER[1:2]
     tuning = Tuning(over=over, candidates=combine(over))
     wish = TuneRequest(
-        Load(duration_s=5.0),
-        DataSet(),
+        load=Load(duration_s=5.0),
+        data=DataSet(),
         over=[],
         limits=[parse_limit("p99=9ms")],
         runs=2,
@@ -308,29 +307,64 @@ def test_a_combination_that_fails_keeps_its_logs_and_no_other_from_being_tried(
     tmp_path: Path,
 ) -> None:
     """Each has a folder of its own for its logs, whatever became of those before."""
-    file = tmp_path / "config.yaml"
-    file.write_text("targets:\n  x: {module: blackhole, executor: local}\n")
-    session = open_session(CommonOptions("x", file, (), None, 0, tmp_path / "results", None))
-    over = [TunedSetting(name="batch", values=[10, 100], default=0)]
-    tuning = Tuning(over=over, candidates=combine(over))
-    wish = TuneRequest(Load(duration_s=1.0), DataSet(), over=[], runs=1)
-    with session.start("tune", Interrupts()) as running, make_display([]) as display:
-        failing = replace(running, executor=cast(Executor, _Failing()))
-        with pytest.raises(RunFailed, match="no combination gave a figure"):
-            _TuneExperiment(wish, tuning, session).make(failing, display)
-        logs = sorted(path.name for path in (running.folder.path / "logs").iterdir())
+    database = _Failing()
+    tuning, runs = _tune(tmp_path, database, "no combination gave a figure")
     assert [trial.reasons for trial in tuning.trials] == [["the database is gone"]] * 2
-    assert logs == ["trial-001", "trial-002"]
+    assert [trial.runs for trial in tuning.trials] == [[1], [2]]
+    assert [run.invalid_reasons for run in runs] == [["the database is gone"]] * 2
+    assert database.logs == ["trial-001", "trial-002"]
 
 
-class _Failing:
-    """Makes no run."""
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [([], ["the database is gone"]), (["p99=9ms"], ["the database is gone"])],
+)
+def test_a_trial_that_fails_keeps_no_other_from_being_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], limits: list[str], said: list[str]
+) -> None:
+    """The other combination is measured, and compared with the defaults."""
+    database = _Failing(batch=10)
+    tuning, runs = _tune(tmp_path, database, None, limits)
+    failed = [trial for trial in tuning.trials if trial.reasons]
+    assert [trial.reasons for trial in failed] == [said]
+    assert tuning.candidates[failed[0].candidate] == {"batch": 10}
+    assert [number for trial in tuning.trials for number in trial.runs] == [run.run for run in runs]
+    assert [run.run for run in runs] == list(range(1, len(runs) + 1))
+    told = capsys.readouterr().err
+    assert ": failed: the database is gone" in told
+    if limits:
+        assert "batch=10: failed: the database is gone\n" in told
+        assert "trial-1-step-01" in database.logs
 
-    def check_capacity(self, worker_counts: Sequence[int]) -> None:
-        pass
 
-    def open_series(self, settings: Sequence[RunSettings], logs: Path) -> None:
-        raise RunFailed("the database is gone")
+def _tune(
+    place: Path, database: FakeExecutor, error: str | None, limits: Sequence[str] = ()
+) -> tuple[Tuning, list[RunResult]]:
+    load, over = Load(duration_s=30.0), ["batch=10,100"]
+    asked = [parse_limit(text) for text in limits]
+    wish = TuneRequest(load=load, data=DataSet(), over=over, runs=1, limits=asked)
+    experiment = TuneExperiment(wish, open_blackhole(place))
+    with nullcontext() if error is None else pytest.raises(RunFailed, match=error):
+        make_runs(experiment, database)
+    return experiment.tuning, experiment.runs
+
+
+class _Failing(FakeExecutor):
+    """Fails with requests of so many events, or always."""
+
+    def __init__(self, batch: int | None = None) -> None:
+        super().__init__()
+        self._batch = batch
+
+    def measure(self, settings: RunSettings) -> RunResult:
+        load = settings.groups[0].load
+        if self._batch in (None, load.batch):
+            raise RunFailed("the database is gone")
+        rate = load.rate_per_s
+        offered = rate and Offered(
+            rate_per_s=rate, due=99_999, achieved=99_999, backlog_max=1, backlog_growth=0, saturated=False
+        )  # fmt: skip
+        return insert_run(rate_per_s=rate or 10_000.0, offered=offered or None)
 
 
 def test_the_best_is_called_so_where_it_is_shown() -> None:

@@ -8,7 +8,8 @@ import click
 import pytest
 
 from cli.errors import CliError
-from cli.experiments.capacity.state import CapacityRequest
+from cli.experiments.capacity.steps import CapacityRequest
+from cli.experiments.experiment import AnyExperiment
 from cli.main import commands
 from cli.signals import Interrupts
 from simulator.contract import Arrivals, Load, Role
@@ -27,19 +28,15 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the commands would do."""
     found: list[Any] = []
 
-    def note(asked: Any, *_: object) -> int:
-        found.append(asked)
+    def note(experiment: AnyExperiment, _: Interrupts) -> int:
+        found.append(experiment.request)
         return 0
 
-    for work in (
-        "cli.experiments.capacity.experiment.run_capacity",
-        "cli.experiments.mixed.run_mixed",
-    ):
-        monkeypatch.setattr(work, note)
+    monkeypatch.setattr("cli.experiments.experiment.run_experiment", note)
     return found
 
 
-def test_the_options_are_the_quest(caught: list[CapacityRequest]) -> None:
+def test_the_options_are_the_request(caught: list[CapacityRequest]) -> None:
     call("capacity", "--limit p99=100ms --limit error_share=1%")
     call(
         "capacity",
@@ -48,14 +45,14 @@ def test_the_options_are_the_quest(caught: list[CapacityRequest]) -> None:
     )
     plain, full = caught
     assert [str(limit) for limit in plain.limits] == ["p99=100ms", "error_share=1%"]
-    assert (plain.writers.duration_s, plain.writers.warm_up_s) == (30.0, 5.0)
+    assert (plain.load.duration_s, plain.load.warm_up_s) == (30.0, 5.0)
     assert (plain.readers, plain.precision, plain.max_steps, plain.data.prefill) == (
         None,
         0.05,
         24,
         0,
     )
-    assert full.writers == Load(
+    assert full.load == Load(
         workers=3, batch=10, duration_s=12.0, warm_up_s=1.0, arrivals=Arrivals.EVEN, check=False
     )
     assert full.readers == Load(

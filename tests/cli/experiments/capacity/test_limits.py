@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cli.experiments.capacity.limits import check_limits, judge_run, parse_limit
-from simulator.contract import Client, LatencyMs, Load, Offered, QueryFigures, ReadRun, Role
+from simulator.contract import Client, GroupResult, LatencyMs, Load, Offered, QueryResult, Role
 from simulator.errors import OptionError
 
 from ....helpers import insert_run
@@ -84,7 +84,7 @@ def test_limits_of_queries_need_readers_who_ask_them() -> None:
         ("p99=3ms", {"offered": offered(saturated=True, achieved=8000)},
          ["saturated: 80% of what was due was done"]),
         ("p99=3ms", {"offered": offered(saturated=True)}, ["saturated: the backlog grew by 3"]),
-        ("p99=3ms", {"valid": False, "invalid_reasons": ["lost"], "latency_ms": None},
+        ("p99=3ms", {"invalid_reasons": ["lost"], "latency_ms": None},
          ["invalid: lost"]),
         ("p99=3ms", {"latency_ms": None}, ["p99 is not known"]),
         ("query:slow:p99=1s", {}, ["query:slow:p99 is not known"]),
@@ -95,7 +95,7 @@ def test_a_step_holds_if_it_is_valid_not_saturated_and_within_limits(
 ) -> None:
     service = LatencyMs(p50=0.5, p90=0.75, p99=1.25, p99_9=2.0, max=3.0)
     run = insert_run(**({"offered": offered(), "service_ms": service} | changes))
-    verdict = judge_run(run, None, [parse_limit(limit)], per_request=10)
+    verdict = judge_run(run, [parse_limit(limit)], per_request=10)
     assert verdict.reasons == reasons
     assert verdict.holds is (not reasons)
 
@@ -115,20 +115,21 @@ def test_no_verdict_rests_on_too_few_requests(
     limit: str, due: int, changes: dict[str, Any], holds: bool | None, reasons: list[str]
 ) -> None:
     run = insert_run(offered=offered(due=due, achieved=due, **changes))
-    verdict = judge_run(run, None, [parse_limit(limit)], per_request=10)
+    verdict = judge_run(run, [parse_limit(limit)], per_request=10)
     assert (verdict.holds, verdict.reasons) == (holds, reasons)
 
 
 def test_a_query_that_was_asked_too_rarely_has_no_p99() -> None:
     """Unless a lower percentile breaks the limit already."""
     few = LatencyMs(p50=10, p90=900, max=950)
-    query = QueryFigures(query="last", executions=40, latency_ms=few)
-    read = ReadRun(workers=1, run=1, valid=True, invalid_reasons=[], queries=[query])
+    query = QueryResult(query="last", executions=40, latency_ms=few)
+    readers = GroupResult(role=Role.READ, workers=1, queries=[query])
     run = insert_run(offered=offered())
-    verdict = judge_run(run, read, [parse_limit("query:last:p99=1s")], 1)
+    run.groups.append(readers)
+    verdict = judge_run(run, [parse_limit("query:last:p99=1s")], 1)
     assert verdict.holds is None
     assert verdict.reasons == ["query:last:p99 is not known of fewer than 100 requests"]
-    verdict = judge_run(run, read, [parse_limit("query:last:p99=500ms")], 1)
+    verdict = judge_run(run, [parse_limit("query:last:p99=500ms")], 1)
     assert (verdict.holds, verdict.reasons) == (False, ["query:last:p90 900 ms"])
 
 
@@ -143,21 +144,22 @@ def test_a_limit_on_a_query_needs_a_rate_that_asks_it_often_enough() -> None:
 
 
 def test_readers_have_limits_too() -> None:
-    query = QueryFigures(
+    query = QueryResult(
         query="last", executions=99, errors=1,
         latency_ms=LatencyMs(p50=10, p90=20, p99=30, p99_9=40, max=50),
     )  # fmt: skip
-    read = ReadRun(workers=1, run=1, valid=True, invalid_reasons=[], queries=[query])
+    readers = GroupResult(role=Role.READ, workers=1, queries=[query])
     limits = [parse_limit(f"query:last:{rest}") for rest in ("p99=25ms", "error_share=0.5%")]
     run = insert_run(offered=offered())
-    verdict = judge_run(run, read, limits, 1)
+    run.groups.append(readers)
+    verdict = judge_run(run, limits, 1)
     assert verdict.reasons == ["query:last:p99 30 ms", "query:last:error_share 1%"]
     assert verdict.figures == {"query:last:p99": 30.0, "query:last:error_share": 0.01}
-    read.offered = offered(saturated=True, achieved=10)
-    read.client = Client.model_validate(
+    readers.offered = offered(saturated=True, achieved=10)
+    readers.client = Client.model_validate(
         {"cpu_s": 1, "cpu_share": 1, "generate_s": 0, "encode_s": 0, "ceiling_share": 0,
          "throttled_share": None, "bound": True}
     )  # fmt: skip
-    verdict = judge_run(run, read, [], 1)
+    verdict = judge_run(run, [], 1)
     assert verdict.reasons == ["readers saturated: 0% of what was due was done"]
     assert verdict.client_bound

@@ -2,74 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from cli.config import ExecutorName, Target
 from cli.errors import RunFailed
-from cli.executors.base import Executor, Series, Watch
-from cli.experiments.capacity.answer import find_answer
+from cli.experiments.capacity.experiment import CapacityExperiment
 from cli.experiments.capacity.limits import parse_limit
-from cli.experiments.capacity.state import CapacityRequest, SearchState
-from cli.experiments.capacity.steps import derive_seed, find_capacity
-from cli.experiments.context import RunContext
-from cli.experiments.session import CommonOptions
-from cli.faults.injector import FaultInjector
-from cli.render.progress import PlainDisplay
-from cli.results.store import ResultFolder
-from cli.signals import Interrupts
+from cli.experiments.capacity.steps import (
+    CapacityRequest,
+    CapacitySearch,
+    derive_seed,
+    find_answer,
+)
 from simulator.contract import (
-    Carried,
     DataSet,
+    GroupResult,
     LatencyMs,
     Load,
     Offered,
-    ReadRun,
-    Report,
     Role,
+    RunResult,
     RunSettings,
 )
 
 from ....helpers import insert_run
+from ..running import FakeExecutor, make_runs, open_blackhole
 
 WRITERS = Load(workers=2, batch=10, duration_s=30.0, warm_up_s=6.0)
 
 
-class SimulatedDatabase(Executor):
+class SimulatedDatabase(FakeExecutor):
     """Its p99 is 1 ms up to a rate and 200 ms above it; it breaks down from another on. Without a rate it
     does 10,000 events/s."""
 
     def __init__(self, capacity: float = 5_000, breaks_at: float = 1e9) -> None:
+        super().__init__()
         self.capacity, self.breaks_at = capacity, breaks_at
-        self.asked: list[RunSettings] = []
 
-    def __enter__(self) -> Executor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    @contextmanager
-    def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
-        yield _Series(self)
-
-
-class _Series(Series):
-    def __init__(self, database: SimulatedDatabase) -> None:
-        self._database = database
-
-    def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
-        database = self._database
-        database.asked.append(settings)
+    def measure(self, settings: RunSettings) -> RunResult:
         rate = settings.groups[0].load.rate_per_s
-        if rate is not None and rate >= database.breaks_at:
+        if rate is not None and rate >= self.breaks_at:
             raise RunFailed("worker 0: the server closed the connection")
-        p99 = 1.0 if rate is None or rate <= database.capacity else 200.0
+        p99 = 1.0 if rate is None or rate <= self.capacity else 200.0
         offered = rate and Offered(
             rate_per_s=rate,
             due=1000,
@@ -79,36 +54,40 @@ class _Series(Series):
             saturated=False,
         )
         run = insert_run(
-            workers=2, inserts_per_s=rate or 10_000.0, offered=offered or None,
+            workers=2, rate_per_s=rate or 10_000.0, offered=offered or None,
             latency_ms=LatencyMs(p50=p99, p90=p99, p99=p99, p99_9=p99, max=p99),
         )  # fmt: skip
-        read = ReadRun(workers=1, run=1, valid=True, invalid_reasons=[])
-        return Report(
-            insert=run, read=read if len(settings.groups) > 1 else None, phases_s={"run": 30.0},
-            environment={}, carried=Carried(next_event=0, stored=0),
-        )  # fmt: skip
+        if len(settings.groups) > 1:
+            run.groups.append(GroupResult(role=Role.READ, workers=1))
+        return run
 
 
-def search(database: SimulatedDatabase, state: SearchState, place: Path) -> None:
-    request = CommonOptions("x", Path("c.yaml"), [], None, 0.0, place, None)
-    target = Target("x", "postgres", ExecutorName.LOCAL, {})
-    folder = ResultFolder(place, datetime.now(UTC), "capacity", "x")
-    disturb = partial(FaultInjector, [], {}, Interrupts())
-    running = RunContext(target, database, folder, {}, "now", request, disturb, False, "capacity")
-    find_capacity(state, running, PlainDisplay(state.wanted.loads))
+class Search(CapacityExperiment):
+    """Of a database that can be asked, unlike the target's."""
+
+    def __init__(self, database: SimulatedDatabase, place: Path, request: CapacityRequest) -> None:
+        self.session, self.request, self.runs = open_blackhole(place), request, []
+        self.lengths = request.loads
+        self.search = self._search = CapacitySearch(request, of=("x", None))
+        self._database = database
+
+    def make(self) -> None:
+        make_runs(self, self._database)
 
 
-def make_course(readers: Load | None = None) -> SearchState:
-    data = DataSet(seed=7, prefill=500)
-    return SearchState(CapacityRequest(WRITERS, data, [parse_limit("p99=100ms")], readers))
+def make_request(readers: Load | None = None) -> CapacityRequest:
+    data, limits = DataSet(seed=7, prefill=500), [parse_limit("p99=100ms")]
+    return CapacityRequest(load=WRITERS, data=data, limits=limits, readers=readers)
 
 
 def test_all_steps_are_alike_but_for_rate_and_seed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     readers = Load(role=Role.READ, rate_per_s=5, duration_s=30.0, warm_up_s=6.0)
-    state, database = make_course(readers=readers), SimulatedDatabase()
-    search(database, state, tmp_path)
+    database = SimulatedDatabase()
+    made = Search(database, tmp_path, make_request(readers))
+    made.make()
+    state = made.search
     first, *others = database.asked
     loads = [group.load for group in first.groups]
     assert [load.duration_s for load in loads] == [10.0, 10.0]
@@ -126,12 +105,15 @@ def test_all_steps_are_alike_but_for_rate_and_seed(
     assert answer.events_per_s is not None
     assert answer.events_per_s <= 5000 < (answer.above_per_s or 0)
     assert [run.run for run in state.runs] == list(range(1, len(database.asked) + 1))
-    assert [read.run for read in state.reads] == [run.run for run in state.runs]
+    assert all(run.readers for run in state.runs)
     assert [step.run for step in answer.steps] == [run.run for run in state.runs]
     assert [step.seed for step in answer.steps[1:]] == [one.data.seed for one in others]
     told = capsys.readouterr().err.splitlines()
-    assert told[0] == "closed loop: 10,000 inserts/s"
-    assert told[1] == "step 1 of at most 24, 7,000 events/s: doesn't hold: p99 200 ms"
+    assert told[0].startswith(
+        "a closed loop and at most 24 steps of 30 s: 12 min 10 s at most, without"
+    )
+    assert told[1] == "closed loop: 10,000 inserts/s"
+    assert told[2] == "step 1 of at most 24, 7,000 events/s: doesn't hold: p99 200 ms"
 
 
 def test_each_search_begins_with_a_seed_of_its_own() -> None:
@@ -149,21 +131,22 @@ def test_each_search_begins_with_a_seed_of_its_own() -> None:
 
 def test_steps_with_too_few_requests_are_refused_with_the_remedy(tmp_path: Path) -> None:
     """10,000 events/s in batches of 5,000 are 34 requests in the 24 s of the first step."""
-    state = SearchState(CapacityRequest(WRITERS.model_copy(update={"batch": 5_000}), DataSet()))
+    load = WRITERS.model_copy(update={"batch": 5_000})
     database = SimulatedDatabase()
+    made = Search(database, tmp_path, CapacityRequest(load=load, data=DataSet()))
     with pytest.raises(RunFailed) as refused:
-        search(database, state, tmp_path)
+        made.make()
     said = str(refused.value)
     assert "at 7,000 events/s, the first rate to try, a step measures 34 requests in 24 s" in said
     assert "Give --step-duration 233s or longer, a smaller --batch (now 5,000), or more" in said
     assert len(database.asked) == 1
-    assert not state.tried
+    assert not made.search.tried
 
 
 def test_a_rate_that_breaks_the_database_does_not_hold(tmp_path: Path) -> None:
-    state = make_course()
-    search(SimulatedDatabase(capacity=5_000, breaks_at=6_900), state, tmp_path)
-    answer = find_answer(state)
+    made = Search(SimulatedDatabase(capacity=5_000, breaks_at=6_900), tmp_path, make_request())
+    made.make()
+    answer = find_answer(made.search)
     assert answer.sure
     assert (answer.events_per_s or 0) <= 5_000
     broken = answer.steps[1]
@@ -172,11 +155,12 @@ def test_a_rate_that_breaks_the_database_does_not_hold(tmp_path: Path) -> None:
 
 
 def test_two_failures_in_a_row_end_the_search_and_what_was_measured_is_kept(tmp_path: Path) -> None:
-    state = make_course()
+    made = Search(SimulatedDatabase(breaks_at=0), tmp_path, make_request())
     with pytest.raises(RunFailed, match="closed the connection"):
-        search(SimulatedDatabase(breaks_at=0), state, tmp_path)
-    assert [run.valid for run in state.runs] == [True, False, False]
-    answer = find_answer(state)
+        made.make()
+    assert [run.valid for run in made.runs] == [True, False, False]
+    assert [run.fill_level for run in made.runs] == [0, 500, 500]
+    answer = find_answer(made.search)
     assert (answer.sure, answer.events_per_s, answer.above_per_s) == (False, None, 3_500)
 
 
@@ -184,24 +168,14 @@ def test_a_closed_loop_without_a_rate_says_why(tmp_path: Path) -> None:
     class Empty(SimulatedDatabase):
         """Nothing is acknowledged."""
 
-        @contextmanager
-        def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
-            with super().open_series(settings, logs) as series:
-                yield _Nothing(series)
+        def measure(self, settings: RunSettings) -> RunResult:
+            run = super().measure(settings)
+            run.groups[0].rate_per_s = None
+            run.groups[0].invalid_reasons = ["all was lost"]
+            return run
 
-    class _Nothing(Series):
-        def __init__(self, series: Series) -> None:
-            self._series = series
-
-        def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
-            report = self._series.run(settings, timeout_s, watch)
-            assert report.insert is not None
-            report.insert.inserts_per_s = None
-            report.insert.invalid_reasons = ["all was lost"]
-            return report
-
-    state = make_course()
+    made = Search(Empty(), tmp_path, make_request())
     with pytest.raises(RunFailed, match="gave no rate to go by: all was lost"):
-        search(Empty(), state, tmp_path)
-    assert len(state.runs) == 1
-    assert find_answer(state).unsure_because == "no rate was tried"
+        made.make()
+    assert len(made.runs) == 1
+    assert find_answer(made.search).unsure_because == "no rate was tried"

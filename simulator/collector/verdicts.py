@@ -1,28 +1,15 @@
-"""What became of what was due in an open loop. Pure: no I/O, no clock."""
+"""Whose limit a figure shows: what became of what was due in an open loop, and what the client cost. Pure:
+no I/O, no clock."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from math import inf, sqrt
+from collections.abc import Mapping, Sequence
+from math import inf
 
-from ..contract import (
-    LatencyMs,
-    Lateness,
-    Load,
-    LongWindows,
-    Offered,
-    Report,
-    Role,
-    WorkerInsert,
-    WorkerOffer,
-)
+from ..contract import Client, LatencyMs, Load, Offered, Role, WorkerFigures, WorkerOffer
 from ..histograms import latency_ms, merge_histograms
-from ..oracle.stored import Stored, StoredPart
-from ..workloads.base import Workload
-from ..workloads.queries import Query
-from .database import Preparation
 
 _CLOCK_S = 1e-6
 
@@ -31,6 +18,14 @@ MIN_ACHIEVED = 0.99
 
 NOISE_DEVIATIONS = 3
 """What n independent arrivals vary by is the root of n: up to so many times as much may be chance."""
+
+BOUND_CPU_SHARE = 0.8
+BOUND_CPU_SHARE_ONE_IN_FLIGHT = 0.5
+BOUND_THROTTLED_SHARE = 0.1
+BOUND_CEILING_SHARE = 0.5
+"""From these on, the figure is the client's, not the database's. With one request in flight the database
+waits while the client works, so half of the time is enough. A CPU limit that cuts in in a tenth of its
+periods can have cost a tenth of the time."""
 
 BOUND_OWN_DELAY_MS, BOUND_OWN_DELAY_SHARE = 1.0, 0.1
 """How late one request in a hundred leaves by the client's own doing for the figure to be the client's: at
@@ -99,7 +94,7 @@ def judge_offer(
     )
 
 
-def extend_offers(parts: Mapping[int, WorkerInsert], load: Load) -> dict[int, WorkerInsert]:
+def extend_offers(parts: Mapping[int, WorkerFigures], load: Load) -> dict[int, WorkerFigures]:
     """Of a run that was given up: the workers' parts with what was due until the last of them ended. One
     whose patience was over before has only told of what was due till then."""
     until_s = max((part.end_s for part in parts.values()), default=0.0)
@@ -165,47 +160,75 @@ def find_own_delay(offered: Offered, latency: LatencyMs | None) -> str | None:
     return f"a worker sent requests up to {late_ms:,.0f} ms (p99) late though it had places in flight free"
 
 
-# What was asked of a run and not given: windows longer than the data, lateness longer than the run.
-
-_MOST_WORKERS = 8
-"""So many workers stand for all: the order in which events are sent takes 20 ms for each."""
+# --- what the client cost -------------------------------------------------------------------------
 
 
-def add_shortfalls(report: Report, prepared: Preparation) -> None:
-    """Put into a report what its readers' windows lack."""
-    if isinstance(prepared.known, str):
-        return
-    stored = Stored(prepared.known.workload, prepared.known.parts, prepared.certain_until_ms)
-    describe = prepared.module.describe_query
-    if report.read is None:
-        asked = dict.fromkeys(run.query for run in report.queries or [])
-        report.long_windows = find_long_windows(map(describe, asked), stored)
-    else:
-        names = [figures.query for figures in report.read.queries]
-        report.read.long_windows = find_long_windows(map(describe, names), stored)
+def count_measured(part: WorkerFigures) -> int:
+    """What counts for the rate: events or queries of the window."""
+    return part.count if part.measured is None else part.measured
 
 
-def find_long_windows(asked: Iterable[Query | None], stored: Stored) -> LongWindows | None:
-    """The queries that have longer windows than there are events for; None if there are none."""
-    first, end = stored.span_ms
-    # From the last event to the next there is an interval that counts, too.
-    span_ms = end - first + int(stored.workload.device_interval_ms)
-    queries = {
-        query.name: int(query.window.span)
-        for query in asked
-        if query is not None and query.window is not None and query.window.span > span_ms
-    }
-    return LongWindows(stored_ms=end - first, queries=queries) if queries else None
+def measure_client(
+    parts: Sequence[WorkerFigures],
+    load: Load,
+    offered: Offered | None = None,
+    latency: LatencyMs | None = None,
+) -> Client:
+    """What generating load (or asking) cost, and whether that was the bottleneck; `offered`: of an open loop.
+
+    The shares are those of the worker that had the least left: one saturated worker is enough to
+    hold a run back, and an average would hide it. Of readers only the CPU counts: answers are unpacked by
+    the database's own client.
+    """
+    spans = [part.end_s - part.start_s for part in parts]
+    timed = [(part, span) for part, span in zip(parts, spans, strict=True) if span > 0]
+    client = Client(
+        cpu_s=sum(part.cpu_s for part in parts),
+        cpu_share=max((part.cpu_s / span for part, span in timed), default=0.0),
+        generate_s=sum(part.generate_s for part in parts),
+        encode_s=sum(part.encode_s for part in parts),
+        ceiling_share=max(
+            (
+                count_measured(part) / span / part.ceiling_per_s
+                for part, span in timed
+                if part.ceiling_per_s > 0
+            ),
+            default=0.0,
+        ),
+        throttled_share=None,
+        in_flight=max(part.in_flight for part in parts),
+        bound=False,
+    )
+    if load.role is Role.WRITE:
+        throttled = [part.throttled_share for part in parts if part.throttled_share is not None]
+        client.throttled_share = max(throttled, default=None)
+        client.bound_reason = _find_writers_limit(client, offered, latency)
+    elif client.cpu_share >= BOUND_CPU_SHARE:
+        client.bound_reason = f"a reader's CPU was busy {client.cpu_share:.0%} of the time"
+    client.bound = client.bound_reason is not None
+    return client
 
 
-def find_lateness(workload: Workload, parts: Sequence[StoredPart]) -> Lateness | None:
-    """How many of the events that were sent came late; None if that are about as many as were to, or if none
-    were to."""
-    asked, sent, late = workload.late_share, 0, 0.0
-    for part in parts[:_MOST_WORKERS] if asked else ():
-        sent += part.count
-        late += part.count * workload.find_late_share(part.worker, part.first, part.count)
-    # Three standard deviations: a few events may have fewer late ones by chance.
-    if not sent or late >= asked * sent - max(0.1 * asked * sent, 3 * sqrt(asked * sent)):
+def _find_writers_limit(
+    client: Client, offered: Offered | None, latency: LatencyMs | None
+) -> str | None:
+    """By which sign a writer was the limit."""
+    # Behind its schedule, a worker sends as soon as it can: as in a closed loop.
+    at_leisure = offered is not None and not offered.saturated
+    busy = client.cpu_share >= BOUND_CPU_SHARE
+    one_at_a_time = client.in_flight == 1 and not at_leisure
+    if offered and (late := find_own_delay(offered, latency)):
+        return late
+    if busy or (one_at_a_time and client.cpu_share >= BOUND_CPU_SHARE_ONE_IN_FLIGHT):
+        reason = f"a worker's CPU was busy {client.cpu_share:.0%} of the time"
+        return reason if busy else f"{reason}, while the database waited for its next request"
+    throttled = client.throttled_share
+    if throttled is not None and throttled >= BOUND_THROTTLED_SHARE:
+        return f"a worker was stopped by its CPU limit in {throttled:.0%} of the periods"
+    if at_leisure or client.ceiling_share < BOUND_CEILING_SHARE:
+        # What is sent at leisure is given, however fast it could be.
         return None
-    return Lateness(asked=asked, came=late / sent)
+    if client.ceiling_share >= 1:
+        # Neither figure of a tiny run is exact, so their ratio can be as much as 430 %.
+        return "a worker ran as fast as building payloads alone allows"
+    return f"a worker ran at {client.ceiling_share:.0%} of what building payloads alone allows"

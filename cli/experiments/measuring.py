@@ -1,0 +1,159 @@
+"""`insert`, `query` and `mixed`: all their runs are known before the first."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeVar
+
+from simulator.contract import RunResult
+
+from ..errors import RunFailed
+from ..output import print_prose, say, terminal_width
+from ..plan import (
+    Mix,
+    PlannedRun,
+    PlannedSeries,
+    Request,
+    Sweep,
+    check_capabilities,
+    check_query,
+    plan_inserts,
+    plan_mix,
+    plan_queries,
+    public_data,
+    public_load,
+    share_devices,
+)
+from ..render.answers import describe_answers
+from ..render.notes import list_outages, summarize_notes
+from ..render.stored import tabulate_figures, tabulate_readers
+from ..render.tables import describe_durations, describe_load
+from ..results.model import Result
+from ..results.statistics import summarize_inserts, summarize_queries
+from .experiment import Experiment, Plan
+from .session import Session
+
+_AnyRequest = TypeVar("_AnyRequest", bound=Request)
+
+
+class _PlannedExperiment(Experiment[_AnyRequest]):
+    """All runs are known before the first."""
+
+    def _set_plan(self, series: Sequence[PlannedSeries]) -> None:
+        self._series = series
+        self.lengths = [planned.load for one in series for planned in one.runs]
+
+    @property
+    def workers(self) -> list[int]:
+        return [planned.workers for series in self._series for planned in series.runs]
+
+    def plan(self) -> Plan:
+        yield from self._series
+
+
+class InsertExperiment(_PlannedExperiment[Sweep]):
+    """How many events per second a database takes in, by several worker counts or on growing data."""
+
+    command: ClassVar = "insert"
+    disturbed: ClassVar = True
+
+    def __init__(self, request: Sweep, session: Session) -> None:
+        super().__init__(request, session)
+        self._set_plan(plan_inserts(self.request))
+        check_capabilities(self.request, session.module, session.options, self.request.most)
+
+    def summarize(self) -> dict[str, Any]:
+        summary = summarize_inserts(self.runs, by_fill_level=self.request.steps > 0)
+        return {"insert_summary": summary}
+
+    def show(self, result: Result) -> None:
+        if all(run.writers is None or run.writers.rate_per_s is None for run in self.runs):
+            for text in list_outages(result):
+                print_prose(text)
+            return
+        sweep, terminal = self.request, sys.stdout.isatty()
+        if sweep.steps and sweep.load.duration_s is None:
+            say(f"Stepsize: {sweep.counts[0] * sweep.load.events:,}")
+        if not result.by_fill_level:
+            say("Inserts per second")
+        say(tabulate_figures(result, terminal).text(width=terminal_width()))
+        for line in summarize_notes(result, terminal, describe_load(sweep.load)):
+            print_prose(line)
+
+
+class QueryExperiment(_PlannedExperiment[Request]):
+    """How fast a database answers: one run, in which each query is asked."""
+
+    command: ClassVar = "query"
+
+    def __init__(self, request: Request, session: Session) -> None:
+        super().__init__(request, session)
+        self._set_plan([plan_queries(self.request)])
+        check_query(self.request.load, self.request.data, session.module, session.options)
+
+    def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
+        outcome = "done" if run.valid else "done, not all valid"
+        return "failed" if failure else outcome
+
+    def list_options(self) -> dict[str, Any]:
+        load, kept = self.request.load, public_data(self.request.data)
+        # Of the data set, which events were asked for.
+        asked: dict[str, Any] = {name: kept[name] for name in ("workload", "seed", "definition") if name in kept}
+        return {"workers": load.workers, **public_load(load), **asked}
+
+    def summarize(self) -> dict[str, Any]:
+        return {"query_summary": summarize_queries(self.runs)}
+
+    def show(self, result: Result) -> None:
+        if not any(run.readers and run.readers.queries for run in self.runs):
+            return
+        terminal = sys.stdout.isatty()
+        for title, table in tabulate_readers(result, terminal).items():
+            say(f"{title}\n{table.text(width=terminal_width())}\n")
+        say(tabulate_figures(result, terminal).text(width=terminal_width()))
+        above = describe_durations(result), describe_answers(result)
+        for line in summarize_notes(result, terminal, *above):
+            print_prose(line)
+
+
+class MixedExperiment(_PlannedExperiment[Mix]):
+    """How fast a database takes in events while it is asked, and answers while it takes in."""
+
+    command: ClassVar = "mixed"
+    disturbed: ClassVar = True
+
+    def __init__(self, request: Mix, session: Session) -> None:
+        super().__init__(request, session)
+        mix = self.request
+        self._together: list[RunResult] = []
+        self._alone: list[RunResult] = []
+        self._set_plan([plan_mix(mix)])
+        check_capabilities(mix, session.module, session.options)
+        data = share_devices(mix.data, mix.load.workers)
+        check_query(mix.readers, data, session.module, session.options)
+
+    def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
+        alone = len(planned.at_work) < len(planned.loads)
+        (self._alone if alone else self._together).append(run)
+        return super().absorb(planned, run, failure)
+
+    def summarize(self) -> dict[str, Any]:
+        return {
+            "runs": self._together,
+            "baseline": self._alone,
+            "insert_summary": summarize_inserts(self._together, by_fill_level=False),
+            "query_summary": summarize_queries(self._together),
+        }
+
+    def show(self, result: Result) -> None:
+        terminal = sys.stdout.isatty()
+        if any(run.writers and run.writers.rate_per_s is not None for run in result.runs):
+            table = tabulate_figures(result, terminal)
+            say(f"Inserts per second\n{table.text(width=terminal_width())}")
+        for title, table in tabulate_readers(result, terminal).items():
+            if table.rows:
+                say(f"\n{title}\n{table.text(width=terminal_width())}")
+        say("")
+        for line in summarize_notes(result, terminal, describe_answers(result)):
+            print_prose(line)

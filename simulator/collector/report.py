@@ -1,0 +1,236 @@
+"""The report of a run: what its workers measured, and what the database holds after it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from math import sqrt
+from typing import Any
+
+from ..advice import name_events
+from ..build import list_ignored_keys
+from ..contract import (
+    Carried,
+    Group,
+    GroupResult,
+    Lateness,
+    LongWindows,
+    Report,
+    Role,
+    RunResult,
+    RunSettings,
+    Verification,
+    WorkerFigures,
+)
+from ..environment import client_environment
+from ..errors import Retryable, SimulatorError
+from ..machine import merge_machines
+from ..modules.base import AnyModule, await_count
+from ..oracle.stored import Stored, StoredPart
+from ..workloads.base import Workload
+from ..workloads.queries import Query
+from .barrier import Barrier
+from .database import Preparation, ask
+from .merge import merge_group, queryable
+from .verdicts import extend_offers
+
+_log = logging.getLogger(__name__)
+
+_MOST_WORKERS = 8
+"""So many workers stand for all: the order in which events are sent takes 20 ms for each."""
+
+
+def make_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Report:
+    """Count what is stored, and merge what was measured; the phases' times are yet to come.
+
+    Raises SimulatorError if there is nothing that a report could be about.
+    """
+    report = _begin_report(settings, prepared, barrier)
+    run = report.run
+    if settings.groups_of(Role.READ) and not settings.groups_of(Role.WRITE):
+        run.fill_level = _count_after_queries(settings, prepared.module)
+    for group in settings.groups_of(Role.WRITE, Role.READ):
+        if group.load.role is Role.WRITE:
+            writers, report.carried = _verify(group, prepared, barrier)
+            run.groups.append(writers)
+        else:
+            run.groups.append(_merge_readers(group, settings, prepared, barrier))
+    return report
+
+
+def make_early_report(
+    settings: RunSettings, prepared: Preparation, barrier: Barrier, reason: str
+) -> Report:
+    """What the writers of a run that was given up have measured. Nothing is counted: the database is away."""
+    report = _begin_report(settings, prepared, barrier)
+    report.failure = reason
+    (group,) = settings.groups_of(Role.WRITE)
+    parts = extend_offers(_collect_figures(group, barrier), group.load)
+    writers = _merge(group, parts, barrier)
+    writers.invalid_reasons = [reason]
+    if group.load.duration_s is None:
+        # The figure would be of other events than were asked for.
+        writers.rate_per_s = writers.rate_per_s_mean_duration = None
+    _add_metrics(writers, prepared)
+    report.run.groups.append(writers)
+    return report
+
+
+def _begin_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Report:
+    """What doesn't depend on the groups."""
+    module = prepared.module
+    environment: dict[str, Any] = {
+        "client": client_environment(module.packages),
+        "database": prepared.server,
+    }
+    if ignored := list_ignored_keys(settings, type(module.options)):
+        environment["ignored_secret_keys"] = ignored
+    run = RunResult(groups=[], index_build_s=prepared.indexing.build_s)
+    if settings.groups_of(Role.WRITE):
+        run.fill_level = prepared.baseline + barrier.prefilled
+    _add_surroundings(run, barrier)
+    return Report(
+        run=run,
+        environment=environment,
+        carried=Carried(next_event=prepared.first_event, stored=None),
+    )
+
+
+def _add_surroundings(run: RunResult, barrier: Barrier) -> None:
+    """When the run was measured by the wall clock, and on how busy machines."""
+    starts, ends = [], []
+    for worker, result in barrier.results.items():
+        if result.figures is not None:
+            # By the same bound of how late a worker started as in the figures.
+            late_s = barrier.clock_offsets_s.get(worker, 0.0)
+            starts.append(result.figures.start_s + late_s)
+            ends.append(result.figures.end_s + late_s)
+    if starts:
+        run.began_at = barrier.format_utc(min(starts))
+        run.ended_at = barrier.format_utc(max(ends))
+        run.machines = merge_machines(one.machine for _, one in sorted(barrier.results.items()))
+
+
+def _collect_figures(group: Group, barrier: Barrier) -> dict[int, WorkerFigures]:
+    """What each worker of a group measured, as far as it is there."""
+    results = ((worker, barrier.results.get(worker)) for worker in range(group.first, group.end))
+    return {worker: one.figures for worker, one in results if one and one.figures}
+
+
+def _merge(
+    group: Group, parts: Mapping[int, WorkerFigures], barrier: Barrier, **more: Any
+) -> GroupResult:
+    nodes = {worker: barrier.results[worker].node for worker in parts}
+    return merge_group(group.load, parts, nodes, barrier.clock_offsets_s, **more)
+
+
+# --- writers --------------------------------------------------------------------------------------
+
+
+def _verify(group: Group, prepared: Preparation, barrier: Barrier) -> tuple[GroupResult, Carried]:
+    """Count the events of a group of writers, and merge what it measured."""
+    module, parts = prepared.module, _collect_figures(group, barrier)
+    expected = prepared.baseline + barrier.prefilled + sum(part.count for part in parts.values())
+    try:
+        stored = await_count(partial(ask, module.count), expected, module.settle_s)
+        lost_devices = prepared.find_lost_devices(sorted(parts))
+    except (SimulatorError, Retryable) as error:
+        raise SimulatorError(f"the result could not be verified: {error}") from error
+    lag_s = _since_the_end(parts, barrier)
+    verification = Verification(
+        expected=expected, stored=stored, ok=stored is None or stored == expected
+    )
+    writers = _merge(group, parts, barrier, verification=verification)
+    writers.invalid_reasons += lost_devices
+    writers.lateness = find_lateness(
+        prepared.workload,
+        [
+            StoredPart(w, prepared.first_event + barrier.ready[w].prefilled, part.count)
+            for w, part in parts.items()
+        ],
+    )
+    _add_metrics(writers, prepared)
+    if module.settle_s:
+        writers.queryable = queryable(writers, lag_s)
+    most_prefilled = max(message.prefilled for message in barrier.ready.values())
+    most = max(part.count for part in parts.values())
+    next_event = prepared.first_event + most_prefilled + most
+    return writers, Carried(next_event=next_event, stored=stored)
+
+
+def _add_metrics(writers: GroupResult, prepared: Preparation) -> None:
+    if writers.rate_per_s is not None:
+        writers.metrics_per_s = writers.rate_per_s * prepared.module.job.schema.metrics
+
+
+def _since_the_end(parts: Mapping[int, WorkerFigures], barrier: Barrier) -> float:
+    """Seconds since the last worker ended, on this clock."""
+    assert barrier.start_at is not None
+    return max(0.0, time.monotonic() - barrier.start_at - max(p.end_s for p in parts.values()))
+
+
+def find_lateness(workload: Workload, parts: Sequence[StoredPart]) -> Lateness | None:
+    """How many of the events that were sent came late; None if that are about as many as were to, or if none
+    were to."""
+    asked, sent, late = workload.late_share, 0, 0.0
+    for part in parts[:_MOST_WORKERS] if asked else ():
+        sent += part.count
+        late += part.count * workload.find_late_share(part.worker, part.first, part.count)
+    # Three standard deviations: a few events may have fewer late ones by chance.
+    if not sent or late >= asked * sent - max(0.1 * asked * sent, 3 * sqrt(asked * sent)):
+        return None
+    return Lateness(asked=asked, came=late / sent)
+
+
+# --- readers --------------------------------------------------------------------------------------
+
+
+def _merge_readers(
+    group: Group, settings: RunSettings, prepared: Preparation, barrier: Barrier
+) -> GroupResult:
+    """Merge what a group of readers measured."""
+    # While data are written, all answers may grow.
+    varying = None if settings.groups_of(Role.WRITE) else prepared.drawn
+    return _merge(group, _collect_figures(group, barrier), barrier, varying=varying)
+
+
+def _count_after_queries(settings: RunSettings, module: AnyModule) -> int | None:
+    """Events in the database; None if they can't be counted, SimulatorError if there are none. Asked after
+    the queries: a count before them would read into the caches what they are about to read."""
+    try:
+        count = ask(module.count)
+    except (SimulatorError, Retryable) as error:
+        _log.warning("the events could not be counted: %s", error)
+        return None
+    if count == 0:
+        raise SimulatorError(
+            f"there is nothing to query: the tables of workload {settings.data.workload} are"
+            f" empty; run insert first: {settings.program} insert --target {settings.target}"
+            f" --workload {name_events(settings.data)}"
+        )
+    return count
+
+
+def add_long_windows(run: RunResult, prepared: Preparation) -> None:
+    """Add to what readers measured which queries have longer windows than there are events for."""
+    if isinstance(prepared.known, str) or run.readers is None:
+        return
+    stored = Stored(prepared.known.workload, prepared.known.parts, prepared.certain_until_ms)
+    names = [one.query for one in run.readers.queries]
+    asked = map(prepared.module.describe_query, names)
+    run.readers.long_windows = find_long_windows(asked, stored)
+
+
+def find_long_windows(asked: Iterable[Query | None], stored: Stored) -> LongWindows | None:
+    """The queries that have longer windows than there are events for; None if there are none."""
+    first, end = stored.span_ms
+    # From the last event to the next there is an interval that counts, too.
+    span_ms = end - first + int(stored.workload.device_interval_ms)
+    queries = {
+        query.name: int(query.window.span)
+        for query in asked
+        if query is not None and query.window is not None and query.window.span > span_ms
+    }
+    return LongWindows(stored_ms=end - first, queries=queries) if queries else None

@@ -1,0 +1,128 @@
+"""Results of format 1, as the versions before format 2 wrote them, show the same figures as these did.
+
+What they showed is kept in tests/cli/stored/format1.figures.json: the numbers of each line of text, and of
+what has many a checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from cli.render.comparison import describe_comparison
+from cli.render.figure import NamedResult
+from cli.render.figures import draw_all
+from cli.render.notes import summarize_notes
+from cli.render.report import make_report
+from cli.render.stored import describe_result
+from cli.results.export import COLUMNS, list_rows
+from cli.results.store import StoredResult, read_result
+
+ROOT = Path(__file__).resolve().parents[3]
+KEPT = ROOT / "tests" / "cli" / "stored"
+EXPECTED = KEPT / "format1.figures.json"
+FILES = {
+    path.stem: path
+    for folder in (ROOT / "img" / "results", KEPT, KEPT / "format1")
+    for path in sorted(folder.glob("*.json"))
+    if path != EXPECTED
+}
+COMPARED = (
+    ("inserts", "failed", "insert", "demo-insert"),
+    ("open-loop", "inserts", "example-open"),
+    ("queries", "by-clock", "query"),
+    ("demo-query", "example-query"),
+    ("mixed", "mixed"),
+    ("capacity", "capacity-beside", "example-capacity"),
+    ("steps", "example-steps", "reference-fill-level-postgresql"),
+)
+
+_NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?")
+
+
+def open_all(names: Iterable[str]) -> list[StoredResult]:
+    return [StoredResult(name, FILES[name], read_result(FILES[name])) for name in names]
+
+
+def list_numbers(lines: Iterable[str]) -> list[str]:
+    """The numbers of each line that has some."""
+    found = (" ".join(_NUMBER.findall(line)) for line in lines)
+    return [line for line in found if line]
+
+
+def collect_figures(names: Sequence[str]) -> dict[str, Any]:
+    """What is shown of a result, or of several beside each other."""
+    stored = open_all(names)
+    named = [NamedResult(f"r{place}", one.result) for place, one in enumerate(stored)]
+    figures = {figure.kind: list(_list_data(figure.spec)) for figure in draw_all(named)}
+    shown: dict[str, Any] = {"plots": {kind: _sum_up(data) for kind, data in figures.items()}}
+    page = re.sub(r"<svg.*?</svg>", "", make_report(stored, "title"), flags=re.DOTALL)
+    shown["report"] = _sum_up(list_numbers(page.partition("</style>")[2].splitlines()))
+    if len(stored) > 1:
+        results = [one.result for one in stored]
+        text = describe_comparison([one.name for one in named], results, markdown=False)
+        return shown | {"compared": list_numbers(text.splitlines())}
+    text = describe_result(stored[0], terminal=False).rpartition("\n\nOptions\n")[0]
+    rows = [_pick_cells(row) for row in list_rows(stored[0])]
+    return shown | {
+        "notes": list_numbers(summarize_notes(stored[0].result, terminal=False)),
+        "shown": _fold(list_numbers(text.splitlines())),
+        "rows": [len(rows), _sum_up(rows)],
+    }
+
+
+def _pick_cells(row: dict[str, Any]) -> list[Any]:
+    # What an execution did not have in the export.
+    later = ("overlap",) if row.get("worker") is not None else ()
+    return [[n, row[n]] for n in KEPT_COLUMNS if row.get(n) is not None and n not in later]
+
+
+KEPT_COLUMNS = [name for name in COLUMNS if name not in ("options", "tool_version")]
+
+
+def _list_data(part: Any) -> Iterator[Any]:
+    """The data of all panels and layers of a figure."""
+    if isinstance(part, dict):
+        if "values" in part and isinstance(part["values"], list):
+            yield [row for row in part["values"] if isinstance(row, dict)]
+        for one in part.values():
+            yield from _list_data(one)
+    elif isinstance(part, list):
+        for one in part:
+            yield from _list_data(one)
+
+
+def _sum_up(data: Any) -> str:
+    return f"{crc32(json.dumps(data, sort_keys=True).encode()):08x}"
+
+
+MOST_LINES = 40
+
+
+def _fold(lines: Sequence[str]) -> list[str]:
+    """The first lines, and a checksum of the others."""
+    if len(lines) <= MOST_LINES:
+        return list(lines)
+    return [*lines[:MOST_LINES], f"{len(lines)} lines", _sum_up(lines)]
+
+
+@pytest.mark.parametrize("names", [*((name,) for name in FILES), *COMPARED], ids=" ".join)
+def test_format_1_shows_the_figures_that_it_showed(names: tuple[str, ...]) -> None:
+    expected = json.loads(EXPECTED.read_text())[" ".join(names)]
+    assert collect_figures(names) == expected
+
+
+def write_expected() -> None:
+    """Keep what this version shows: only where a change of what is shown is meant."""
+    found = {" ".join(n): collect_figures(n) for n in [*((name,) for name in FILES), *COMPARED]}
+    EXPECTED.write_text(json.dumps(found, indent=0, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    write_expected()
