@@ -154,6 +154,18 @@ def explain_errors(what: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def pass_over(*statuses: int) -> Iterator[None]:
+    """A refusal of the API server with one of these statuses is no error."""
+    from kubernetes.client.exceptions import ApiException
+
+    try:
+        yield
+    except ApiException as error:
+        if error.status not in statuses:
+            raise
+
+
 def check_namespace(client: KubeClient, namespace: str) -> None:
     """ConfigError if there is no such namespace. Not everybody may ask: then nothing is known."""
     from kubernetes.client.exceptions import ApiException

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from kubernetes.client.exceptions import ApiException
 
-from .cluster import RELEASE_PREFIX, RUN_LABEL, STARTED_BY, Helm, Place, explain_errors
+from .cluster import RELEASE_PREFIX, RUN_LABEL, STARTED_BY, Helm, Place, explain_errors, pass_over
 from .installation import program
 from .kubeclient import (
     DISRUPTION_BUDGET,
@@ -196,9 +196,5 @@ def remove_run(place: Place, helm: Helm, run: LeftRun) -> None:
     client = place.make_client()
     for kind in _KINDS:
         for name in run.kinds.get(kind.name, ()):
-            with explain_errors(f"can't delete {kind.name} {name}"):
-                try:
-                    client.delete(kind, place.namespace, name)
-                except ApiException as error:
-                    if error.status != 404:
-                        raise
+            with explain_errors(f"can't delete {kind.name} {name}"), pass_over(404):
+                client.delete(kind, place.namespace, name)

@@ -24,8 +24,7 @@ from ..cluster import Place
 from ..config import Config, ExecutorName, Target, hide_values, load_config
 from ..embedded import EmbeddedPostgres
 from ..errors import ConfigError
-from ..exclusion.addresses import list_claims
-from ..exclusion.claims import claim_databases
+from ..exclusion import claim_databases, list_claims
 from ..executors import make_executor
 from ..faults.injector import (
     Action,
