@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.errors import ConfigError
 from cli import exclusion
+from cli.errors import ConfigError
 from cli.exclusion import Claim, claim_databases, hold_lock
 from cli.main import _status
 
