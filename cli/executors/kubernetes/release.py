@@ -28,9 +28,8 @@ from ...errors import ConfigError, RunFailed
 from ...installation import program
 from ...kubeclient import NODE, POD, UNREACHABLE, has_ended, is_running
 from ...output import note
-from ...probes.kubernetes.database import DatabaseWatch
+from ...probes.kubernetes.kubelets import DatabaseWatch, NodeWatch, place_pods
 from ...probes.kubernetes.pods import DatabasePods
-from ...probes.kubernetes.usage import NodeWatch, place_pods
 from ...signals import Interrupts
 from ..base import Series, Watch
 from ..watching import PartChanged, RunUnderWay, await_report
