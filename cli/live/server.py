@@ -93,12 +93,13 @@ class _Server(uvicorn.Server):
 class _Connection(H11Protocol):
     """Serves one request, which must come soon. Who hasn't sent one makes room for others."""
 
-    def connection_made(self, transport: BaseTransport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
         self._began_s = self.loop.time()
         self.loop.call_later(_SILENT_S, self._end_silence)
         if len(self.connections) > _MOST_CONNECTIONS:
-            silent = [one for one in self.connections if one.cycle is None]
+            known = [one for one in self.connections if isinstance(one, _Connection)]
+            silent = [one for one in known if one.cycle is None]
             min(silent, key=lambda one: one._began_s).transport.abort()
 
     def _end_silence(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import pytest
@@ -106,7 +106,7 @@ def others(steps: Sequence[Step], began: float, ended: float, cpus: int) -> Any:
 def a_step(began: float, ended: float, used_s: float = 0.0, own_s: float = 0.0,
            kernel_s: float = 0.0, **names: float) -> Step:  # fmt: skip
     """`names`: who took how many CPU seconds."""
-    taken = {(name,): took_s for name, took_s in names.items()}
+    taken: dict[Hashable, float] = {(name,): took_s for name, took_s in names.items()}
     return Step(began, ended, {MACHINE: used_s, OWN: own_s, KERNEL: kernel_s, **taken})
 
 
