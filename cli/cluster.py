@@ -168,18 +168,16 @@ def pass_over(*statuses: int) -> Iterator[None]:
 
 def check_namespace(client: KubeClient, namespace: str) -> None:
     """ConfigError if there is no such namespace. Not everybody may ask: then nothing is known."""
-    from kubernetes.client.exceptions import ApiException
-
     from .kubeclient import NAMESPACE
 
     try:
         with explain_errors(f"can't see namespace {namespace}"):
             client.get(NAMESPACE, None, namespace)
     except RunFailed as error:
-        refusal = error.__cause__
-        if not isinstance(refusal, ApiException):
+        status = getattr(error.__cause__, "status", None)
+        if status is None:
             raise
-        if refusal.status == HTTPStatus.NOT_FOUND:
+        if status == HTTPStatus.NOT_FOUND:
             raise ConfigError(explain_no_namespace(namespace)) from error
 
 

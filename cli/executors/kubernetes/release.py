@@ -30,6 +30,7 @@ from ...installation import program
 from ...kubeclient import (
     COLLECTOR,
     EVENT,
+    JOB,
     NODE,
     POD,
     UNREACHABLE,
@@ -111,12 +112,8 @@ class Release(RunUnderWay, Series):
 
     def start(self) -> None:
         """Install the release and begin to watch."""
-        for follow in (
-            self._watch.follow_pods,
-            self._watch.follow_jobs,
-            self._watch.follow_events,
-        ):
-            self._begin(follow)
+        for kind in (POD, JOB, EVENT):
+            self._begin(self._watch.follow, kind)
         first = self._settings[0]
         values = {
             **self._add_pod_network(self._values),
@@ -142,7 +139,7 @@ class Release(RunUnderWay, Series):
                 raise RunFailed(text) from None
         self._begin(self._collector.ask_for_status)
 
-    def _begin(self, work: Callable[..., None], *arguments: str) -> None:
+    def _begin(self, work: Callable[..., None], *arguments: Any) -> None:
         """Do `work` in a thread until the release is removed."""
         thread = threading.Thread(target=work, args=arguments, daemon=True)
         self._threads.append(thread)

@@ -70,24 +70,10 @@ class ReleaseWatch:
         self.pods: dict[str, Item] = {}
         """All pods that have been seen, by name."""
 
-    def follow_pods(self) -> None:
-        """Put each change of a pod into the queue, until stopped."""
-        self._follow(POD, self._selector)
-
-    def follow_jobs(self) -> None:
-        """Put each change of the run's Jobs into the queue."""
-        self._follow(JOB, self._selector)
-
-    def follow_events(self) -> None:
-        """Put each of the namespace's events into the queue."""
-        self._follow(EVENT)
-
-    def stop(self) -> None:
-        """End the work of all threads."""
-        self._stopped.set()
-        self._client.break_off()
-
-    def _follow(self, kind: Kind, labels: str = "") -> None:
+    def follow(self, kind: Kind) -> None:
+        """Put each change of the run's pods or Jobs, or of the namespace's events, into the queue; the work
+        of a thread."""
+        labels = "" if kind is EVENT else self._selector
         while not self._stopped.is_set():
             changes = self._client.watch(
                 kind, self._namespace, labels=labels, window_s=_WATCH_S, timeout_s=_WATCH_TIMEOUT_S
@@ -106,6 +92,11 @@ class ReleaseWatch:
                 self._stopped.wait(_RETRY_S)
             except UNREACHABLE:
                 self._stopped.wait(_RETRY_S)
+
+    def stop(self) -> None:
+        """End the work of all threads."""
+        self._stopped.set()
+        self._client.break_off()
 
     def notice(self, change: Change) -> None:
         """Take note of a change, and of what is wrong with the object now."""
