@@ -154,20 +154,30 @@ def explain_errors(what: str) -> Iterator[None]:
         ) from error
 
 
-def check_namespace(client: KubeClient, namespace: str) -> None:
-    """ConfigError if there is no such namespace. Not everybody may ask: then nothing is known."""
+@contextmanager
+def pass_over(*statuses: int) -> Iterator[None]:
+    """A refusal of the API server with one of these statuses is no error."""
     from kubernetes.client.exceptions import ApiException
 
+    try:
+        yield
+    except ApiException as error:
+        if error.status not in statuses:
+            raise
+
+
+def check_namespace(client: KubeClient, namespace: str) -> None:
+    """ConfigError if there is no such namespace. Not everybody may ask: then nothing is known."""
     from .kubeclient import NAMESPACE
 
     try:
         with explain_errors(f"can't see namespace {namespace}"):
             client.get(NAMESPACE, None, namespace)
     except RunFailed as error:
-        refusal = error.__cause__
-        if not isinstance(refusal, ApiException):
+        status = getattr(error.__cause__, "status", None)
+        if status is None:
             raise
-        if refusal.status == HTTPStatus.NOT_FOUND:
+        if status == HTTPStatus.NOT_FOUND:
             raise ConfigError(explain_no_namespace(namespace)) from error
 
 

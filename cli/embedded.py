@@ -28,7 +28,7 @@ from typing import IO
 import psutil
 
 from .errors import RunFailed
-from .processes import descendants, kill_tree, run_program
+from .processes import kill_tree, list_tree, run_program
 from .signals import Interrupts
 
 _START_PATIENCE_S = 60
@@ -199,9 +199,7 @@ class EmbeddedPostgres:
         process, reader = self._process, self._reader
         assert process is not None and reader is not None
         if kill:
-            below = [
-                psutil.Process(pid) for pid in descendants(process.pid) if psutil.pid_exists(pid)
-            ]
+            below = list_tree(process.pid)[:-1]
             kill_tree(process.pid)
             # The next server refuses to start as long as one of them has the memory that they share.
             psutil.wait_procs(below, _START_PATIENCE_S)

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from kubernetes.client.exceptions import ApiException
 
-from .cluster import RELEASE_PREFIX, RUN_LABEL, STARTED_BY, Helm, Place, explain_errors
+from .cluster import RELEASE_PREFIX, RUN_LABEL, STARTED_BY, Helm, Place, explain_errors, pass_over
 from .installation import program
 from .kubeclient import (
     DISRUPTION_BUDGET,
@@ -20,6 +20,7 @@ from .kubeclient import (
     SERVICE,
     UNREACHABLE,
     Item,
+    Kind,
     KubeClient,
     has_ended,
 )
@@ -89,11 +90,8 @@ def describe_others(client: KubeClient, place: Place, own: str) -> str | None:
 
     One whose tool was killed goes on, and inserts into the tables that the next run has dropped."""
     try:
-        labelled = [
-            (kind.name, item)
-            for kind in (JOB, POD)
-            for item in client.find(kind, place.namespace, labels=f"{RUN_LABEL},{RUN_LABEL}!={own}")
-        ]
+        others = f"{RUN_LABEL},{RUN_LABEL}!={own}"
+        labelled = _list_labelled(client, place.namespace, (JOB, POD), others)
     except (ApiException, *UNREACHABLE):
         return None
     found = [run for run in sort_by_run([], labelled, now()) if run.at_work]
@@ -180,12 +178,12 @@ def _list_releases(client: KubeClient, namespace: str) -> list[str]:
     return sorted(name for name in names if name.startswith(RELEASE_PREFIX))
 
 
-def _list_labelled(client: KubeClient, namespace: str) -> list[tuple[str, Item]]:
+def _list_labelled(
+    client: KubeClient, namespace: str, kinds: Iterable[Kind] = _KINDS, labels: str = RUN_LABEL
+) -> list[tuple[str, Item]]:
     """Each object of a run, with its kind."""
     return [
-        (kind.name, item)
-        for kind in _KINDS
-        for item in client.find(kind, namespace, labels=RUN_LABEL)
+        (kind.name, item) for kind in kinds for item in client.find(kind, namespace, labels=labels)
     ]
 
 
@@ -196,9 +194,5 @@ def remove_run(place: Place, helm: Helm, run: LeftRun) -> None:
     client = place.make_client()
     for kind in _KINDS:
         for name in run.kinds.get(kind.name, ()):
-            with explain_errors(f"can't delete {kind.name} {name}"):
-                try:
-                    client.delete(kind, place.namespace, name)
-                except ApiException as error:
-                    if error.status != 404:
-                        raise
+            with explain_errors(f"can't delete {kind.name} {name}"), pass_over(404):
+                client.delete(kind, place.namespace, name)

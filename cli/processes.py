@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 _POLL_S = 0.2
 
 
@@ -71,41 +73,14 @@ def kill_group(leader: int) -> None:
 
 def kill_tree(root: int) -> None:
     """SIGKILL to a child that has not been waited for, and to all that descend from it."""
-    for pid in (*descendants(root), root):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    for process in list_tree(root):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
-def descendants(root: int) -> list[int]:
-    """Children of a process, their children and so on."""
-    children: dict[int, list[int]] = {}
-    for pid, parent in _parents().items():
-        children.setdefault(parent, []).append(pid)
-    found, queue = [], [root]
-    while queue:
-        below = children.get(queue.pop(), [])
-        found += below
-        queue += below
-    return found
-
-
-def _parents() -> dict[int, int]:
-    """The parent of each process."""
-    if Path("/proc/self/stat").exists():
-        return _parents_by_proc()
-    listed = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False
-    )
-    pairs = (line.split() for line in listed.stdout.splitlines())
-    return {int(pid): int(parent) for pid, parent in pairs}
-
-
-def _parents_by_proc() -> dict[int, int]:
-    parents = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with suppress(OSError):  # it has just ended
-                # The name, in parentheses, may hold anything: https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
-                fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                parents[int(folder.name)] = int(fields[1])
-    return parents
+def list_tree(root: int) -> list[psutil.Process]:
+    """A process's children, their children and so on, and itself at last."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(root)
+        return [*process.children(recursive=True), process]
+    return []

@@ -16,8 +16,7 @@ from ..config import Config, ExecutorName
 from ..errors import CliError, ConfigError
 from ..experiments.experiment import AnyExperiment
 from ..install.recipes import Choice, choose, recipe_of
-from ..install.state import Installed
-from ..install.work import Consent, Database, confirm, removal_arguments
+from ..install.work import Consent, Database, Installed, confirm, removal_arguments
 from ..output import note, write_whole
 from ..signals import Interrupts
 from .definition import Definition

@@ -14,8 +14,7 @@ from simulator.errors import one_line
 from simulator.units import format_count, format_span
 
 from ..errors import CliError, ConfigError, RunFailed
-from ..exclusion.addresses import list_claims
-from ..exclusion.claims import Holding, claim_databases
+from ..exclusion import Lease, claim_databases, list_claims
 from ..experiments.experiment import AnyExperiment, check_only
 from ..install.work import Consent
 from ..live.serving import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
@@ -150,7 +149,7 @@ def run_campaign(
         left = list(chain.from_iterable(list_left(campaign.turns, done, failed)))
         sessions = [prepared[job.name].session for job in left]
         who = f"campaign {folder.path.resolve()}"
-        with claim_databases(list_claims(sessions), who) as holding:
+        with claim_databases(list_claims(sessions), who) as leases:
             installer = Installer(
                 campaign.config, folder.installed, campaign.sites, prepared, campaign.interrupts
             )
@@ -158,7 +157,7 @@ def run_campaign(
             if (to_install or installer.present) and not installer.check(consent, campaign.jobs):
                 return 0
             folder.keep_plan(campaign.file, campaign.definition, targets, campaign.turns)
-            course = _CampaignRun(campaign, installer, holding, stop_on_error, debug, prepared)
+            course = _CampaignRun(campaign, installer, leases, stop_on_error, debug, prepared)
             try:
                 course.run()
             except (Interrupted, RunFailed) as end:
@@ -186,7 +185,7 @@ class _CampaignRun:
         self,
         campaign: Campaign,
         installer: Installer,
-        holding: Holding,
+        leases: Sequence[Lease],
         stop_on_error: bool,
         debug: bool,
         prepared: Mapping[str, AnyExperiment],
@@ -195,7 +194,7 @@ class _CampaignRun:
         self._prepared = prepared
         self._left: list[Job] = []
         self._installer = installer
-        self._holding = holding
+        self._leases = leases
         self._stop_on_error = stop_on_error
         self._debug = debug
         self._folder = campaign.folder
@@ -226,6 +225,11 @@ class _CampaignRun:
             number += len(turn)
         self._installer.remove()
 
+    def _check_leases(self) -> None:
+        """RunFailed if somebody has taken a database meanwhile."""
+        for lease in self._leases:
+            lease.check()
+
     def _list_turns(self, done: Collection[str]) -> list[Turn]:
         """What is left to do. Where the database of a turn that was interrupted isn't there any more, and
         its data with it, all of the turn."""
@@ -236,7 +240,7 @@ class _CampaignRun:
     def _make_turn(self, turn: Turn, number: int, first: bool) -> bool:
         """Make the jobs of a turn, the first of which is the one after so many; whether all went well."""
         for place, job in enumerate(turn):
-            self._holding.check()
+            self._check_leases()
             if place or not first:
                 time.sleep(self._campaign.definition.settle)
             self._show_time(f"job {number + place + 1} of {len(self._campaign.names)}: {job.name}")
@@ -292,7 +296,7 @@ class _CampaignRun:
                 raise
             return self._keep_failure(job, f"unexpected {type(error).__name__}: {error}")
         try:
-            self._holding.check()
+            self._check_leases()
         except RunFailed:
             # Of its figures nobody knows what they are worth.
             self._folder.set_aside(before)

@@ -1,14 +1,20 @@
-"""What an executor is: it starts runs, watches them, hands back their reports, and cleans up."""
+"""What an executor is: it starts runs, watches them, hands back their reports, and cleans up. And the wait
+for a run's report, the same whether pods or processes of this machine make the run."""
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
 
-from simulator.contract import Report, RunSettings, Status
+from simulator.contract import Phase, Report, RunSettings, Status
 
+from ..errors import RunFailed
 from ..faults.injector import Action, Disturbance, Doer
 
 Watch = Callable[[Status], None]
@@ -54,3 +60,174 @@ class Executor(ABC):
 
         `logs`: folder for the processes' logs. Nothing of the runs is left when the context ends.
         """
+
+
+# --- the wait for a report ------------------------------------------------------------------------
+
+POLL_S = 0.5
+"""How often the collector is asked for its status."""
+
+
+@dataclass(frozen=True)
+class ReportArrived:
+    """The run is over, and this is its report."""
+
+    report: Report
+
+
+@dataclass(frozen=True)
+class Failed:
+    """There will be no report."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class PartChanged:
+    """Something has happened to a part of the run; only its executor knows what that means."""
+
+    news: Any
+
+
+Event = ReportArrived | Failed | PartChanged | Status
+"""What the threads of an executor find out, in a queue."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A reason to end the run, if it lasts for `patience_s`: some pass by themselves."""
+
+    text: str
+    patience_s: float = 0.0
+    rank: int = 0
+    """If there are several, the lowest rank is reported: a pod's says more than its Job's."""
+
+
+class Problems:
+    """What is wrong with each part of a run, and since when."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[float, Problem]] = {}
+
+    def note(self, part: str, problem: Problem | None) -> None:
+        """Remember what is wrong with a part; None: nothing is wrong with it any more."""
+        if problem is None:
+            self._found.pop(part, None)
+            return
+        since, known = self._found.get(part, (time.monotonic(), None))
+        if known is None or known.text != problem.text:
+            self._found[part] = (since, problem)
+
+    def first_due(self) -> float | None:
+        """When the next one has lasted too long, by `time.monotonic()`."""
+        return min((since + one.patience_s for since, one in self._found.values()), default=None)
+
+    def raise_due(self) -> None:
+        """RunFailed if one has lasted too long."""
+        now = time.monotonic()
+        due = [
+            (one.rank, since + one.patience_s, one.text)
+            for since, one in self._found.values()
+            if since + one.patience_s <= now
+        ]
+        if due:
+            raise RunFailed(min(due)[2])
+
+    def find_lasting(self, seconds: float) -> str | None:
+        """The first that has lasted for so long, due or not."""
+        until = time.monotonic() - seconds
+        return next((one.text for since, one in self._found.values() if since <= until), None)
+
+    def first_text(self) -> str | None:
+        """The most telling problem, due or not."""
+        found = [(one.rank, since, one.text) for since, one in self._found.values()]
+        return min(found)[2] if found else None
+
+
+class RunUnderWay(ABC):
+    """What has been started for one run or several, as the wait for a report sees it."""
+
+    def __init__(self) -> None:
+        self.events: SimpleQueue[Event] = SimpleQueue()
+        self.problems = Problems()
+
+    @abstractmethod
+    def notice(self, news: Any) -> None:
+        """Take note of something that has happened to a part, and of what is wrong with it."""
+
+    def check(self) -> None:  # noqa: B027 - not all need it
+        """Called at least twice a second: look after what no event tells."""
+
+    @abstractmethod
+    def describe_start(self) -> str:
+        """What a run that has no status yet still waits for, in a few words."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A report, and what only the wait for it could see."""
+
+    report: Report
+    heard_at: float | None
+    """When the collector was first heard, by `time.monotonic()`; None if only by its report."""
+    age_s: float
+    """How old the collector was then."""
+
+
+def await_report(run: RunUnderWay, run_id: str, deadline: float | None, show: Watch) -> Arrival:
+    """Wait for the run's report; RunFailed if there will be none, or not by the deadline."""
+    began = time.monotonic()
+    heard_at: float | None = None
+    age_s = 0.0
+    last: Status | None = None
+    while True:
+        event = _next_event(run, deadline)
+        if isinstance(event, ReportArrived):
+            return Arrival(event.report, heard_at, age_s)
+        if isinstance(event, Failed):
+            raise RunFailed(event.reason)
+        if isinstance(event, PartChanged):
+            run.notice(event.news)
+        elif isinstance(event, Status):
+            if event.run_id == run_id:  # not of the run before, read a moment too late
+                if heard_at is None:
+                    heard_at, age_s = time.monotonic(), event.age_s
+                last = event
+                show(event)
+        elif last is None:
+            show(Status(phase=Phase.START, age_s=time.monotonic() - began))
+        run.check()
+        run.problems.raise_due()
+        raise_if_late(run, deadline, last)
+
+
+def _next_event(run: RunUnderWay, deadline: float | None) -> Event | None:
+    """The next event, or None when there is something to look after first."""
+    due = [at for at in (deadline, run.problems.first_due()) if at is not None]
+    wait_s = min([POLL_S, *(at - time.monotonic() for at in due)])
+    try:
+        return run.events.get(timeout=max(0.0, wait_s))
+    except Empty:
+        return None
+
+
+def raise_if_late(run: RunUnderWay, deadline: float | None, last: Status | None) -> None:
+    """RunFailed if the deadline is past: how far the run has come, and what is wrong with it."""
+    if deadline is None or time.monotonic() < deadline:
+        return
+    text = "the run was not done when --timeout was reached: "
+    text += describe_progress(last) if last else run.describe_start()
+    problem = run.problems.first_text()
+    raise RunFailed(f"{text}; {problem}" if problem else text)
+
+
+def describe_progress(status: Status) -> str:
+    """Where a run is, for the text of an error."""
+    text = f"phase {status.phase}"
+    for group in status.groups:
+        text += f", {group.done}" + (f" of {group.total} done" if group.total else " done")
+    if status.elapsed_s is not None and status.duration_s:
+        text += f", {status.elapsed_s:.0f} of {status.duration_s:g} s"
+    if status.phase is Phase.BARRIER and status.waiting_for:
+        text += f", waiting for workers {', '.join(map(str, status.waiting_for))}"
+    return text

@@ -16,8 +16,7 @@ from simulator.contract import DataSet, Load, Report, RunSettings, Status, make_
 
 from ..embedded import EmbeddedPostgres
 from ..errors import RunFailed, RunGivenUp
-from ..exclusion.addresses import list_claims
-from ..exclusion.claims import claim_databases
+from ..exclusion import claim_databases, list_claims
 from ..executors import make_executor
 from ..executors.base import Executor, Series, Watch
 from ..faults.injector import Action, Doer, FaultInjector

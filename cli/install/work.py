@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from tabulate import tabulate
 
-from ..cluster import Place, check_namespace
+from ..cluster import Place, check_namespace, explain_errors
 from ..config import Config, load_config
 from ..diagnosis import Finding, check_database
 from ..errors import ConfigError, RunFailed
@@ -20,13 +21,78 @@ from ..experiments.session import CommonOptions
 from ..installation import CONFIG_FILE, program
 from ..output import say
 from ..signals import Interrupts
-from .recipes import VENDOR, Choice, Recipe, choose, load_recipe, recipe_names, recipe_of
-from .scripts import Scripts, install_arguments
-from .state import Installed, read_state
+from .recipes import (
+    DATABASE_LABEL,
+    VENDOR,
+    Choice,
+    Recipe,
+    Scripts,
+    choose,
+    install_arguments,
+    load_recipe,
+    recipe_names,
+    recipe_of,
+)
+
+if TYPE_CHECKING:
+    from ..kubeclient import KubeClient
 
 # After its pods are ready: for the Service's addresses to get around, and users to be made.
 _ANSWER_PATIENCE_S = 30.0
 _ANSWER_POLL_S = 3.0
+
+
+_NOTED = "iot-database-benchmark/"
+
+
+@dataclass
+class Installed:
+    """What is in the namespace of one recipe."""
+
+    choice: Choice | None = None
+    """What was installed last; None if nothing was, or its Secret is gone."""
+    pods: int = 0
+    ready: int = 0
+    volumes: list[str] = field(default_factory=list)
+
+    @property
+    def state(self) -> str:
+        if self.pods:
+            return "ready" if self.ready == self.pods else "not ready"
+        return "removed, data kept" if self.volumes else "not installed"
+
+
+def read_state(client: KubeClient, namespace: str, recipe: Recipe) -> Installed:
+    """What is there of a recipe; RunFailed if the cluster can't be asked."""
+    # Late: a campaign that installs nothing does without the Kubernetes client.
+    from ..kubeclient import POD, SECRET, VOLUME_CLAIM
+
+    found = Installed()
+    selector = f"{DATABASE_LABEL}={recipe.name}"
+    with explain_errors(f"can't see what is in namespace {namespace}"):
+        for secret in client.find(SECRET, namespace, labels=selector):
+            if secret["metadata"]["name"] == recipe.secret:
+                found.choice = _read_choice(secret["metadata"].get("annotations") or {})
+        variant = found.choice.variant if found.choice else VENDOR
+        for pod in client.find(POD, namespace, labels=selector):
+            if pod["status"].get("phase") in ("Succeeded", "Failed"):
+                continue
+            found.pods += 1
+            found.ready += any(
+                one["type"] == "Ready" and one["status"] == "True"
+                for one in pod["status"].get("conditions") or []
+            )
+        volumes = client.find(VOLUME_CLAIM, namespace, labels=recipe.volumes_of(variant))
+        found.volumes = sorted(item["metadata"]["name"] for item in volumes)
+    return found
+
+
+def _read_choice(annotations: Mapping[str, str]) -> Choice | None:
+    try:
+        variant, nodes, size = (annotations[_NOTED + key] for key in ("variant", "nodes", "size"))
+        return Choice(variant, int(nodes), size)
+    except (KeyError, ValueError):
+        return None
 
 
 @dataclass(frozen=True)

@@ -95,8 +95,9 @@ class LiveState:
         """`shield`: what is inside must not be interrupted by a signal, since locks are held there."""
         self._shield = shield
         self._clock = clock
-        self._changed = threading.Condition()
-        self._serial = 0
+        self._lock = threading.Lock()
+        self.serial = 0
+        """Rises with each change."""
         self._command, self._target = command, target
         self._began = clock()
         self._run: _Run | None = None
@@ -139,7 +140,7 @@ class LiveState:
                         max(known.failed, group.failed),
                     )
             self._note_marks(run, status.marks)
-            self._points.append(_make_point(self._serial, now, status))
+            self._points.append(_make_point(self.serial, now, status))
 
     def _note_marks(self, run: _Run, marks: Sequence[Mark]) -> None:
         listed = self._marks.content
@@ -159,7 +160,7 @@ class LiveState:
                     del listed[next(iter(listed))]
             if before is None or (before["took_s"] is None and mark.ended_s is not None):
                 listed[key] = shown | {"number": before["number"] if before else self._marks_made}
-                self._marks.serial = self._serial
+                self._marks.serial = self.serial
 
     def end_run(self, outcome: str) -> None:
         """The run under way has ended: its outcome, in a few words."""
@@ -171,7 +172,7 @@ class LiveState:
             self._runs.content.append(
                 {"at": self._clock(), "label": self._run.label, "outcome": outcome}
             )
-            self._runs.serial = self._serial
+            self._runs.serial = self.serial
             self._run = None
 
     def plan_jobs(self, names: Sequence[str], done: Collection[str]) -> None:
@@ -181,19 +182,19 @@ class LiveState:
                 name: {"state": JobState.DONE if name in done else JobState.LEFT, "said": None}
                 for name in names
             }
-            self._jobs.serial = self._serial
+            self._jobs.serial = self.serial
 
     def note_job(self, name: str, state: JobState, said: str | None = None) -> None:
         """What has become of a job."""
         with self._change():
             self._jobs.content[name] = {"state": state, "said": said}
-            self._jobs.serial = self._serial
+            self._jobs.serial = self.serial
 
     def note_time_left(self, text: str) -> None:
         """How long all jobs still take, in words."""
         with self._change():
             self._jobs_left = text
-            self._jobs.serial = self._serial
+            self._jobs.serial = self.serial
 
     def end(self, outcome: str) -> None:
         """The command ends; the first outcome that is told counts."""
@@ -203,11 +204,10 @@ class LiveState:
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        """Something changes; who waits is told afterwards."""
-        with self._shield(), self._changed:
-            self._serial += 1
+        """Something changes: no signal interrupts it, and nobody sees half of it."""
+        with self._shield(), self._lock:
+            self.serial += 1
             yield
-            self._changed.notify_all()
 
     def _fold(self) -> None:
         """What the run under way has done belongs to the past."""
@@ -223,17 +223,12 @@ class LiveState:
 
     # --- what is told -----------------------------------------------------------------------------
 
-    def wait(self, after: int, within_s: float) -> bool:
-        """Wait for something newer than what was told up to `after`; whether there is."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._serial > after, within_s)
-
     def tell(self, after: int = -1) -> dict[str, Any]:
         """What the page needs to know that was told up to `after`; -1: everything. Its `serial` is the
         next `after`, and `ended` is the outcome once there is nothing more to come."""
-        with self._changed:
+        with self._lock:
             told = {
-                "serial": self._serial,
+                "serial": self.serial,
                 "whole": after < 0,
                 "now": self._clock(),
                 "began": self._began,
@@ -254,7 +249,7 @@ class LiveState:
 
     def read_figures(self) -> Figures:
         """What Prometheus is told."""
-        with self._changed:
+        with self._lock:
             own = {} if self._run is None else self._run.totals
             states = [job["state"] for job in self._jobs.content.values()]
             return Figures(

@@ -9,8 +9,9 @@ and too small where the processes' times include those of interrupts.
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,13 +19,7 @@ from pathlib import Path
 
 import psutil
 
-NAMED = 5
-"""So many of the others are named."""
-NAMED_SHARE = 0.01
-"""From this share of the CPU on."""
-
-MIN_COVERED = 0.5
-"""Share of a window of which snapshots must tell."""
+from .timeline import Step, Window, add_up, name_most
 
 # More than all CPUs can do is a process that was read twice: before its end, and in its parent.
 _SLACK, _SLACK_S = 1.1, 0.1
@@ -56,19 +51,9 @@ class Snapshot:
     processes: Mapping[int, Process]
 
 
-@dataclass(frozen=True)
-class Step:
-    """What was done between two snapshots, in CPU seconds."""
-
-    began: float
-    ended: float
-    used_s: float
-    own_s: float
-    kernel_s: float
-    """By the kernel's threads, which write for the database and for others."""
-    others_s: float
-    by_name: Mapping[str, float]
-    """`others_s` by the processes' names."""
+OWN, KERNEL, MACHINE = "own", "kernel", "machine"
+"""CPU seconds of a step: of the run and its database; of the kernel's threads, which write for the database
+and for others; of all processes, without those of interrupts. What another took is by its name in a tuple."""
 
 
 def find_family(processes: Mapping[int, Process], roots: Collection[int]) -> set[int]:
@@ -99,23 +84,15 @@ def compare(before: Snapshot, after: Snapshot, roots: Collection[int], cpus: int
     if not 0 <= own_s <= _SLACK * capacity_s + _SLACK_S:
         return None
     kernel = _find_kernel(after.processes)
-    kernel_s = 0.0
-    by_name: dict[str, float] = defaultdict(float)
+    amounts: dict[Hashable, float] = defaultdict(float)
+    amounts |= {MACHINE: after.used_s - before.used_s, OWN: own_s, KERNEL: 0.0}
     for pid in after.processes.keys() - families[1]:
         took_s = _took_s(before.processes.get(pid), after.processes[pid])
         if pid in kernel:
-            kernel_s += took_s
+            amounts[KERNEL] += took_s
         elif took_s > 0:
-            by_name[after.processes[pid].name] += took_s
-    return Step(
-        began=before.at,
-        ended=after.at,
-        used_s=after.used_s - before.used_s,
-        own_s=own_s,
-        kernel_s=kernel_s,
-        others_s=sum(by_name.values()),
-        by_name=by_name,
-    )
+            amounts[after.processes[pid].name,] += took_s
+    return Step(before.at, after.at, amounts)
 
 
 def _find_kernel(processes: Mapping[int, Process]) -> set[int]:
@@ -132,33 +109,19 @@ def _took_s(before: Process | None, after: Process) -> float:
 
 
 def share_of_others(
-    steps: Iterable[Step], began: float, ended: float, cpus: int
+    steps: Iterable[Step], window: Window, cpus: int
 ) -> tuple[float, dict[str, float]] | None:
-    """The share of the machine's CPU that others took between two instants, and which of them took
-    most. None if the steps tell of less than half of that time."""
-    parts = [(step, _overlap_s(step, began, ended)) for step in steps]
-    covered_s = sum(seconds for _, seconds in parts)
-    if covered_s <= 0 or covered_s < MIN_COVERED * (ended - began):
+    """The share of the machine's CPU that others took in a window, and which of them took most. None if the
+    steps tell of less than half of that time."""
+    amounts = add_up(steps, window)
+    if amounts is None:
         return None
-    in_all_s = seen_s = 0.0
-    by_name: dict[str, float] = defaultdict(float)
-    for step, seconds in parts:
-        if seconds > 0:
-            share = seconds / (step.ended - step.began)
-            in_all_s += share * (step.used_s - step.own_s - step.kernel_s)
-            seen_s += share * step.others_s
-            for name, took_s in step.by_name.items():
-                by_name[name] += share * took_s
-    capacity_s = cpus * covered_s
-    most = sorted(by_name.items(), key=lambda pair: -pair[1])[:NAMED]
-    named = {
-        name: took_s / capacity_s for name, took_s in most if took_s >= NAMED_SHARE * capacity_s
+    capacity_s = cpus * window.length_s
+    by_name = {
+        key[0]: took_s / capacity_s for key, took_s in amounts.items() if isinstance(key, tuple)
     }
-    return min(1.0, max(0.0, in_all_s, seen_s) / capacity_s), named
-
-
-def _overlap_s(step: Step, began: float, ended: float) -> float:
-    return max(0.0, min(step.ended, ended) - max(step.began, began))
+    in_all = (amounts[MACHINE] - amounts[OWN] - amounts[KERNEL]) / capacity_s
+    return min(1.0, max(0.0, in_all, sum(by_name.values()))), name_most(by_name)
 
 
 # Processes of a Linux machine by one short read of each: a fifth of what psutil takes for the same.
@@ -222,3 +185,27 @@ def _read_name(pid: int, _began: int, name: str) -> str:
     with suppress(psutil.Error):
         return str(psutil.Process(pid).name())
     return name
+
+
+def take_snapshot() -> Snapshot:
+    """All processes that can be seen now."""
+    at, times = time.time(), psutil.cpu_times()
+    found = read_processes() if psutil.LINUX else _list_processes()
+    return Snapshot(
+        at, times.user + times.nice + times.system, {process.pid: process for process in found}
+    )
+
+
+def _list_processes() -> Iterator[Process]:
+    for one in psutil.process_iter(["pid", "ppid", "name", "cpu_times", "create_time"]):
+        known = one.info
+        if known["cpu_times"] is not None:  # macOS: those of other users may be hidden
+            spent = known["cpu_times"]
+            yield Process(
+                pid=known["pid"],
+                parent=known["ppid"] or 0,
+                name=known["name"] or "",
+                created=known["create_time"] or 0.0,
+                cpu_s=spent.user + spent.system,
+                ended_children_s=spent.children_user + spent.children_system,
+            )

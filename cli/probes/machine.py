@@ -6,25 +6,22 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 import psutil
 
-from simulator.contract import DatabaseUse, Machine, Report, Resources, RunResult
+from simulator.contract import DatabaseUse, Report, Resources
 
 from .background import (
-    Process,
     Snapshot,
-    Step,
     compare,
     find_family,
     read_families,
-    read_processes,
     share_of_others,
+    take_snapshot,
 )
-from .database import Counters, Use, count_cpus, summarize_use
+from .database import Servers, Use, count_cpus, sample_database, summarize_use
 from .network import (
     LinkSnapshot,
     TrafficSnapshot,
@@ -33,7 +30,7 @@ from .network import (
     read_traffic,
     sum_traffic,
 )
-from .servers import Servers
+from .timeline import Step, Window, find_window
 
 _log = logging.getLogger(__name__)
 
@@ -44,8 +41,6 @@ _MOST_SHARE, _MOST_DATABASE_SHARE = 0.003, 0.002
 _LOOKED_AT = 3
 """So many of the run's processes are asked for their connections: all are connected alike."""
 _END_PATIENCE_S = 2.0
-_MOST_PROPORTIONAL = 64
-"""Of so many processes it is asked what memory is theirs alone: of more it would take too long."""
 _HIDDEN = (
     "the database's processes are not on this machine, or can't be told from others: name them by"
     " database_pids in the target"
@@ -177,113 +172,21 @@ class BackgroundLoadSampler:
         if self._thread.is_alive():
             return
         run = report.run
-        if run.began_at is None or run.ended_at is None:
+        window = find_window(run)
+        if window is None:
             return
-        began, ended = (
-            datetime.fromisoformat(text).timestamp() for text in (run.began_at, run.ended_at)
-        )
-        run.resources = self._summarize_use(run, began, ended)
-        links = {"link_share": find_link_share(self._links, began, ended)}
-        run.machines = [one.model_copy(update=links) for one in run.machines]
-        if self._servers.hidden:
-            return
-        found = share_of_others(self._steps, began, ended, self._cpus)
-        if found is not None:
-            run.machines = [_add_others(machine, *found) for machine in run.machines]
+        run.resources = self._summarize_use(window)
+        changes: dict[str, Any] = {"link_share": find_link_share(self._links, window)}
+        found = share_of_others(self._steps, window, self._cpus)
+        if found is not None and not self._servers.hidden:
+            changes |= {"others_share": found[0], "others": found[1]}
+        run.machines = [one.model_copy(update=changes) for one in run.machines]
 
-    def _summarize_use(self, run: RunResult, began: float, ended: float) -> Resources:
+    def _summarize_use(self, window: Window) -> Resources:
         # One that has ended was seen, too.
         if self._servers.hidden or not (self._servers.pids or self._uses):
             return Resources(reason=_HIDDEN)
-        events = run.writers.count if run.writers else None
-        warm_up_s = run.groups[0].warm_up_s
-        found = summarize_use(self._uses, began, ended, began - warm_up_s, self._cpus, events)
+        found = summarize_use(self._uses, window, self._cpus)
         if found is not None:
-            found.received_bytes, found.sent_bytes = sum_traffic(self._traffic, began, ended)
+            found.received_bytes, found.sent_bytes = sum_traffic(self._traffic, window)
         return found or Resources(reason=_TOO_SHORT)
-
-
-def _add_others(machine: Machine, share: float, others: dict[str, float]) -> Machine:
-    return machine.model_copy(update={"others_share": share, "others": others})
-
-
-def sample_database(snapshot: Snapshot, pids: Collection[int]) -> Use:
-    """What the database's processes and their children have used up to a snapshot."""
-    family = find_family(snapshot.processes, pids)
-    of = [snapshot.processes[pid] for pid in sorted(family)]
-    # Who has just been forked by a server may still listen as it does.
-    roots = [one for one in of if one.parent not in family]
-    families = {
-        (one.pid, one.created): [
-            snapshot.processes[pid] for pid in find_family(snapshot.processes, [one.pid])
-        ]
-        for one in roots
-    }
-    counters = psutil.disk_io_counters(perdisk=True) or {}
-    return Use(
-        at=snapshot.at,
-        roots={root: _count(own) for root, own in families.items()},
-        names=tuple(dict.fromkeys(one.name for one in of)),
-        memory_bytes=sum(map(_read_memory, families.values())),
-        disks_busy_s={
-            name: one.busy_time / 1000
-            for name, one in counters.items()
-            if hasattr(one, "busy_time")
-        },
-    )
-
-
-def _count(processes: Sequence[Process]) -> Counters:
-    disks = [_read_disk(one.pid) for one in processes]
-    return Counters(
-        cpu_s=sum(one.cpu_s + one.ended_children_s for one in processes),
-        read_bytes=None if None in disks else sum(read for read, _ in filter(None, disks)),
-        written_bytes=None if None in disks else sum(put for _, put in filter(None, disks)),
-    )
-
-
-def _read_memory(family: Sequence[Process]) -> int:
-    """Of a server and what it has started. What is shared among them counts in each by its part, unless they
-    are many; of a single one it isn't asked, as that takes milliseconds for each GB."""
-    is_shared_out = psutil.LINUX and 1 < len(family) <= _MOST_PROPORTIONAL
-    size = 0
-    for one in family:
-        with suppress(psutil.Error):
-            process = psutil.Process(one.pid)
-            size += process.memory_full_info().pss if is_shared_out else process.memory_info().rss
-    return size
-
-
-def _read_disk(pid: int) -> tuple[int, int] | None:
-    """Bytes read and written, those of children that have ended included; None if that can't be seen."""
-    try:
-        found = psutil.Process(pid).io_counters()
-    except psutil.NoSuchProcess:
-        return 0, 0
-    except (psutil.Error, AttributeError, NotImplementedError):
-        return None
-    return found.read_bytes, found.write_bytes
-
-
-def take_snapshot() -> Snapshot:
-    """All processes that can be seen now."""
-    at, times = time.time(), psutil.cpu_times()
-    found = read_processes() if psutil.LINUX else _list_processes()
-    return Snapshot(
-        at, times.user + times.nice + times.system, {process.pid: process for process in found}
-    )
-
-
-def _list_processes() -> Iterator[Process]:
-    for one in psutil.process_iter(["pid", "ppid", "name", "cpu_times", "create_time"]):
-        known = one.info
-        if known["cpu_times"] is not None:  # macOS: those of other users may be hidden
-            spent = known["cpu_times"]
-            yield Process(
-                pid=known["pid"],
-                parent=known["ppid"] or 0,
-                name=known["name"] or "",
-                created=known["create_time"] or 0.0,
-                cpu_s=spent.user + spent.system,
-                ended_children_s=spent.children_user + spent.children_system,
-            )

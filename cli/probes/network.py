@@ -6,14 +6,14 @@ from __future__ import annotations
 import logging
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import psutil
 
-from .background import MIN_COVERED
+from .timeline import Step, Window, add_up
 
 _log = logging.getLogger(__name__)
 
@@ -52,26 +52,20 @@ class TrafficSnapshot:
 
 
 def sum_traffic(
-    snapshots: Sequence[TrafficSnapshot], began: float, ended: float
+    snapshots: Sequence[TrafficSnapshot], window: Window
 ) -> tuple[int | None, int | None]:
-    """Bytes received and sent between two instants; None if too little is known of that time. Pure.
+    """Bytes received and sent in a window; None if too little is known of that time. Pure.
 
     The last bytes of a connection that has ended can't be seen any more: that step is taken to be like the
     others.
     """
-    covered_s = received = sent = 0.0
-    for before, after in pairwise(snapshots):
-        within_s = min(after.at, ended) - max(before.at, began)
-        grown = _compare(before.traffic, after.traffic)
-        if within_s > 0 and grown is not None:
-            covered_s += within_s
-            share = within_s / (after.at - before.at)
-            received += share * grown[0]
-            sent += share * grown[1]
-    if covered_s <= 0 or covered_s < MIN_COVERED * (ended - began):
-        return None, None
-    scale = (ended - began) / covered_s
-    return round(scale * received), round(scale * sent)
+    steps = (
+        Step(before.at, after.at, dict(enumerate(grown)))
+        for before, after in pairwise(snapshots)
+        if (grown := _compare(before.traffic, after.traffic)) is not None
+    )
+    amounts = add_up(steps, window)
+    return (None, None) if amounts is None else (round(amounts[0]), round(amounts[1]))
 
 
 def _compare(before: Traffic | None, after: Traffic | None) -> tuple[int, int] | None:
@@ -185,23 +179,20 @@ def _has_device(name: str) -> bool:
     return not psutil.LINUX or (_INTERFACES / name / "device").exists()
 
 
-def find_link_share(snapshots: Sequence[LinkSnapshot], began: float, ended: float) -> float | None:
-    """Of the busiest link, in its busier direction, between two instants; None if no link tells its speed,
-    or too little is known of that time. Pure."""
-    carried: dict[str, list[float]] = {}
-    covered_s = 0.0
-    for before, after in pairwise(snapshots):
-        length_s = after.at - before.at
-        within_s = min(after.at, ended) - max(before.at, began)
-        if within_s <= 0 or length_s <= 0:
-            continue
-        covered_s += within_s
-        for name in before.links.keys() & after.links.keys():
-            was, now = before.links[name], after.links[name]
-            both = carried.setdefault(name, [0.0, 0.0])
-            grown = (now.received_bytes - was.received_bytes, now.sent_bytes - was.sent_bytes)
-            for n, size in enumerate(grown):
-                both[n] += 8 * max(0, size) * within_s / length_s / now.bits_per_s
-    if not carried or covered_s < MIN_COVERED * (ended - began):
-        return None
-    return max(max(both) for both in carried.values()) / covered_s
+def find_link_share(snapshots: Sequence[LinkSnapshot], window: Window) -> float | None:
+    """Of the busiest link, in its busier direction, in a window; None if no link tells its speed, or too
+    little is known of that time. Pure."""
+    steps = (_compare_links(before, after) for before, after in pairwise(snapshots))
+    busy_s = add_up(steps, window)
+    return max(busy_s.values()) / window.length_s if busy_s else None
+
+
+def _compare_links(before: LinkSnapshot, after: LinkSnapshot) -> Step:
+    """For how long each link would have been busy at its full speed, in either direction."""
+    amounts: dict[Hashable, float] = {}
+    for name in before.links.keys() & after.links.keys():
+        was, now = before.links[name], after.links[name]
+        grown = (now.received_bytes - was.received_bytes, now.sent_bytes - was.sent_bytes)
+        for direction, size in enumerate(grown):
+            amounts[name, direction] = 8 * max(0, size) / now.bits_per_s
+    return Step(before.at, after.at, amounts)

@@ -3,8 +3,10 @@ name key and remedy."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,6 +22,8 @@ AnyOptions = TypeVar("AnyOptions", bound=BaseModel)
 
 HIDDEN = "***"
 """Stands for a secret."""
+
+_LOOPBACK = re.compile(r"^(?:127\.[\d.]+|\[?::1\]?)(?=:\d|$)")
 
 
 class Options(BaseModel):
@@ -53,6 +57,21 @@ class Options(BaseModel):
     def option_names(cls, values: Mapping[str, Any]) -> list[str]:
         """Names of all options that go with these values, which may be wrong."""
         return list(cls.model_fields)
+
+    @classmethod
+    def list_addresses(cls, values: Mapping[str, Any]) -> list[str]:
+        """`host`, `host:port` or a socket's folder, of each server that these values name, which may be
+        wrong: the same words for the same server."""
+        given = values.get(cls.ADDRESSES)
+        texts = given if isinstance(given, list) else [] if given is None else [given]
+        names = [name.strip().lower() for text in texts for name in cls._split_addresses(str(text))]
+        return list(dict.fromkeys(_LOOPBACK.sub("localhost", name) for name in names if name))
+
+    @classmethod
+    def _split_addresses(cls, text: str) -> list[str]:
+        """The servers that one text of the option `ADDRESSES` names."""
+        return [urlsplit(part.strip()).netloc.rpartition("@")[2] if "://" in part else part
+                for part in text.split(",")]  # fmt: skip
 
     @classmethod
     def modernize(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from cli.experiments.capacity.answer import find_answer
+from cli.experiments.capacity.state import CapacityRequest, SearchState
+from cli.experiments.tuning.halving import combine
+
 from cli.experiments.capacity.experiment import list_options
 from cli.experiments.capacity.limits import judge_run, parse_limit
 from cli.experiments.capacity.search import choose_next
-from cli.experiments.capacity.state import CapacityRequest, SearchState
-from cli.experiments.tuning.halving import combine
 from cli.results.capacity import CapacityStep
 from cli.results.faults import find_outages
 from cli.results.model import ClientComparison, ClientTurn, Result

@@ -10,7 +10,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from cli.processes import descendants, kill_group, kill_tree, run_program
+from cli.processes import kill_group, kill_tree, list_tree, run_program
 
 FAMILY = (
     "import subprocess, sys, time\n"
@@ -54,7 +54,7 @@ def test_a_group_is_killed_though_it_is_stopped() -> None:
 def test_a_tree_is_killed_whatever_its_sessions() -> None:
     program, child = begin(own_session=True)
     with program:
-        assert descendants(program.pid) == [child.pid]
+        assert [one.pid for one in list_tree(program.pid)] == [child.pid, program.pid]
         kill_tree(program.pid)
         check_ended(program, child)
 

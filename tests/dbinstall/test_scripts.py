@@ -15,8 +15,7 @@ import pytest
 
 from cli.cluster import Place
 from cli.errors import RunFailed
-from cli.install.recipes import LOCAL, Recipe
-from cli.install.scripts import Scripts
+from cli.install.recipes import LOCAL, Recipe, Scripts
 
 from ..e2e.tool import eventually
 from .rendering import COMBINATIONS, RECIPES, Combination, chart_values, objects, render
@@ -215,7 +214,7 @@ def test_a_password_is_made_once_and_well(recorded: Recorded) -> None:
 def scripts(recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripts:
     """Of a recipe without any yet; SIGKILL comes a little after SIGTERM."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr("cli.install.scripts._END_S", 0.2)
+    monkeypatch.setattr("cli.install.recipes._END_S", 0.2)
     return Scripts(replace(RECIPES[0], folder=tmp_path), Place("ns", context="ctx"), 60)
 
 

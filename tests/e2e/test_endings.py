@@ -21,8 +21,8 @@ EMBEDDED = ("insert", "-t", "embedded", "-w", "1", "-r", "1", "--batch", "10")
 
 
 _PATIENT = (
-    "import cli.executors.launching as a, cli.executors.local as b;"
-    " a._SILENCE_S = a._END_PATIENCE_S = b._END_PATIENCE_S = 60.0;"
+    "import cli.executors.local as local;"
+    " local._SILENCE_S = local._END_PATIENCE_S = 60.0;"
     " import cli.main; cli.main.main()"
 )
 """The command with more patience with processes that hang than a test has with the command, however busy the

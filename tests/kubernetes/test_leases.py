@@ -11,11 +11,10 @@ import pytest
 import yaml
 from kubernetes import client
 
+from cli import exclusion
 from cli.cluster import Place
 from cli.errors import ConfigError, RunFailed
-from cli.exclusion import claims, leases
-from cli.exclusion.addresses import Claim
-from cli.exclusion.claims import Holding, claim_databases
+from cli.exclusion import Claim, Lease, claim_databases
 from tests.e2e.tool import eventually
 
 from .cluster import Cluster, Namespace
@@ -26,14 +25,13 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(autouse=True)
 def _looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "RENEW_S", 0.1)
-    monkeypatch.setattr(leases, "LOOK_S", 0.2)
+    monkeypatch.setattr(exclusion, "RENEW_S", 0.1)
+    monkeypatch.setattr(exclusion, "LOOK_S", 0.2)
 
 
 @pytest.fixture
 def _soon_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (claims, leases):
-        monkeypatch.setattr(module, "LEASE_S", 1.0)
+    monkeypatch.setattr(exclusion, "LEASE_S", 1.0)
 
 
 class Campaigns:
@@ -46,21 +44,21 @@ class Campaigns:
         self._api: Any = client.CoordinationV1Api(namespace.cluster.api)
 
     @contextmanager
-    def first(self) -> Iterator[Holding]:
-        with self._claim("first", self._cut_off) as holding:
-            yield holding
+    def first(self) -> Iterator[Lease]:
+        with self._claim("first", self._cut_off) as lease:
+            yield lease
 
     @contextmanager
-    def second(self) -> Iterator[Holding]:
-        with self._claim("second", None) as holding:
-            yield holding
+    def second(self) -> Iterator[Lease]:
+        with self._claim("second", None) as lease:
+            yield lease
 
     @contextmanager
-    def _claim(self, name: str, kubeconfig: str | None) -> Iterator[Holding]:
-        claims._held.set(frozenset())  # as in a process of its own
+    def _claim(self, name: str, kubeconfig: str | None) -> Iterator[Lease]:
+        exclusion._held.set(frozenset())  # as in a process of its own
         claim = Claim("target", "db:1", Place(self._namespace.name, kubeconfig))
-        with claim_databases([claim], f"campaign {name}") as holding:
-            yield holding
+        with claim_databases([claim], f"campaign {name}") as (lease,):
+            yield lease
 
     @property
     def lease(self) -> Any:
@@ -134,7 +132,7 @@ def test_another_campaign_may_have_come_and_gone_meanwhile(
     campaigns: Campaigns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is looked at now, not when the next renewal is due."""
-    monkeypatch.setattr(leases, "RENEW_S", 60.0)
+    monkeypatch.setattr(exclusion, "RENEW_S", 60.0)
     with campaigns.first() as first:
         campaigns.proxy.cut()
         with campaigns.second():

@@ -21,8 +21,7 @@ from ...output import note
 from ...signals import Interrupts
 from ..base import Executor, Series, Watch
 from .access import may_use_proxy
-from .capacity import find_refusal
-from .nodes import read_nodes
+from .capacity import find_refusal, read_nodes
 from .release import Release, describe_wait
 
 # Pulling the image over a slow line takes minutes; a pod that never can is noticed by its state.

@@ -28,7 +28,7 @@ from simulator.errors import one_line
 
 from ...cluster import explain_errors, is_allowed, read_refusal
 from ...kubeclient import COLLECTOR, POD, UNREACHABLE, Item, KubeClient, Timeout, is_running
-from ..watching import POLL_S, Event, Failed, PartChanged, ReportArrived
+from ..base import POLL_S, Event, Failed, PartChanged, ReportArrived
 
 LOST_PATIENCE_S = 30.0
 """How long the API server may be away before a run is given up."""

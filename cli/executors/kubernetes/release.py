@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty
@@ -26,16 +27,26 @@ from ...cluster import (
 )
 from ...errors import ConfigError, RunFailed
 from ...installation import program
-from ...kubeclient import NODE, POD, UNREACHABLE, has_ended, is_running
+from ...kubeclient import (
+    COLLECTOR,
+    EVENT,
+    JOB,
+    NODE,
+    POD,
+    UNREACHABLE,
+    Item,
+    KubeClient,
+    find_own_container,
+    has_ended,
+    is_running,
+    read_component,
+)
 from ...output import note
-from ...probes.kubernetes.database import DatabaseWatch
+from ...probes.kubernetes.kubelets import DatabaseWatch, NodeWatch, place_pods
 from ...probes.kubernetes.pods import DatabasePods
-from ...probes.kubernetes.usage import NodeWatch, place_pods
 from ...signals import Interrupts
-from ..base import Series, Watch
-from ..watching import PartChanged, RunUnderWay, await_report
+from ..base import PartChanged, RunUnderWay, Series, Watch, await_report
 from . import access
-from .evidence import describe_environment, keep_events, keep_logs
 from .watching import Change, ReleaseWatch
 
 _GONE_PATIENCE_S = 15.0
@@ -101,12 +112,8 @@ class Release(RunUnderWay, Series):
 
     def start(self) -> None:
         """Install the release and begin to watch."""
-        for follow in (
-            self._watch.follow_pods,
-            self._watch.follow_jobs,
-            self._watch.follow_events,
-        ):
-            self._begin(follow)
+        for kind in (POD, JOB, EVENT):
+            self._begin(self._watch.follow, kind)
         first = self._settings[0]
         values = {
             **self._add_pod_network(self._values),
@@ -132,7 +139,7 @@ class Release(RunUnderWay, Series):
                 raise RunFailed(text) from None
         self._begin(self._collector.ask_for_status)
 
-    def _begin(self, work: Callable[..., None], *arguments: str) -> None:
+    def _begin(self, work: Callable[..., None], *arguments: Any) -> None:
         """Do `work` in a thread until the release is removed."""
         thread = threading.Thread(target=work, args=arguments, daemon=True)
         self._threads.append(thread)
@@ -305,3 +312,78 @@ def describe_wait(patience_s: float) -> str:
 def _is_forbidden(error: RunFailed) -> bool:
     """Whether helm failed for want of permission. A quota is called forbidden, too."""
     return "is forbidden: User" in error.message
+
+
+# --- what is kept of it: logs, events, and where and on what it ran --------------------------------------
+
+_LOG_READERS = 8
+
+
+def keep_logs(client: KubeClient, namespace: str, pods: Iterable[Item], logs: Path) -> None:
+    """The log of each pod that has one, in a file."""
+
+    def keep(pod: Item) -> None:
+        name, container = pod["metadata"]["name"], read_component(pod) or COLLECTOR
+        with suppress(ApiException, *UNREACHABLE):
+            (logs / f"{name}.log").write_bytes(client.read_log(namespace, name, container))
+
+    with ThreadPoolExecutor(_LOG_READERS) as readers:
+        list(readers.map(keep, pods))
+
+
+def keep_events(client: KubeClient, namespace: str, release: str, logs: Path) -> None:
+    """The events of a release's objects, in a file."""
+    with suppress(ApiException, *UNREACHABLE):
+        events = client.find(EVENT, namespace)
+        lines = [
+            _write_event(event)
+            for event in events
+            if event["involvedObject"].get("name", "").startswith(release)
+        ]
+        (logs / "events.log").write_text("".join(lines))
+
+
+def _write_event(event: Item) -> str:
+    concerned = event["involvedObject"]
+    return (
+        f"{event.get('lastTimestamp') or event.get('eventTime')} {event.get('type')}"
+        f" {concerned.get('kind')}/{concerned.get('name')} {event.get('reason')}:"
+        f" {event.get('message')}\n"
+    )
+
+
+def describe_environment(client: KubeClient, pods: Mapping[str, Item]) -> dict[str, Any]:
+    """Version, placement, nodes and image digests, for the result. What the user may not read is
+    None."""
+    version = None
+    with suppress(ApiException, *UNREACHABLE):
+        version = client.read_version()
+    placement = {name: pod["spec"].get("nodeName") for name, pod in sorted(pods.items())}
+    own = filter(None, map(find_own_container, pods.values()))
+    images = {status["imageID"] for status in own if status.get("imageID")}
+    return {
+        "version": version,
+        "placement": placement,
+        "nodes": {
+            name: _describe_node(client, name)
+            for name in sorted(set(filter(None, placement.values())))
+        },
+        "images": sorted(images),
+    }
+
+
+def _describe_node(client: KubeClient, name: str) -> dict[str, Any] | None:
+    try:
+        node = client.get(NODE, None, name)
+    except (ApiException, *UNREACHABLE):
+        return None
+    labels = node["metadata"].get("labels") or {}
+    info, capacity = node["status"]["nodeInfo"], node["status"].get("capacity") or {}
+    return {
+        "instance_type": labels.get("node.kubernetes.io/instance-type"),
+        "zone": labels.get("topology.kubernetes.io/zone"),
+        "kernel": info["kernelVersion"],
+        "container_runtime": info["containerRuntimeVersion"],
+        "cpu": capacity.get("cpu"),
+        "memory": capacity.get("memory"),
+    }

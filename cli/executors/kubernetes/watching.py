@@ -1,14 +1,16 @@
-"""What becomes of a release's pods and Jobs: followed by watches, judged by `problems`."""
+"""What becomes of a release's pods and Jobs: followed by watches, judged by what Kubernetes says of them."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from queue import SimpleQueue
 
 from kubernetes.client.exceptions import ApiException
 
+from ...installation import program
 from ...kubeclient import (
     COLLECTOR,
     EVENT,
@@ -21,8 +23,7 @@ from ...kubeclient import (
     KubeClient,
     read_component,
 )
-from ..watching import Event, Failed, PartChanged, Problem, Problems
-from .problems import event_problem, job_problem, pod_problem
+from ..base import Event, Failed, PartChanged, Problem, Problems
 
 # The API server ends a watch after this long, and another is begun. If nothing is heard of one for
 # longer, it is lost. https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
@@ -69,24 +70,10 @@ class ReleaseWatch:
         self.pods: dict[str, Item] = {}
         """All pods that have been seen, by name."""
 
-    def follow_pods(self) -> None:
-        """Put each change of a pod into the queue, until stopped."""
-        self._follow(POD, self._selector)
-
-    def follow_jobs(self) -> None:
-        """Put each change of the run's Jobs into the queue."""
-        self._follow(JOB, self._selector)
-
-    def follow_events(self) -> None:
-        """Put each of the namespace's events into the queue."""
-        self._follow(EVENT)
-
-    def stop(self) -> None:
-        """End the work of all threads."""
-        self._stopped.set()
-        self._client.break_off()
-
-    def _follow(self, kind: Kind, labels: str = "") -> None:
+    def follow(self, kind: Kind) -> None:
+        """Put each change of the run's pods or Jobs, or of the namespace's events, into the queue; the work
+        of a thread."""
+        labels = "" if kind is EVENT else self._selector
         while not self._stopped.is_set():
             changes = self._client.watch(
                 kind, self._namespace, labels=labels, window_s=_WATCH_S, timeout_s=_WATCH_TIMEOUT_S
@@ -105,6 +92,11 @@ class ReleaseWatch:
                 self._stopped.wait(_RETRY_S)
             except UNREACHABLE:
                 self._stopped.wait(_RETRY_S)
+
+    def stop(self) -> None:
+        """End the work of all threads."""
+        self._stopped.set()
+        self._client.break_off()
 
     def notice(self, change: Change) -> None:
         """Take note of a change, and of what is wrong with the object now."""
@@ -151,3 +143,154 @@ class ReleaseWatch:
         if not waiting:
             return "the pods have started, but the collector has not answered"
         return f"pods not started: {', '.join(waiting[:_PENDING_SHOWN])}"
+
+
+# --- what is wrong with a pod, a Job or a namespace. Pure. ---------------------------------------------
+
+# The kubelet tries again by itself; what its second try doesn't cure stays as it is.
+_WAITING_PATIENCE_S = {
+    "ErrImagePull": 8.0,
+    "ImagePullBackOff": 0.0,
+    "ErrImageNeverPull": 1.0,
+    "InvalidImageName": 0.0,
+    "ImageInspectError": 8.0,
+    "CreateContainerConfigError": 5.0,
+    "CreateContainerError": 5.0,
+    "RunContainerError": 2.0,
+    "CrashLoopBackOff": 0.0,
+}
+
+# The process has told the collector why it ends: that answer is on its way, and says more.
+_EXIT_PATIENCE_S = 4.0
+_JOB_PATIENCE_S = 5.0
+# The Job controller tries again: pods that have just ended may still count against a quota.
+_REFUSED_PATIENCE_S = 4.0
+# A Secret that isn't there, no network for the pod; the kubelet tries again.
+_NODE_EVENTS = ("FailedMount", "FailedCreatePodSandBox")
+_NODE_EVENT_PATIENCE_S = 8.0
+# Many pods at once, or a busy node: the kubelet has not yet asked for the Secret. A Secret that isn't
+# there has a message of its own. https://github.com/kubernetes/kubernetes/issues/99475
+_NOT_YET = "cache: timed out waiting for the condition"
+# A pod's own problem says more than what is said of its Job, or by an event.
+_SECOND_HAND = 1
+
+# What the scheduler says of nodes -> what in config.yaml decides it.
+_REMEDIES = {
+    "Insufficient ": "set less below `kubernetes: {resources}:` in config.yaml, or use fewer workers",
+    "node affinity/selector": "check `kubernetes: nodeSelector:` and `affinity:` in config.yaml",
+    "untolerated taint": "check `kubernetes: tolerations:` in config.yaml",
+    "anti-affinity": "check `kubernetes: keepAwayFrom:` and `affinity:` in config.yaml",
+    "topology spread": "check `kubernetes: topologySpread:` in config.yaml",
+    "Too many pods": "use fewer workers, or more nodes",
+}
+
+
+def pod_problem(pod: Item, scheduling_patience_s: float) -> Problem | None:
+    """What is wrong with a pod, or None. `scheduling_patience_s`: how long a node for it is waited for."""
+    name, status = pod["metadata"]["name"], pod["status"]
+    for condition in _find_conditions(status, "DisruptionTarget"):
+        why = f"{condition.get('reason')}: {condition.get('message')}"
+        return Problem(f"pod {name} was evicted: {why}")
+    if pod["metadata"].get("deletionTimestamp"):
+        return Problem(f"pod {name} was deleted during the run")
+    own = read_component(pod)
+    for container in [
+        *(status.get("initContainerStatuses") or []),
+        *(status.get("containerStatuses") or []),
+    ]:
+        problem = _container_problem(name, container, container["name"] == own)
+        if problem:
+            return problem
+    if status.get("phase") == "Failed":
+        said = (status.get("reason"), status.get("message"))
+        what = ": ".join(filter(None, said)) or "no reason given"
+        return Problem(f"pod {name} failed: {what}", 1.0)
+    for condition in _find_conditions(status, "PodScheduled", "False"):
+        if condition.get("reason") == "Unschedulable":
+            message = condition.get("message") or ""
+            remedy = _find_remedy(message, own or "")
+            text = f"pod {name} can't be scheduled: {message}{remedy}"
+            return Problem(text, scheduling_patience_s)
+    return None
+
+
+def _find_conditions(status: Item, kind: str, holds: str = "True") -> Iterator[Item]:
+    """The conditions of a kind that hold, or of which that is false or unknown."""
+    for condition in status.get("conditions") or []:
+        if condition["type"] == kind and condition["status"] == holds:
+            yield condition
+
+
+def _container_problem(pod: str, container: Item, own: bool) -> Problem | None:
+    """What is wrong with a container, by its status. `own`: of the chart. Of an injected one it only matters
+    that the pod can't begin for it: what ends it, its pod or somebody else, is no matter of ours."""
+    state = container.get("state") or {}
+    waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+    reason = waiting.get("reason")
+    if reason in _WAITING_PATIENCE_S:
+        where = f"pod {pod}" if own else f"pod {pod}, injected container {container['name']}"
+        text = f"{where}: {reason}: {waiting.get('message') or container.get('image')}"
+        if "Image" in reason and own:
+            text += "; check image.name, image.tag and imagePullSecrets"
+        return Problem(text, _WAITING_PATIENCE_S[reason])
+    if not own:
+        return None
+    if ended.get("reason") == "OOMKilled":
+        value = _name_resources(container["name"])
+        return Problem(f"pod {pod} was killed: out of memory; raise {value}.memory")
+    status = ended.get("exitCode")
+    if status:
+        by_signal = status > 128 or ended.get("signal")
+        text = f"pod {pod} ended with status {status} ({ended.get('reason')})"
+        return Problem(text, 0.0 if by_signal else _EXIT_PATIENCE_S)
+    return None
+
+
+def _find_remedy(message: str, component: str) -> str:
+    """What to do about what the scheduler says, on a line of its own."""
+    found = [remedy for said, remedy in _REMEDIES.items() if said in message]
+    text = "; ".join(found).format(resources=_name_resources(component))
+    return f"\n{text}" if text else ""
+
+
+def _name_resources(component: str) -> str:
+    """The chart's value that holds the resources of a component."""
+    return "resources" if component == WORKER else "collectorResources"
+
+
+def job_problem(job: Item) -> Problem | None:
+    """What is wrong with a Job, or None."""
+    for condition in (job.get("status") or {}).get("conditions") or []:
+        if condition["type"] in ("Failed", "FailureTarget") and condition["status"] == "True":
+            why = f"{condition.get('reason')}: {condition.get('message')}"
+            text = f"job {job['metadata']['name']} failed: {why}"
+            return Problem(text, _JOB_PATIENCE_S, _SECOND_HAND)
+    return None
+
+
+def event_problem(event: Item) -> Problem | None:
+    """What an event says that no object's status does: pods that are refused, or that a node can't make
+    ready for their containers."""
+    message, reason, concerned = (
+        event.get("message") or "",
+        event.get("reason"),
+        event["involvedObject"],
+    )
+    if reason in _NODE_EVENTS:
+        if _NOT_YET in message:
+            return None
+        text = f"pod {concerned['name']}: {reason}: {message}"
+        if 'secret "' in message and "not found" in message:
+            text += f"; a shipped target's Secret comes from: {program()} db install TARGET"
+        return Problem(text, _NODE_EVENT_PATIENCE_S, _SECOND_HAND)
+    if reason != "FailedCreate":
+        return None
+    if "exceeded quota" in message:
+        remedy = "; ask for more quota, or use fewer workers or smaller resources"
+    elif "violates PodSecurity" in message:
+        remedy = "; leave runAsUser and podAnnotations as they are in the chart"
+    else:
+        remedy = ""
+    where = f"{concerned['kind'].lower()} {concerned['name']}"
+    text = f"{where}: pods are refused: {message}{remedy}"
+    return Problem(text, _REFUSED_PATIENCE_S, _SECOND_HAND)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from simulator.contract import DatabaseUse, Resources
 
-from ..background import MIN_COVERED
+from ..timeline import MIN_COVERED, Step, Window
 from .metrics import Count, Kind, Mean, Memory, PodName
 from .pods import DatabasePod
 
@@ -27,32 +27,16 @@ _Key = tuple[PodName, str, int]
 """Pod, container or interface, and when it began."""
 
 
-@dataclass(frozen=True)
-class _Step:
-    """What was used between two instants."""
-
-    began: float
-    ended: float
-    amount: float
-
-    def within(self, began: float, ended: float) -> float:
-        """Seconds of it between two instants."""
-        return max(0.0, min(self.ended, ended) - max(self.began, began))
-
-    @property
-    def rate(self) -> float:
-        return self.amount / (self.ended - self.began)
-
-
 @dataclass
 class _Track:
     """One counter over time. It only rises, until it begins at 0 again."""
 
+    kind: Kind
     began: float | None = None
     """When it was 0, if that was while somebody looked."""
     last: tuple[float, float] | None = None
     """When it was read, and what it showed."""
-    steps: list[_Step] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     anew: list[float] = field(default_factory=list)
     """When it was found to have begun at 0 again."""
 
@@ -66,7 +50,7 @@ class _Track:
                 self.anew.append(at)
             # After a restart what was used is at least what the counter shows.
             amount = value - before if value >= before else value
-            self.steps.append(_Step(before_at, at, amount))
+            self.steps.append(Step(before_at, at, {self.kind: amount}))
         self.last = at, value
 
 
@@ -84,20 +68,6 @@ class Sum:
     def is_enough(self) -> bool:
         """Whether enough is known."""
         return self.covered_s > 0 and self.covered_s >= MIN_COVERED * self.lived_s
-
-
-@dataclass(frozen=True)
-class Window:
-    """From when to when something was measured."""
-
-    began: float
-    ended: float
-    origin: float
-    """The common start: from there on the load was the same."""
-
-    @property
-    def length_s(self) -> float:
-        return self.ended - self.began
 
 
 class Consumption:
@@ -146,7 +116,7 @@ class Consumption:
             key = one.pod, one.owner, round(one.began_at or 0)
             track = self._tracks[one.kind].get(key)
             if track is None:
-                track = self._tracks[one.kind][key] = _Track()
+                track = self._tracks[one.kind][key] = _Track(one.kind)
                 if began is not None and self._first_at < began < one.at:
                     track.began = began
                     track.add(began, 0.0)
@@ -167,12 +137,13 @@ class Consumption:
         for one in means:
             if one.pod not in self._pods:
                 continue
-            track = self._tracks[Kind.CPU].setdefault((one.pod, one.owner, 0), _Track())
+            track = self._tracks[Kind.CPU].setdefault((one.pod, one.owner, 0), _Track(Kind.CPU))
             until = track.steps[-1].ended if track.steps else one.began
             if one.ended > until:
                 is_new = True
                 began = max(one.began, until)
-                track.steps.append(_Step(began, one.ended, one.cpus * (one.ended - began)))
+                used_s = one.cpus * (one.ended - began)
+                track.steps.append(Step(began, one.ended, {Kind.CPU: used_s}))
                 track.last = one.ended, 0.0
                 self._remember(one.pod, one.owner, one.ended, one.memory)
         return is_new
@@ -194,8 +165,9 @@ class Consumption:
         }
         for key, track in tracks.items():
             steps = [step for step in track.steps if _is_in_load(step, window)]
-            covered_s = sum(step.within(window.began, window.ended) for step in steps)
-            amount = sum(step.rate * step.within(window.began, window.ended) for step in steps)
+            within_s = [step.within_s(window.began, window.ended) for step in steps]
+            covered_s = sum(within_s)
+            amount = sum(s * step.rate(kind) for s, step in zip(within_s, steps, strict=True))
             first = window.began if track.began is None else track.began
             last = window.ended if key[0] in self.now else track.steps[-1].ended
             lived_s = min(last, window.ended) - max(first, window.began)
@@ -207,7 +179,7 @@ class Consumption:
 
     def find_use(self) -> DatabaseUse | None:
         """What the pods that are there now used when each was last counted; None if none was."""
-        last: dict[tuple[PodName, str], _Step] = {}
+        last: dict[tuple[PodName, str], Step] = {}
         for (pod, owner, _), track in self._tracks[Kind.CPU].items():
             if pod in self.now and track.steps:
                 known = last.get((pod, owner))
@@ -215,10 +187,10 @@ class Consumption:
                     last[pod, owner] = track.steps[-1]
         if not last:
             return None
-        used = sum(step.rate for step in last.values())
+        used = sum(step.rate(Kind.CPU) for step in last.values())
         return DatabaseUse(cpus_used=used, cpus=self._count_cpus(self._pods))
 
-    def summarize(self, window: Window, events: int | None) -> Resources | None:
+    def summarize(self, window: Window) -> Resources | None:
         """What was used; None if too little is known of that time."""
         cpu = self.add_up(Kind.CPU, window)
         if cpu is None or not cpu.is_enough:
@@ -243,7 +215,7 @@ class Consumption:
             cpu_share=cpu.amount / (window.length_s * cpus) if cpus else None,
             busiest=busiest,
             busiest_share=busiest_share,
-            cpu_us_per_event=1e6 * cpu.amount / events if events else None,
+            cpu_us_per_event=1e6 * cpu.amount / window.events if window.events else None,
             memory_peak_bytes=max(memory.values(), default=None),
             disk_read_bytes=sizes.get(Kind.READ),
             disk_written_bytes=sizes.get(Kind.WRITTEN),
@@ -308,29 +280,31 @@ class Consumption:
         gone = sum(was_there and pod not in self.now for pod, was_there in there.items())
         return again + min(new, gone)
 
-    def _grid(self, window: Window) -> list[_Step]:
+    def _grid(self, window: Window) -> list[Step]:
         """The steps of the container that used most CPU: each is a point of the timeline."""
-        by_pod: dict[tuple[PodName, str], list[_Step]] = defaultdict(list)
+        by_pod: dict[tuple[PodName, str], list[Step]] = defaultdict(list)
         for (pod, owner, _), track in self._tracks[Kind.CPU].items():
             by_pod[pod, owner] += [
                 step
                 for step in track.steps
                 if step.began >= window.origin - _SLACK_S and step.began < window.ended
             ]
-        return max(by_pod.values(), key=lambda steps: sum(s.amount for s in steps), default=[])
+        return max(
+            by_pod.values(), key=lambda steps: sum(s.amounts[Kind.CPU] for s in steps), default=[]
+        )
 
     def _interval_s(self, window: Window) -> float:
-        lengths = sorted(step.ended - step.began for step in self._grid(window))
+        lengths = sorted(step.length_s for step in self._grid(window))
         return lengths[len(lengths) // 2] if lengths else 0.0
 
     def _make_timeline(self, window: Window) -> list[tuple[int, float, int]]:
         every = [step for track in self._tracks[Kind.CPU].values() for step in track.steps]
         timeline = []
         for step in sorted(self._grid(window), key=lambda step: step.began):
-            used = sum(one.rate * one.within(step.began, step.ended) for one in every)
+            used_s = sum(one.rate(Kind.CPU) * one.within_s(step.began, step.ended) for one in every)
             second = max(0, int(step.began - window.origin))
-            cpus = used / (step.ended - step.began)
-            timeline.append((second, cpus, round(self._memory_at(step.ended))))
+            memory = round(self._memory_at(step.ended))
+            timeline.append((second, used_s / step.length_s, memory))
         return timeline
 
     def _memory_at(self, at: float) -> float:
@@ -348,7 +322,7 @@ class Consumption:
         return {at: round(self._memory_at(at)) for at in within}
 
 
-def _is_in_load(step: _Step, window: Window) -> bool:
+def _is_in_load(step: Step, window: Window) -> bool:
     """Whether the load was on all the time."""
     return (
         step.began >= window.origin - _SLACK_S

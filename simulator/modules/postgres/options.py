@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Annotated, Any, ClassVar
 
 import psycopg2
@@ -144,6 +145,16 @@ class ServerOptions(EncodingOptions, IndexOptions):
             # It would be taken for the end of the address, and the password's rest for a database.
             raise ValueError("has a `/` in its password: write it as %2F")
         return value
+
+    @classmethod
+    def _split_addresses(cls, text: str) -> list[str]:
+        try:
+            parts = psycopg2.extensions.parse_dsn(text)
+        except psycopg2.ProgrammingError:
+            return []
+        hosts = (parts.get("host") or parts.get("hostaddr") or "localhost").split(",")
+        ports = parts.get("port", "").split(",")
+        return [f"{host}:{port or 5432}" for host, port in zip(hosts, cycle(ports), strict=False)]
 
     @property
     def dsn(self) -> str:

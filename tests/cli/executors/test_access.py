@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from cli.executors.base import Event, Failed, PartChanged, ReportArrived
 from cli.executors.kubernetes import access
 from cli.executors.kubernetes.access import CollectorAccess, read_log
-from cli.executors.watching import Event, Failed, PartChanged, ReportArrived
 from cli.kubeclient import KubeClient
 from simulator.contract import (
     FAILURE_PREFIX,

@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from cli.errors import RunFailed
-from cli.executors import launching
-from cli.executors.launching import Launcher
+from cli.executors import local
+from cli.executors.local import Launcher
 from cli.signals import Interrupts
 
 STEP_S, SILENCE_S = 0.2, 1.0
@@ -19,12 +19,12 @@ STEP_S, SILENCE_S = 0.2, 1.0
 @pytest.fixture
 def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launcher]:
     """One that has answered already, and has little time for the next answers."""
-    monkeypatch.setattr(launching, "_PING_AFTER_S", 0.1)
-    monkeypatch.setattr(launching, "_LONGEST_STEP_S", STEP_S)
+    monkeypatch.setattr(local, "_PING_AFTER_S", 0.1)
+    monkeypatch.setattr(local, "_LONGEST_STEP_S", STEP_S)
     made = Launcher(Interrupts())
     try:
         check_for(made, 60, lambda: made._lines > 0)
-        monkeypatch.setattr(launching, "_SILENCE_S", SILENCE_S)
+        monkeypatch.setattr(local, "_SILENCE_S", SILENCE_S)
         yield made
     finally:
         made.end()

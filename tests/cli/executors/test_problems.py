@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cli.executors.kubernetes.problems import event_problem, pod_problem
-from cli.executors.watching import Problem
+from cli.executors.base import Problem
+from cli.executors.kubernetes.watching import event_problem, pod_problem
 from cli.kubeclient import has_ended, is_running
 
 MISSING = 'MountVolume.SetUp failed for volume "settings" : secret "adx-secret" not found'

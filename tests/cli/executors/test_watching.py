@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cli.errors import RunFailed
-from cli.executors.watching import (
+from cli.executors.base import (
     Failed,
     PartChanged,
     Problem,

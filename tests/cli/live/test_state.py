@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from cli.live.state import MOST_POINTS, JobState, LiveState, Totals
@@ -64,9 +63,9 @@ def test_only_what_is_new_is_told_again() -> None:
     assert point["write"] == {"rate": 2.0, "p50": None, "p99": 7.0, "backlog": None}
     assert "cpus" not in point
 
-    assert not state.wait(whole["serial"], within_s=0)
+    assert state.serial == whole["serial"]
     state.follow(status(Phase.RUN, writers(9), database=DatabaseUse(cpus_used=0.5)))
-    assert state.wait(whole["serial"], within_s=0)
+    assert state.serial > whole["serial"]
     news = state.tell(whole["serial"])
     assert [one["cpus"] for one in news["points"]] == [0.5]
     assert news.keys() & {"runs", "marks", "jobs"} == set()
@@ -108,13 +107,3 @@ def test_the_first_end_counts() -> None:
     state.end("failed: the disk is full")
     state.end("done")
     assert state.tell()["ended"] == "failed: the disk is full"
-
-
-def test_who_waits_is_woken() -> None:
-    state = make_state()
-    heard: list[bool] = []
-    thread = threading.Thread(target=lambda: heard.append(state.wait(0, 20)))
-    thread.start()
-    state.begin_run("run")
-    thread.join(10)
-    assert heard == [True]

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import pytest
 
-from cli.probes.background import Process, Snapshot, Step, compare, find_family, share_of_others
+from cli.probes.background import (
+    KERNEL,
+    MACHINE,
+    OWN,
+    Process,
+    Snapshot,
+    compare,
+    find_family,
+    share_of_others,
+)
+from cli.probes.timeline import Step, Window
 
 TOOL, LAUNCHER, WORKER, SERVER, BACKEND = 100, 101, 102, 200, 201
 
@@ -29,6 +39,11 @@ def step(before: Snapshot, after: Snapshot, cpus: int = 2) -> Step:
     return found
 
 
+def named(step: Step) -> dict[str, float]:
+    """What others took, by their names."""
+    return {key[0]: amount for key, amount in step.amounts.items() if isinstance(key, tuple)}
+
+
 def test_a_family_is_the_roots_and_what_descends_from_them() -> None:
     processes = {
         one.pid: one
@@ -48,17 +63,16 @@ def test_what_the_run_and_its_server_did_is_not_the_others() -> None:
         process(300, cpu_s=30.3, name="compiler"), process(301, cpu_s=0.2, name="browser"),
     )  # fmt: skip
     found = step(before, after)
-    assert found.used_s == pytest.approx(1.8)
-    assert found.own_s == pytest.approx(1.3)
-    assert found.by_name == {"compiler": pytest.approx(0.3), "browser": pytest.approx(0.2)}
-    assert found.others_s == pytest.approx(0.5)
+    assert found.amounts[MACHINE] == pytest.approx(1.8)
+    assert found.amounts[OWN] == pytest.approx(1.3)
+    assert named(found) == {"compiler": pytest.approx(0.3), "browser": pytest.approx(0.2)}
 
 
 def test_a_worker_that_has_ended_is_in_its_parents_account() -> None:
     before = snapshot(0.0, 0.0, process(TOOL), process(LAUNCHER, TOOL),
                       process(WORKER, LAUNCHER, cpu_s=40.0))  # fmt: skip
     after = snapshot(1.0, 1.0, process(TOOL), process(LAUNCHER, TOOL, ended=40.9))
-    assert step(before, after).own_s == pytest.approx(0.9)
+    assert step(before, after).amounts[OWN] == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("ended", [0.0, 43.0])
@@ -73,7 +87,7 @@ def test_a_worker_that_got_lost_or_was_counted_twice_spoils_the_step(ended: floa
 def test_a_number_given_to_another_process_counts_from_its_begin() -> None:
     before = snapshot(0.0, 0.0, process(TOOL), process(300, cpu_s=500.0))
     after = snapshot(1.0, 1.0, process(TOOL), process(300, cpu_s=0.4, created=0.5))
-    assert step(before, after).others_s == pytest.approx(0.4)
+    assert sum(named(step(before, after)).values()) == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(("name", "kernel_s"), [("kthreadd", 0.3), ("init-of-a-container", 0.0)])
@@ -81,26 +95,27 @@ def test_threads_of_the_kernel_are_nobodys(name: str, kernel_s: float) -> None:
     before = snapshot(0.0, 0.0, process(TOOL), process(2, 0, name=name), process(9, 2))
     after = snapshot(1.0, 1.0, process(TOOL), process(2, 0, name=name), process(9, 2, cpu_s=0.3))
     found = step(before, after)
-    assert found.kernel_s == kernel_s
-    assert found.others_s == pytest.approx(0.3 - kernel_s)
+    assert found.amounts[KERNEL] == kernel_s
+    assert sum(named(found).values()) == pytest.approx(0.3 - kernel_s)
 
 
 def others(steps: Sequence[Step], began: float, ended: float, cpus: int) -> Any:
-    return share_of_others(steps, began, ended, cpus)
+    return share_of_others(steps, Window(began, ended, began), cpus)
 
 
-def a_step(began: float, ended: float, **seconds: float) -> Step:
-    values = {"used_s": 0.0, "own_s": 0.0, "kernel_s": 0.0, "others_s": 0.0} | seconds
-    name = {"x": values["others_s"]}
-    return Step(began, ended, by_name=name, **values)
+def a_step(began: float, ended: float, used_s: float = 0.0, own_s: float = 0.0,
+           kernel_s: float = 0.0, **names: float) -> Step:  # fmt: skip
+    """`names`: who took how many CPU seconds."""
+    taken: dict[Hashable, float] = {(name,): took_s for name, took_s in names.items()}
+    return Step(began, ended, {MACHINE: used_s, OWN: own_s, KERNEL: kernel_s, **taken})
 
 
 def test_a_window_has_its_part_of_each_step() -> None:
     """Half of the first step, all of the second, nothing of the third; of two CPUs."""
     steps = [
-        a_step(0.0, 2.0, used_s=3.0, own_s=1.0, others_s=2.0),
-        a_step(2.0, 3.0, used_s=1.5, own_s=1.0, others_s=0.5),
-        a_step(3.0, 4.0, used_s=2.0, others_s=2.0),
+        a_step(0.0, 2.0, used_s=3.0, own_s=1.0, x=2.0),
+        a_step(2.0, 3.0, used_s=1.5, own_s=1.0, x=0.5),
+        a_step(3.0, 4.0, used_s=2.0, x=2.0),
     ]
     assert others(steps, 1.0, 3.0, cpus=2) == (
         pytest.approx(1.5 / 4),
@@ -110,22 +125,22 @@ def test_a_window_has_its_part_of_each_step() -> None:
 
 def test_processes_that_could_not_be_seen_show_in_what_the_machine_did() -> None:
     """In a container others aren't listed; nor are those that begin and end between two looks."""
-    steps = [a_step(0.0, 10.0, used_s=9.0, own_s=4.0, kernel_s=1.0, others_s=0.1)]
+    steps = [a_step(0.0, 10.0, used_s=9.0, own_s=4.0, kernel_s=1.0, x=0.1)]
     found = others(steps, 0.0, 10.0, cpus=2)
     assert found == (pytest.approx(4.0 / 20), {})
 
 
 def test_processes_that_were_seen_count_whatever_the_ticks_say() -> None:
     """Where the time of interrupts is charged to processes, what the run took seems more than it was."""
-    steps = [a_step(0.0, 10.0, used_s=9.0, own_s=9.5, others_s=3.0)]
+    steps = [a_step(0.0, 10.0, used_s=9.0, own_s=9.5, x=3.0)]
     assert others(steps, 0.0, 10.0, cpus=2) == (pytest.approx(0.15), {"x": 0.15})
 
 
 def test_those_that_took_most_are_named() -> None:
     names = {"a": 0.3, "b": 3.0, "c": 1.0, "d": 2.0, "e": 4.0, "f": 0.4}
-    one = Step(0.0, 10.0, used_s=0.0, own_s=0.0, kernel_s=0.0, others_s=10.7, by_name=names)
+    one = a_step(0.0, 10.0, **names)
     assert list(others([one], 0.0, 10.0, cpus=2)[1]) == ["e", "b", "d", "c", "f"]
-    little = Step(0.0, 10.0, used_s=0.0, own_s=0.0, kernel_s=0.0, others_s=0.1, by_name={"a": 0.09})
+    little = a_step(0.0, 10.0, a=0.06, b=0.04)
     assert others([little], 0.0, 10.0, cpus=1) == (pytest.approx(0.01), {})
 
 

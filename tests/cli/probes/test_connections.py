@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from cli.probes.network import TrafficSnapshot, read_traffic, sum_traffic
+from cli.probes.timeline import Window
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells it")
@@ -49,21 +50,24 @@ def look(at: float, traffic: dict[int, tuple[int, int]] | None) -> TrafficSnapsh
 
 def test_traffic_is_that_of_all_connections_in_the_window() -> None:
     counted = [look(n, {1: (1000 + 100 * n, 7 * n), 2: (50 * n, 0)}) for n in range(11)]
-    assert sum_traffic(counted, 102.0, 108.0) == (900, 42)
+    assert sum_traffic(counted, Window(102.0, 108.0, 102.0)) == (900, 42)
     # Of one that begins during the run all counts.
     later = [look(n, {1: (0, 0), **({2: (70 * (n - 4), 0)} if n > 4 else {})}) for n in range(11)]
-    assert sum_traffic(later, 100.0, 110.0) == (420, 0)
+    assert sum_traffic(later, Window(100.0, 110.0, 100.0)) == (420, 0)
 
 
 def test_the_last_bytes_of_a_connection_are_not_known() -> None:
     ended = [look(n, {1: (100 * n, 0), **({2: (100 * n, 0)} if n < 5 else {})}) for n in range(11)]
-    assert sum_traffic(ended, 100.0, 110.0) == (round((4 * 200 + 5 * 100) * 10 / 9), 0)
+    assert sum_traffic(ended, Window(100.0, 110.0, 100.0)) == (
+        round((4 * 200 + 5 * 100) * 10 / 9),
+        0,
+    )
     short = [look(n, {n: (100, 100)}) for n in range(11)]
-    assert sum_traffic(short, 100.0, 110.0) == (None, None)
+    assert sum_traffic(short, Window(100.0, 110.0, 100.0)) == (None, None)
 
 
 def test_too_little_is_known() -> None:
-    assert sum_traffic([], 100.0, 110.0) == (None, None)
+    assert sum_traffic([], Window(100.0, 110.0, 100.0)) == (None, None)
     unseen = [look(n, None if n < 6 else {1: (n, n)}) for n in range(11)]
-    assert sum_traffic(unseen, 100.0, 110.0) == (None, None)
-    assert sum_traffic(unseen, 104.0, 110.0) == (6, 6)
+    assert sum_traffic(unseen, Window(100.0, 110.0, 100.0)) == (None, None)
+    assert sum_traffic(unseen, Window(104.0, 110.0, 104.0)) == (6, 6)

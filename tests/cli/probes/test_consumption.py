@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from cli.probes.kubernetes.consumption import Consumption, Window
-from cli.probes.kubernetes.database import explain_too_little
+from cli.probes.kubernetes.consumption import Consumption
+from cli.probes.kubernetes.kubelets import explain_too_little
 from cli.probes.kubernetes.metrics import Count, Kind, Mean, Memory, PodName
 from cli.probes.kubernetes.pods import DatabasePod
+from cli.probes.timeline import Window
 from simulator.contract import Resources
 
 A, B, C = ("s", "a"), ("s", "b"), ("s", "c")
@@ -36,7 +37,7 @@ def watch(counts: Iterable[Count], *pods: DatabasePod) -> Consumption:
 def summarize(
     seen: Consumption, began: float, ended: float, events: int | None = None, warm_up_s: float = 0
 ) -> Resources:
-    found = seen.summarize(Window(began, ended, began - warm_up_s), events)
+    found = seen.summarize(Window(began, ended, began - warm_up_s, events))
     assert found is not None
     return found
 
@@ -68,10 +69,10 @@ def test_a_warm_up_has_the_same_load() -> None:
 
 
 def test_too_little_is_known() -> None:
-    assert watch(EVERY_TEN).summarize(Window(43, 57, 43), 1) is None
-    assert watch(EVERY_TEN[:4]).summarize(Window(20, 60, 20), 1) is None
-    assert watch([]).summarize(Window(20, 60, 20), 1) is None
-    assert watch(EVERY_TEN[:1]).summarize(Window(0, 60, 0), 1) is None
+    assert watch(EVERY_TEN).summarize(Window(43, 57, 43, 1)) is None
+    assert watch(EVERY_TEN[:4]).summarize(Window(20, 60, 20, 1)) is None
+    assert watch([]).summarize(Window(20, 60, 20, 1)) is None
+    assert watch(EVERY_TEN[:1]).summarize(Window(0, 60, 0, 1)) is None
 
 
 def test_a_reading_counts_once_however_often_it_is_asked_for() -> None:

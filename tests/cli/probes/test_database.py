@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cli.probes.database import Counters, Root, Use, count_cpus, summarize_use
+from cli.probes.timeline import Window
 
 OLD, NEW = (10, 1.0), (20, 105.0)
 
@@ -27,7 +28,7 @@ STEADY = [look(100.0 + second, 50 + 0.5 * second) for second in range(11)]
 
 
 def test_use_is_that_of_the_window() -> None:
-    found = summarize_use(STEADY, 102.0, 108.0, 100.0, 2, 1_000_000)
+    found = summarize_use(STEADY, Window(102.0, 108.0, 100.0, 1_000_000), 2)
     assert found is not None
     assert found.cpu_s == pytest.approx(3.0)
     assert found.cpu_share == pytest.approx(0.25)
@@ -40,20 +41,20 @@ def test_use_is_that_of_the_window() -> None:
 
 
 def test_the_ends_of_a_window_go_on_as_the_rest() -> None:
-    found = summarize_use(STEADY[3:8], 102.5, 107.5, 100.0, 2, None)
+    found = summarize_use(STEADY[3:8], Window(102.5, 107.5, 100.0, None), 2)
     assert found is not None
     assert found.cpu_s == pytest.approx(2.5)
     assert found.cpu_us_per_event is None
 
 
 def test_too_little_is_known_of_a_window() -> None:
-    assert summarize_use(STEADY[:2], 100.0, 103.0, 100.0, 2, 1) is None
-    assert summarize_use([], 100.0, 103.0, 100.0, 2, 1) is None
+    assert summarize_use(STEADY[:2], Window(100.0, 103.0, 100.0, 1), 2) is None
+    assert summarize_use([], Window(100.0, 103.0, 100.0, 1), 2) is None
 
 
 def test_counters_begin_anew_with_a_restart() -> None:
     uses = [*STEADY[:5], *(look(100.0 + s, 0.5 * (s - 4), NEW) for s in range(5, 11))]
-    found = summarize_use(uses, 100.0, 110.0, 100.0, 2, None)
+    found = summarize_use(uses, Window(100.0, 110.0, 100.0, None), 2)
     assert found is not None
     assert found.restarts == 1
     assert found.cpu_s == pytest.approx(5.0)
@@ -61,14 +62,14 @@ def test_counters_begin_anew_with_a_restart() -> None:
 
 def test_a_process_that_takes_its_time_along_is_no_negative_use() -> None:
     uses = [look(100.0, 50.0), look(101.0, 40.0), look(102.0, 41.0)]
-    found = summarize_use(uses, 100.0, 102.0, 100.0, 2, None)
+    found = summarize_use(uses, Window(100.0, 102.0, 100.0, None), 2)
     assert found is not None
     assert found.cpu_s == pytest.approx(1.0)
 
 
 def test_bytes_that_can_not_be_seen_are_not_known() -> None:
     uses = [*STEADY[:-1], replace(STEADY[-1], roots={OLD: Counters(55.0, None, None)})]
-    found = summarize_use(uses, 100.0, 110.0, 100.0, 2, None)
+    found = summarize_use(uses, Window(100.0, 110.0, 100.0, None), 2)
     assert found is not None
     assert found.disk_written_bytes is None
     assert found.cpu_s == pytest.approx(5.0)
@@ -82,7 +83,7 @@ def test_one_of_several_nodes_restarts() -> None:
     late: dict[Root, Counters] = {(12, 104.5): Counters(1.5 * 3.5, 0, 0)}
     known = look(108.0, 54.0)
     nodes += [replace(known, roots={**known.roots, **late})]
-    found = summarize_use(nodes, 100.0, 108.0, 100.0, 2, None)
+    found = summarize_use(nodes, Window(100.0, 108.0, 100.0, None), 2)
     assert found is not None
     assert found.restarts == 1
     assert max(cpus for _, cpus, _ in found.timeline) == pytest.approx(2.0)
@@ -98,7 +99,7 @@ def test_a_server_that_is_away_uses_nothing() -> None:
         *away,
         *(look(100.0 + s, 0.5 * (s - 4.5), (20, 104.5)) for s in range(5, 9)),
     ]
-    found = summarize_use(uses, 100.0, 108.0, 100.0, 2, None)
+    found = summarize_use(uses, Window(100.0, 108.0, 100.0, None), 2)
     assert found is not None
     assert found.restarts == 1
     assert [cpus for _, cpus, _ in found.timeline] == [0.5, 0.5, 0.0, 0.0, 0.25, 0.5, 0.5, 0.5]

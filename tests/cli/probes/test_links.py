@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli.probes.network import Link, LinkSnapshot, find_link_share, read_links
+from cli.probes.timeline import Window
 
 
 def snapshots(*steps: tuple[float, int, int], name: str = "eth0") -> list[LinkSnapshot]:
@@ -16,26 +17,28 @@ STEADY = snapshots(*((float(n), 100 * n, 900 * n) for n in range(11)))
 
 
 def test_the_busier_direction_of_the_busiest_link_counts() -> None:
-    assert find_link_share(STEADY, 2.5, 8.5) == pytest.approx(0.9)
+    assert find_link_share(STEADY, Window(2.5, 8.5, 2.5)) == pytest.approx(0.9)
     slow = [LinkSnapshot(one.at, {**one.links, "b": Link(80.0, 0, int(one.at))}) for one in STEADY]
-    assert find_link_share(slow, 2.5, 8.5) == pytest.approx(0.9)
+    assert find_link_share(slow, Window(2.5, 8.5, 2.5)) == pytest.approx(0.9)
     slower = [LinkSnapshot(one.at, {**one.links, "b": Link(8.0, int(one.at), 0)}) for one in STEADY]
-    assert find_link_share(slower, 2.5, 8.5) == pytest.approx(1.0)
+    assert find_link_share(slower, Window(2.5, 8.5, 2.5)) == pytest.approx(1.0)
 
 
 def test_only_the_window_counts() -> None:
     idle = snapshots((0, 0, 0), (10, 0, 0), (12, 2000, 0), (20, 2000, 0))
-    assert find_link_share(idle, 10, 12) == pytest.approx(1.0)
-    assert find_link_share(idle, 12, 20) == 0.0
+    assert find_link_share(idle, Window(10, 12, 10)) == pytest.approx(1.0)
+    assert find_link_share(idle, Window(12, 20, 12)) == 0.0
 
 
 def test_what_is_not_known_is_not_told() -> None:
-    assert find_link_share([], 0, 1) is None
-    assert find_link_share(STEADY[:3], 0, 10) is None
-    assert find_link_share([LinkSnapshot(float(n), {}) for n in range(11)], 0, 10) is None
+    assert find_link_share([], Window(0, 1, 0)) is None
+    assert find_link_share(STEADY[:3], Window(0, 10, 0)) is None
+    assert (
+        find_link_share([LinkSnapshot(float(n), {}) for n in range(11)], Window(0, 10, 0)) is None
+    )
     # It came during the run, and has counted before.
     new = [LinkSnapshot(0.0, {}), *snapshots((1.0, 10**9, 10**9), (2.0, 10**9, 10**9))]
-    assert find_link_share(new, 0, 2) == 0.0
+    assert find_link_share(new, Window(0, 2, 0)) == 0.0
 
 
 def test_this_machines_links_have_a_speed() -> None:

@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from cli.probes import machine as machine_module
-from cli.probes.background import read_families
+from cli.probes.background import read_families, take_snapshot
 from cli.probes.database import Counters, Use
-from cli.probes.machine import BackgroundLoadSampler, take_snapshot
+from cli.probes.machine import BackgroundLoadSampler
 from cli.signals import Interrupted
 from simulator.contract import Carried, Machine, Report
 
@@ -54,8 +54,8 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine some five programs take more than the two here, and are named instead.
-    monkeypatch.setattr("cli.probes.background.NAMED", 1000)
-    monkeypatch.setattr("cli.probes.background.NAMED_SHARE", 0.0)
+    monkeypatch.setattr("cli.probes.timeline.NAMED", 1000)
+    monkeypatch.setattr("cli.probes.timeline.NAMED_SHARE", 0.0)
     # As if looks at all processes took so long that there can be but two.
     monkeypatch.setattr(machine_module, "_MOST_SHARE", 1e-9)
     monkeypatch.setattr(machine_module, "_INTERVAL_S", 0.1)

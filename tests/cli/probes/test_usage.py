@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.probes.kubernetes.usage import NodeUse
+from cli.probes.kubernetes.kubelets import NodeUse
 
 WORKER, JOB = ("here", "worker-0"), ("there", "job")
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-
-from cli.results.export import COLUMNS, list_rows
-from cli.results.model import Baseline
 from cli.results.reads import (
     collect_query_samples,
     compare_with_alone,
     find_unanswered_reads,
     summarize_reads,
 )
+
+from cli.results.export import COLUMNS, list_rows
+from cli.results.model import Baseline
 from simulator.contract import LatencyMs, QueryFigures, ReadRun
 from simulator.histograms import encode_histogram, new_histogram
 

@@ -1,4 +1,5 @@
-"""Looks at the database's pods while a run goes on: by the kubelets, else by the metrics API."""
+"""Looks at pods while a run goes on: what the database's used, by the kubelets or else by the metrics API,
+and what others took of the run's nodes, by the kubelets' statistics, if the user may read them."""
 
 from __future__ import annotations
 
@@ -6,16 +7,18 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from dataclasses import dataclass, field
+from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 
-from simulator.contract import DatabaseUse, Report, Resources, RunResult
+from simulator.contract import DatabaseUse, Machine, Phase, Report, Resources, Status
 
-from ...kubeclient import NODE, POD_METRICS, UNREACHABLE, KubeClient
-from .consumption import Consumption, Window
+from ...kubeclient import NODE, POD_METRICS, UNREACHABLE, Item, KubeClient
+from ..timeline import find_window, name_most
+from .consumption import Consumption
 from .metrics import (
     Kind,
     PodName,
@@ -34,6 +37,8 @@ _MOST_SHARE = 0.05
 """A kubelet that takes long to answer is asked less often: it works on the database's node."""
 _LIST_EVERY_S = 4.0
 _BYTES_EVERY_S = 8.0
+_NODES_EVERY_S = 5.0
+"""A kubelet takes new figures every 10 to 15 seconds."""
 _READERS = 8
 _LAST_LOOK_S = 5.0
 _LONG_WINDOW_S = 30.0
@@ -197,18 +202,10 @@ class DatabaseWatch:
 
     def complete(self, report: Report) -> None:
         """Put what the database used into a report, for its own window; to be called after the end."""
-        if not self._ended.is_set():
-            return
-        run = report.run
-        if run.began_at is not None and run.ended_at is not None:
-            run.resources = self._summarize(run, run.began_at, run.ended_at)
-
-    def _summarize(self, run: RunResult, began_at: str, ended_at: str) -> Resources:
-        began, ended = (datetime.fromisoformat(text).timestamp() for text in (began_at, ended_at))
-        events = run.writers.count if run.writers else None
-        warm_up_s = run.groups[0].warm_up_s
-        found = self._seen.summarize(Window(began, ended, began - warm_up_s), events)
-        return found or Resources(reason=self._explain(ended - began))
+        window = find_window(report.run) if self._ended.is_set() else None
+        if window is not None:
+            found = self._seen.summarize(window)
+            report.run.resources = found or Resources(reason=self._explain(window.length_s))
 
     def _explain(self, window_s: float) -> str:
         """Why nothing is known of so long a window."""
@@ -228,3 +225,137 @@ def explain_too_little(source: str, window_s: float) -> str:
         f"{reason}: their figures come every 10 to 15 s, so let it be {_LONG_WINDOW_S:g} s or more, or"
         " add a warm-up"
     )
+
+
+# --- what others take of the nodes ----------------------------------------------------------------
+
+Placement = Mapping[PodName, str]
+"""Pods and the nodes that they are on."""
+
+
+@dataclass
+class Series:
+    """CPU of a node or a pod: cores, each over the 10 to 15 seconds before its time stamp."""
+
+    stamps: list[str] = field(default_factory=list)
+    cores: list[float] = field(default_factory=list)
+
+    def add(self, cpu: Mapping[str, Any] | None) -> None:
+        """A figure as the kubelet gives it; nothing if it has none, or none that is new."""
+        if cpu is None or cpu.get("usageNanoCores") is None or cpu["time"] in self.stamps[-1:]:
+            return
+        self.stamps.append(cpu["time"])
+        self.cores.append(cpu["usageNanoCores"] / 1e9)
+
+    @property
+    def mean(self) -> float | None:
+        """Over the run, without the first figure, which is from before it, and the second, which is
+        partly so; None if there are no more: of runs below about 30 s."""
+        within = self.cores[2:]
+        return sum(within) / len(within) if within else None
+
+
+@dataclass
+class NodeUse:
+    """CPU of a node and of the pods on it, since a run began."""
+
+    whole: Series = field(default_factory=Series)
+    pods: dict[PodName, Series] = field(default_factory=dict)
+
+    def add(self, summary: Mapping[str, Any]) -> None:
+        """What the kubelet says now: https://kubernetes.io/docs/reference/instrumentation/node-metrics/"""
+        self.whole.add(summary.get("node", {}).get("cpu"))
+        for pod in summary.get("pods", []):
+            name = pod["podRef"]["namespace"], pod["podRef"]["name"]
+            self.pods.setdefault(name, Series()).add(pod.get("cpu"))
+
+    def share_of_others(
+        self, own: Collection[PodName], cpus: int
+    ) -> tuple[float, dict[str, float]] | None:
+        """The share of the node's CPU that was used by none of its pods `own`, and the pods that used
+        most of it. None if too little is known of the node, or of one of them."""
+        means = {name: series.mean for name, series in self.pods.items()}
+        ours = [cores for name in own if (cores := means.get(name)) is not None]
+        whole = self.whole.mean
+        if whole is None or len(ours) < len(own):
+            return None
+        shares = {
+            "/".join(name): cores / cpus
+            for name, cores in means.items()
+            if name not in own and cores is not None
+        }
+        return min(1.0, max(0.0, whole - sum(ours)) / cpus), name_most(shares)
+
+
+class NodeWatch:
+    """Reads the statistics of a run's nodes while it goes on."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        find_own: Callable[[], Placement],
+        find_database: Callable[[], Placement],
+    ) -> None:
+        """`find_own`: the run's pods; `find_database`: the database's."""
+        self._find_own = find_own
+        self._find_database = find_database
+        self._client = client.make_another()
+        self._nodes: dict[str, NodeUse] = {}
+        self._began = threading.Event()
+        self._stopped = threading.Event()
+        self._forbidden = False
+
+    def notice(self, status: Status) -> None:
+        """Begin when the run does."""
+        if status.phase is Phase.RUN:
+            self._began.set()
+
+    def stop(self) -> None:
+        """End, whatever is under way."""
+        self._stopped.set()
+        self._began.set()
+        self._client.break_off()
+
+    def follow(self) -> None:
+        """Read until stopped; the work of a thread."""
+        self._began.wait()
+        while not self._stopped.is_set() and not self._forbidden:
+            with ThreadPoolExecutor(_READERS) as readers:
+                list(readers.map(self._read, sorted(set(self._find_own().values()))))
+            self._stopped.wait(_NODES_EVERY_S)
+
+    def _read(self, node: str) -> None:
+        path = NODE.locate(None, node, "proxy", "stats", "summary")
+        try:
+            found = self._client.read_json(path, only_cpu_and_memory="true")
+            self._nodes.setdefault(node, NodeUse()).add(found)
+        except (ApiException, ValueError, KeyError, *UNREACHABLE) as error:
+            self._forbidden |= isinstance(error, ApiException) and error.status == 403
+            _log.debug("the statistics of node %s can't be read: %s", node, error)
+
+    def complete(self, report: Report) -> None:
+        """Put what others took into a report; to be called after the end."""
+        if not any(use.whole.mean is not None for use in self._nodes.values()):
+            return
+        own = {**self._find_own(), **self._find_database()}
+        report.run.machines = [self._add_others(machine, own) for machine in report.run.machines]
+
+    def _add_others(self, machine: Machine, own: Placement) -> Machine:
+        use = self._nodes.get(machine.node)
+        if use is None or not machine.cpus:
+            return machine
+        here = [name for name, node in own.items() if node == machine.node]
+        found = use.share_of_others(here, machine.cpus)
+        if found is None:
+            return machine
+        share, others = found
+        return machine.model_copy(update={"others_share": share, "others": others})
+
+
+def place_pods(namespace: str, pods: Iterable[Item]) -> dict[PodName, str]:
+    """Those of the pods that have a node, with it."""
+    return {
+        (namespace, pod["metadata"]["name"]): pod["spec"]["nodeName"]
+        for pod in pods
+        if pod["spec"].get("nodeName")
+    }
