@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from ...contract import PrimaryKey
 from ...encoding.columns import bounds
 from ...errors import Retryable, SimulatorError
 from ..sending import Encoder, Payload
@@ -159,8 +160,12 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
     """Of a server that doesn't tell what it is at work on: two look-ups, so far apart, must agree on what is
     stored. None: one is enough, after `await_end`."""
 
+    REFUSES_KEYS: ClassVar[bool] = False
+    """Whether a key of the client's is refused that is there, so that such events may all be sent again."""
+
     def __init__(self, encoder: Encoder, module: ConnectedModule[Any, Any, ConnectionT]) -> None:
         super().__init__(encoder, module)
+        self.may_repeat = self.REFUSES_KEYS and module.job.load.primary_key is PrimaryKey.CLIENT
         self.has_stored = False
         """Whether an event of this writer has been acknowledged."""
 
@@ -181,6 +186,8 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
 
     def settle(self, payload: Payload) -> bool:
         """Find out what is stored of requests in doubt; whether nothing of them is left to be sent."""
+        if self.may_repeat:
+            return settle(payload.data, payload, lambda one: range(len(one.rows)))
         self.await_end(payload)
         return settle(payload.data, payload, lambda one: self.find_missing(one, payload))
 

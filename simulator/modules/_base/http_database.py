@@ -38,8 +38,6 @@ class HttpDatabase(ABC, Generic[HttpOptionsT]):
 
     SYSTEM: ClassVar[str]
     """The database's name, for messages."""
-    HEADERS: ClassVar[Mapping[str, str]] = {}
-    """Of each request, besides who asks and its login."""
     PROBE: ClassVar[Probe] = Probe()
     """What a dead node is asked."""
     PASSING: ClassVar[Mapping[int, str]] = {
@@ -51,14 +49,17 @@ class HttpDatabase(ABC, Generic[HttpOptionsT]):
     }
     """Status -> the kind that a result counts, of what may be better in a moment."""
 
-    def __init__(self, options: HttpOptionsT, job: Job) -> None:
-        """Connects to nothing yet. Raises SimulatorError if `ca_certs`, or a header, can't be used."""
+    def __init__(
+        self, options: HttpOptionsT, job: Job, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Connects to nothing yet. `headers`: of each request, besides who asks and the login. Raises
+        SimulatorError if `ca_certs`, or a header, can't be used."""
         self.options = options
         self.job = job
         self.headers = {
             "user-agent": f"iot-benchmark {job.run_id}",
             **options.login(),
-            **self.HEADERS,
+            **(headers or {}),
         }
         self.pool = HttpPool(
             options.endpoint,
