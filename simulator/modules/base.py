@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from pkgutil import resolve_name
 from typing import Any, ClassVar, Generic, TypeVar
 
 from numpy.typing import NDArray
@@ -173,6 +174,15 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         """Whether `writer` has to hand out the one of the module's `official.py`: a prefill goes by the
         fastest way in any case."""
         return self.options.client != LEAN and not prefill
+
+    def official_writer(self, batch: int, prefill: bool) -> Writer | None:
+        """The writer of the vendor's client that the options name; None: they name none, or it is a prefill,
+        which goes by the fastest way."""
+        if not self.is_official(prefill):
+            return None
+        make = resolve_name(self.CAPABILITIES.clients[self.options.client].writer)
+        found: Writer = make(self, batch)
+        return found
 
     def _check_client(self) -> None:
         """OptionError if inserts can't go by the client that the options name."""

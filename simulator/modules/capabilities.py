@@ -34,6 +34,9 @@ class OfficialClient:
     """Insert mode, as `Options.mode` calls it -> the bulk way that the vendor documents for it."""
     in_flight: bool = False
     """Whether a worker can have several requests in flight: its threads share the client."""
+    writer: str = ""
+    """`package.module:name` of what makes the writer, of the module and the size of a batch; imported only to
+    be used. Empty: the module's `writer` makes it itself."""
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,10 @@ class Options(BaseModel):
         """
         return "batch" if batch else "single"
 
+    def login(self) -> dict[str, str]:
+        """The headers that let an HTTP request in."""
+        return {}
+
     def in_flight(self, load: Load) -> int:
         """Requests that each worker may have in flight: what the load says, or else the target, or one.
 

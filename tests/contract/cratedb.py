@@ -215,7 +215,7 @@ class CratedbStandIn(CratedbUnderTest):
                 assert isinstance(found, CratedbStandIn)
                 found.dsn = server.dsn
                 # The stand-in begins with a statement as soon as it has it.
-                patch.setattr("simulator.modules.cratedb.writer._SETTLE_S", 0.0)
+                patch.setattr("simulator.modules.cratedb.writing._SETTLE_S", 0.0)
                 yield found
         finally:
             ask(administration, f"DROP DATABASE {name} WITH (FORCE)")

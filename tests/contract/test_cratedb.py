@@ -10,8 +10,8 @@ import pytest
 from simulator.contract import PrimaryKey, Tables
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import AnyModule, Job
-from simulator.modules.cratedb.storage import count_copies
-from simulator.modules.cratedb.writer import CratedbWriter
+from simulator.modules.cratedb.server import count_copies
+from simulator.modules.cratedb.writing import CratedbWriter
 from simulator.modules.sending import Payload
 from simulator.testing.events import Awkward, rows_of
 from simulator.testing.inserting import insert, insert_with

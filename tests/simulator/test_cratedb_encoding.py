@@ -14,9 +14,10 @@ from simulator.encoding.columns import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules._base.http import Answer
 from simulator.modules.base import Job
+from simulator.modules.cratedb import Cratedb
 from simulator.modules.cratedb.encoding import InsertMode, Part, StatementEncoder
 from simulator.modules.cratedb.options import CratedbOptions, EncodingOptions
-from simulator.modules.cratedb.writer import CratedbWriter
+from simulator.modules.cratedb.writing import CratedbWriter
 from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
 from simulator.testing.events import Awkward, Row, normalise, rows_of
@@ -122,11 +123,11 @@ def after(
 ) -> Part:
     """A bulk statement of three events after such an answer, as no server gives it at will."""
     monkeypatch.setattr(
-        "simulator.modules.cratedb.server.HttpPool", lambda *_, **__: Answers(status, answer)
+        "simulator.modules._base.http_database.HttpPool", lambda *_, **__: Answers(status, answer)
     )
     options = parse_options(CratedbOptions, {"endpoint": "http://nowhere"}, str)
     job = Job(Temperature.schema, Load(batch=3))
-    writer = CratedbWriter(StatementEncoder(job, InsertMode.BULK), options, job)
+    writer = CratedbWriter(StatementEncoder(job, InsertMode.BULK), Cratedb(options, job))
     monkeypatch.setattr("simulator.modules.cratedb.server.Connection.check", lambda _: None)
     writer.open()
     if not first:

@@ -13,7 +13,7 @@ from simulator.errors import Retryable, SimulatorError
 from simulator.modules._base.errors import MissingTable
 from simulator.modules._base.http import Answer
 from simulator.modules.arangodb.options import ArangoOptions
-from simulator.modules.arangodb.server import ArangoHttp
+from simulator.modules.arangodb.server import Connection as ArangoConnection
 from simulator.modules.base import Job
 from simulator.modules.cassandra.errors import translate
 from simulator.modules.cassandra.options import CassandraOptions
@@ -47,7 +47,7 @@ def error(code: int, message: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_cratedbs_nodes_that_leave_or_join(status: int, code: int, message: str) -> None:
-    found = cratedb().explain(status, error(code, message))
+    found = cratedb().interpret(status, error(code, message))
     assert isinstance(found, Retryable)
     assert (found.kind, message in str(found)) == ("unavailable", True)
 
@@ -63,16 +63,16 @@ def test_cratedbs_nodes_that_leave_or_join(status: int, code: int, message: str)
     ],
 )
 def test_cratedbs_errors_of_the_user(status: int, code: int, message: str) -> None:
-    assert isinstance(cratedb().explain(status, error(code, message)), SimulatorError)
+    assert isinstance(cratedb().interpret(status, error(code, message)), SimulatorError)
 
 
 def test_a_table_that_the_run_has_made_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = error(4041, "RelationUnknown[Relation 'events' unknown]")
     connection = cratedb()
     monkeypatch.setattr(connection, "_may_use_schema", lambda: True)
-    assert isinstance(connection.explain(404, unknown), MissingTable)
+    assert isinstance(connection.interpret(404, unknown), MissingTable)
     connection.expect_tables()
-    found = connection.explain(404, unknown)
+    found = connection.interpret(404, unknown)
     assert isinstance(found, Retryable)
     assert found.kind == "missing_table"
     assert "Relation 'events' unknown]; the run has made it" in str(found)
@@ -92,7 +92,7 @@ def test_a_node_of_cratedb_is_back_when_it_knows_the_table(
 ) -> None:
     connection = cratedb()
     connection.expect_tables()
-    probe = connection._pool.probe
+    probe = connection.pool.probe
     assert orjson.loads(probe.body)["args"] == ["doc", "events"]
     assert probe.passes(Answer(status, orjson.dumps(answer), [])) is passes
 
@@ -106,7 +106,7 @@ def test_an_index_that_the_run_has_made_may_come_back() -> None:
     assert isinstance(found, Retryable)
     assert found.kind == "missing_table"
     # It waits for the node that leads, so a node that has not joined doesn't answer it in time, or by 503.
-    probe = connection._pool.probe
+    probe = connection.pool.probe
     assert probe.target == "/_cluster/health"
     assert [probe.passes(Answer(status, b"", [])) for status in (200, 403, 503)] == [
         True, True, False,
@@ -114,12 +114,12 @@ def test_an_index_that_the_run_has_made_may_come_back() -> None:
 
 
 def test_a_collection_that_the_run_has_made_may_come_back() -> None:
-    http = ArangoHttp(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
+    connection = ArangoConnection(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
     unknown = {"errorNum": 1203, "errorMessage": "collection or view not found"}
-    assert isinstance(http.interpret(404, unknown), MissingTable)
-    http.expects_tables = True
-    assert isinstance(http.interpret(404, unknown), Retryable)
-    assert http._pool.probe.target == "/_admin/server/availability"
+    assert isinstance(connection.interpret(404, unknown), MissingTable)
+    connection.expects_tables = True
+    assert isinstance(connection.interpret(404, unknown), Retryable)
+    assert connection.pool.probe.target == "/_admin/server/availability"
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_a_collection_that_the_run_has_made_may_come_back() -> None:
     ],
 )  # fmt: skip
 def test_arangodbs_shards_that_change_hands(status: int, number: int) -> None:
-    http = ArangoHttp(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
-    found = http.interpret(status, {"errorNum": number, "errorMessage": "why"})
+    connection = ArangoConnection(parse_options(ArangoOptions, {"endpoint": URL}, str), JOB)
+    found = connection.interpret(status, {"errorNum": number, "errorMessage": "why"})
     assert isinstance(found, Retryable)
     assert found.kind == "unavailable"
 

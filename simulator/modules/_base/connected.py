@@ -1,12 +1,13 @@
-"""What modules have in common that ask by a single connection, and whose events are rows of tables."""
+"""What modules have in common that ask by one connection: the module, its writers, and tables of rows."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..base import EncodingT, Module, OptionsT
+from ..sending import Encoder, Writer
 from .errors import QUERY_REMEDY, made_otherwise, nothing_to_query
 
 
@@ -46,8 +47,38 @@ class ConnectedModule(Module[OptionsT, EncodingT], Generic[OptionsT, EncodingT, 
         return self._connection
 
 
+class ConnectedWriter(Writer, Generic[ConnectionT]):
+    """A writer with a connection like its module's, which the threads share that have requests in flight."""
+
+    def __init__(self, encoder: Encoder, module: ConnectedModule[Any, Any, ConnectionT]) -> None:
+        super().__init__(encoder)
+        self.job = module.job
+        self.max_in_flight = module.options.in_flight(module.job.load)
+        self._connect = module.connect
+        self._connection: ConnectionT | None = None
+
+    def open(self) -> None:
+        self._connection = self._connect()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @property
+    def connection(self) -> ConnectionT:
+        """The connection of an open writer."""
+        assert self._connection is not None
+        return self._connection
+
+
 class CountingModule(ConnectedModule[OptionsT, EncodingT, ConnectionT]):
     """One that counts table by table."""
+
+    @property
+    def tables(self) -> list[str]:
+        """The run's tables: those of events, and that of tags if there is one."""
+        return [*self.job.table_names, *self.job.tags_tables]
 
     @abstractmethod
     def count_rows(self, table: str) -> int:

@@ -13,18 +13,23 @@ known of each request is kept in a `Request` while it is tried again:
   other requests in flight don't wait for, and not of its `recover`.
 * sent again: an event that the database has by now is no error, as the earlier try may have stored it
   (`sent_before`).
+
+`SettlingWriter` does all of that for requests that a module sends and looks up.
 """
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from ...contract import PrimaryKey
 from ...encoding.columns import bounds
 from ...errors import Retryable, SimulatorError
-from ..sending import Payload
+from ..sending import Encoder, Payload
+from .connected import ConnectedModule, ConnectedWriter, ConnectionT
 
 _AT_ONCE = 1_000
 """Events looked up by one question."""
@@ -36,6 +41,10 @@ class Request(ABC):
 
     rows: Sequence[int]
     """The events that it sends, counted from the payload's first."""
+    table: int = field(default=0, kw_only=True)
+    """The table that they go to, by its number among the job's."""
+    name: str = field(default="", kw_only=True)
+    """What the server knows the request by, if it knows requests by names."""
     stored: int = field(default=0, kw_only=True)
     """Events that were among `rows` and are known to be stored."""
     in_doubt: bool = field(default=False, kw_only=True)
@@ -139,3 +148,68 @@ def _range_of(values: Sequence[Any]) -> Span | Sequence[str]:
     if isinstance(values[0], str):
         return sorted(set(values))
     return Span(min(values), max(values))
+
+
+# --- a writer of such requests --------------------------------------------------------------------
+
+
+class SettlingWriter(ConnectedWriter[ConnectionT]):
+    """Sends requests that may be stored in part: a payload's data is a list of `Request`."""
+
+    LOOKUPS_APART_S: ClassVar[float | None] = None
+    """Of a server that doesn't tell what it is at work on: two look-ups, so far apart, must agree on what is
+    stored. None: one is enough, after `await_end`."""
+
+    REFUSES_KEYS: ClassVar[bool] = False
+    """Whether a key of the client's is refused that is there, so that such events may all be sent again."""
+
+    def __init__(self, encoder: Encoder, module: ConnectedModule[Any, Any, ConnectionT]) -> None:
+        super().__init__(encoder, module)
+        self.may_repeat = self.REFUSES_KEYS and module.job.load.primary_key is PrimaryKey.CLIENT
+        self.has_stored = False
+        """Whether an event of this writer has been acknowledged."""
+
+    def send(self, payload: Payload) -> int:
+        requests = payload.data
+        if any(request.in_doubt for request in requests) and self.settle(payload):
+            return payload.events
+        for request in requests:
+            if request.rows:
+                self.send_request(request, payload)
+                request.rows = ()
+        self.has_stored = True
+        return payload.events
+
+    @abstractmethod
+    def send_request(self, request: Any, payload: Payload) -> None:
+        """Returns when all events of a request are stored; raises as `send`, after `doubt` if they may be."""
+
+    def settle(self, payload: Payload) -> bool:
+        """Find out what is stored of requests in doubt; whether nothing of them is left to be sent."""
+        if self.may_repeat:
+            return settle(payload.data, payload, lambda one: range(len(one.rows)))
+        self.await_end(payload)
+        return settle(payload.data, payload, lambda one: self.find_missing(one, payload))
+
+    def await_end(self, payload: Payload) -> None:
+        """Wait until the server isn't at work any more on requests in doubt, if it tells; Retryable if that
+        takes too long."""
+
+    def find_missing(self, request: Any, payload: Payload) -> Sequence[int]:
+        """The positions of the request's rows that the database doesn't have."""
+        before: list[int] | None = None
+        while True:
+            self.show_events(request)
+            missing = find_missing(request, payload, lambda wanted: self.find(request, wanted))
+            if self.LOOKUPS_APART_S is None or missing == before:
+                return missing
+            before = missing
+            # The server may still be at work on the request, and has no event for its end.
+            time.sleep(self.LOOKUPS_APART_S)
+
+    def show_events(self, request: Any) -> None:
+        """Make visible what is stored of a request, before each look-up."""
+
+    @abstractmethod
+    def find(self, request: Any, wanted: Wanted) -> Collection[tuple[Any, ...]]:
+        """The natural keys of stored events of a request's table that fit: see `find_missing`."""

@@ -1,14 +1,16 @@
-"""What official clients are given: rows and documents of Python values, as an application has them.
+"""The vendor's client as a module's writer, for `client=official`: declared in `CAPABILITIES.clients`.
 
-A module with `client=official` keeps it in `official.py`: an encoder made of these, a writer whose `send`
-is one call of the client's documented bulk way, with the client's defaults, and `make_writer`. What differs
-from the lean path is that alone: events, tables, counting and the queries are the module's own.
+A module keeps it in `official.py`: a writer that makes the client, says what its errors mean, and whose
+`insert` is one call of its documented bulk way, with the client's defaults; and an encoder of rows or
+documents of Python values, as an application has them. What differs from the lean path is that alone: events,
+tables, counting and the queries are the module's own.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,15 @@ import orjson
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
-from ...encoding.columns import FLOATS, bounds, with_client_key
+from ...encoding.columns import FLOATS, KEY_COLUMN, bounds, with_client_key
+from ...errors import Retryable, SimulatorError
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType
 from ..base import Job
 from ..sending import Encoder, Payload
+from .connected import ConnectedModule, ConnectedWriter, ConnectionT
+from .exactly_once import Request
+from .tables import deal_block
 
 _TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 
@@ -46,6 +52,105 @@ class OfficialEncoder(Encoder):
     @abstractmethod
     def _requests(self, block: EventBlock, size: int) -> Sequence[Any]:
         """What the writer's `send` is given, of `size` events each."""
+
+
+@dataclass(slots=True)
+class Rows(Request):
+    """What a client is given of the events that go to one table."""
+
+    values: Sequence[Any]
+
+    def cut(self, positions: Sequence[int], payload: Payload) -> None:
+        self.values = [self.values[position] for position in positions]
+
+
+class RowsEncoder(OfficialEncoder):
+    """A payload's data: a list of `Rows`, one for each table that gets some."""
+
+    def _requests(self, block: EventBlock, size: int) -> list[list[Rows]]:
+        tables = len(self._job.table_names)
+        return [
+            [
+                Rows(share.rows, self.list_values(part), table=share.table)
+                for share, part in deal_block(block.part(start, stop), tables)
+            ]
+            for start, stop in bounds(len(block), size)
+        ]
+
+    def list_values(self, block: EventBlock) -> Sequence[Any]:
+        """What the client is given of these events, one for each: rows of the table's columns."""
+        return list_rows(block, self._job)
+
+
+class ClientWriter(ConnectedWriter[ConnectionT]):
+    """A writer with a vendor's client. The module's own connection is opened before it: that checks who lets
+    us in, with remedies, and tells what errors mean."""
+
+    def __init__(self, encoder: Encoder, module: ConnectedModule[Any, Any, ConnectionT]) -> None:
+        super().__init__(encoder, module)
+        self._client: Any = None
+
+    @abstractmethod
+    def make_client(self) -> Any:
+        """The client, connected if it has a way to; Retryable or SimulatorError."""
+
+    def open(self) -> None:
+        super().open()
+        self._client = self.make_client()
+
+    def close(self) -> None:
+        if self._client is not None:
+            self.close_client(self._client)
+            self._client = None
+        super().close()
+
+    def close_client(self, client: Any) -> None:
+        """Disconnect it; must not fail on a broken connection."""
+        client.close()
+
+    @property
+    def client(self) -> Any:
+        """The client, made anew if `drop_client` has closed the last."""
+        if self._client is None:
+            self._client = self.make_client()
+        return self._client
+
+    def drop_client(self) -> None:
+        """Leave what is to be sent next to another one."""
+        client, self._client = self._client, None
+        if client is not None:
+            self.close_client(client)
+
+
+class OfficialWriter(ClientWriter[ConnectionT]):
+    """Sends each request by one call of the client's. (What has to find out about lost requests is a
+    `SettlingWriter` and a `ClientWriter`.)"""
+
+    @abstractmethod
+    def insert(self, data: Any) -> None:
+        """What the encoder made, all of it; raises what the client does."""
+
+    @abstractmethod
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        """What an error of the client's means; None: it isn't one of its own."""
+
+    def send(self, payload: Payload) -> int:
+        try:
+            self.insert(payload.data)
+        except (Retryable, SimulatorError):
+            raise
+        except Exception as error:
+            meaning = self.explain(error)
+            if meaning is None:
+                raise
+            raise meaning from error
+        return payload.events
+
+
+def sent_columns(job: Job) -> list[str]:
+    """Names of the columns of the events' rows: with the client's key first, if it makes one."""
+    names = [column.name for column in job.schema.row]
+    return [KEY_COLUMN, *names] if job.load.primary_key is PrimaryKey.CLIENT else names
 
 
 def list_columns(

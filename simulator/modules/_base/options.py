@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
+from abc import ABC, abstractmethod
 from enum import StrEnum
 from typing import Annotated, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from ...conditions import Condition
 from ...contract import CommaList
 from ...errors import OptionError
 from ..options import Options
+from .http import basic_auth, scheme_port
 from .http_connection import make_tls_context_for
 
 TRUST_REMEDY = "ca_certs (or set verify_certs=false)"
@@ -40,6 +42,29 @@ def choose_mode(
     if not batch and asked not in (None, single):
         raise OptionError(f"{option}={asked} needs --batch N")
     return asked or (default if batch else single)
+
+
+class InsertMode(StrEnum):
+    """How events are sent to a database that takes any number of them in the same way."""
+
+    BATCH = "batch"
+    """One request per batch."""
+    SINGLE = "single"
+    """A request per event."""
+
+
+class BatchOptions(Options):
+    """Options of such a database that say what a payload looks like."""
+
+    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
+        None, description="batch (default with --batch) or single (default without)"
+    )
+
+    def mode(self, batch: int) -> InsertMode:
+        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
+        return choose_mode(
+            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BATCH
+        )
 
 
 def check_url(value: str, example: str, login: str, path: bool = True) -> str:
@@ -77,13 +102,15 @@ class TlsOptions(Options):
     )
 
 
-class EndpointOptions(TlsOptions):
+class HttpOptions(Options, ABC):
     """Where the nodes of a server are that is spoken to by HTTP."""
 
-    DEFAULT_PORT: ClassVar[int]
+    DEFAULT_PORT: ClassVar[int | None] = None
+    """Of an endpoint that names none; None: HTTP's own."""
     EXAMPLE_URL: ClassVar[str]
     LOGIN: ClassVar[str] = "username and password"
     """The options to log in by."""
+    TRUST_REMEDY: ClassVar[str] = TRUST_REMEDY
     PATH_ALLOWED: ClassVar[bool] = True
     """Whether URLs may have a path."""
 
@@ -102,10 +129,19 @@ class EndpointOptions(TlsOptions):
     @property
     def server(self) -> str:
         """The nodes' host:port, for messages."""
-        return ", ".join(server_name(url, self.DEFAULT_PORT) for url in self.endpoint)
+        return ", ".join(
+            server_name(url, self.DEFAULT_PORT or scheme_port(url)) for url in self.endpoint
+        )
+
+    @abstractmethod
+    def make_tls_context(self) -> ssl.SSLContext | None:
+        """Whom to trust where an endpoint says https; SimulatorError if that can't be used."""
+
+
+class EndpointOptions(HttpOptions, TlsOptions):
+    """Where they are, and whom to trust by `TlsOptions`."""
 
     def make_tls_context(self) -> ssl.SSLContext | None:
-        """Whom to trust where an endpoint says https; SimulatorError if `ca_certs` can't be used."""
         return make_tls_context_for(self.endpoint, self.ca_certs, self.verify_certs)
 
 
@@ -122,6 +158,11 @@ class LoginOptions(Options):
         if (self.username is None) != (self.password is None):
             raise ValueError("username and password go together")
         return self
+
+    def login(self) -> dict[str, str]:
+        if self.username is None or self.password is None:
+            return {}
+        return {"authorization": basic_auth(self.username, self.password)}
 
 
 class InFlightOptions(Options):

@@ -30,7 +30,7 @@ each id, at once for queries (`final = 1`), on disk when parts are merged.
 What is on disk are the active parts (`system.parts`). To compact, all of a partition are merged into one
 (`OPTIMIZE TABLE … FINAL`).
 
-With `client=official` clickhouse-connect sends the same events, see `official`.
+With `client=official` clickhouse-connect sends the same events, see `writing`.
 
 Proven on the real engine of ClickHouse (26.9) behind a stand-in for its server: without asynchronous
 inserts, replicas and concurrency of its own.
@@ -39,7 +39,6 @@ inserts, replicas and concurrency of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
@@ -48,24 +47,36 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.queries import BoundQuery
-from ...workloads.tags import Tags
-from .._base.connected import TableModule
-from .._base.errors import INSERT_REMEDY
+from ...workloads.schema import Column, ColumnType
+from ...workloads.tags import ID
+from .._base.options import InsertMode
+from .._base.sql_module import SqlModule
 from .._base.sql_queries import quote_name
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from ..base import Capabilities, Encoding, Job, Support, claim_queries
 from ..sending import Writer
-from .encoding import NativeEncoder, encode_devices
-from .native import TYPES
-from .official import make_writer
-from .options import CLIENTS, ClickhouseOptions, EncodingOptions, InsertMode
-from .queries import ClickhouseDialect, compile_statement, quote_text
-from .server import Connection, describe
-from .storage import ALLOCATION, read_storage
-from .tables import Tables, column_type, fits
-from .writer import ClickhouseWriter
+from .encoding import TYPES, NativeEncoder, encode_devices
+from .options import CLIENTS, ClickhouseOptions, Codecs, EncodingOptions, Partition
+from .queries import ClickhouseDialect, compile_statement, name_device, quote_text
+from .server import ALLOCATION, Connection
+from .writing import ClickhouseWriter
+
+_PARTITIONS = {
+    Partition.MONTH: "toYYYYMM({time})",
+    Partition.WEEK: "toMonday({time})",
+    Partition.DAY: "toYYYYMMDD({time})",
+}
+
+# https://clickhouse.com/docs/sql-reference/statements/create/table#specialized-codecs
+_SERIES = {
+    ColumnType.TIMESTAMP_MS: "Delta, ZSTD",
+    ColumnType.INT64: "Delta, ZSTD",
+    ColumnType.INT32: "Delta, ZSTD",
+    ColumnType.FLOAT32: "Gorilla, ZSTD",
+    ColumnType.FLOAT64: "Gorilla, ZSTD",
+}
 
 
-class Clickhouse(TableModule[ClickhouseOptions, EncodingOptions, Connection]):
+class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
     """A ClickHouse server, or the replicas of one shard."""
 
     name = "clickhouse"
@@ -109,10 +120,22 @@ class Clickhouse(TableModule[ClickhouseOptions, EncodingOptions, Connection]):
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
+    TYPES = TYPES
+    # No unique ones, as ClickHouse has none.
+    KEYS: ClassVar = {
+        PrimaryKey.CLIENT: "String",
+        PrimaryKey.UUID: "UUID DEFAULT generateUUIDv4()",
+    }
+    DIALECT = ClickhouseDialect()
+    COLUMNS = "SELECT name, type FROM system.columns WHERE database = {place} AND table = {table}"
+
     def __init__(self, options: ClickhouseOptions, job: Job) -> None:
         super().__init__(options, job)
         self.options.mode(job.load.batch)
-        self._tables = Tables(options, job)
+        cluster = options.cluster if options.replicated else None
+        self._on_cluster = f" ON CLUSTER {quote_name(cluster)}" if cluster else ""
+        kind = "replicated" if options.replicated else "non_replicated"
+        self._window = f"{kind}_deduplication_window = {options.deduplication_window}"
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> NativeEncoder:
@@ -120,53 +143,124 @@ class Clickhouse(TableModule[ClickhouseOptions, EncodingOptions, Connection]):
         return NativeEncoder(job, options.compression)
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
-        if self.is_official(prefill):
-            return make_writer(self.options, self.job)
         encoder = NativeEncoder(self.job, self.options.compression)
-        return ClickhouseWriter(encoder, self.options, self.job)
+        return self.official_writer(batch, prefill) or ClickhouseWriter(encoder, self)
 
     def connect(self) -> Connection:
-        connection = Connection(self.options, self.job)
-        connection.check()
-        return connection
+        return Connection.connect(self.options, self.job)
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        return self.connection.ask(statement, self.options.database)
+
+    def execute(self, statement: str) -> None:
+        self.connection.run(statement, self.options.database_timeout_s)
+
+    # --- tables -----------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> str:
+        return self.options.database
+
+    def name_table(self, table: str) -> str:
+        return f"{quote_name(self.options.database)}.{quote_name(table)}{self._on_cluster}"
 
     def prepare(self) -> None:
-        # Before anything is dropped.
         self._check_tokens()
-        schema, database = self.job.schema, self.options.database
-        if not self._look_up(f"SELECT 1 FROM system.databases WHERE name = {quote_text(database)}"):
-            self._run(self._tables.make_database())
-        if self.job.clean:
-            for table in (*self.job.all_table_names, schema.tags_table):
-                self._run(self._tables.drop(table))
-        for table in self.job.table_names:
-            self._run(self._tables.make(table))
-        if schema.tags is Tags.TABLE:
-            self._run(self._tables.make_tags())
-        if not self.job.clean:
-            self._check_engines()
-            self.check_columns(self.job.table_names, INSERT_REMEDY)
-            for table in self.job.table_names:
-                self._run(self._tables.remember_inserts(table))
-
-    def drop_database(self) -> None:
-        """Drop it with all that is in it."""
-        self._run(self._tables.drop_database())
+        database = self.options.database
+        # In no database: there may be none.
+        known = self.connection.ask(
+            f"SELECT 1 FROM system.databases WHERE name = {quote_text(database)}"
+        )
+        if not known:
+            self.execute(f"CREATE DATABASE IF NOT EXISTS {quote_name(database)}{self._on_cluster}")
+        super().prepare()
 
     def _check_tokens(self) -> None:
         """SimulatorError if the server would not know an INSERT that is sent again."""
         if not self.options.async_insert or self.options.replicated:
             return
-        if not self._look_up("SELECT 1 FROM system.settings WHERE name = 'deduplicate_insert'"):
+        question = "SELECT 1 FROM system.settings WHERE name = 'deduplicate_insert'"
+        if not self.connection.ask(question):
             raise SimulatorError(
                 f"ClickHouse at {self.options.server} is too old to know an asynchronous insert into a"
                 " MergeTree that is sent again: leave async_insert out, or use replicated=true"
             )
 
-    def _check_engines(self) -> None:
-        """SimulatorError if a table that was there before has replicas and shouldn't, or the reverse."""
+    def drop_database(self) -> None:
+        """Drop it with all that is in it."""
+        database = quote_name(self.options.database)
+        self.execute(f"DROP DATABASE IF EXISTS {database}{self._on_cluster} SYNC")
+
+    def drop_table(self, table: str) -> str:
+        # At once: else it would be kept for some minutes, and its disk with it.
+        return f"{super().drop_table(table)} SYNC"
+
+    def finish_table(self, table: str) -> str:
+        # Without arguments, Keeper's path and the replica's name are those of the server's settings.
+        engine = " ENGINE = Replicated" if self.options.replicated else " ENGINE = "
+        if table in self.job.tags_tables:
+            # Rows of one id become one when parts are merged.
+            return f"{engine}ReplacingMergeTree ORDER BY {quote_name(ID)}"
+        schema, partition = self.job.schema, _PARTITIONS.get(self.options.partition)
+        time = quote_name(schema.time)
+        device = quote_name(ID) if schema.is_apart(schema.device) else name_device(schema)
+        partitions = f" PARTITION BY {partition.format(time=time)}" if partition else ""
+        settings = [self._window]
+        if self.options.fsync_after_insert:
+            settings += ["fsync_after_insert = 1", "fsync_part_directory = 1"]
+        return (
+            f"{engine}MergeTree{partitions} ORDER BY ({device}, {time})"
+            f" SETTINGS {', '.join(settings)}"
+        )
+
+    def type_of(self, column: Column) -> str:
+        schema, kind = self.job.schema, self._plain_type_of(column)
+        describes = column.name == schema.device or column.tag
+        if self.options.low_cardinality and column.type is ColumnType.TEXT and describes:
+            return f"LowCardinality({kind})"
+        return kind
+
+    def _plain_type_of(self, column: Column) -> str:
+        schema = self.job.schema
+        if column.name == schema.device and schema.device_path:
+            return f"JSON({quote_name(schema.device_path)} String)"
+        kind = TYPES[column.type]
+        return f"Nullable({kind})" if column.nullable else kind
+
+    def define(self, column: Column) -> str:
+        kind = self.type_of(column)
+        codec = "" if kind.startswith("JSON") else self._codec(column.type)
+        return f"{quote_name(column.name)} {kind}{codec}"
+
+    def define_columns(self, table: str) -> list[str]:
+        found = super().define_columns(table)
+        if self.has_key(table):
+            found[0] += self._codec(ColumnType.TEXT)
+        return found
+
+    def _codec(self, kind: ColumnType) -> str:
+        codecs = self.options.codecs
+        if codecs is Codecs.DEFAULT:
+            return ""
+        named = _SERIES.get(kind, "ZSTD") if codecs is Codecs.SERIES else "ZSTD"
+        return f" CODEC({named})"
+
+    def expect_columns(self, table: str) -> Mapping[str, str | None]:
+        schema = self.job.schema
+        columns = schema.tags_row if table in self.job.tags_tables else schema.row
+        return {one.name: self._plain_type_of(one) for one in columns}
+
+    def fits(self, found: str, expected: str) -> bool:
+        if expected.startswith("JSON("):
+            # How it is written is the server's affair, and it may have more paths.
+            return found.startswith("JSON")
+        return found in (expected, f"LowCardinality({expected})")
+
+    def check_tables(self) -> None:
+        """SimulatorError if a table has replicas and shouldn't, or the reverse. Others remember as many
+        INSERTs as are asked for."""
         for table in self.job.table_names:
-            [(engine,)] = self._look_up(
+            [(engine,)] = self.ask(
                 f"SELECT engine FROM system.tables WHERE database = {quote_text(self.options.database)}"
                 f" AND name = {quote_text(table)}"
             )
@@ -175,21 +269,10 @@ class Clickhouse(TableModule[ClickhouseOptions, EncodingOptions, Connection]):
                 raise SimulatorError(
                     f"table {table} is a {engine}: run without --no-clean, or with replicated={other}"
                 )
+        for table in self.job.table_names:
+            self.execute(f"ALTER TABLE {self.name_table(table)} MODIFY SETTING {self._window}")
 
-    def read_columns(self, table: str) -> Mapping[str, str]:
-        rows = self._look_up(
-            f"SELECT name, type FROM system.columns WHERE database = {quote_text(self.options.database)}"
-            f" AND table = {quote_text(table)}"
-        )
-        return dict(rows)
-
-    def expect_columns(self, table: str) -> Mapping[str, str | None]:
-        schema = self.job.schema
-        columns = schema.tags_row if table in self.job.tags_tables else schema.row
-        return {one.name: column_type(schema, one, low_cardinality=False) for one in columns}
-
-    def fits(self, found: str, expected: str) -> bool:
-        return fits(found, expected)
+    # --- tags, counting, figures ------------------------------------------------------------------
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         schema = self.job.schema
@@ -197,49 +280,37 @@ class Clickhouse(TableModule[ClickhouseOptions, EncodingOptions, Connection]):
         for columns in rows:
             self.connection.store(schema.tags_table, names, encode_devices(schema, columns))
 
-    def count_devices(self) -> int | None:
-        counts = [self._count(f"{quote_name(table)} FINAL") for table in self.job.tags_tables]
-        return counts[0] if counts else None
-
     def count(self) -> int:
         if not self.options.wait_for_async_insert:
-            self._run("SYSTEM FLUSH ASYNC INSERT QUEUE")
+            self.execute("SYSTEM FLUSH ASYNC INSERT QUEUE")
         if self.options.replicated:
             for table in self.job.table_names:
-                self._run(self._tables.fetch_all(table))
+                self.execute(self.fetch_all(table))
         return super().count()
 
-    def count_rows(self, table: str) -> int:
-        return self._count(quote_name(table))
+    def fetch_all(self, table: str) -> str:
+        """The statement that has replicas wait until they have what the others have."""
+        name = f"{quote_name(self.options.database)}.{quote_name(table)}"
+        return f"SYSTEM SYNC REPLICA{self._on_cluster} {name}"
 
-    def _count(self, source: str) -> int:
-        return int(self._ask(f"SELECT count() FROM {source}")[0][0])
+    def count_rows(self, table: str) -> int:
+        # Rows of one id count as one, merged or not.
+        final = " FINAL" if table in self.job.tags_tables else ""
+        return int(self.ask(f"SELECT count() FROM {quote_name(table)}{final}")[0][0])
 
     def storage(self) -> Storage:
-        tables = [*self.job.table_names, *self.job.tags_tables]
-        return read_storage(self.connection, self.options.database, tables)
+        return self.connection.read_storage(self.tables)
 
     def storage_during(self) -> Storage:
         return self.storage()  # parts are on disk: there is nothing to flush
 
     def compact(self) -> bool:
-        for table in [*self.job.table_names, *self.job.tags_tables]:
-            self._run(self._tables.optimize(table))
+        for table in self.tables:
+            self.execute(f"OPTIMIZE TABLE {self.name_table(table)} FINAL")
         return True
 
-    def compile(self, bound: BoundQuery) -> Query:
-        return partial(self._ask, compile_statement(bound, self.job.schema))
+    def compile_statement(self, bound: BoundQuery) -> str:
+        return compile_statement(bound, self.job.schema)
 
     def server_info(self) -> dict[str, Any]:
-        return describe(self.connection, self.options, self.job.table_names[0])
-
-    def _ask(self, question: str) -> list[tuple[Any, ...]]:
-        return self.connection.ask(question, self.options.database)
-
-    def _look_up(self, question: str) -> list[tuple[Any, ...]]:
-        """What is asked of the server's own tables, whether or not there is a database for the run."""
-        return self.connection.ask(question)
-
-    def _run(self, statement: str) -> None:
-        """One that prepares or compacts."""
-        self.connection.run(statement, self.options.database_timeout_s)
+        return self.connection.describe(self.job.table_names[0])

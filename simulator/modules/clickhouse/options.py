@@ -8,18 +8,9 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from ...conditions import Condition
-from .._base.options import EndpointOptions, InFlightOptions, choose_mode
+from .._base.http import basic_auth
+from .._base.options import BatchOptions, EndpointOptions, InFlightOptions, InsertMode
 from ..base import OfficialClient
-from ..options import Options
-
-
-class InsertMode(StrEnum):
-    """How events are sent."""
-
-    BATCH = "batch"
-    """One INSERT per batch."""
-    SINGLE = "single"
-    """An INSERT per event."""
 
 
 class Compression(StrEnum):
@@ -58,34 +49,26 @@ CLIENTS = {
             InsertMode.BATCH: "clickhouse-connect's insert of rows with an InsertContext",
             InsertMode.SINGLE: "the same of one row",
         },
+        writer=f"{__package__}.writing:OfficialClickhouseWriter",
     )
 }
 """What the option `client` can be. A client's session takes one request at a time."""
 
 
-class EncodingOptions(Options):
+class EncodingOptions(BatchOptions):
     """Options that say what a payload looks like."""
 
-    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
-        None, description="batch (default with --batch) or single (default without)"
-    )
     compression: Annotated[Compression, Condition.CLIENT] = Field(
         Compression.NONE,
         description="compress requests by lz4 or gzip: less traffic for more CPU at both ends (default:"
         " none)",
     )
 
-    def mode(self, batch: int) -> InsertMode:
-        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
-        return choose_mode(
-            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BATCH
-        )
-
 
 class ClickhouseOptions(EndpointOptions, EncodingOptions, InFlightOptions):
     """Options of targets with `module: clickhouse`."""
 
-    DEFAULT_PORT: ClassVar[int] = 8123
+    DEFAULT_PORT: ClassVar[int | None] = 8123
     EXAMPLE_URL: ClassVar[str] = "http://clickhouse.example:8123"
     LOGIN: ClassVar[str] = "user and password"
 
@@ -156,3 +139,6 @@ class ClickhouseOptions(EndpointOptions, EncodingOptions, InFlightOptions):
         if not self.async_insert and not self.wait_for_async_insert:
             raise ValueError("wait_for_async_insert goes with async_insert=true")
         return self
+
+    def login(self) -> dict[str, str]:
+        return {"authorization": basic_auth(self.user, self.password or "")}

@@ -24,7 +24,7 @@ are over.
 What can't be promised without a client's key: that a node which had received the request, but not begun
 with it for a second, or a proxy on the way doesn't begin with it after that. The count after the run
 shows such copies. Nor with `client=official`: CrateDB's client sends a request again by itself whose
-connection was reset, see `official`.
+connection was reset, see `writing`.
 
 Tags in a table of their own (`tags=table`) have `tags_id` as its primary key; rows that are there stay
 (`ON CONFLICT DO NOTHING`), so that storing them may be repeated.
@@ -37,36 +37,25 @@ each shard is merged into one segment (`OPTIMIZE TABLE`). Left out is the transl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
-from ...encoding.columns import KEY_COLUMN
 from ...errors import SimulatorError
-from ...workloads.queries import BoundQuery
-from ...workloads.schema import Column, ColumnType, Schema
-from ...workloads.tags import Tags
-from .._base.connected import TableModule
-from .._base.errors import (
-    INSERT_REMEDY,
-    QUERY_REMEDY,
-    MissingTable,
-    nothing_to_query,
-)
-from .._base.sql_queries import compile_query, quote_name
-from ..base import Capabilities, Encoding, Job, Query, Support, claim_queries
+from ...workloads.schema import Column, ColumnType
+from .._base.errors import QUERY_REMEDY, MissingTable, nothing_to_query
+from .._base.sql_module import SqlModule
+from .._base.sql_queries import quote_name
+from ..base import Capabilities, Encoding, Job, Support, claim_queries
 from ..sending import Writer
 from .encoding import InsertMode, StatementEncoder, encode_devices, is_object
-from .official import make_writer
 from .options import CLIENTS, CratedbOptions, EncodingOptions
 from .queries import CratedbDialect
-from .server import Connection, describe
-from .storage import ALLOCATION, merge_segments, read_segments, read_storage
-from .writer import CratedbWriter
+from .server import ALLOCATION, Connection
+from .writing import CratedbWriter
 
 # https://cratedb.com/docs/crate/reference/en/latest/general/ddl/data-types.html
 _COLUMN_TYPES = {
@@ -82,7 +71,7 @@ _COLUMN_TYPES = {
 }
 
 
-class Cratedb(TableModule[CratedbOptions, EncodingOptions, Connection]):
+class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
     """A CrateDB cluster."""
 
     name = "cratedb"
@@ -130,6 +119,17 @@ class Cratedb(TableModule[CratedbOptions, EncodingOptions, Connection]):
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
+    TYPES = _COLUMN_TYPES
+    KEYS: ClassVar = {
+        PrimaryKey.DB: "TEXT DEFAULT gen_random_text_uuid() PRIMARY KEY",
+        PrimaryKey.CLIENT: "TEXT PRIMARY KEY",
+    }
+    DIALECT = CratedbDialect()
+    COLUMNS = (
+        "SELECT column_name, data_type FROM information_schema.columns"
+        " WHERE table_schema = {place} AND table_name = {table}"
+    )
+
     def __init__(self, options: CratedbOptions, job: Job) -> None:
         super().__init__(options, job)
         self.options.mode(job.load.batch)
@@ -139,124 +139,87 @@ class Cratedb(TableModule[CratedbOptions, EncodingOptions, Connection]):
         return StatementEncoder(job, options.mode(batch))
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
-        if self.is_official(prefill):
-            return make_writer(self.options, self.job, batch)
         options = self.options
         if prefill and options.insert_mode is InsertMode.SINGLE:
             options = options.model_copy(update={"insert_mode": None})
-        return CratedbWriter(self.encoder(options, self.job, batch), options, self.job)
+        encoder = self.encoder(options, self.job, batch)
+        return self.official_writer(batch, prefill) or CratedbWriter(encoder, self)
 
     def connect(self) -> Connection:
-        connection = Connection(self.options, self.job)
-        connection.check()
-        return connection
+        return Connection.connect(self.options, self.job)
 
-    def prepare(self) -> None:
-        # Before anything is dropped.
-        self._check_jobs()
-        if self.job.clean:
-            for table in (*self.job.all_table_names, self.job.schema.tags_table):
-                self._ask(f"DROP TABLE IF EXISTS {quote_name(table)}")
-        for table in self.job.table_names:
-            self._ask(self._create(table, self._list_columns()))
-        if self.job.schema.tags is Tags.TABLE:
-            columns = list(map(self._define, self.job.schema.tags_row))
-            columns[0] += " PRIMARY KEY"
-            self._ask(self._create(self.job.schema.tags_table, columns))
-        if not self.job.clean:
-            self.check_columns(self.job.table_names, INSERT_REMEDY)
-        self.connection.expect_tables()
+    # --- tables -----------------------------------------------------------------------------------
 
-    def _check_jobs(self) -> None:
+    @property
+    def place(self) -> str:
+        return self.options.default_schema
+
+    def check_server(self) -> None:
         """SimulatorError unless a request in doubt can be found out about."""
-        if self.job.load.primary_key is not PrimaryKey.CLIENT and not self.connection.lists_jobs():
+        # On the list of running statements, the question itself would be.
+        listed = self.job.load.primary_key is PrimaryKey.CLIENT or self.ask(
+            "SELECT count(*) FROM sys.jobs"
+        ) != [(0,)]
+        if not listed:
             raise SimulatorError(
                 f"CrateDB at {self.options.server} keeps no list of running statements (stats.enabled"
                 " is false): after a lost connection, events could be stored twice; as the user"
                 ' crate, SET GLOBAL "stats.enabled" = TRUE, or use --primary-key client'
             )
 
-    def _define(self, column: Column) -> str:
-        """A column's definition."""
-        schema = self.job.schema
-        kind = _object(schema) if is_object(schema, column) else _COLUMN_TYPES[column.type]
-        return f"{quote_name(column.name)} {kind}"
+    def prepare(self) -> None:
+        super().prepare()
+        self.connection.expect_tables()
 
-    def _list_columns(self) -> list[str]:
-        """The definitions of the columns of events' rows."""
-        columns = list(map(self._define, self.job.schema.row))
-        if self.job.load.primary_key is not PrimaryKey.NONE:
-            key = f"{quote_name(KEY_COLUMN)} TEXT"
-            if self.job.load.primary_key is PrimaryKey.DB:
-                key += " DEFAULT gen_random_text_uuid()"
-            columns.insert(0, f"{key} PRIMARY KEY")
+    def type_of(self, column: Column) -> str:
+        schema = self.job.schema
+        if is_object(schema, column):
+            # More attributes of a device than the one that names it may come.
+            return f"OBJECT(DYNAMIC) AS ({quote_name(schema.device_path or '')} TEXT)"
+        return _COLUMN_TYPES[column.type]
+
+    def define_columns(self, table: str) -> list[str]:
+        columns = super().define_columns(table)
+        if table in self.job.tags_tables:
+            columns[0] += " PRIMARY KEY"
         return columns
 
-    def _create(self, table: str, columns: Sequence[str]) -> str:
-        options = self.options
-        statement = f"CREATE TABLE IF NOT EXISTS {quote_name(table)} ({', '.join(columns)})"
-        if options.shards is not None:
-            statement += f" CLUSTERED INTO {options.shards} SHARDS"
-        if options.replicas is not None:
-            statement += f" WITH (number_of_replicas = '{options.replicas}')"
-        return statement
-
-    def read_columns(self, table: str) -> Mapping[str, str]:
-        found = self._ask(
-            "SELECT column_name, data_type FROM information_schema.columns"
-            " WHERE table_schema = ? AND table_name = ?",
-            [self.options.default_schema, table],
-        )
-        return dict(found)
+    def finish_table(self, table: str) -> str:
+        shards, replicas = self.options.shards, self.options.replicas
+        found = "" if shards is None else f" CLUSTERED INTO {shards} SHARDS"
+        return found if replicas is None else f"{found} WITH (number_of_replicas = '{replicas}')"
 
     def prepare_queries(self) -> None:
         schema = self.job.schema
         for table in (schema.table, *self.job.tags_tables):
             try:
-                self._ask(f"REFRESH TABLE {quote_name(table)}")
+                self.show_events(table)
             except MissingTable as error:
                 raise nothing_to_query(table, self.job) from error
         self.check_columns([schema.table], QUERY_REMEDY)
+
+    # --- tags, counting, figures ------------------------------------------------------------------
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         schema = self.job.schema
         for columns in rows:
             self.connection.store_missing(encode_devices(schema, columns))
         # Queries that join them find none before that.
-        self._ask(f"REFRESH TABLE {quote_name(schema.tags_table)}")
+        self.show_events(schema.tags_table)
 
-    def count_rows(self, table: str) -> int:
-        self._ask(f"REFRESH TABLE {quote_name(table)}")
-        return int(self._ask(f"SELECT count(*) FROM {quote_name(table)}")[0][0])
+    def show_events(self, table: str) -> None:
+        self.ask(f"REFRESH TABLE {quote_name(table)}")
 
     def storage(self) -> Storage:
-        options = self.options
-        return read_storage(
-            self.connection,
-            options.default_schema,
-            [*self.job.table_names, *self.job.tags_tables],
-            options.database_timeout_s,
-        )
+        self.connection.flush(self.tables)
+        return self.storage_during()
 
     def storage_during(self) -> Storage:
-        tables = [*self.job.table_names, *self.job.tags_tables]
-        return read_segments(self.connection, self.options.default_schema, tables)
+        return self.connection.read_segments(self.tables)
 
     def compact(self) -> bool:
-        tables = [*self.job.table_names, *self.job.tags_tables]
-        merge_segments(self.connection, tables, self.options.database_timeout_s)
+        self.connection.merge_segments(self.tables)
         return True
 
-    def compile(self, bound: BoundQuery) -> Query:
-        return partial(self._ask, compile_query(bound, self.job.schema, CratedbDialect()))
-
     def server_info(self) -> dict[str, Any]:
-        return describe(self.connection, self.options.default_schema, self.job.table_names[0])
-
-    def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self.connection.ask(statement, values)
-
-
-def _object(schema: Schema) -> str:
-    """The type of a device's attributes: more than the one that names it may come."""
-    return f"OBJECT(DYNAMIC) AS ({quote_name(schema.device_path or '')} TEXT)"
+        return self.connection.describe(self.job.table_names[0])

@@ -6,7 +6,7 @@ https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -15,11 +15,12 @@ import orjson
 from numpy.typing import NDArray
 
 from ...contract import PrimaryKey
-from ...encoding.columns import KEY_COLUMN, bounds, client_keys, escape_json, text_format
+from ...encoding.columns import bounds, client_keys, escape_json, text_format
 from ...encoding.rows import format_rows, format_singles, text_form, text_values
 from ...workloads.events import EventBlock
 from ...workloads.schema import Column, ColumnType, Schema
 from .._base.exactly_once import Request
+from .._base.official import sent_columns
 from .._base.sql_queries import quote_name
 from .._base.tables import deal_in_turn, deal_rows
 from ..base import Job
@@ -38,14 +39,7 @@ class InsertMode(StrEnum):
 
 
 @dataclass(slots=True)
-class TablePart(Request):
-    """Those of a payload's events that go to one table."""
-
-    table: int = field(kw_only=True)
-
-
-@dataclass(slots=True)
-class Part(TablePart):
+class Part(Request):
     """One statement, as it is sent."""
 
     body: bytes
@@ -98,6 +92,16 @@ def write_columns(
     return found
 
 
+def list_statements(job: Job, mode: InsertMode) -> list[str]:
+    """The INSERT into each table."""
+    columns = sent_columns(job)
+    names, marks = ", ".join(map(quote_name, columns)), ", ".join("?" * len(columns))
+    values = f"VALUES ({marks})"
+    if mode is InsertMode.UNNEST:
+        values = f"(SELECT * FROM UNNEST({marks}))"
+    return [f"INSERT INTO {quote_name(table)} ({names}) {values}" for table in job.table_names]
+
+
 def encode_devices(schema: Schema, rows: Mapping[str, NDArray[Any]]) -> bytes:
     """A request that stores rows of the tags' table, but for those that are there."""
     columns = schema.tags_row
@@ -119,25 +123,14 @@ class StatementEncoder(Encoder):
         self.mode = mode
         self._tables = job.table_names
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
-        names = [column.name for column in job.schema.row]
         formats = list_forms(job.schema, job.schema.row)
         if self._client_key:
-            names.insert(0, KEY_COLUMN)
             formats.insert(0, b'"%b"')
-        self._names = ", ".join(map(quote_name, names))
-        self._marks = ", ".join("?" * len(names))
         self._formats = formats
         self._row = join_forms(formats)
         self._begins = [
-            b'{"stmt":' + orjson.dumps(self.statement(table)) for table in range(len(self._tables))
+            b'{"stmt":' + orjson.dumps(statement) for statement in list_statements(job, mode)
         ]
-
-    def statement(self, table: int) -> str:
-        """The INSERT into that table."""
-        insert = f"INSERT INTO {quote_name(self._tables[table])} ({self._names})"
-        if self.mode is InsertMode.UNNEST:
-            return f"{insert} (SELECT * FROM UNNEST({self._marks}))"
-        return f"{insert} VALUES ({self._marks})"
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         columns = self._columns(block)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
 from ...conditions import Condition
 from ...errors import OptionError
+from .._base.http import basic_auth
 from .._base.options import IN_FLIGHT_MEANING, EndpointOptions, choose_mode
 from ..base import OfficialClient
 from ..options import Options
@@ -25,6 +26,7 @@ CLIENTS = {
             InsertMode.SINGLE: "crate's execute",
         },
         in_flight=True,
+        writer=f"{__package__}.writing:OfficialCratedbWriter",
     )
 }
 """What the option `client` can be."""
@@ -51,7 +53,7 @@ class EncodingOptions(Options):
 class CratedbOptions(EndpointOptions, EncodingOptions):
     """Options of targets with `module: cratedb`."""
 
-    DEFAULT_PORT: ClassVar[int] = 4200
+    DEFAULT_PORT: ClassVar[int | None] = 4200
     EXAMPLE_URL: ClassVar[str] = "http://cratedb.example:4200"
     LOGIN: ClassVar[str] = "user and password"
     IN_FLIGHT: ClassVar[str | None] = "concurrent_requests"
@@ -78,9 +80,5 @@ class CratedbOptions(EndpointOptions, EncodingOptions):
     def _number(cls, value: object) -> object:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
-    def secrets(self) -> list[str]:
-        return [self.password] if self.password else []
-
-    def public(self) -> dict[str, Any]:
-        shown = super().public()
-        return shown | {name: "***" for name in ("password",) if name in shown}
+    def login(self) -> dict[str, str]:
+        return {"authorization": basic_auth(self.user, self.password or "")}

@@ -1,4 +1,11 @@
-"""Requests to the nodes of a CrateDB, what its errors mean, what it tells of itself."""
+"""Requests to the nodes of a CrateDB, what its errors mean, what it tells of itself and of what is on disk.
+
+On disk is what `sys.segments` lists, rather than the size in `sys.shards`: that is up to 10 s old, since each
+node keeps it for so long, whatever has been written since. Both are of Lucene's files alone: the translog is
+apart (`translog_stats`), and a flush makes it superfluous.
+
+https://cratedb.com/docs/crate/reference/en/latest/admin/system-information.html#segments
+"""
 
 from __future__ import annotations
 
@@ -7,22 +14,14 @@ from typing import Any
 
 import orjson
 
+from ...contract import MIB, Allocation, Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import insert_command, lost_table, missing_table, stored_by_earlier_run
-from .._base.http import (
-    Answer,
-    HttpPool,
-    NoAnswer,
-    Probe,
-    basic_auth,
-    interpret_no_answer,
-    parse_body,
-)
-from .._base.options import TRUST_REMEDY
+from .._base.http import Answer, Probe, parse_body
+from .._base.http_database import HttpDatabase
+from .._base.sql_queries import quote_name
 from ..base import Job
 from .options import CratedbOptions
-
-_CONNECT_S = 5.0
 
 # https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html#error-codes
 _UNKNOWN_RELATION, _UNKNOWN_SCHEMA = 4041, 4045
@@ -39,53 +38,39 @@ _OVERLOADED = ("EsRejectedExecutionException", "rejected execution", "CircuitBre
 # Comes as an internal error, which it is not.
 _OUT_OF_RANGE = "exceeds allowed range for column"
 
+_SIZE = "SELECT sum(size), sum(num_docs) FROM sys.segments WHERE table_schema = ? AND table_name = ANY(?)"
+_SHARDS = (
+    'SELECT "primary", count(*) FROM sys.shards'
+    " WHERE schema_name = ? AND table_name = ANY(?) AND state = 'STARTED' GROUP BY 1"
+)
+# TieredMergePolicy's floor of segments: CrateDB leaves it at 2 MB.
+ALLOCATION = Allocation(
+    unit_bytes=2 * MIB, cause="small segments, below 2 MB, are merged before others"
+)
+"""Of a shard."""
+_SOURCE = (
+    "sys.segments, after a flush: Lucene's files of all shards and replicas, in which rows and what they are"
+    " found by can't be told apart; without the translog"
+)
 
-class Connection:
-    """The nodes in turn: requests in, answers out, errors translated.
+
+class Connection(HttpDatabase[CratedbOptions]):
+    """Statements in, answers out.
 
     Not by CrateDB's client: its cursors encode each value, and send a request whose fate is unknown to
     the next node; the HTTP layer below them takes several times the CPU of ours.
     """
 
+    SYSTEM = "CrateDB"
+
     def __init__(self, options: CratedbOptions, job: Job) -> None:
-        """Connects to nothing yet.
-
-        Raises SimulatorError if `ca_certs`, or a header, can't be used.
-        """
-        self._options = options
-        self._job = job
+        json = "application/json"
+        headers = {"default-schema": options.default_schema, "accept": json, "content-type": json}
+        super().__init__(options, job, headers)
         self._expects_tables = False
-        headers = {
-            "user-agent": f"iot-benchmark {job.run_id}",
-            "authorization": basic_auth(options.user, options.password or ""),
-            "default-schema": options.default_schema,
-            "accept": "application/json",
-            "content-type": "application/json",
-        }
-        self._pool = HttpPool(
-            options.endpoint,
-            options.DEFAULT_PORT,
-            headers,
-            options.request_timeout_s,
-            options.make_tls_context(),
-            job.stamps_arrivals,
-        )
 
-    def check(self) -> None:
-        """Connect to all nodes; SimulatorError with a remedy if none lets us in."""
-        failure: Retryable | None = None
-        failures = 0
-        for _ in self._options.endpoint:
-            try:
-                self.ask("SELECT 1", timeout_s=min(_CONNECT_S, self._options.request_timeout_s))
-            except Retryable as error:
-                failure = error
-                failures += 1
-        if failures == len(self._options.endpoint):
-            raise SimulatorError(
-                f"can't connect to CrateDB at {failure}; check that the server runs and that"
-                " endpoint names it"
-            ) from failure
+    def ping(self, timeout_s: float) -> None:
+        self.ask("SELECT 1", timeout_s=timeout_s)
 
     def expect_tables(self) -> None:
         """From now on the job's tables are there: a node that doesn't know them has not yet taken over what
@@ -94,23 +79,13 @@ class Connection:
         question = {
             "stmt": "SELECT count(*) FROM information_schema.tables"
             " WHERE table_schema = ? AND table_name = ?",
-            "args": [self._options.default_schema, self._job.table_names[0]],
+            "args": [self.options.default_schema, self.job.table_names[0]],
         }
-        self._pool.probe = Probe("POST", "/_sql", orjson.dumps(question), _is_known)
+        self.pool.probe = Probe("POST", "/_sql", orjson.dumps(question), _is_known)
 
-    def close(self) -> None:
-        """Close all connections."""
-        self._pool.close()
-
-    def send(self, body: bytes, timeout_s: float | None = None) -> tuple[int, bytes]:
-        """A request: the answer's status and body, whatever they are; Retryable if there is none."""
-        try:
-            answer = self._pool.request("POST", "/_sql", body, timeout_s=timeout_s)
-        except NoAnswer as error:
-            raise interpret_no_answer(
-                error, "CrateDB", self._options.server, TRUST_REMEDY
-            ) from error
-        return answer.status, answer.body
+    def send(self, body: bytes, timeout_s: float | None = None) -> Answer:
+        """A request and its answer, whatever that says; Retryable if there is none."""
+        return self.request("POST", "/_sql", body, timeout_s=timeout_s)
 
     def ask(
         self, statement: str, values: Sequence[Any] = (), timeout_s: float | None = None
@@ -119,30 +94,28 @@ class Connection:
         question: dict[str, Any] = {"stmt": statement}
         if values:
             question["args"] = values
-        status, body = self.send(orjson.dumps(question), timeout_s)
-        answer = parse_body(body)
-        if status >= BAD_REQUEST:
-            raise self.explain(status, answer)
-        return [tuple(row) for row in answer["rows"]]
+        answer = self.fetch("POST", "/_sql", orjson.dumps(question), timeout_s=timeout_s)
+        return [tuple(row) for row in self.parse(answer, "rows")]
 
     def store_missing(self, body: bytes) -> None:
         """Store rows by bulk arguments, but for those that are there; Retryable or SimulatorError if one
         isn't stored for another reason."""
-        status, content = self.send(body)
-        answer = parse_body(content)
-        if status >= BAD_REQUEST:
-            raise self.explain(status, answer)
-        for result in answer["results"]:
+        for result in self.parse(self.fetch("POST", "/_sql", body), "results"):
             code, _ = reason(result)
             if result["rowcount"] < 0 and code != DUPLICATE_KEY:
-                raise self.explain(SERVER_ERROR, result)
+                raise self.interpret(SERVER_ERROR, result)
 
-    def explain(self, status: int, answer: Any) -> Retryable | SimulatorError:
+    # --- errors -----------------------------------------------------------------------------------
+
+    def explain(self, answer: Answer) -> Retryable | SimulatorError:
+        return self.interpret(answer.status, parse_body(answer.body))
+
+    def interpret(self, status: int, answer: Any) -> Retryable | SimulatorError:
         """What an answer, or one row's result in it, means that is an error."""
         code, message = reason(answer)
-        text = f"CrateDB at {self._options.server}: {code or status} {message}"
+        text = f"{self.place}: {code or status} {message}"
         if status == _UNAUTHORIZED or code == _NOT_AUTHORIZED:
-            return SimulatorError(f"{text}; check user and password")
+            return SimulatorError(f"{text}; check {self.options.LOGIN}")
         if code == _MISSING_PRIVILEGE:
             return SimulatorError(f"{text}; as the user crate, {self._grant}")
         if code in (_UNKNOWN_RELATION, _UNKNOWN_SCHEMA):
@@ -161,7 +134,7 @@ class Connection:
 
     @property
     def _grant(self) -> str:
-        schema, user = self._options.default_schema, self._options.user
+        schema, user = self.options.default_schema, self.options.user
         return f"GRANT DQL, DML, DDL ON SCHEMA {schema} TO {user}"
 
     def _explain_missing(self, text: str) -> Retryable | SimulatorError:
@@ -170,28 +143,88 @@ class Connection:
         if self._expects_tables:
             return lost_table(text)
         if self._may_use_schema():
-            return missing_table(text, self._job)
+            return missing_table(text, self.job)
         return SimulatorError(
-            f"{text}; the user {self._options.user} has no privileges there, as far as one can see: as"
+            f"{text}; the user {self.options.user} has no privileges there, as far as one can see: as"
             f" the user crate, {self._grant}; if there is no table, run insert first"
-            f" ({insert_command(self._job)})"
+            f" ({insert_command(self.job)})"
         )
 
     def _may_use_schema(self) -> bool:
         """Whether there is a schema that the user has privileges on; False from a CrateDB before 5.0,
         which can't be asked."""
         question = "SELECT has_schema_privilege(?, 'USAGE')"
-        body = {"stmt": question, "args": [self._options.default_schema]}
+        body = {"stmt": question, "args": [self.options.default_schema]}
         try:
-            status, answer = self.send(orjson.dumps(body))
+            answer = self.send(orjson.dumps(body))
         except Retryable:
             return False
-        return status < BAD_REQUEST and parse_body(answer)["rows"] == [[True]]
+        return answer.status == 200 and parse_body(answer.body)["rows"] == [[True]]
 
     def lists_jobs(self) -> bool:
         """Whether the server keeps the list of running statements (stats.enabled): the question
         would be on it."""
         return self.ask("SELECT count(*) FROM sys.jobs") != [(0,)]
+
+    # --- what it tells of itself ------------------------------------------------------------------
+
+    def describe(self, table: str) -> dict[str, Any]:
+        """Version and number of the nodes, and the settings of a table that change a result."""
+        nodes = self.ask("SELECT version['number'] FROM sys.nodes ORDER BY 1")
+        settings: dict[str, Any] = {"nodes": len(nodes)}
+        found = self.ask(
+            "SELECT number_of_shards, number_of_replicas, settings['refresh_interval'],"
+            " settings['translog']['durability'], settings['translog']['sync_interval'],"
+            " settings['codec'] FROM information_schema.tables"
+            " WHERE table_schema = ? AND table_name = ?",
+            [self.options.default_schema, table],
+        )
+        names = (
+            "number_of_shards", "number_of_replicas", "refresh_interval", "translog.durability",
+            "translog.sync_interval", "codec",
+        )  # fmt: skip
+        for row in found:
+            settings |= dict(zip(names, row, strict=True))
+        return {"version": f"CrateDB {nodes[0][0]}", "settings": settings}
+
+    def read_segments(self, tables: Sequence[str]) -> Storage:
+        """The segments so far. Raises SimulatorError if no shard is started; Retryable."""
+        values = [self.options.default_schema, list(tables)]
+        [(size, rows)] = self.ask(_SIZE, values)
+        shards = self.ask(_SHARDS, values)
+        copies = count_copies(shards)
+        if not copies:
+            raise SimulatorError(f"CrateDB lists no started shards of {', '.join(tables)}")
+        units = sum(count for _, count in shards)
+        return Storage(
+            total_bytes=int(size or 0),
+            copies=copies,
+            level=Level(size_bytes=int(size or 0), events=int(rows or 0) // copies),
+            allocation=ALLOCATION.model_copy(update={"unit_bytes": ALLOCATION.unit_bytes * units}),
+            source=_SOURCE,
+        )
+
+    def flush(self, tables: Sequence[str]) -> None:
+        """Have all on disk; SimulatorError if the user may not."""
+        # Merges nothing, as no row was deleted, and flushes.
+        self._optimize(tables, "only_expunge_deletes = true")
+
+    def merge_segments(self, tables: Sequence[str]) -> None:
+        """Merge each shard into a single segment, and wait for it."""
+        self._optimize(tables, "max_num_segments = 1")
+
+    def _optimize(self, tables: Sequence[str], how: str) -> None:
+        """https://cratedb.com/docs/crate/reference/en/latest/sql/statements/optimize.html"""
+        names = ", ".join(map(quote_name, tables))
+        timeout_s = self.options.database_timeout_s
+        self.ask(f"OPTIMIZE TABLE {names} WITH ({how})", timeout_s=timeout_s)
+
+
+def count_copies(shards: Sequence[tuple[bool, int]]) -> int:
+    """Of each row, by the numbers of primary (true) shards and replicas; 0 if no primary is there."""
+    counts = dict(shards)
+    primaries = counts.get(True, 0)
+    return round(sum(counts.values()) / primaries) if primaries else 0
 
 
 def _comes_of_a_change(code: int, message: str) -> bool:
@@ -216,23 +249,3 @@ def reason(answer: Any) -> tuple[int, str]:
     text = one_line(error, 300)
     # Older servers give a row's error as text alone.
     return (DUPLICATE_KEY if "DuplicateKeyException" in text else 0), text
-
-
-def describe(connection: Connection, schema: str, table: str) -> dict[str, Any]:
-    """Version and number of the nodes, and the settings of a table that change a result."""
-    nodes = connection.ask("SELECT version['number'] FROM sys.nodes ORDER BY 1")
-    settings: dict[str, Any] = {"nodes": len(nodes)}
-    found = connection.ask(
-        "SELECT number_of_shards, number_of_replicas, settings['refresh_interval'],"
-        " settings['translog']['durability'], settings['translog']['sync_interval'],"
-        " settings['codec'] FROM information_schema.tables"
-        " WHERE table_schema = ? AND table_name = ?",
-        [schema, table],
-    )
-    names = (
-        "number_of_shards", "number_of_replicas", "refresh_interval", "translog.durability",
-        "translog.sync_interval", "codec",
-    )  # fmt: skip
-    for row in found:
-        settings |= dict(zip(names, row, strict=True))
-    return {"version": f"CrateDB {nodes[0][0]}", "settings": settings}

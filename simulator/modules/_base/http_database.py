@@ -1,0 +1,195 @@
+"""A database that is spoken to by HTTP: one pool, one way to send a request and to read its answer or error.
+
+A module's connection extends `HttpDatabase` and says what is its own: the requests, and by `explain` what an
+error of its database means. Logging in, the node whose turn it is, nodes that are dead, TLS, time limits, and
+what HTTP's own statuses mean are here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import orjson
+
+from ...errors import Retryable, SimulatorError, one_line
+from ..base import Job
+from .errors import unreachable
+from .http import (
+    CONNECT_TIMEOUT_S,
+    Answer,
+    HttpPool,
+    NoAnswer,
+    Probe,
+    interpret_no_answer,
+    scheme_port,
+)
+from .options import HttpOptions
+
+SHOWN = 500
+"""Characters of an answer in a message."""
+
+HttpOptionsT = TypeVar("HttpOptionsT", bound=HttpOptions)
+
+
+class HttpDatabase(ABC, Generic[HttpOptionsT]):
+    """The nodes in turn: requests in, answers out, errors translated. May be shared by threads."""
+
+    SYSTEM: ClassVar[str]
+    """The database's name, for messages."""
+    PROBE: ClassVar[Probe] = Probe()
+    """What a dead node is asked."""
+    PASSING: ClassVar[Mapping[int, str]] = {
+        429: "too_many_requests",
+        500: "unavailable",
+        502: "unavailable",
+        503: "unavailable",
+        504: "unavailable",
+    }
+    """Status -> the kind that a result counts, of what may be better in a moment."""
+
+    def __init__(
+        self, options: HttpOptionsT, job: Job, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Connects to nothing yet. `headers`: of each request, besides who asks and the login. Raises
+        SimulatorError if `ca_certs`, or a header, can't be used."""
+        self.options = options
+        self.job = job
+        self.headers = {
+            "user-agent": f"iot-benchmark {job.run_id}",
+            **options.login(),
+            **(headers or {}),
+        }
+        self.pool = HttpPool(
+            options.endpoint,
+            options.DEFAULT_PORT or scheme_port(options.endpoint[0]),
+            self.headers,
+            options.request_timeout_s,
+            options.make_tls_context(),
+            job.stamps_arrivals,
+            self.PROBE,
+        )
+
+    @property
+    def system(self) -> str:
+        """The database's name."""
+        return self.SYSTEM
+
+    @property
+    def place(self) -> str:
+        """The database and where it is, to begin a message with."""
+        return f"{self.system} at {self.options.server}"
+
+    @classmethod
+    def connect(cls, options: HttpOptionsT, job: Job) -> Self:
+        """A connection that has been let in; SimulatorError with the server's name and a remedy if none of
+        its nodes does."""
+        connection = cls(options, job)
+        try:
+            connection.check()
+        except SimulatorError:
+            connection.close()
+            raise
+        return connection
+
+    def check(self) -> None:
+        """Ask all nodes; SimulatorError if none answers, or one of them refuses us."""
+        timeout_s = min(CONNECT_TIMEOUT_S, self.options.request_timeout_s)
+        failures = []
+        for _ in self.options.endpoint:
+            try:
+                self.ping(timeout_s)
+            except Retryable as error:
+                failures.append(error)
+        if len(failures) == len(self.options.endpoint):
+            raise unreachable(self.system, failures[-1]) from failures[-1]
+
+    @abstractmethod
+    def ping(self, timeout_s: float) -> None:
+        """Ask the node whose turn it is something that needs no data, but the login; Retryable or
+        SimulatorError."""
+
+    def close(self) -> None:
+        """Close all connections that nobody uses."""
+        self.pool.close()
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """One request, sent once, and its answer, whatever that says; Retryable if there is none, or
+        SimulatorError without TLS."""
+        try:
+            return self.pool.request(method, target, body, headers, timeout_s)
+        except NoAnswer as error:
+            raise self.explain_silence(error) from error
+
+    def fetch(
+        self,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        expected: Collection[int] = (200,),
+    ) -> Answer:
+        """As `request`, but any other status than those expected is an error, which `explain` tells."""
+        answer = self.request(method, target, body, headers, timeout_s)
+        if answer.status not in expected:
+            raise self.explain(answer)
+        return answer
+
+    def parse(self, answer: Answer, *path: str) -> Any:
+        """An answer's JSON, or what it has below these keys; SimulatorError if it isn't that."""
+        try:
+            found = orjson.loads(answer.body)
+            for key in path:
+                found = found[key]
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            # One that comes in the middle of an answer ends it.
+            text = one_line(answer.body[-SHOWN:].decode(errors="replace"), SHOWN)
+            raise SimulatorError(
+                f"{self.place} gave an answer that makes no sense, or did not finish it ({text}): check that"
+                f" endpoint names {self.system}'s HTTP server"
+            ) from error
+        return found
+
+    # --- errors -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def explain(self, answer: Answer) -> Retryable | SimulatorError:
+        """What an answer means that is no success: worth another try, or the end of the run."""
+
+    def explain_status(
+        self, answer: Answer, text: str, kind: str | None = None
+    ) -> Retryable | SimulatorError:
+        """What the status means of an answer whose body says no more than `text`; `kind`: of one that passes,
+        if the body tells."""
+        status, options = answer.status, self.options
+        if passing := kind or self.PASSING.get(status):
+            return Retryable(passing, text, at_least_s=read_retry_after_s(answer))
+        if status in (401, 403):
+            return SimulatorError(f"{text}; check {options.LOGIN}")
+        if status == 413:
+            return SimulatorError(f"{text}; use a smaller --batch")
+        if status < 400 or status in (404, 405):
+            return SimulatorError(f"{text}; check that endpoint names {self.system}'s HTTP server")
+        return SimulatorError(text)
+
+    def explain_silence(self, error: NoAnswer) -> Retryable | SimulatorError:
+        """What it means that there was no answer."""
+        options = self.options
+        return interpret_no_answer(error, self.system, options.server, options.TRUST_REMEDY)
+
+
+def read_retry_after_s(answer: Answer) -> float:
+    """Seconds of a Retry-After header; 0 without one, or with a date."""
+    try:
+        return max(0.0, float(answer.header("Retry-After") or 0))
+    except ValueError:
+        return 0.0

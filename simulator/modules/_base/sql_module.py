@@ -1,0 +1,148 @@
+"""Modules whose database is asked by statements of SQL: tables, columns, counting, described queries.
+
+What a database says differently is declared: its types and keys, where it lists columns, what stands behind
+the columns of CREATE TABLE, its dialect for queries (`sql_queries`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from ...contract import PrimaryKey
+from ...encoding.columns import KEY_COLUMN
+from ...workloads.queries import BoundQuery
+from ...workloads.schema import Column, ColumnType
+from ..base import EncodingT, OptionsT, Query
+from .connected import TableModule
+from .errors import INSERT_REMEDY, MissingTable
+from .sql_queries import SqlDialect, compile_query, quote_name
+
+
+class SqlConnection(Protocol):
+    """A connection that takes statements."""
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        """All rows of a statement's answer; Retryable or SimulatorError if there is none."""
+
+    def close(self) -> None:
+        """Disconnect; must not fail on a broken connection."""
+
+
+SqlConnectionT = TypeVar("SqlConnectionT", bound=SqlConnection)
+
+
+class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
+    """A database whose tables are made and asked by statements."""
+
+    TYPES: ClassVar[Mapping[ColumnType, str]]
+    """The type of a column in a table."""
+    KEYS: ClassVar[Mapping[PrimaryKey, str]] = {}
+    """Type and properties of the column of a key, for those kinds of key that have one."""
+    DIALECT: ClassVar[SqlDialect]
+    """What queries are compiled by."""
+    COLUMNS: ClassVar[str]
+    """Asks for name and type of a table's columns, first of all that it asks for. {table} and {place}: the
+    table's name, and what `place` says, as texts; {name}: as in `name_table`."""
+
+    # --- statements -------------------------------------------------------------------------------
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        """All rows of a statement's answer; Retryable or SimulatorError if there is none."""
+        return self.connection.ask(statement)
+
+    def execute(self, statement: str) -> None:
+        """A statement without an answer, which may take its time."""
+        self.ask(statement)
+
+    @property
+    def place(self) -> str:
+        """The database or schema that tables are in, as the server's own tables name it."""
+        return ""
+
+    def name_table(self, table: str) -> str:
+        """A table in a statement."""
+        return quote_name(table)
+
+    def type_of(self, column: Column) -> str:
+        """The type of a column in a table."""
+        return self.TYPES[column.type]
+
+    def define(self, column: Column) -> str:
+        """A column's definition."""
+        return f"{quote_name(column.name)} {self.type_of(column)}"
+
+    def has_key(self, table: str) -> bool:
+        """Whether a table's first column is a key."""
+        return table not in self.job.tags_tables and self.job.load.primary_key in self.KEYS
+
+    def define_columns(self, table: str) -> list[str]:
+        """The definitions of a table's columns."""
+        schema = self.job.schema
+        if table in self.job.tags_tables:
+            return list(map(self.define, schema.tags_row))
+        columns = list(map(self.define, schema.row))
+        if self.has_key(table):
+            key = self.KEYS[self.job.load.primary_key]
+            columns.insert(0, f"{quote_name(KEY_COLUMN)} {key}")
+        return columns
+
+    def create_table(self, table: str) -> str:
+        """The statement that makes a table, of events or of tags, if it isn't there."""
+        columns = ", ".join(self.define_columns(table))
+        return f"CREATE TABLE IF NOT EXISTS {self.name_table(table)} ({columns}){self.finish_table(table)}"
+
+    def finish_table(self, table: str) -> str:
+        """What stands behind the columns."""
+        return ""
+
+    def drop_table(self, table: str) -> str:
+        """The statement that drops a table, if it is there."""
+        return f"DROP TABLE IF EXISTS {self.name_table(table)}"
+
+    # --- tables -----------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        self.check_server()
+        if self.job.clean:
+            for table in (*self.job.all_table_names, self.job.schema.tags_table):
+                self.execute(self.drop_table(table))
+        for table in self.tables:
+            self.execute(self.create_table(table))
+        if not self.job.clean:
+            self.check_columns(self.job.table_names, INSERT_REMEDY)
+            self.check_tables()
+
+    def check_server(self) -> None:
+        """SimulatorError, before anything is dropped, if the run can't work on this server."""
+
+    def check_tables(self) -> None:
+        """SimulatorError if tables that may have been there before don't go with the run, in other ways than
+        by their columns."""
+
+    def read_columns(self, table: str) -> Mapping[str, str]:
+        text = self.DIALECT.text
+        statement = self.COLUMNS.format(
+            table=text(table), place=text(self.place), name=self.name_table(table)
+        )
+        try:
+            return {name: kind for name, kind, *_ in self.ask(statement)}
+        except MissingTable:
+            return {}
+
+    # --- counting and queries ---------------------------------------------------------------------
+
+    def show_events(self, table: str) -> None:
+        """Make visible what a table has, or wait until it is."""
+
+    def count_rows(self, table: str) -> int:
+        self.show_events(table)
+        return int(self.ask(f"SELECT count(*) FROM {self.name_table(table)}")[0][0])
+
+    def compile(self, bound: BoundQuery) -> Query:
+        return partial(self.ask, self.compile_statement(bound))
+
+    def compile_statement(self, bound: BoundQuery) -> str:
+        """The statement that asks what is bound."""
+        return compile_query(bound, self.job.schema, self.DIALECT)

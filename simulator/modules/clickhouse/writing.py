@@ -1,0 +1,128 @@
+"""Sends INSERTs to ClickHouse: by the lean path, and by clickhouse-connect (`client=official`).
+
+A request whose fate is unknown is sent again as it is: the server knows each INSERT by its token.
+
+The client inserts as its documentation has it for many INSERTs into one table: one `insert` with an
+InsertContext for each request, with the client's defaults: rows of Python values, of which it makes the
+Native format, compressed by LZ4. It sends a request again by itself when a connection ends; here the loop
+does, and counts it, so the client is given a pool that says of no failure that it was that.
+
+https://clickhouse.com/docs/integrations/language-clients/python/advanced-inserting
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ...errors import Retryable, one_line
+from .._base.connected import ConnectedModule, ConnectedWriter
+from .._base.errors import connection_lost, unreachable
+from .._base.http import CONNECT_TIMEOUT_S, Answer
+from .._base.official import ClientWriter, RowsEncoder, sent_columns
+from ..sending import Payload
+from ..waiting import limit_wait
+from .encoding import make_tokens
+from .server import Connection
+
+if TYPE_CHECKING:
+    from urllib3 import PoolManager
+
+
+class ClickhouseWriter(ConnectedWriter[Connection]):
+    """Sends payloads of `NativeEncoder`; by several threads if several may be in flight."""
+
+    def send(self, payload: Payload) -> int:
+        for part in payload.data:
+            if not part.is_stored:
+                self.connection.insert(part)
+                part.is_stored = True
+        return payload.events
+
+
+class OfficialClickhouseWriter(ClientWriter[Connection]):
+    """Sends payloads of `RowsEncoder` by a client. Its pool tells what errors mean."""
+
+    def __init__(self, module: ConnectedModule[Any, Any, Connection], batch: int) -> None:
+        super().__init__(RowsEncoder(module.job), module)
+        self._tokens = make_tokens()
+        self._pool: PoolManager | None = None
+        self._contexts: dict[int, Any] = {}
+        """Of each table."""
+
+    def make_client(self) -> Any:
+        import clickhouse_connect
+
+        options = self.connection.options
+        parts = urlsplit(options.endpoint[0])
+        self._pool = _make_pool(self.connection)
+        try:
+            return clickhouse_connect.get_client(
+                interface=parts.scheme,
+                host=parts.hostname,
+                port=parts.port or options.DEFAULT_PORT or 0,
+                username=options.user,
+                password=options.password or "",
+                database=options.database,
+                proxy_path=parts.path,
+                client_name=f"iot-benchmark {self.job.run_id}",
+                send_receive_timeout=round(options.request_timeout_s) or 1,
+                pool_mgr=self._pool,
+            )
+        except Retryable as error:
+            raise unreachable("ClickHouse", error) from error
+
+    def close_client(self, client: Any) -> None:
+        client.close()
+        if self._pool is not None:
+            self._pool.clear()
+            self._pool = None
+
+    def send(self, payload: Payload) -> int:
+        for part in payload.data:
+            if part.rows:
+                part.name = part.name or next(self._tokens)
+                context = self._contexts.get(part.table) or self._make_context(part.table)
+                context.settings["insert_deduplication_token"] = part.name
+                self.client.insert(context=context, data=part.values)
+                part.rows = ()
+        return payload.events
+
+    def _make_context(self, table: int) -> Any:
+        context = self.client.create_insert_context(
+            self.job.table_names[table],
+            sent_columns(self.job),
+            settings=dict(self.connection.insert_settings),
+        )
+        self._contexts[table] = context
+        return context
+
+
+def _make_pool(connection: Connection) -> PoolManager:
+    """What the client sends requests by."""
+    import urllib3
+    from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+    options = connection.options
+
+    class Pool(urllib3.PoolManager):
+        """Tells what failures mean in the tool's words, which the client leaves alone."""
+
+        def request(self, *args: Any, **kwargs: Any) -> Any:
+            kwargs["timeout"] = urllib3.Timeout(
+                connect=CONNECT_TIMEOUT_S, read=limit_wait(options.request_timeout_s)
+            )
+            try:
+                answer = super().request(*args, **kwargs)
+            except ReadTimeoutError as error:
+                raise Retryable("timeout", f"{options.server}: {one_line(error)}") from error
+            except HTTPError as error:
+                raise connection_lost(f"{options.server}: {one_line(error)}") from error
+            if answer.status != 200:
+                headers = [
+                    (name.encode(), value.encode()) for name, value in answer.headers.items()
+                ]
+                raise connection.explain(Answer(answer.status, answer.data, headers))
+            return answer
+
+    return Pool(ssl_context=options.make_tls_context())
