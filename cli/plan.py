@@ -22,7 +22,7 @@ from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Job, Support, require
 from simulator.modules.options import Options, parse_options
 from simulator.units import format_count
-from simulator.workloads import load_workload, workload_names
+from simulator.workloads import load_options_model, load_workload, workload_names
 from simulator.workloads.base import SHARING_WORKERS, Workload
 from simulator.workloads.schema import Schema
 
@@ -202,7 +202,7 @@ def _find_workloads_of_options() -> dict[str, str]:
     return {
         option: name
         for name in workload_names()
-        for option in load_workload(name).options_model.model_fields
+        for option in load_options_model(name).model_fields
     }
 
 

@@ -132,7 +132,7 @@ def _options(config: Config, target: str) -> str:
     from simulator.errors import OptionError
     from simulator.modules import load_module
     from simulator.modules.options import Options
-    from simulator.workloads import load_workload, workload_names
+    from simulator.workloads import load_options_model, workload_names
 
     from ..errors import ConfigError
     from ..output import terminal_width
@@ -153,7 +153,7 @@ def _options(config: Config, target: str) -> str:
         [QUERIES, "", "only these queries, separated by commas (default: all of the workload)"]
     )
     for workload in workload_names():
-        for name, field in load_workload(workload).options_model.model_fields.items():
+        for name, field in load_options_model(workload).model_fields.items():
             if name not in [row[0] for row in rows]:
                 rows.append([name, _default(field), field.description])
     # Enough for the longest names and defaults, and a third column that fits the terminal.

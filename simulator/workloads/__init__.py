@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from ..errors import OptionError, did_you_mean, one_line
-from .base import Workload
+from .base import Workload, WorkloadOptions
 from .cpu import Cpu
 from .temperature import Temperature
 
@@ -57,6 +57,16 @@ def load_workload(name: str, definition: Mapping[str, Any] | None = None) -> typ
     raise OptionError(
         f"there is no workload {name!r}{did_you_mean(name, known)} (known: {', '.join(known)})"
     )
+
+
+def load_options_model(name: str) -> type[WorkloadOptions]:
+    """The options that a workload of this name has. Those made from definitions have them in common, so no
+    definition is read for that."""
+    if name not in SHIPPED:
+        return load_workload(name).options_model
+    from .defined import DefinedOptions
+
+    return DefinedOptions
 
 
 @lru_cache(maxsize=8)
