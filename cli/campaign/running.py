@@ -23,12 +23,10 @@ from ..live.state import JobState
 from ..output import note, print_prose, say, terminal_width
 from ..render.tables import Table
 from ..signals import Interrupted
-from .allowing import allow_commands, list_commands
-from .campaign import Campaign
+from .campaign import Campaign, allow_commands, list_commands
 from .installing import Installer
-from .plan import Job, Turn, check_schemas, list_left
+from .plan import Estimate, Job, Turn, check_schemas, estimate_left, list_left, model_job
 from .reporting import report_campaign, write_report
-from .timing import Estimate, estimate_left, model_job
 
 _SEARCHES = ("capacity", "tune")
 """Steps that end when they have found what they look for."""

@@ -11,8 +11,7 @@ import pytest
 from benchmarks.false_alarms import Series, load_series
 from cli.campaign.definition import Order
 from cli.campaign.plan import Candidate, order_turns
-from cli.campaign.ranking import find_ranks, rank_candidates
-from cli.campaign.ranking_figure import draw_ranking
+from cli.campaign.ranking import draw_ranking, find_ranks, rank_candidates
 from cli.campaign.samples import CandidateFigures, estimate_speed
 from cli.results.capacity import Capacity
 from cli.results.model import Result
