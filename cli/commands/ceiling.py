@@ -9,7 +9,7 @@ import click
 
 from simulator.contract import DataSet
 
-from .options import WorkerCounts, config_option, option_of, workload_option
+from .options import WorkerCounts, config_option, debug_option, option_of, workload_option
 
 if TYPE_CHECKING:
     from simulator.modules.sending import Encoder
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     help="Events to generate and encode for each line; the best of three rounds counts.",
 )
-@click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+@debug_option
 def ceiling(
     chosen: str | None,
     workload: str,
-    workload_pairs: tuple[str, ...],
+    workload_options: tuple[str, ...],
     config_file: Path,
     batches: tuple[int, ...],
     events: int,
@@ -71,7 +71,7 @@ def ceiling(
             modules, left_out = load_installed(module_names())
     except OptionError as error:
         raise ConfigError(f"--module: {error}") from error
-    made = make_workload(workload, find_config(config_file), workload_pairs, seed=0)
+    made = make_workload(workload, find_config(config_file), workload_options, seed=0)
     if chosen:
         try:
             modules[0].CAPABILITIES.require_workload(made.schema, made.name, chosen)
