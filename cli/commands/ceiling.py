@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def ceiling(
     chosen: str | None,
     workload: str,
-    workload_options: tuple[str, ...],
+    workload_pairs: tuple[str, ...],
     config_file: Path,
     batches: tuple[int, ...],
     events: int,
@@ -71,7 +71,7 @@ def ceiling(
             modules, left_out = load_installed(module_names())
     except OptionError as error:
         raise ConfigError(f"--module: {error}") from error
-    made = make_workload(workload, find_config(config_file), workload_options, seed=0)
+    made = make_workload(workload, find_config(config_file), workload_pairs, seed=0)
     if chosen:
         try:
             modules[0].CAPABILITIES.require_workload(made.schema, made.name, chosen)

@@ -93,7 +93,7 @@ extra_option = click.option(
     help="Option for the database module, over the target's own; may be repeated.",
 )  # fmt: skip
 workload_option = click.option(
-    "--workload-option", "workload_options", multiple=True, metavar="KEY=VALUE",
+    "--workload-option", "workload_pairs", multiple=True, metavar="KEY=VALUE",
     help="Option of the workload, over the target's own; may be repeated.",
 )  # fmt: skip
 live_options = combine(
@@ -382,5 +382,9 @@ def request_of(given: Mapping[str, Any]) -> CommonOptions:
     from ..experiments.session import CommonOptions
 
     names = {field.name for field in fields(CommonOptions)} & given.keys()
-    own = {"tags": dict(given.get("tags", ())), "live": take_live(given)}
+    own = {
+        "tags": dict(given.get("tags", ())),
+        "live": take_live(given),
+        "workload_options": given["workload_pairs"],
+    }
     return CommonOptions(**({name: given[name] for name in names} | own))

@@ -37,7 +37,7 @@ def workloads(
     ctx: click.Context,
     workload: str | None,
     config_file: Path,
-    workload_options: tuple[str, ...],
+    workload_pairs: tuple[str, ...],
     seed: int,
     plot: bool,
     span_s: float,
@@ -59,11 +59,11 @@ def workloads(
     if about_plot and not plot:
         raise ConfigError("--span and --output go with --plot")
     if workload is None:
-        if plot or workload_options:
+        if plot or workload_pairs:
             raise ConfigError("--plot and --workload-option need a WORKLOAD")
         say(list_workloads(config))
         return
-    made = make_workload(workload, config, workload_options, seed)
+    made = make_workload(workload, config, workload_pairs, seed)
     if not plot:
         say(describe_workload(made))
         return

@@ -272,4 +272,4 @@ def test_every_command_takes_the_options() -> None:
         command = commands.get_command(click.Context(commands), name)
         assert command is not None
         names = {parameter.name for parameter in command.params}
-        assert {"workload", "workload_options", "config_file"} <= names
+        assert {"workload", "workload_pairs", "config_file"} <= names

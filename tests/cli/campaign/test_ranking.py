@@ -172,9 +172,9 @@ def _offer(
     """At a rate, of which a part was done; with each worker count after the first it responds later."""
     rates = {count: [rate * done, rate * done * 1.001] for count in workers}
     result = open_loop(rates, rate_per_s=rate, **offered)
-    for number, run in enumerate(result.insert_runs):
+    for number, one in enumerate(result.writers):
         ms = response_ms + number / 100
-        run.latency_ms = LatencyMs(p50=ms, p90=ms, p99=2 * ms, p99_9=2 * ms, max=2 * ms)
+        one.group.latency_ms = LatencyMs(p50=ms, p90=ms, p99=2 * ms, p99_9=2 * ms, max=2 * ms)
     return result
 
 

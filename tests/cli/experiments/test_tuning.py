@@ -262,8 +262,8 @@ def test_runs_of_the_comparison_may_be_short(window_s: float, short: bool) -> No
     """Those of the search are."""
     rates = {0: [10.0], 1: [50.0]}
     result = tuned(OVER[:1], rates, rates, options=OPTIONS | {"duration_s": 5.0})
-    for run, taken_s in zip(result.insert_runs, (4.2, 4.2, window_s, window_s), strict=True):
-        run.window_s = taken_s
+    for one, taken_s in zip(result.writers, (4.2, 4.2, window_s, window_s), strict=True):
+        one.group.window_s = taken_s
     notes = [note for note in list_notes(result, False) if note.startswith("short: ")]
     wanted = (
         "short: runs of 8.3 s measure much of their own start and end; with --run-duration 7s those of"
