@@ -16,9 +16,9 @@ from ..plan import PlannedRun, PlannedSeries, Request, check_capabilities, share
 from ..render.clients import describe_clients, tabulate_clients
 from ..render.notes import summarize_notes
 from ..results.model import ClientComparison, ClientTurn, Result
+from .candidates import plan_final
 from .experiment import Experiment, Plan
 from .session import Session
-from .tuning.candidates import plan_final
 
 
 @dataclass(frozen=True, kw_only=True)

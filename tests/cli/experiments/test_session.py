@@ -16,7 +16,7 @@ from cli.experiments.clients import ClientsExperiment, ClientsRequest
 from cli.experiments.context import name_durations
 from cli.experiments.measuring import QueryExperiment
 from cli.experiments.session import CommonOptions, Session, open_session
-from cli.experiments.tuning.experiment import TuneExperiment, TuneRequest
+from cli.experiments.tuning import TuneExperiment, TuneRequest
 from cli.faults.injector import FaultInjector, parse_disturbance
 from cli.plan import Request
 from cli.signals import Interrupts

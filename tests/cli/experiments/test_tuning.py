@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.errors import ConfigError, RunFailed
-from cli.experiments.capacity.limits import parse_limit
-from cli.experiments.tuning.candidates import (
+from cli.experiments.candidates import (
     apply_settings,
     choose_better_half,
     choose_finalists,
@@ -23,7 +22,8 @@ from cli.experiments.tuning.candidates import (
     shuffle,
     stretch,
 )
-from cli.experiments.tuning.experiment import ROUGH_STEPS, TuneExperiment, TuneRequest, list_loads
+from cli.experiments.limits import parse_limit
+from cli.experiments.tuning import ROUGH_STEPS, TuneExperiment, TuneRequest, list_loads
 from cli.render.notes import list_notes
 from cli.render.tuning import advise, describe_tuning, tabulate_tuning
 from cli.render.words import describe_measurement, describe_validity, write_headline

@@ -10,18 +10,15 @@ from typing import Any, ClassVar
 from simulator.contract import DataSet, Load, RunResult
 from simulator.units import format_count, format_span
 
-from ...errors import ConfigError, RunFailed
-from ...output import note, print_prose, say, terminal_width
-from ...plan import PlannedRun, PlannedSeries, Request, check_capabilities, share_devices
-from ...render.notes import summarize_notes
-from ...render.tuning import advise, describe_tuning, tabulate_tuning
-from ...results.capacity import CapacityLimit
-from ...results.model import Result
-from ...results.naming import format_options
-from ...results.tuning import Trial, Tuning
-from ..capacity.steps import CapacityRequest, CapacitySearch, find_answer
-from ..experiment import Experiment, Plan, describe_outcome
-from ..session import Session
+from ..errors import ConfigError, RunFailed
+from ..output import note, print_prose, say, terminal_width
+from ..plan import PlannedRun, PlannedSeries, Request, check_capabilities, share_devices
+from ..render.notes import summarize_notes
+from ..render.tuning import advise, describe_tuning, tabulate_tuning
+from ..results.capacity import CapacityLimit
+from ..results.model import Result
+from ..results.naming import format_options
+from ..results.tuning import Trial, Tuning
 from .candidates import (
     LEFT,
     MOST_COMBINATIONS,
@@ -36,6 +33,9 @@ from .candidates import (
     shuffle,
     stretch,
 )
+from .capacity import CapacityRequest, CapacitySearch, find_answer
+from .experiment import Experiment, Plan, describe_outcome
+from .session import Session
 
 ROUGH_PRECISION, ROUGH_STEPS = 0.25, 6
 """Of a search for the capacity before the last stage, which only has to tell halves apart."""

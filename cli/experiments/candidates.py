@@ -20,8 +20,8 @@ from simulator.errors import OptionError
 from simulator.modules.options import Options, parse_options
 from simulator.units import parse_amount
 
-from ...errors import ConfigError
-from ...results.tuning import TunedSetting, Tuning, mean
+from ..errors import ConfigError
+from ..results.tuning import TunedSetting, Tuning, mean
 
 LOAD_SETTINGS = ("workers", "batch", "in_flight", "primary_key", "tables")
 """What of the load can be varied: what an application could choose."""

@@ -1,27 +1,47 @@
-"""A search for the capacity: the steps that it asks for, what they gave, and what they come to."""
+"""`capacity`: the highest rate that a database holds within limits.
+
+A search asks for steps at rates, takes in what they gave, and says what they come to.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import ceil
 from statistics import fmean
-from typing import Any
+from typing import Any, ClassVar
 
 from simulator.contract import DataSet, Load, RunResult
+from simulator.errors import OptionError
+from simulator.units import format_span
 from simulator.workloads import load_workload
 
-from ...errors import RunFailed
-from ...plan import PlannedRun, PlannedSeries, Request, share_devices
-from ...results.bottleneck import Limit, find_bottleneck
-from ...results.capacity import Capacity, CapacityBottleneck, CapacityLimit, CapacityStep
-from ...results.growth import find_bytes_per_day
-from ...results.rules import DURATION_OPTIONS
-from ...results.statistics import count_events_per_cost
-from ..experiment import Plan
-from .limits import count_needed, judge_run
+from ..errors import ConfigError, RunFailed
+from ..output import note, print_prose, say, terminal_width
+from ..plan import (
+    PlannedRun,
+    PlannedSeries,
+    Request,
+    check_capabilities,
+    check_load,
+    check_query,
+    check_workload,
+    share_devices,
+)
+from ..render.answers import describe_answers
+from ..render.capacity import describe_capacity, describe_steps, tabulate_capacity
+from ..render.notes import summarize_notes
+from ..results.bottleneck import Limit, find_bottleneck
+from ..results.capacity import Capacity, CapacityBottleneck, CapacityLimit, CapacityStep
+from ..results.growth import find_bytes_per_day
+from ..results.model import Result
+from ..results.rules import DURATION_OPTIONS
+from ..results.statistics import count_events_per_cost
+from .experiment import Experiment, Plan
+from .limits import check_limits, count_needed, judge_run
 from .search import (
     FIRST_SHARE,
     LOWEST_SHARE,
@@ -33,6 +53,7 @@ from .search import (
     find_interval,
     find_lowest,
 )
+from .session import Session
 
 CLOSED_LOOP_SHARE = 3
 """The closed loop at the beginning takes a third of a step: it only says where to look."""
@@ -336,3 +357,67 @@ def _find_bottleneck(search: CapacitySearch, found: Interval) -> CapacityBottlen
                 limit=bottleneck.limit, evidence=bottleneck.evidence, rate_per_s=rate
             )
     return None
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+class CapacityExperiment(Experiment[CapacityRequest]):
+    """One search."""
+
+    command: ClassVar = "capacity"
+    at_most: ClassVar = True
+
+    def __init__(self, request: CapacityRequest, session: Session) -> None:
+        check_load(request.load, request.given - {"arrivals"})
+        super().__init__(request, session)
+        wanted = self.request
+        check_capabilities(wanted, session.module, session.options)
+        asked = None
+        if wanted.readers is not None:
+            data = share_devices(wanted.data, wanted.load.workers)
+            check_query(wanted.readers, data, session.module, session.options)
+            if not wanted.data.prefill:
+                note(
+                    "the readers have nothing to ask about but what the writers insert meanwhile: give"
+                    " --fill"
+                )
+        try:
+            if wanted.readers is not None:
+                job = check_workload(wanted.readers, wanted.data, session.module)
+                asked = session.module(session.assume_options(), job).choose_queries()
+            check_limits(wanted.limits, asked, wanted.readers)
+        except OptionError as error:
+            raise ConfigError(str(error)) from error
+        of = session.target.name, session.request.label
+        self._search = CapacitySearch(wanted, of=of)
+        self.lengths = wanted.loads
+
+    def describe_length(self) -> str:
+        """How long a search takes at most, without what is before and after each step."""
+        wanted = self.request
+        all_s = sum(load.duration_s or 0.0 for load in wanted.loads)
+        prefill = wanted.data.prefill
+        fill = f", and the time to insert {prefill:,} events before each" if prefill else ""
+        return (
+            f"a closed loop and at most {wanted.max_steps} steps of {wanted.load.duration_s:g} s:"
+            f" {format_span(all_s)} at most, without what is before and after each step{fill}"
+        )
+
+    def plan(self) -> Plan:
+        yield from self._search.plan()
+
+    def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
+        return self._search.absorb(planned, run, failure)
+
+    def summarize(self) -> dict[str, Any]:
+        return {"capacity": find_answer(self._search, self.session.target.cost_per_hour)}
+
+    def show(self, result: Result) -> None:
+        terminal = sys.stdout.isatty()
+        say(tabulate_capacity(result, terminal).text(width=terminal_width()))
+        print_prose(f"{describe_steps(result)}\n")
+        for line in describe_capacity(result):
+            print_prose(line)
+        for line in summarize_notes(result, terminal, describe_answers(result)):
+            print_prose(line)

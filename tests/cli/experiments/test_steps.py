@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from cli.errors import RunFailed
-from cli.experiments.capacity.experiment import CapacityExperiment
-from cli.experiments.capacity.limits import parse_limit
-from cli.experiments.capacity.steps import (
+from cli.experiments.capacity import (
+    CapacityExperiment,
     CapacityRequest,
     CapacitySearch,
     derive_seed,
     find_answer,
 )
+from cli.experiments.limits import parse_limit
 from simulator.contract import (
     DataSet,
     GroupResult,
@@ -26,8 +26,8 @@ from simulator.contract import (
     RunSettings,
 )
 
-from ....helpers import insert_run
-from ..running import FakeExecutor, make_runs, open_blackhole
+from ...helpers import insert_run
+from .running import FakeExecutor, make_runs, open_blackhole
 
 WRITERS = Load(workers=2, batch=10, duration_s=30.0, warm_up_s=6.0)
 

@@ -20,7 +20,7 @@ from cli.results.export import list_rows
 from cli.results.model import Result
 from cli.results.verdicts import find_caveats, summarize_doubts
 
-from ...made import capacity, stored
+from ..made import capacity, stored
 
 
 def found_in(result: Result) -> Capacity:
