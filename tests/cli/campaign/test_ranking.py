@@ -240,9 +240,9 @@ def test_who_has_no_figure_is_named() -> None:
 
 def test_queries_about_different_numbers_of_events_are_named() -> None:
     few, many = queries({"count-events": [0.1, 0.1]}), queries({"count-events": [0.3, 0.3]})
-    few.fill_level, many.fill_level = 1000, 1040
+    few.runs[0].fill_level, many.runs[0].fill_level = 1000, 1040
     assert len(rank_candidates("query", {"a": [few], "b": [many]}, 1).lines) == 3
-    many.fill_level = 3000
+    many.runs[0].fill_level = 3000
     ranking = rank_candidates("query", {"a": [few], "b": [many]}, 1)
     assert "between 1,000 and 3,000 events" in ranking.lines[-1]
 
