@@ -33,8 +33,8 @@ from simulator.contract import (
 )
 from simulator.modules import load_module, module_names
 
-from ...helpers import eventually, insert_run
-from .running import make_context, make_report
+from ...helpers import eventually, insert_run, make_report
+from .running import make_context
 
 
 def request_for(place: Path, keys: str) -> CommonOptions:

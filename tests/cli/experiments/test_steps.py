@@ -109,9 +109,7 @@ def test_all_steps_are_alike_but_for_rate_and_seed(
     assert [step.run for step in answer.steps] == [run.run for run in state.runs]
     assert [step.seed for step in answer.steps[1:]] == [one.data.seed for one in others]
     told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith(
-        "a closed loop and at most 24 steps of 30 s: 12 min at most, without"
-    )
+    assert told[0].startswith("a closed loop and at most 24 steps of 30 s: 12 min at most, without")
     assert told[1] == "closed loop: 10,000 inserts/s"
     assert told[2] == "step 1 of at most 24, 7,000 events/s: doesn't hold: p99 200 ms"
 
