@@ -124,10 +124,10 @@ _checked: ContextVar[list[AnyExperiment] | None] = ContextVar("checked", default
 def check_only() -> Iterator[list[AnyExperiment]]:
     """Inside, commands check all that they check before their runs, make none, and end with status 0. What
     they would make is added to the list."""
-    found: list[AnyExperiment] = []
-    before = _checked.set(found)
+    experiments: list[AnyExperiment] = []
+    before = _checked.set(experiments)
     try:
-        yield found
+        yield experiments
     finally:
         _checked.reset(before)
 
